@@ -1,0 +1,55 @@
+# The two commands of the README: make demo, make test. Each sets up what it needs.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+PYTEST_ARGS ?=
+
+.PHONY: demo test lint check bench lock clean controlplane help
+
+help: ## Print what each target does
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
+
+$(VENV)/.run: requirements.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Berth needs Python 3.11 or later; set PYTHON=/path/to/python3.11"; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Berth needs Python 3.11 or later, $(PYTHON) is older; set PYTHON=/path/to/python3.11"; exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing Berth into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.run requirements-dev.lock
+	@echo "Installing the test tools into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	@touch $@
+
+demo: $(VENV)/.run ## The main job on one machine: two tenants, 16 GPU nodes, 60 Jobs, under two minutes
+	@$(BIN)/berth demo
+
+test: $(VENV)/.dev ## All tests; what cannot be had on this machine is named in one line and skipped
+	@$(BIN)/python -m tests.parts
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
+
+lint: $(VENV)/.dev ## ruff, mypy --strict, import contracts
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+check: lint ## lint and the fast tests
+	@$(BIN)/python -m pytest -q -n 2 -m "not slow and not real" $(PYTEST_ARGS)
+
+controlplane: $(VENV)/.dev ## Build etcd, kube-apiserver and friends once into the cache (about 9 minutes)
+	@$(BIN)/python -m tests.controlplane build
+
+bench: $(VENV)/.dev ## Print the figures of bench/
+	@$(BIN)/python -m bench
+
+lock: ## Pin the dependencies anew
+	@$(BIN)/python -m pip install --quiet pip-tools
+	@$(BIN)/pip-compile --quiet --strip-extras --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --allow-unsafe --output-file requirements.lock build-requirements.in pyproject.toml
+	@$(BIN)/pip-compile --quiet --strip-extras --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --allow-unsafe --extra dev --constraint requirements.lock --output-file requirements-dev.lock pyproject.toml
+
+clean: ## Remove what the other targets made (the control plane's cache stays)
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,138 @@
+"""What the reconcilers ask the shell to do: writes to the API server and Kubernetes Events, as values.
+
+A reconciler looks at the present state and answers with actions; it never acts. One call asks for at most one
+write per object, because a second one would meet a version that the first has changed; the next look, at what
+the watch brings back, asks for the rest. So a crash between two writes loses nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from api.keys import BATCH_VERSION, KUEUE_VERSION
+
+
+class Verb(StrEnum):
+    """How a write travels: POST, PUT, PATCH with a merge patch, DELETE."""
+
+    CREATE = "create"
+    REPLACE = "replace"
+    MERGE_PATCH = "merge_patch"
+    DELETE = "delete"
+
+
+class Purpose(StrEnum):
+    """Why a write is made: the label of its metrics and the name of its failpoint."""
+
+    CREATE_WORKLOAD = "create-workload"
+    UPDATE_WORKLOAD = "update-workload"
+    DELETE_WORKLOAD = "delete-workload"
+    ADOPT_WORKLOAD = "adopt-workload"
+    REMOVE_FINALIZER = "remove-finalizer"
+    START_JOB = "start-job"
+    STOP_JOB = "stop-job"
+    CLEAR_START_TIME = "clear-start-time"
+    RESTORE_JOB = "restore-job"
+    DELETE_JOB = "delete-job"
+    ADMIT = "admit"
+    WAIT = "wait"
+    EVICT = "evict"
+    RELEASE = "release"
+    REQUEUE = "requeue"
+    DEACTIVATE = "deactivate"
+    SYNC_CHECKS = "sync-checks"
+    SYNC_PODS = "sync-pods"
+    FINISH = "finish"
+    UNGATE_POD = "ungate-pod"
+    QUEUE_STATUS = "queue-status"
+    FENCE = "fence"
+
+
+class EventType(StrEnum):
+    """The two types of a Kubernetes Event."""
+
+    NORMAL = "Normal"
+    WARNING = "Warning"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectRef:
+    """The object that an Event is about."""
+
+    kind: str
+    api_version: str
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """A Kubernetes Event: `reason` for machines, `note` for people (cut at 1024 bytes when sent)."""
+
+    regarding: ObjectRef
+    type: EventType
+    reason: str
+    note: str
+    action: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write:
+    """One request to the API server.
+
+    `body` carries `uid` and `resource_version` where it changes an object, so a stale view meets 409; with
+    DELETE it is the DeleteOptions with the same preconditions. `events` are to be sent once the write has
+    succeeded, never before: they tell what happened.
+    """
+
+    verb: Verb
+    kind: str
+    namespace: str
+    name: str
+    body: bytes
+    purpose: Purpose
+    subresource: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    events: tuple[Event, ...] = ()
+
+
+Action = Write | Event
+
+
+def job_ref(namespace: str, name: str, uid: str) -> ObjectRef:
+    """Return the reference to a batch/v1 Job."""
+    return ObjectRef(kind="Job", api_version=BATCH_VERSION, namespace=namespace, name=name, uid=uid)
+
+
+def workload_ref(namespace: str, name: str, uid: str) -> ObjectRef:
+    """Return the reference to a Workload."""
+    return ObjectRef(kind="Workload", api_version=KUEUE_VERSION, namespace=namespace, name=name, uid=uid)
+
+
+def guarded_patch(patch: dict[str, Any], *, uid: str, resource_version: str) -> bytes:
+    """Return a merge patch that the server refuses with 409 unless the object is the one that was seen.
+
+    The uid is part of it because a deleted and recreated object may be shown under the same name.
+    """
+    metadata = patch.get("metadata", {})
+    guard = {"uid": uid, "resourceVersion": resource_version}
+    return msgspec.json.encode({**patch, "metadata": {**metadata, **guard}})
+
+
+def delete_options(*, uid: str, resource_version: str = "", propagation: str = "Background") -> bytes:
+    """Return DeleteOptions that delete only the object that was seen; without a version, in any state."""
+    preconditions = {"uid": uid, **({"resourceVersion": resource_version} if resource_version else {})}
+    return msgspec.json.encode(
+        {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "propagationPolicy": propagation,
+            "preconditions": preconditions,
+        }
+    )

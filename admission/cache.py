@@ -1,0 +1,264 @@
+"""The cluster as the engine knows it: specs, quota trees, and the Workloads that hold quota.
+
+Specs come in any order and may be missing; what follows from them (trees, who is active and why not) is
+worked out when it is next needed. The usage in the trees is always the sum over the Workloads held, so a
+tree can be built anew at any time. Who waits is the engine's affair (`admission.engine`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from admission.placement.fleet import Fleet
+from admission.snapshot import Held, Inactive, QueueState, Snapshot, Tree
+from api.queueing import (
+    AdmissionCheck,
+    ClusterQueue,
+    Cohort,
+    LocalQueue,
+    ResourceFlavor,
+    StopPolicy,
+    Topology,
+)
+from api.reasons import InactiveReason
+from api.requests import LimitRange, RuntimeClass
+from api.workload import WorkloadKey
+from queues.hierarchy import Hierarchy, build_hierarchy
+from queues.pending import PendingQueue
+from queues.quota import QuotaNode
+
+Spec = ClusterQueue | Cohort | ResourceFlavor | Topology | AdmissionCheck
+
+
+@dataclass(slots=True, eq=False)
+class Cache:
+    """All known specs by name, and what follows from them. One task owns it."""
+
+    cluster_queues: dict[str, ClusterQueue] = field(default_factory=dict)
+    cohorts: dict[str, Cohort] = field(default_factory=dict)
+    local_queues: dict[tuple[str, str], LocalQueue] = field(default_factory=dict)
+    flavors: dict[str, ResourceFlavor] = field(default_factory=dict)
+    topologies: dict[str, Topology] = field(default_factory=dict)
+    checks: dict[str, AdmissionCheck] = field(default_factory=dict)
+    namespaces: dict[str, dict[str, str]] = field(default_factory=dict)
+    runtime_classes: dict[str, RuntimeClass] = field(default_factory=dict)
+    limits: dict[str, tuple[LimitRange, ...]] = field(default_factory=dict)
+    # Objects that could not be read, by kind and key, with the sentence that says why.
+    unreadable: dict[tuple[type, object], str] = field(default_factory=dict)
+    queues: dict[str, QueueState] = field(default_factory=dict)
+    held: dict[WorkloadKey, Held] = field(default_factory=dict)
+    hierarchy: Hierarchy = field(default_factory=Hierarchy)
+    fleet: Fleet = field(default_factory=Fleet)
+    _is_stale: bool = False
+    # Whether a flavor, topology or check has changed, which may matter to any queue.
+    _wakes_all: bool = False
+    _generation: int = 0
+
+    # --- specs -------------------------------------------------------------------------------------------
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether a change of specs has not taken effect yet."""
+        return self._is_stale
+
+    def invalidate(self) -> None:
+        """Note that a ClusterQueue, Cohort, flavor, topology or check has changed."""
+        self._is_stale = True
+
+    def put_spec(self, spec: Spec) -> bool | None:
+        """Take in a spec. Returns whether it is new, None where it is known and the same."""
+        table = self._table(type(spec))
+        known = table.get(spec.name)
+        if known == spec:
+            return None
+        table[spec.name] = spec
+        self._is_stale = True
+        self._wakes_all |= not isinstance(spec, ClusterQueue | Cohort)
+        return known is None
+
+    def remove_spec(self, kind: type, name: str) -> bool:
+        """Forget a spec. Returns whether it was known."""
+        self._is_stale = True
+        return self._table(kind).pop(name, None) is not None
+
+    def _table(self, kind: type) -> dict[str, Any]:
+        tables: dict[type, dict[str, Any]] = {
+            ClusterQueue: self.cluster_queues,
+            Cohort: self.cohorts,
+            ResourceFlavor: self.flavors,
+            Topology: self.topologies,
+            AdmissionCheck: self.checks,
+        }
+        try:
+            return tables[kind]
+        except KeyError:
+            raise TypeError(f"the cache knows no {kind.__name__}") from None
+
+    def set_limit_range(self, namespace: str, name: str, limits: LimitRange | None) -> None:
+        """Take in a LimitRange, or forget it."""
+        others = tuple(known for known in self.limits.get(namespace, ()) if known.name != name)
+        self.limits[namespace] = others if limits is None else (*others, limits)
+
+    def next_generation(self) -> int:
+        """Return a number higher than any before: capacity changed."""
+        self._generation += 1
+        return self._generation
+
+    def refresh(self) -> set[Tree] | None:
+        """Work out what follows from changed specs; None where none has changed.
+
+        Returns the trees in which something may fit now. All trees are new ones then.
+        """
+        if not self._is_stale:
+            return None
+        self._is_stale = False
+        wakes_all, self._wakes_all = self._wakes_all, False
+        before = self.queues
+        self.hierarchy = build_hierarchy(self.cluster_queues.values(), self.cohorts.values())
+        self._rebuild_queues()
+        if self.fleet.set_flavors(self.flavors, self.topologies):
+            for held in self.held.values():
+                self.fleet.use(held.places, sign=1)
+        if wakes_all:
+            return {queue.tree for queue in self.queues.values()}
+        unchanged: dict[tuple[int, int], bool] = {}
+        changed = set()
+        for name, queue in self.queues.items():
+            old = before.get(name)
+            if old is None or old.spec != queue.spec or old.inactive != queue.inactive:
+                changed.add(queue.tree)
+                continue
+            pair = (id(old.tree), id(queue.tree))
+            if pair not in unchanged:
+                unchanged[pair] = old.tree.describe() == queue.tree.describe()
+            if not unchanged[pair]:
+                changed.add(queue.tree)
+        return changed
+
+    def _rebuild_queues(self) -> None:
+        trees: dict[QuotaNode, Tree] = {}
+        queues = {}
+        for name, spec in sorted(self.cluster_queues.items()):
+            node = self.hierarchy.queues[name]
+            tree = trees.get(node.root)
+            if tree is None:
+                tree = trees[node.root] = Tree(root=node.root, generation=self.next_generation())
+            known = self.queues.get(name)
+            pending = known.pending if known is not None else PendingQueue(name)
+            pending.strategy = spec.queueing_strategy
+            queue = QueueState(spec=spec, node=node, tree=tree, pending=pending)
+            queue.inactive = tuple(self._problems(spec))
+            tree.queues.append(queue)
+            queues[name] = queue
+        self.queues = queues
+        for held in self.held.values():
+            self._charge(held)
+
+    def _problems(self, spec: ClusterQueue) -> Iterator[Inactive]:
+        """Return why the ClusterQueue admits nothing, the field's order of reasons."""
+        if spec.is_terminating:
+            yield Inactive(reason=InactiveReason.TERMINATING, message="it is being deleted")
+        if spec.stop_policy is not StopPolicy.NONE:
+            yield Inactive(
+                reason=InactiveReason.STOPPED, message=f"it is stopped (spec.stopPolicy: {spec.stop_policy})"
+            )
+        unreadable = self.unreadable.get((ClusterQueue, spec.name))
+        if unreadable is not None:
+            yield Inactive(reason=InactiveReason.UNKNOWN, message=unreadable)
+        cycle = self.hierarchy.queue_cycles.get(spec.name)
+        if cycle is not None:
+            yield Inactive(
+                reason=InactiveReason.COHORT_CYCLE,
+                message=f"its cohorts form a cycle ({cycle}); change spec.parentName of one of them",
+            )
+        yield from self._missing_flavors(spec)
+        yield from self._missing_checks(spec)
+
+    def _missing_flavors(self, spec: ClusterQueue) -> Iterator[Inactive]:
+        names = [flavor.name for group in spec.resource_groups for flavor in group.flavors]
+        missing = [name for name in names if name not in self.flavors]
+        if missing:
+            yield Inactive(
+                reason=InactiveReason.FLAVOR_NOT_FOUND,
+                message=f"references missing ResourceFlavor(s): {', '.join(missing)}; create them",
+            )
+        topologies = [self.flavors[name].topology_name for name in names if name in self.flavors]
+        absent = [name for name in topologies if name is not None and name not in self.topologies]
+        if absent:
+            yield Inactive(
+                reason=InactiveReason.TOPOLOGY_NOT_FOUND,
+                message=f"its flavors reference missing Topologies: {', '.join(absent)}; create them",
+            )
+
+    def _missing_checks(self, spec: ClusterQueue) -> Iterator[Inactive]:
+        missing = [rule.name for rule in spec.checks if rule.name not in self.checks]
+        if missing:
+            yield Inactive(
+                reason=InactiveReason.ADMISSION_CHECK_NOT_FOUND,
+                message=f"references missing AdmissionCheck(s): {', '.join(missing)}; create them",
+            )
+        idle = [
+            rule.name
+            for rule in spec.checks
+            if rule.name in self.checks and not self.checks[rule.name].is_active
+        ]
+        if idle:
+            yield Inactive(
+                reason=InactiveReason.ADMISSION_CHECK_INACTIVE,
+                message=f"AdmissionCheck(s) not active: {', '.join(idle)}; see their Active condition",
+            )
+
+    # --- who holds quota ---------------------------------------------------------------------------------
+
+    def hold(self, held: Held) -> QueueState | None:
+        """Count the Workload's usage. Returns its ClusterQueue, None where that does not exist (yet)."""
+        self.held[held.key] = held
+        self.fleet.use(held.places, sign=1)
+        return self._charge(held)
+
+    def release(self, key: WorkloadKey) -> QueueState | None:
+        """Stop counting the Workload's usage. Returns the ClusterQueue whose quota came free, if any."""
+        held = self.held.pop(key)
+        self.fleet.use(held.places, sign=-1)
+        queue = self.queues.get(held.admission.cluster_queue)
+        if queue is None or queue.held.pop(key, None) is None:
+            return None
+        queue.node.remove(held.usage)
+        queue.tree.generation = self.next_generation()
+        return queue
+
+    def _charge(self, held: Held) -> QueueState | None:
+        queue = self.queues.get(held.admission.cluster_queue)
+        if queue is not None:
+            queue.held[held.key] = held
+            queue.node.add(held.usage)
+        return queue
+
+    def snapshot(self) -> Snapshot:
+        """Return the picture to decide on; it borrows this state until its `rollback`."""
+        return Snapshot(
+            queues=self.queues, flavors=self.flavors, namespaces=self.namespaces, fleet=self.fleet
+        )
+
+    def validate(self) -> None:
+        """Raise AssertionError where the usage in a tree is not the sum over the Workloads held."""
+        fresh = build_hierarchy(self.cluster_queues.values(), self.cohorts.values())
+        for held in self.held.values():
+            node = fresh.queues.get(held.admission.cluster_queue)
+            if node is not None:
+                node.add(held.usage)
+        for name, queue in self.queues.items():
+            _check_usage(queue.node, fresh.queues[name])
+            for key, held in queue.held.items():
+                assert self.held.get(key) is held, f"{key} holds quota of {name} but is not known to"
+        for name, cohort in self.hierarchy.cohorts.items():
+            _check_usage(cohort, fresh.cohorts[name])
+        self.fleet.validate(place for held in self.held.values() for place in held.places)
+
+
+def _check_usage(node: QuotaNode, expected: QuotaNode) -> None:
+    for pair in {*node.cells, *node.undeclared, *expected.undeclared}:
+        got, want = node.cell(pair).usage, expected.cell(pair).usage
+        assert got == want, f"{node.name} counts {got} of {pair} as used, its Workloads hold {want}"

@@ -1,0 +1,123 @@
+"""The parser of command lines: one sentence for a mistake, and the types that several commands share."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn, TypeAlias
+
+from admission.cli.errors import WrongUsageError
+
+# What `add_subparsers` returns; argparse gives the class no public name.
+Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+# Cap what a typing error can ask for: a node is an object that this process keeps alive.
+_MOST_NODES = 20_000
+_MOST_GPUS_PER_NODE = 1_024
+_FASTEST = 100_000.0
+_MOST_PORT = 65_535
+
+
+class Parser(argparse.ArgumentParser):
+    """An argparse parser that raises one sentence instead of printing its usage and leaving."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise WrongUsageError with argparse's own words and where to read on."""
+        raise WrongUsageError(f"{message}; see {self.prog} --help")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodesWish:
+    """So many simulated nodes with so many GPUs each."""
+
+    count: int
+    gpus_per_node: int
+
+    @property
+    def gpus(self) -> int:
+        """All GPUs together."""
+        return self.count * self.gpus_per_node
+
+    def __str__(self) -> str:
+        return f"{self.count}x{self.gpus_per_node}"
+
+
+def add_command(
+    subparsers: Subparsers,
+    name: str,
+    *,
+    help_line: str,
+    description: str,
+    examples: str,
+    run: Callable[[argparse.Namespace], int],
+) -> argparse.ArgumentParser:
+    """Add a command with its help text; `examples` are printed as they stand."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        name,
+        help=help_line,
+        description=description,
+        epilog=f"examples:\n{examples}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
+def add_kubeconfig(parser: argparse.ArgumentParser) -> None:
+    """Add the flag that names an existing cluster."""
+    parser.add_argument(
+        "--kubeconfig",
+        metavar="FILE",
+        help="the cluster (default: $KUBECONFIG, in-cluster, ~/.kube/config)",
+    )
+
+
+def nodes_wish(text: str) -> NodesWish:
+    """Read "138x8": 138 nodes with 8 GPUs each."""
+    match = re.fullmatch(r"([0-9]{1,9})[x×]([0-9]{1,9})", text.strip())
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NODESxGPUS such as 16x8")
+    count, gpus = int(match[1]), int(match[2])
+    if not (1 <= count <= _MOST_NODES and 0 <= gpus <= _MOST_GPUS_PER_NODE):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is out of range: 1 to {_MOST_NODES} nodes with 0 to {_MOST_GPUS_PER_NODE} GPUs each"
+        )
+    return NodesWish(count=count, gpus_per_node=gpus)
+
+
+def speed(text: str) -> float:
+    """Read how many simulated seconds pass in a real one."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value <= _FASTEST:
+        raise argparse.ArgumentTypeError(f"{text!r} is no speed: a number above 0, at most {_FASTEST:,.0f}")
+    return value
+
+
+def positive(text: str) -> int:
+    """Read a whole number of at least 1."""
+    if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
+    return int(text)
+
+
+def port(text: str) -> int:
+    """Read a TCP port; 0 is any free one."""
+    if not re.fullmatch(r"[0-9]{1,5}", text) or int(text) > _MOST_PORT:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port: 0 (any free one) to {_MOST_PORT}")
+    return int(text)
+
+
+def existing_file(text: str) -> Path:
+    """Read the path of a file that must be there."""
+    path = Path(text)
+    if not path.is_file():
+        what = "is a directory, not a file" if path.is_dir() else "does not exist"
+        raise argparse.ArgumentTypeError(f"{text} {what}")
+    return path

@@ -1,0 +1,135 @@
+"""Takes away all that a replay put on somebody's cluster: work first, then queues, nodes and definitions.
+
+Every kind that a replay creates is cluster-scoped with a name of its own, or lives in a namespace of its
+own, so nothing else can be hit. Where no controller runs any more that would take its finalizers off, and
+where no namespace controller empties namespaces, that is done here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+
+from api.kube.client import KubeClient
+from api.kube.errors import Conflict, NotFound
+from api.kube.listing import ListResult
+from api.kube.resources import (
+    CONFIG_MAPS,
+    EVENTS,
+    JOBS,
+    LEASES,
+    LOCAL_QUEUES,
+    NAMESPACES,
+    PODS,
+    SECRETS,
+    WORKLOADS,
+    Resource,
+)
+from api.objects import NamedObject
+
+_SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount", namespaced=True)
+# What a replay, and whoever works on it, leaves in a namespace, in the order in which it is taken away.
+_NAMESPACED = (JOBS, PODS, WORKLOADS, LOCAL_QUEUES, EVENTS, LEASES, CONFIG_MAPS, SECRETS, _SERVICE_ACCOUNTS)
+_NOW = json.dumps({"propagationPolicy": "Background", "gracePeriodSeconds": 0}).encode()
+# How long a controller may take to let go of an object, and a namespace controller to empty a namespace.
+_PATIENCE_SECONDS = 5.0
+_NAMESPACE_SECONDS = 60.0
+_POLL_SECONDS = 0.1
+
+
+async def empty_namespaces(client: KubeClient, namespaces: Iterable[str]) -> None:
+    """Delete all objects of these namespaces, with force where finalizers hold them."""
+    for namespace in namespaces:
+        for resource in _NAMESPACED:
+            await _delete_all(client, resource, namespace)
+        for resource in (JOBS, PODS, WORKLOADS):
+            await _wait_empty(client, resource, namespace)
+
+
+async def delete_namespaces(client: KubeClient, namespaces: Sequence[str]) -> None:
+    """Delete empty namespaces and return when they are gone."""
+    for namespace in namespaces:
+        with suppress(NotFound):
+            await client.delete(NAMESPACES, namespace)
+    for namespace in namespaces:
+        await _wait_namespace_gone(client, namespace)
+
+
+async def delete_objects(client: KubeClient, resource: Resource, names: Iterable[str]) -> None:
+    """Delete cluster-scoped objects by name; those that stay are freed of their finalizers."""
+    names = tuple(names)
+    for name in names:
+        with suppress(NotFound):
+            await client.delete(resource, name)
+    for name in names:
+        if not await _is_gone_soon(client, resource, name):
+            await _free(client, resource, name)
+
+
+async def _delete_all(client: KubeClient, resource: Resource, namespace: str) -> None:
+    # A kind that this server does not serve has no objects.
+    with suppress(NotFound):
+        await client.request("DELETE", resource.path(namespace), body=_NOW, timeout_seconds=60.0)
+
+
+async def _wait_empty(client: KubeClient, resource: Resource, namespace: str) -> None:
+    deadline = asyncio.get_running_loop().time() + _PATIENCE_SECONDS
+    while names := await _names(client, resource, namespace):
+        if asyncio.get_running_loop().time() > deadline:
+            for name in names:
+                await _free(client, resource, name, namespace)
+        await _delete_all(client, resource, namespace)
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+async def _names(client: KubeClient, resource: Resource, namespace: str) -> list[str]:
+    found: ListResult[NamedObject]
+    try:
+        found = await client.list(resource, namespace, type_=NamedObject)
+    except NotFound:
+        return []
+    return [item.metadata.name for item in found.items]
+
+
+async def _is_gone_soon(client: KubeClient, resource: Resource, name: str) -> bool:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            while True:
+                try:
+                    await client.get(resource, name)
+                except NotFound:
+                    return True
+                await asyncio.sleep(_POLL_SECONDS)
+    return False
+
+
+async def _free(client: KubeClient, resource: Resource, name: str, namespace: str | None = None) -> None:
+    with suppress(NotFound, Conflict):
+        await client.merge_patch(resource, name, b'{"metadata":{"finalizers":null}}', namespace)
+
+
+async def _wait_namespace_gone(client: KubeClient, namespace: str) -> None:
+    """Wait for the namespace controller; where it does nothing, finish the namespace in its place."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    while True:
+        try:
+            found = json.loads(await client.get(NAMESPACES, namespace))
+        except NotFound:
+            return
+        # A namespace controller that is at work says in conditions what it waits for.
+        is_watched_over = bool(found.get("status", {}).get("conditions"))
+        waited = loop.time() - began
+        if waited > _NAMESPACE_SECONDS or (waited > _PATIENCE_SECONDS and not is_watched_over):
+            await _finish_namespace(client, found)
+            return
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+async def _finish_namespace(client: KubeClient, namespace: dict[str, object]) -> None:
+    name = str(namespace["metadata"]["name"])  # type: ignore[index] # every object has a name
+    body = json.dumps({**namespace, "spec": {"finalizers": []}}).encode()
+    with suppress(NotFound, Conflict):
+        await client.replace(NAMESPACES, name, body, subresource="finalize")

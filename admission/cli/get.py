@@ -1,0 +1,169 @@
+"""`berth get queues` and `berth get workloads`: who waits, at which place, and why, read through the API."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import yaml
+from rich.text import Text
+
+from admission.cli.arguments import Subparsers, add_command, add_kubeconfig
+from admission.cli.errors import ExitCode, WrongUsageError
+from admission.cli.queue_view import QueueRow, queue_rows
+from admission.cli.running import run
+from admission.cli.tables import duration_text, make_console, make_table, print_table, quota_text
+from admission.cli.workload_view import WorkloadRow, workload_rows
+from api.kube.client import KubeClient
+from api.kube.errors import NotFound
+from api.kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
+from api.objects import ClusterQueueObject, LocalQueueObject, WorkloadObject
+
+_QUEUES = ("queues", "queue", "clusterqueues", "clusterqueue", "cq")
+_WORKLOADS = ("workloads", "workload", "kwl", "wl")
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the command."""
+    parser = add_command(
+        subparsers,
+        "get",
+        help_line="queues and workloads of a cluster, and why they wait",
+        description=(
+            "Show ClusterQueues with their use of quota, or Workloads with their place in the queue\n"
+            "(1 is next) and the reason why they wait. Reads the API server only."
+        ),
+        examples=(
+            "  berth get queues\n"
+            "  berth get workloads -n team-a\n"
+            "  berth get workloads -o json | jq '.[] | select(.status == \"pending\")'"
+        ),
+        run=_run,
+    )
+    parser.add_argument("kind", metavar="queues|workloads", help="what to show")
+    scope = parser.add_mutually_exclusive_group()
+    scope.add_argument("-A", "--all-namespaces", action="store_true", help="all namespaces (the default)")
+    scope.add_argument(
+        "-n", "--namespace", metavar="NS", help="only Workloads of NS, or queues that serve it"
+    )
+    parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table")
+    add_kubeconfig(parser)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if arguments.kind in _QUEUES:
+        return run(_get_queues(arguments))
+    if arguments.kind in _WORKLOADS:
+        return run(_get_workloads(arguments))
+    raise WrongUsageError(f"cannot get {arguments.kind!r}; berth get knows queues and workloads")
+
+
+async def _get_queues(arguments: argparse.Namespace) -> int:
+    async with await KubeClient.connect(arguments.kubeconfig) as client:
+        try:
+            found = await client.list(CLUSTER_QUEUES, type_=ClusterQueueObject)
+            queues: Sequence[ClusterQueueObject] = found.items
+            if arguments.namespace:
+                served = await client.list(LOCAL_QUEUES, arguments.namespace, type_=LocalQueueObject)
+                names = {queue.spec.cluster_queue for queue in served.items}
+                queues = [queue for queue in queues if queue.metadata.name in names]
+        except NotFound as error:
+            raise _no_kinds(client) from error
+    rows = queue_rows(queues)
+    if not _printed([_to_object(asdict(row)) for row in rows], arguments.output):
+        _print_queues(rows)
+    return ExitCode.DONE
+
+
+async def _get_workloads(arguments: argparse.Namespace) -> int:
+    async with await KubeClient.connect(arguments.kubeconfig) as client:
+        try:
+            # All namespaces: the place in a ClusterQueue counts those of other namespaces too.
+            workloads = await client.list(WORKLOADS, type_=WorkloadObject)
+            queues = await client.list(LOCAL_QUEUES, type_=LocalQueueObject)
+        except NotFound as error:
+            raise _no_kinds(client) from error
+    rows = workload_rows(workloads.items, queues.items, now=time.time())
+    if arguments.namespace:
+        rows = tuple(row for row in rows if row.namespace == arguments.namespace)
+    if not _printed([_to_object(asdict(row)) for row in rows], arguments.output):
+        _print_workloads(rows)
+    return ExitCode.DONE
+
+
+def _no_kinds(client: KubeClient) -> WrongUsageError:
+    return WrongUsageError(
+        f"{client.server} does not serve kueue.x-k8s.io/v1beta2;"
+        " install the kinds with: berth crds | kubectl apply --server-side -f -"
+    )
+
+
+def _printed(rows: list[dict[str, Any]], output: str) -> bool:
+    """Print rows for machines and return True; return False where a table is wanted."""
+    if output == "json":
+        print(json.dumps(rows, indent=2))
+    elif output == "yaml":
+        print(yaml.safe_dump(rows, sort_keys=False), end="")
+    return output != "table"
+
+
+def _to_object(row: Any) -> Any:
+    """Return a row with its keys as the API writes keys: cluster_queue becomes clusterQueue."""
+    if isinstance(row, dict):
+        return {_camel(key): _to_object(value) for key, value in row.items()}
+    return [_to_object(each) for each in row] if isinstance(row, list | tuple) else row
+
+
+def _camel(key: str) -> str:
+    first, *others = key.split("_")
+    return first + "".join(word.capitalize() for word in others)
+
+
+def _print_queues(rows: Sequence[QueueRow]) -> None:
+    console = make_console()
+    if not rows:
+        console.print("there is no ClusterQueue")
+        return
+    columns = ("NAME", "COHORT", "STRATEGY", "ACTIVE", "PENDING", "RESERVING", "ADMITTED", "FLAVOR")
+    table = make_table(*columns, "RESOURCE", "USED", right=("PENDING", "RESERVING", "ADMITTED"))
+    for row in rows:
+        for cells in _queue_lines(row, is_plain=not console.is_terminal):
+            table.add_row(*cells)
+    print_table(console, table)
+
+
+def _queue_lines(row: QueueRow, *, is_plain: bool) -> list[list[str | Text]]:
+    """Return a line for each flavor-resource; the queue itself stands in the first alone."""
+    active = {True: "yes", False: f"no: {row.message or row.reason}", None: "unknown"}[row.active]
+    counts = [str(row.pending), str(row.reserving), str(row.admitted)]
+    queue: list[str | Text] = [row.name, row.cohort, row.strategy, active, *counts]
+    blank: list[str | Text] = [""] * len(queue)
+    quotas: list[list[str | Text]] = [
+        [quota.flavor, quota.resource, quota_text(quota, is_plain=is_plain)] for quota in row.quotas
+    ]
+    lines = quotas or [["", "", "no quota"]]
+    return [[*(blank if place else queue), *line] for place, line in enumerate(lines)]
+
+
+def _print_workloads(rows: Sequence[WorkloadRow]) -> None:
+    console = make_console()
+    if not rows:
+        console.print("there is no Workload")
+        return
+    table = make_table(
+        *("NAMESPACE", "NAME", "QUEUE", "CLUSTERQUEUE", "STATUS", "POSITION", "AGE", "REASON", "MESSAGE"),
+        right=("POSITION",),
+    )
+    for row in rows:
+        table.add_row(
+            *(row.namespace, row.name, row.queue, row.cluster_queue, row.status),
+            "" if row.position is None else str(row.position),
+            duration_text(row.age_seconds),
+            row.reason,
+            row.message,
+        )
+    print_table(console, table)

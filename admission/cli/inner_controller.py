@@ -1,0 +1,37 @@
+"""The controller inside a command: the same code as `berth controller`, its errors in the command's words."""
+
+from __future__ import annotations
+
+import asyncio
+
+from admission.cli.errors import NotHoldingError, UnreachableError
+from admission.controller.app import run_controller
+from admission.controller.neighbours import LiveKueue
+from admission.controller.settings import Options
+from api.http.server import ListenError
+
+
+async def run_inner_controller(
+    kubeconfig: str | None, *, listening: asyncio.Event, namespace: str | None = None
+) -> None:
+    """Run a controller with a store of its own until cancelled; set `listening` once it is up.
+
+    `namespace` holds its lease. Raises NotHoldingError beside a live Kueue.
+    """
+    options = Options(
+        kubeconfig=kubeconfig,
+        namespace=namespace,
+        embedded_store=True,
+        http_port=0,
+        # Only one process of a machine can have the usual ports, and nobody asks at these.
+        metrics_port=-1,
+        extender_port=-1,
+        visibility_port=-1,
+        webhook_port=-1,
+    )
+    try:
+        await run_controller(options, on_listening=lambda _: listening.set())
+    except LiveKueue as error:
+        raise NotHoldingError(str(error)) from error
+    except ListenError as error:
+        raise UnreachableError(str(error)) from error

@@ -1,0 +1,177 @@
+"""The objects that demo and replay create: nodes' flavors, queues, and Jobs that simulated nodes can run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from admission.simulation.ledger import FlavorResource
+from admission.simulation.shapes import GangShape
+
+Manifest = dict[str, Any]
+
+GPU = "nvidia.com/gpu"
+CPU = "cpu"
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+# How long the simulated kubelet lets a pod run, in its own seconds.
+RUNTIME_ANNOTATION = "berth.dev/simulated-runtime-seconds"
+# Keeps pods of other people's off simulated nodes; the flavor brings the toleration.
+SIMULATED_KEY = "berth.dev/simulated"
+# Only this run's pods go to this run's nodes; the flavor brings the node selector.
+NODE_POOL_LABEL = "berth.dev/node-pool"
+# Simulated containers are never pulled; whoever runs such a Job elsewhere gets something that ends.
+IMAGE = "registry.k8s.io/pause:3.10"
+TOLERATION = {"key": SIMULATED_KEY, "operator": "Exists", "effect": "NoSchedule"}
+_LONGEST_NAME = 63
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobWish:
+    """A Job to create: `shape` says its pods, `run_seconds` how long each of them runs once it does.
+
+    `node_cpus`: what a pod that needs a node of its own requests, so that nothing fits beside it.
+    """
+
+    name: str
+    namespace: str
+    queue: str
+    shape: GangShape
+    run_seconds: float
+    cpus_per_gpu: int = 0
+    node_cpus: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+def namespace(name: str, labels: Mapping[str, str] | None = None) -> Manifest:
+    """Return a Namespace."""
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": _metadata(name, labels=labels)}
+
+
+def resource_flavor(name: str, *, node_pool: str, labels: Mapping[str, str] | None = None) -> Manifest:
+    """Return a ResourceFlavor that leads to the simulated nodes of one pool."""
+    return _kueue(
+        "ResourceFlavor",
+        _metadata(name, labels=labels),
+        {"nodeLabels": {NODE_POOL_LABEL: node_pool}, "tolerations": [TOLERATION]},
+    )
+
+
+def cluster_queue(
+    name: str,
+    *,
+    flavor: str,
+    nominal: Mapping[str, int],
+    cohort: str | None,
+    labels: Mapping[str, str] | None = None,
+) -> Manifest:
+    """Return a ClusterQueue of one flavor that serves every namespace; `nominal` is quota by resource.
+
+    It borrows and lends without limits where it has a cohort.
+    """
+    spec: dict[str, Any] = {"namespaceSelector": {}, "resourceGroups": [_group(flavor, nominal)]}
+    if cohort is not None:
+        spec["cohortName"] = cohort
+    return _kueue("ClusterQueue", _metadata(name, labels=labels), spec)
+
+
+def cohort(
+    name: str, *, flavor: str, nominal: Mapping[str, int], labels: Mapping[str, str] | None = None
+) -> Manifest:
+    """Return a Cohort with quota of its own, which all its ClusterQueues may borrow."""
+    return _kueue("Cohort", _metadata(name, labels=labels), {"resourceGroups": [_group(flavor, nominal)]})
+
+
+def local_queue(name: str, namespace: str, cluster_queue: str) -> Manifest:
+    """Return the LocalQueue through which a namespace submits."""
+    return _kueue("LocalQueue", _metadata(name, namespace), {"clusterQueue": cluster_queue})
+
+
+def job(wish: JobWish) -> Manifest:
+    """Return a suspended Job of `wish.shape`; it is finished when all its pods have succeeded."""
+    requests = _requests(wish)
+    container = {
+        "name": "main",
+        "image": IMAGE,
+        # A device cannot be shared out by a limit above the request, so the API server wants both alike.
+        "resources": {"requests": requests, "limits": {k: v for k, v in requests.items() if k == GPU}},
+    }
+    template = {
+        "metadata": {"annotations": {RUNTIME_ANNOTATION: f"{wish.run_seconds:g}"}},
+        "spec": {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 1,
+            "automountServiceAccountToken": False,
+            "containers": [container],
+        },
+    }
+    labels = {QUEUE_LABEL: wish.queue, **wish.labels}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": _metadata(wish.name, wish.namespace, labels=labels),
+        "spec": {
+            "suspend": True,
+            "parallelism": wish.shape.pods,
+            "completions": wish.shape.pods,
+            "completionMode": "Indexed" if wish.shape.pods > 1 else "NonIndexed",
+            "backoffLimit": 0,
+            "template": template,
+        },
+    }
+
+
+def gpu_of(flavor: str) -> FlavorResource:
+    """Return the flavor-resource in which the GPUs of a flavor are counted."""
+    return FlavorResource(flavor, GPU)
+
+
+def dns_name(text: str, *, prefix: str = "") -> str:
+    """Return `text` as a DNS label: lower case, letters, digits and dashes, at most 63 characters."""
+    name = re.sub(r"[^a-z0-9]+", "-", f"{prefix}{text}".lower()).strip("-")
+    return name[:_LONGEST_NAME].strip("-") or "x"
+
+
+def dns_names(texts: Iterable[str], *, prefix: str = "") -> dict[str, str]:
+    """Return a DNS label for each text; texts that would be alike get a number behind."""
+    names: dict[str, str] = {}
+    taken: set[str] = set()
+    for text in texts:
+        name, number = dns_name(text, prefix=prefix), 1
+        while name in taken:
+            number += 1
+            name = f"{dns_name(text, prefix=prefix)[: _LONGEST_NAME - 6]}-{number}"
+        taken.add(name)
+        names[text] = name
+    return names
+
+
+def _requests(wish: JobWish) -> dict[str, int]:
+    requests = {GPU: wish.shape.gpus_per_pod} if wish.shape.gpus_per_pod else {}
+    if wish.shape.whole_nodes and wish.node_cpus:
+        return {CPU: wish.node_cpus, **requests}
+    if wish.cpus_per_gpu:
+        # Without a GPU a pod still computes, or it would ask for nothing and get no flavor.
+        return {CPU: max(1, wish.shape.gpus_per_pod * wish.cpus_per_gpu), **requests}
+    return requests
+
+
+def _group(flavor: str, nominal: Mapping[str, int]) -> Manifest:
+    quotas = [{"name": resource, "nominalQuota": quota} for resource, quota in nominal.items()]
+    return {"coveredResources": list(nominal), "flavors": [{"name": flavor, "resources": quotas}]}
+
+
+def _kueue(kind: str, metadata: Manifest, spec: Manifest) -> Manifest:
+    return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def _metadata(
+    name: str, namespace: str | None = None, *, labels: Mapping[str, str] | None = None
+) -> Manifest:
+    metadata: Manifest = {"name": name}
+    if namespace is not None:
+        metadata["namespace"] = namespace
+    if labels:
+        metadata["labels"] = dict(labels)
+    return metadata

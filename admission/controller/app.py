@@ -1,0 +1,372 @@
+"""Wiring: one controller from its options, and its orderly start and end.
+
+    connect ─▶ refuse beside Kueue ─▶ store ─▶ listen ─▶ { informers, brain, events, election, lag } ─▶ stop
+
+Everything that runs is a named task of one group; the first that fails ends the controller, a stop ends them
+in order: the lease is given back, events under way are sent, the store is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import platform
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+
+from admission.controller.brain import Brain
+from admission.controller.clock import SystemClock
+from admission.controller.executor import Target
+from admission.controller.failpoints import Failpoint
+from admission.controller.handlers import (
+    Health,
+    StateApi,
+    local_queue_gauges,
+    metrics_route,
+    queue_gauges,
+)
+from admission.controller.journal import Journal
+from admission.controller.kinds import ground_kinds, make_informer, watched_kinds
+from admission.controller.knowledge import Knowledge
+from admission.controller.logs import Log
+from admission.controller.metrics import Metrics
+from admission.controller.neighbours import refuse_beside_kueue
+from admission.controller.observer import Observer
+from admission.controller.ports import Port, SidePorts, listen
+from admission.controller.sender import KubeSender
+from admission.controller.settings import Options, knowledge_settings
+from admission.controller.statuses import BoardKey, StatusBoard
+from admission.controller.takeover import Takeover, TakeoverSettings
+from admission.engine import Engine
+from admission.settings import engine_settings
+from api.kube import resources
+from api.kube.client import KubeClient
+from api.kube.errors import AlreadyExists, Forbidden, KubeError
+from api.kube.events import EventRecorder
+from api.kube.informer import Informer
+from api.kube.lease import Elector
+from api.kube.resources import Resource
+from queues.reservations import ReservationError
+from queues.store.embedded import EmbeddedRedis
+from queues.store.redis_store import RedisReservationStore
+
+log = Log("berth.controller")
+
+DEFAULT_NAMESPACE = "berth-system"
+NAMESPACE_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+# How often the event loop's lag is sampled; often enough to see a stall of 50 ms, too seldom to cause one.
+LAG_SAMPLE_SECONDS = 0.25
+# How long events still queued may hold up a stop.
+DRAIN_SECONDS = 2.0
+
+
+async def run_controller(
+    options: Options,
+    *,
+    on_listening: Callable[[Mapping[str, str]], None] | None = None,
+    stop: asyncio.Event | None = None,
+) -> None:
+    """Run a controller until `stop` is set or this is cancelled.
+
+    `on_listening` is told the URLs by name once all listen. Raises KubeError, ReservationError, ListenError,
+    LiveKueue and ValueError at the start, each one sentence.
+    """
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(await KubeClient.connect(options.kubeconfig))
+        controller = Controller(client, options)
+        await controller.prepare(stack)
+        urls = await controller.listen(stack)
+        if on_listening is not None:
+            on_listening(urls)
+        await controller.run(stop or asyncio.Event())
+
+
+class Controller:
+    """One replica. Its parts are made here and told of each other; what they do stands in their modules."""
+
+    def __init__(self, client: KubeClient, options: Options) -> None:
+        config = options.config
+        self._client = client
+        self._options = options
+        self._clock = SystemClock()
+        self._namespace = own_namespace(options.namespace)
+        self._identity = f"{platform.node()}_{uuid4()}"
+        self._failpoint = Failpoint(options.failpoint)
+        self._metrics = Metrics(version=own_version())
+        events = config.berth.events
+        self._recorder = EventRecorder(
+            client, instance=self._identity, events_per_second=events.per_second, burst=events.burst
+        )
+        local_queues = config.kueue.metrics.local_queue_metrics
+        self._journal = Journal(self._recorder, self._metrics, with_local_queues=local_queues.enable)
+        engine = Engine(engine_settings(config))
+        self._knowledge = Knowledge(
+            engine, self._journal, self._clock, knowledge_settings(config, namespace=self._namespace)
+        )
+        board = StatusBoard(engine, with_share=config.kueue.fair_sharing is not None, is_busy=self._is_busy)
+        self._brain = Brain(self._knowledge, board, self._journal, self._clock)
+        self._informers: list[Informer[Any]] = [
+            make_informer(client, kind, self._brain, self._knowledge, self._note_watch_error)
+            for kind in watched_kinds(self._knowledge, board)
+        ]
+        self._ground: list[Informer[Any]] = [
+            make_informer(client, kind, self._brain, self._knowledge, self._note_watch_error)
+            for kind in ground_kinds(self._knowledge)
+        ]
+        self._metrics.observe_queues(
+            partial(
+                queue_gauges,
+                self._knowledge,
+                with_quotas=config.kueue.metrics.enable_cluster_queue_resources,
+                with_shares=config.kueue.fair_sharing is not None,
+            ),
+            partial(local_queue_gauges, self._knowledge) if local_queues.enable else tuple,
+        )
+        self._store: RedisReservationStore | None = None
+        self._side_ports = SidePorts(
+            client,
+            self._clock,
+            self._knowledge,
+            options,
+            namespace=self._namespace,
+            is_ready=lambda: self._brain.is_synced,
+            on_watch_error=self._note_watch_error,
+        )
+
+    # --- the start --------------------------------------------------------------------------------
+
+    async def prepare(self, stack: AsyncExitStack) -> None:
+        """Look at the cluster and open the store."""
+        for sentence in (*self._options.config.warnings, *self._options.config.unused()):
+            log.warning("configuration", note=sentence)
+        log.info("starting", server=self._client.server, server_version=await self._client.server_version())
+        if self._options.observe:
+            await self._side_ports.prepare()
+            return
+        await refuse_beside_kueue(self._client, now=self._clock.now())
+        await self._ensure_namespace()
+        await self._side_ports.prepare()
+        self._store = await stack.enter_async_context(self._open_store())
+
+    async def _ensure_namespace(self) -> None:
+        """Make the namespace of the lease, where it is missing and we may."""
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self._namespace}}
+        try:
+            await self._client.get(resources.NAMESPACES, self._namespace)
+        except KubeError as error:
+            if error.status not in (403, 404):
+                raise
+            try:
+                await self._client.create(resources.NAMESPACES, msgspec.json.encode(body))
+            except AlreadyExists:
+                return
+            except Forbidden as refused:
+                raise self._without_rights(refused) from refused
+
+    def _without_rights(self, refused: Forbidden) -> Forbidden:
+        """Return the refusal to make our namespace with what is to be done about it."""
+        message = (
+            f"{self._client.server} lets us neither see nor make the namespace {self._namespace}"
+            f" ({refused.message}); make it, and bind the roles of deploy/rbac.yaml to this user"
+        )
+        return Forbidden(message, status=refused.status, reason=refused.reason)
+
+    @asynccontextmanager
+    async def _open_store(self) -> AsyncIterator[RedisReservationStore]:
+        shard = self._options.config.berth.shard
+        if self._options.redis_url is None:
+            async with EmbeddedRedis() as embedded:
+                yield await embedded.start(self._options.store_directory, shard=shard)
+            return
+        store = RedisReservationStore.from_url(self._options.redis_url, shard=shard)
+        try:
+            await self._greet(store)
+            yield store
+        finally:
+            await store.close()
+
+    async def _greet(self, store: RedisReservationStore) -> None:
+        """A store that cannot be had ends the start: later it may be lost, now it is most likely misspelt."""
+        await store.ping()
+
+    async def listen(self, stack: AsyncExitStack) -> Mapping[str, str]:
+        """Serve HTTP; return the URLs by name."""
+        urls = {}
+        for port in (*self._own_ports(), *self._side_ports.ports()):
+            if port.number >= 0:
+                urls[port.name] = await listen(stack, port)
+        return urls
+
+    def _own_ports(self) -> tuple[Port, Port]:
+        """Return the ports for people: the page's, and that of metrics."""
+        options, health = self._options, self._health().routes()
+        state = [*StateApi(self._knowledge).routes(), *self._side_ports.state_routes()]
+        measures = metrics_route(self._metrics)
+        return (
+            Port(name="http", number=options.http_port, host=options.bind, routes=[*health, *state]),
+            Port(name="metrics", number=options.metrics_port, host=options.bind, routes=[*health, measures]),
+        )
+
+    def _health(self) -> Health:
+        return Health(lambda: self._brain.is_synced and not self._side_ports.unsynced(), self._unsynced)
+
+    def _unsynced(self) -> list[str]:
+        own = [informer.resource.plural for informer in self._informers if not informer.synced.is_set()]
+        return [*own, *self._side_ports.unsynced()]
+
+    # --- the run ----------------------------------------------------------------------------------
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until `stop` is set."""
+        gc.disable()
+        try:
+            async with asyncio.TaskGroup() as group:
+                background = [
+                    group.create_task(informer.run(), name=f"watch-{informer.resource.plural}")
+                    for informer in self._informers
+                ]
+                background += [
+                    group.create_task(self._brain.run(), name="brain"),
+                    group.create_task(self._watch_lag(), name="loop-lag"),
+                    group.create_task(self._settle(), name="first-sync"),
+                    group.create_task(self._watch_ground(), name="watch-ground"),
+                ]
+                background += [
+                    group.create_task(running, name=name) for name, running in self._side_ports.tasks()
+                ]
+                if self._options.config.berth.events.per_second > 0 and not self._options.observe:
+                    background.append(group.create_task(self._recorder.run(), name="events"))
+                leading = group.create_task(self._act(), name="leader")
+                await stop.wait()
+                log.info("stopping")
+                leading.cancel()
+                await asyncio.wait([leading])
+                await self._recorder.drain(DRAIN_SECONDS)
+                for task in background:
+                    task.cancel()
+        finally:
+            gc.enable()
+
+    async def _settle(self) -> None:
+        """Wait for the first lists; what they brought lives long, so the collector need not look at it."""
+        for informer in self._informers:
+            await informer.synced.wait()
+        await self._take_in()
+        if self._knowledge.ground.is_needed.is_set():
+            for informer in self._ground:
+                await informer.synced.wait()
+            await self._take_in()
+        gc.collect()
+        gc.freeze()
+        gc.enable()
+        gc.set_threshold(50_000, 20, 100)
+        self._brain.is_synced = True
+        self._brain.post(lambda: None)
+        log.info("synced", workloads=len(self._knowledge.workloads), jobs=len(self._knowledge.jobs))
+
+    async def _take_in(self) -> None:
+        """Wait until the brain has taken in what the informers have brought so far."""
+        taken = asyncio.Event()
+        self._brain.post(taken.set)
+        await taken.wait()
+
+    async def _watch_ground(self) -> None:
+        """Watch pods and nodes from the moment that a flavor names a topology."""
+        await self._knowledge.ground.is_needed.wait()
+        async with asyncio.TaskGroup() as group:
+            for informer in self._ground:
+                group.create_task(informer.run(), name=f"watch-{informer.resource.plural}")
+                await informer.synced.wait()
+
+    async def _wait_synced(self) -> None:
+        for informer in self._informers:
+            await informer.synced.wait()
+
+    async def _act(self) -> None:
+        if self._options.observe:
+            await self._wait_synced()
+            self._metrics.role = "standalone"
+            await self._brain.begin(Observer(self._clock, self._brain.forget))
+            return
+        config = self._options.config
+        lease, execution = config.lease, config.berth.execution
+        assert self._store is not None
+        takeover = Takeover(
+            self._client,
+            KubeSender(self._client),
+            self._store,
+            self._brain,
+            self._clock,
+            self._metrics,
+            settings=TakeoverSettings(
+                identity=self._identity,
+                shard=config.berth.shard,
+                request_seconds=lease.duration_seconds - lease.deadline_seconds,
+                max_in_flight=execution.max_in_flight,
+                max_unconfirmed=execution.max_unconfirmed,
+                max_unconfirmed_seconds=execution.max_unconfirmed_seconds,
+                awaits_pods=config.kueue.wait_for_pods_ready is not None,
+                require_store=self._options.require_store,
+            ),
+            failpoint=self._failpoint,
+            wait_synced=self._wait_synced,
+        )
+        elector = Elector(
+            self._client,
+            name=f"berth-{config.berth.shard}",
+            namespace=self._namespace,
+            identity=self._identity,
+            lease_seconds=lease.duration_seconds,
+            renew_seconds=lease.renew_seconds,
+            deadline_seconds=lease.deadline_seconds,
+            highest_known_fence=self._highest_fence,
+        )
+        await elector.run(takeover.lead)
+
+    async def _highest_fence(self) -> int:
+        assert self._store is not None
+        try:
+            return await self._store.highest_fence() or 0
+        except ReservationError:
+            return 0
+
+    async def _watch_lag(self) -> None:
+        """Measure how late the loop wakes us: what holds it up holds up the lease as well."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + LAG_SAMPLE_SECONDS
+            await asyncio.sleep(LAG_SAMPLE_SECONDS)
+            self._metrics.loop_lag.labels(self._metrics.role).observe(max(0.0, loop.time() - due))
+
+    def _is_busy(self, key: BoardKey) -> bool:
+        return self._brain.is_busy(Target(*key))
+
+    def _note_watch_error(self, resource: Resource, error: Exception | None) -> None:
+        if error is not None:
+            log.warning("watch-failed", resource=resource.plural, error=error)
+
+
+def own_namespace(given: str | None) -> str:
+    """Return the namespace of leases: the given one, else the pod's own, else berth-system."""
+    if given:
+        return given
+    try:
+        with open(NAMESPACE_FILE, encoding="utf-8") as file:
+            return file.read().strip() or DEFAULT_NAMESPACE
+    except OSError:
+        return os.environ.get("POD_NAMESPACE") or DEFAULT_NAMESPACE
+
+
+def own_version() -> str:
+    """Return the installed version; "dev" from a checkout that was not installed."""
+    try:
+        return version("berth-queue")
+    except PackageNotFoundError:
+        return "dev"

@@ -1,0 +1,462 @@
+"""The brain: the one task that owns what is known, and decides.
+
+    informers, answers ─▶ inbox ─▶ take in ─▶ reconcile what changed ─▶ cycle after cycle ─▶ statuses
+                                     engine, mirrors                      Term carries out
+
+Everything else (informers, executor, HTTP handlers) only puts a call into the inbox or reads frozen views.
+The brain never awaits the API server; between two decisions it awaits the store alone, and it gives the event
+loop back every few milliseconds. It takes in events whether it leads or not, so that a follower is warm; it
+acts only while it has a `term`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Protocol
+
+import msgspec
+
+from admission.actions import Action, Event, Verb, Write
+from admission.controller.agenda import Agenda, Backoffs
+from admission.controller.clock import Clock
+from admission.controller.executor import Moot, Refused, Result, Target, Vanished, Written
+from admission.controller.journal import Journal
+from admission.controller.knowledge import Knowledge, ObjectKey
+from admission.controller.logs import Log
+from admission.controller.mirror import controller_of
+from admission.controller.statuses import StatusBoard
+from admission.decision import Decision, Wait
+from admission.jobs import reconcile_job
+from admission.lifecycle import reconcile_workload
+from api.objects import NamedObject
+from api.workload import WorkloadKey
+from queues.reservations import ReservationError, StoreRefused, StoreUnreachable
+
+log = Log("berth.brain")
+
+# The event loop is given back after this long at the latest; lease renewal and watches share it.
+SLICE_SECONDS = 0.01
+# A Workload that gets its quota within this time is never told why it waited.
+TELL_AFTER_SECONDS = 1.0
+# How long a new wording of a reason that was told waits before the next try to write it.
+REWORD_AFTER_SECONDS = 60.0
+# How often the age of what is not confirmed is looked at.
+WATCH_SECONDS = 1.0
+# So many are told at once why they wait though nobody tried them; the next as many after another turn.
+EXPLAINED_AT_ONCE = 50
+# After so long without a pause the cycle lets all else have its turn: what is told, statuses, deadlines.
+TURN_SECONDS = 0.25
+# How long the cycle rests after the store did not serve.
+STORE_PAUSE_SECONDS = 0.25
+
+
+class Acting(Protocol):
+    """What carries decisions out: a Term, or an observer that only notes them."""
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the cycle has to wait."""
+
+    @property
+    def unconfirmed(self) -> int:
+        """How many decisions have not been answered yet."""
+
+    async def carry_out(self, decisions: tuple[Decision, ...]) -> None:
+        """Reserve and send."""
+
+    async def flush(self) -> None:
+        """Bring the store up to date."""
+
+    def submit(self, write: Write, *, priority: int = 1) -> None:
+        """Send a reconciler's write."""
+
+    def tell(self, decision: Wait) -> bool:
+        """Say why a Workload waits. Returns False where that is not worth a write just now."""
+
+    def is_busy(self, target: Target) -> bool:
+        """Whether a write on the object is on its way."""
+
+
+class _Pace:
+    """Gives the event loop back whenever a slice of time is used up."""
+
+    __slots__ = ("_clock", "_until")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._until = clock.monotonic() + SLICE_SECONDS
+
+    async def breathe(self) -> bool:
+        """Let others have their turn if it is time. Returns whether they had it."""
+        if self._clock.monotonic() <= self._until:
+            return False
+        await asyncio.sleep(0)
+        self._until = self._clock.monotonic() + SLICE_SECONDS
+        return True
+
+
+class Brain:
+    """Takes in, reconciles, decides."""
+
+    def __init__(self, knowledge: Knowledge, board: StatusBoard, journal: Journal, clock: Clock) -> None:
+        self.knowledge = knowledge
+        self.is_synced = False
+        self._board = board
+        self._journal = journal
+        self._clock = clock
+        self._inbox: deque[Callable[[], object]] = deque()
+        self._wake = asyncio.Event()
+        self._term: Acting | None = None
+        self._failed: asyncio.Future[None] | None = None
+        # Why Workloads wait that have yet to be told, and when they are.
+        self._waits: dict[WorkloadKey, Wait] = {}
+        self._tellings: Agenda[WorkloadKey] = Agenda()
+        # Deadlines of Workloads (Unix seconds), and decisions to be taken back (monotonic).
+        self._deadlines: Agenda[WorkloadKey] = Agenda()
+        self._forgets: Agenda[tuple[WorkloadKey, str]] = Agenda()
+        self._backoffs: Backoffs[Target] = Backoffs()
+        self._store_pause_until = 0.0
+
+    # --- what others call -------------------------------------------------------------------------
+
+    def post(self, call: Callable[[], object]) -> None:
+        """Let the brain make this call; from any task of this loop."""
+        self._inbox.append(call)
+        self._wake.set()
+
+    def begin(self, term: Acting) -> asyncio.Future[None]:
+        """Act from now on; the future fails with the store's error when the term cannot go on."""
+        self._term = term
+        self._failed = asyncio.get_running_loop().create_future()
+        self._waits.clear()
+        self._tellings.clear()
+        self._backoffs.clear()
+        self._forgets.clear()
+        # Whatever an earlier term decided and the cluster does not show, nobody carries out any more.
+        self.knowledge.engine.forget_all(now=self._clock.now())
+        self.knowledge.mark_all()
+        self._board.mark_all()
+        self._wake.set()
+        return self._failed
+
+    def fail(self, error: Exception) -> None:
+        """End the present term with this error; nothing happens where there is none."""
+        if self._failed is not None and not self._failed.done():
+            self._failed.set_exception(error)
+        self._term = None
+
+    def end(self) -> None:
+        """Act no longer."""
+        self._term = None
+        self._failed = None
+        # Who does not lead shows the cluster as it is. Not at once: the term may be asking the store still.
+        self.post(lambda: self.knowledge.engine.forget_all(now=self._clock.now()))
+
+    def forget(self, key: WorkloadKey, uid: str) -> None:
+        """Take back a decision that did not come about; from any task of this loop."""
+        self.post(lambda: self.knowledge.engine.forget(key, uid, now=self._clock.now()))
+
+    def forget_later(self, key: WorkloadKey, uid: str) -> None:
+        """Take back a decision whose write was refused, after a growing pause: the next try may end the same.
+
+        Until then the Workload keeps its place in the quota, and nobody else is tried on it in vain.
+        """
+        now = self._clock.monotonic()
+        rest = self._backoffs.fail(Target("Workload", key.namespace, key.name), now)
+        self._forgets.put((key, uid), now + rest)
+        self._wake.set()
+
+    def tell_later(self, decision: Wait) -> None:
+        """Say again why a Workload waits, after a growing pause: the write was refused."""
+        target = Target("Workload", decision.key.namespace, decision.key.name)
+        self._tell_at(decision, self._backoffs.fail(target, self._clock.monotonic()))
+        self._wake.set()
+
+    def finished(self, write: Write, result: Result) -> None:
+        """Take note of a write's result; called by the executor's tasks."""
+        self.post(lambda: self._take_result(write, result))
+
+    def is_busy(self, target: Target) -> bool:
+        """Return whether a write on the object is on its way, or was refused a moment ago."""
+        return self._term is not None and self._is_left_alone(self._term, target)
+
+    # --- the task ---------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        while True:
+            self._wake.clear()
+            await self._take_in()
+            if self._term is not None and self.is_synced:
+                await self._act_guarded(self._term)
+            await self._rest()
+
+    async def _take_in(self) -> None:
+        pace = _Pace(self._clock)
+        while self._inbox:
+            self._guarded(self._inbox.popleft())
+            await pace.breathe()
+
+    def _guarded(self, call: Callable[[], object]) -> None:
+        """Make a call about one object. A fault of our own costs that object its turn, not the others."""
+        try:
+            call()
+        except Exception:
+            self._stumble()
+
+    def _stumble(self) -> None:
+        log.exception("brain-stumbled")
+        self._journal.note_stumble()
+
+    async def _act_guarded(self, term: Acting) -> None:
+        """Act once. A store that refuses this leader ends the term; what was not foreseen is logged."""
+        try:
+            await self._act(term)
+        except (StoreUnreachable, StoreRefused) as error:
+            log.warning("store-required", error=error)
+            self._store_pause_until = self._clock.monotonic() + STORE_PAUSE_SECONDS
+        except ReservationError as error:
+            # A call of a term that has ended meanwhile says nothing about the present one.
+            if self._term is term:
+                self.fail(error)
+        except Exception:
+            self._stumble()
+            await asyncio.sleep(STORE_PAUSE_SECONDS)
+            # What was left undone is not announced again.
+            self._wake.set()
+
+    async def _act(self, term: Acting) -> None:
+        self._note_due()
+        await self._reconcile(term)
+        await term.flush()
+        await self._decide(term)
+        await self._tell_waits(term)
+        await self._write_statuses(term)
+
+    async def _rest(self) -> None:
+        """Sleep until something happens or the next timer is due."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._seconds_to_next()):
+                await self._wake.wait()
+
+    def _seconds_to_next(self) -> float | None:
+        term = self._term
+        if term is None or not self.is_synced:
+            return None
+        now, monotonic = self._clock.now(), self._clock.monotonic()
+        waits = [
+            _seconds_until(self._deadlines.next_at(), now),
+            _seconds_until(self._backoffs.next_at(), monotonic),
+            _seconds_until(self._forgets.next_at(), monotonic),
+            self._board.seconds_to_next(monotonic),
+            _seconds_until(self._tellings.next_at(), monotonic),
+            WATCH_SECONDS if term.unconfirmed else None,
+            # While the cycle is held up, back-offs that end change nothing.
+            STORE_PAUSE_SECONDS
+            if self._is_held_up(term)
+            else _seconds_until(self.knowledge.engine.next_wake_at(), now),
+        ]
+        soonest = min((wait for wait in waits if wait is not None), default=None)
+        return None if soonest is None else max(0.001, soonest)
+
+    # --- reconciling ------------------------------------------------------------------------------
+
+    async def _reconcile(self, term: Acting) -> None:
+        pace = _Pace(self._clock)
+        for take, look in (
+            (self.knowledge.take_dirty_workload, self._reconcile_workload),
+            (self.knowledge.take_dirty_job, self._reconcile_job),
+        ):
+            # A mark is taken by the term that can act on it alone: a new one marks everything, once.
+            while self._term is term and (key := take()) is not None:
+                self._guarded(partial(look, term, key))
+                if await pace.breathe():
+                    await self._take_in()
+
+    def _reconcile_workload(self, term: Acting, key: ObjectKey) -> None:
+        target, seen = Target("Workload", *key), self.knowledge.workloads.get(key)
+        if seen is None:
+            self._backoffs.forget(target)
+            self._deadlines.put(WorkloadKey(*key), None)
+            return
+        if self._is_left_alone(term, target):
+            return
+        context = self.knowledge.lifecycle_context(seen.value)
+        result = reconcile_workload(seen.value, seen.raw, context, now=self._clock.now())
+        self._deadlines.put(seen.value.key, result.wake_at)
+        self._do(term, result.actions)
+
+    def _reconcile_job(self, term: Acting, key: ObjectKey) -> None:
+        target, seen = Target("Job", *key), self.knowledge.jobs.get(key)
+        if seen is None:
+            self._backoffs.forget(target)
+            return
+        workloads = self.knowledge.workloads_of(seen)
+        lanes = (target, *(Target("Workload", *workload.key) for workload, _ in workloads))
+        if any(self._is_left_alone(term, lane) for lane in lanes):
+            return
+        actions = reconcile_job(
+            seen.value, seen.raw, workloads, self.knowledge.job_context, now=self._clock.now()
+        )
+        self._do(term, actions)
+
+    def _is_left_alone(self, term: Acting, target: Target) -> bool:
+        """A write on its way reports back and marks the object again; a refused one waits out its pause."""
+        return term.is_busy(target) or self._backoffs.is_resting(target, self._clock.monotonic())
+
+    def _do(self, term: Acting, actions: tuple[Action, ...]) -> None:
+        for action in actions:
+            if isinstance(action, Event):
+                self._journal.note(action)
+            elif not self._is_left_alone(term, _target(action)):
+                # What is left alone here is asked for again when that object's own write has ended.
+                term.submit(action)
+
+    def _note_due(self) -> None:
+        """Take note of deadlines that have come, rests that are over, and decisions to be taken back."""
+        for key in self._deadlines.take_due(self._clock.now()):
+            self.knowledge.mark_workload(key)
+        monotonic = self._clock.monotonic()
+        for key, uid in self._forgets.take_due(monotonic):
+            self.knowledge.engine.forget(key, uid, now=self._clock.now())
+        for target in self._backoffs.take_due(monotonic):
+            self._look_again(target)
+
+    # --- deciding ---------------------------------------------------------------------------------
+
+    async def _decide(self, term: Acting) -> None:
+        engine, pace = self.knowledge.engine, _Pace(self._clock)
+        turn_ends_at = self._clock.monotonic() + TURN_SECONDS
+        while self._may_decide(term) and engine.has_heads(now=self._clock.now()):
+            if self._clock.monotonic() > turn_ends_at:
+                self._wake.set()
+                break
+            await self._decide_once(term)
+            await pace.breathe()
+            await self._take_in()
+            await self._reconcile(term)
+            if self._term is term:
+                # A Workload that comes back finds its old reservation gone.
+                await term.flush()
+        self._journal.note_pause(term.is_paused, term.unconfirmed)
+        self._explain(term)
+
+    def _explain(self, term: Acting) -> None:
+        """In a quiet moment, note why those wait whom no cycle has tried."""
+        engine = self.knowledge.engine
+        if self._term is not term or term.unconfirmed or engine.has_heads(now=self._clock.now()):
+            return
+        waits = engine.explain(EXPLAINED_AT_ONCE)
+        self._collect_waits(waits)
+        if len(waits) == EXPLAINED_AT_ONCE:
+            self._wake.set()
+
+    async def _decide_once(self, term: Acting) -> None:
+        began = self._clock.monotonic()
+        decisions = self.knowledge.engine.cycle(now=self._clock.now())
+        self._journal.note_cycle(decisions, self._clock.monotonic() - began)
+        self._collect_waits(decisions)
+        await term.carry_out(decisions)
+
+    def _may_decide(self, term: Acting) -> bool:
+        return self._term is term and not self._is_held_up(term)
+
+    def _is_held_up(self, term: Acting) -> bool:
+        return term.is_paused or self._clock.monotonic() < self._store_pause_until
+
+    def _collect_waits(self, decisions: tuple[Decision, ...]) -> None:
+        for decision in decisions:
+            if isinstance(decision, Wait):
+                self._waits[decision.key] = decision
+                self._tell_at(decision, TELL_AFTER_SECONDS)
+            else:
+                self._waits.pop(decision.key, None)
+                self._tellings.put(decision.key, None)
+                # A decision of a Workload's former life in the queue is no longer there to be taken back.
+                self._forgets.put((decision.key, decision.uid), None)
+
+    def _tell_at(self, decision: Wait, seconds: float) -> None:
+        """Tell in so many seconds, or earlier where that was planned already: the latest word."""
+        at, planned = self._clock.monotonic() + seconds, self._tellings.at(decision.key)
+        self._waits.setdefault(decision.key, decision)
+        self._tellings.put(decision.key, at if planned is None else min(at, planned))
+
+    async def _tell_waits(self, term: Acting) -> None:
+        """Say why they wait to those that have waited a moment; who was admitted meanwhile need not know."""
+        pace = _Pace(self._clock)
+        for key in self._tellings.take_due(self._clock.monotonic()):
+            decision = self._waits.pop(key, None)
+            if self._term is not term:
+                return
+            if decision is None or self.knowledge.engine.is_holding(key):
+                continue
+            if not term.tell(decision):
+                self._tell_at(decision, REWORD_AFTER_SECONDS)
+            await pace.breathe()
+
+    async def _write_statuses(self, term: Acting) -> None:
+        pace = _Pace(self._clock)
+        if self._term is not term:
+            return
+        for write in self._board.due(now=self._clock.now(), monotonic=self._clock.monotonic()):
+            if write is not None:
+                term.submit(write, priority=3)
+            await pace.breathe()
+            if self._term is not term:
+                return
+
+    # --- results ----------------------------------------------------------------------------------
+
+    def _take_result(self, write: Write, result: Result) -> None:
+        target = _target(write)
+        self._journal.note_write(write, result)
+        match result:
+            case Written(raw=raw) | Moot(raw=raw):
+                if raw and not self.knowledge.see_raw(write.kind, raw):
+                    # We cannot read what somebody made of it, so the next write would meet the same.
+                    self._leave_alone(write)
+                    return
+                self._backoffs.forget(target)
+                if raw:
+                    self._board.see_raw(write.kind, raw)
+            case Refused(error=error):
+                self._leave_alone(write)
+                self._journal.note_refused(write, error)
+                log.warning("write-refused", purpose=write.purpose, target="/".join(target), error=error)
+                return
+            case Vanished():
+                self._backoffs.forget(target)
+                log.debug("object-vanished", target="/".join(target), purpose=write.purpose)
+        if write.kind in _RECONCILED or isinstance(result, Moot):
+            self._look_again(target)
+
+    def _look_again(self, target: Target) -> None:
+        if target.kind in _RECONCILED:
+            self.knowledge.mark(target.kind, (target.namespace, target.name))
+        else:
+            self._board.mark(*target)
+
+    def _leave_alone(self, write: Write) -> None:
+        """Let the object rest; one that could not be made has nobody to ask again but its owner."""
+        now = self._clock.monotonic()
+        self._backoffs.fail(_target(write), now)
+        if write.verb is Verb.CREATE:
+            owner = controller_of(msgspec.json.decode(write.body, type=NamedObject).metadata)
+            if owner is not None:
+                self._backoffs.fail(Target(owner.kind, write.namespace, owner.name), now)
+
+
+# Kinds that are looked at by a reconciler; the status of others is the board's affair.
+_RECONCILED = ("Job", "Workload")
+
+
+def _target(write: Write) -> Target:
+    return Target(write.kind, write.namespace, write.name)
+
+
+def _seconds_until(at: float | None, now: float) -> float | None:
+    return None if at is None else at - now

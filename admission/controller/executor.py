@@ -1,0 +1,319 @@
+"""Carrying out: every write of the controller passes here, bounded, in order an object, under the lease.
+
+Theory of operation. Writes on one object form a *lane* and are sent in turn; lanes run beside each other,
+`max_in_flight` at a time, lower `priority` first. A write that follows another in its lane is rebuilt from
+the answer of the one before, so that our own change is never a conflict.
+
+Right before sending, the lease must have more left than the request may take: a leader that slept past its
+lease sends nothing. The write carries the resourceVersion its decision saw: what is late all the same meets
+409.
+
+What comes back decides:
+
+    2xx                  Written
+    409                  read the object again; rebuild the write from it, or hand it back (Moot)
+    404                  Vanished
+    429                  everybody waits as long as the server asks, then the same write again
+    no answer, 5xx       the same bytes again after a growing pause: had the first arrived, the second meets
+                         409, and reading again shows that there is nothing left to do. Where the object can
+                         be read and still not be written, it is Refused: a webhook that fails for one object
+                         must not hold up the others
+    any other 4xx        Refused
+
+A request that was sent is seen through, also when the term ends: cut off, it could still arrive when somebody
+else leads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from admission.actions import Verb, Write
+from admission.controller.clock import Clock
+from admission.controller.logs import Log
+from api.kube.errors import (
+    AlreadyExists,
+    Conflict,
+    KubeError,
+    NotFound,
+    ServerError,
+    TooManyRequests,
+    Unreachable,
+)
+from api.objects import NamedObject
+
+# A write that meets this many conflicts in a row is given back: somebody else writes faster than we read.
+MAX_CONFLICTS = 5
+# After this many writes without an answer the object is read: does the server serve at all?
+MAX_UNANSWERED = 4
+# The pause after a write without an answer doubles from the first to the second.
+FIRST_RETRY_SECONDS = 0.05
+LAST_RETRY_SECONDS = 5.0
+# A 429 without Retry-After.
+DEFAULT_RETRY_AFTER_SECONDS = 1.0
+
+log = Log("berth.executor")
+
+
+class Target(NamedTuple):
+    """The object a write is about; writes on one target keep their order."""
+
+    kind: str
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """The server took the write; `raw` is the object as it stands now (b"" after a delete)."""
+
+    raw: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moot:
+    """The object has moved on and the write was not sent (again); `raw` is the object as read."""
+
+    raw: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vanished:
+    """The object, its namespace or its kind is gone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """The server will not take this write."""
+
+    error: KubeError
+
+
+Result = Written | Moot | Vanished | Refused
+
+
+@dataclass(slots=True, kw_only=True)
+class Order:
+    """One write and what belongs to it.
+
+    `rebuild` makes the write anew from the object's present bytes, None when there is nothing left to do;
+    without it a conflict ends the order as Moot. `before` and `after` mark the step for failpoints.
+    """
+
+    write: Write
+    on_result: Callable[[Result], None]
+    rebuild: Callable[[bytes], Write | None] | None = None
+    priority: int = 0
+    before: Callable[[], None] | None = None
+    after: Callable[[], None] | None = None
+    queued_at: float = 0.0
+
+    @property
+    def target(self) -> Target:
+        """The lane of this order."""
+        return Target(self.write.kind, self.write.namespace, self.write.name)
+
+
+class Sender(Protocol):
+    """The four verbs of an API server as the executor needs them; raises KubeError alone."""
+
+    async def send(self, write: Write, *, timeout_seconds: float) -> bytes:
+        """Send one write and return the answer's object."""
+
+    async def read(self, kind: str, namespace: str, name: str, *, timeout_seconds: float) -> bytes:
+        """Return the object's bytes."""
+
+
+@dataclass(slots=True)
+class _Lane:
+    orders: deque[Order] = field(default_factory=deque)
+    # The answer to the last write of this lane while more orders wait; b"" when none.
+    latest: bytes = b""
+
+
+class Executor:
+    """Sends orders during one term of leadership; a new term has a new executor.
+
+    `remaining_seconds` tells what is left of the lease.
+    """
+
+    def __init__(
+        self,
+        sender: Sender,
+        clock: Clock,
+        *,
+        remaining_seconds: Callable[[], float],
+        max_in_flight: int = 32,
+        timeout_seconds: float = 2.0,
+    ) -> None:
+        self._sender = sender
+        self._clock = clock
+        self._remaining_seconds = remaining_seconds
+        self._max_in_flight = max_in_flight
+        self._timeout_seconds = timeout_seconds
+        self._lanes: dict[Target, _Lane] = {}
+        self._ready: asyncio.PriorityQueue[tuple[int, int, Target]] = asyncio.PriorityQueue()
+        self._sequence = itertools.count()
+        self._paused_until = 0.0
+        # Replaced by tests, which do not wait.
+        self.sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+        self.sent = 0
+        self.conflicts = 0
+        self.retries = 0
+
+    def submit(self, order: Order) -> None:
+        """Queue an order behind those on the same object."""
+        order.queued_at = self._clock.monotonic()
+        lane = self._lanes.get(order.target)
+        if lane is None:
+            lane = self._lanes[order.target] = _Lane()
+            self._ready.put_nowait((order.priority, next(self._sequence), order.target))
+        lane.orders.append(order)
+
+    def is_busy(self, target: Target) -> bool:
+        """Return whether a write on the object is queued or in flight."""
+        return target in self._lanes
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is queued or in flight."""
+        return not self._lanes
+
+    @property
+    def backlog(self) -> int:
+        """How many objects have a write queued or in flight."""
+        return len(self._lanes)
+
+    async def run(self) -> None:
+        """Send until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for number in range(self._max_in_flight):
+                group.create_task(self._worker(), name=f"executor-{number}")
+
+    async def _worker(self) -> None:
+        while True:
+            _, _, target = await self._ready.get()
+            lane = self._lanes[target]
+            order = lane.orders[0]
+            try:
+                result = await self._carry_out(order, lane)
+            except NotFound:
+                result = Vanished()
+            except KubeError as error:
+                result = Refused(error=error)
+            except Exception as error:
+                log.exception("executor-stumbled", target="/".join(target), purpose=order.write.purpose)
+                result = Refused(error=KubeError(f"a fault of our own: {error!r}"))
+            self._close(target, lane, order, result)
+
+    def _close(self, target: Target, lane: _Lane, order: Order, result: Result) -> None:
+        lane.orders.popleft()
+        lane.latest = result.raw if isinstance(result, Written | Moot) else b""
+        if lane.orders:
+            self._ready.put_nowait((lane.orders[0].priority, next(self._sequence), target))
+        else:
+            del self._lanes[target]
+        order.on_result(result)
+
+    async def _carry_out(self, order: Order, lane: _Lane) -> Result:
+        write = order.write
+        if lane.latest and order.rebuild is not None:
+            rebuilt = order.rebuild(lane.latest)
+            if rebuilt is None:
+                return Moot(raw=lane.latest)
+            write = rebuilt
+        conflicts, unanswered, pause = 0, 0, FIRST_RETRY_SECONDS
+        while True:
+            await self._wait_until_allowed()
+            if order.before is not None:
+                order.before()
+                if self._remaining_seconds() <= self._timeout_seconds:
+                    continue
+            try:
+                raw = await self._send(write)
+            except (Conflict, AlreadyExists) as error:
+                conflicts += 1
+                self.conflicts += 1
+                raw = await self._read_again(order.target)
+                rebuilt = order.rebuild(raw) if order.rebuild is not None else None
+                if rebuilt is None:
+                    return Moot(raw=raw)
+                if conflicts >= MAX_CONFLICTS:
+                    return Refused(error=error)
+                write = rebuilt
+            except TooManyRequests as error:
+                self._pause(error.retry_after_seconds or DEFAULT_RETRY_AFTER_SECONDS)
+            except (Unreachable, ServerError) as error:
+                self.retries += 1
+                unanswered += 1
+                log.warning("write-unanswered", target="/".join(order.target), error=error, retry_in=pause)
+                if unanswered % MAX_UNANSWERED == 0:
+                    ended = await self._give_up(order, error)
+                    if ended is not None:
+                        return ended
+                await self.sleep(max(pause, error.retry_after_seconds or 0.0))
+                pause = min(2 * pause, LAST_RETRY_SECONDS)
+            else:
+                if order.after is not None:
+                    order.after()
+                return Written(raw=raw)
+
+    async def _give_up(self, order: Order, error: KubeError) -> Result | None:
+        """Return how an order ends whose writes get no answer; None while reading gets none either."""
+        try:
+            raw = await self._sender.read(*order.target, timeout_seconds=self._timeout_seconds)
+        except (TooManyRequests, Unreachable, ServerError):
+            return None
+        except NotFound:
+            return Refused(error=error) if order.write.verb is Verb.CREATE else Vanished()
+        if order.rebuild is not None:
+            has_moved_on = order.rebuild(raw) is None
+        else:
+            has_moved_on = _resource_version(raw) != order.write.resource_version
+        return Moot(raw=raw) if has_moved_on else Refused(error=error)
+
+    async def _send(self, write: Write) -> bytes:
+        self.sent += 1
+        request = asyncio.ensure_future(self._sender.send(write, timeout_seconds=self._timeout_seconds))
+        try:
+            return await asyncio.shield(request)
+        except asyncio.CancelledError:
+            # At most for the request's own timeout, which the lease outlasts.
+            await asyncio.wait([request])
+            if not request.cancelled():
+                request.exception()
+            raise
+
+    async def _read_again(self, target: Target) -> bytes:
+        pause = FIRST_RETRY_SECONDS
+        while True:
+            try:
+                return await self._sender.read(*target, timeout_seconds=self._timeout_seconds)
+            except TooManyRequests as error:
+                await self.sleep(error.retry_after_seconds or DEFAULT_RETRY_AFTER_SECONDS)
+            except (Unreachable, ServerError):
+                await self.sleep(pause)
+                pause = min(2 * pause, LAST_RETRY_SECONDS)
+
+    async def _wait_until_allowed(self) -> None:
+        """Return once no 429 holds us back and the lease outlasts one request."""
+        while True:
+            wait = self._paused_until - self._clock.monotonic()
+            if wait <= 0 and self._remaining_seconds() > self._timeout_seconds:
+                return
+            # The lease is renewed by another task; looking again soon costs nothing, since we hold nothing.
+            await self.sleep(wait if wait > 0 else FIRST_RETRY_SECONDS)
+
+    def _pause(self, seconds: float) -> None:
+        self._paused_until = max(self._paused_until, self._clock.monotonic() + seconds)
+
+
+def _resource_version(raw: bytes) -> str:
+    return msgspec.json.decode(raw, type=NamedObject).metadata.resource_version

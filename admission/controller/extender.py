@@ -1,0 +1,231 @@
+"""The scheduler extender: POST /filter and /prioritize, asked by kube-scheduler for every pod.
+
+It stands in the path of every pod's scheduling, so it never asks the API server: nodes and the pods of
+training jobs come from watches, and until both have synced the answer is 503. Where kube-scheduler sends
+names (nodeCacheCapable: true, 166 KiB for 5,000 nodes) their labels are looked up here; where it sends whole
+nodes (25 MB) the labels are read from those. Errors are plain text, as kube-scheduler logs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from admission.controller.clock import Clock
+from admission.controller.logs import Log
+from admission.placement.nodes import (
+    PLAIN_SCORE,
+    Affinity,
+    Candidates,
+    failed_nodes,
+    roomiest_fabric,
+    score_nodes,
+)
+from admission.placement.training_jobs import TrainingJob, TrainingJobs
+from api import keys
+from api.extender import (
+    NO_LABELS,
+    ExtenderArgs,
+    FilterResult,
+    HostPriority,
+    LabelledNode,
+    MemberPod,
+    NodeLabels,
+    NodeListAnswer,
+    PodNeeds,
+    read_args,
+)
+from api.http.server import HttpError, Request, Response, Route, json_response, text_response
+from api.kube import resources
+from api.kube.client import KubeClient
+from api.kube.errors import KubeError
+from api.kube.informer import Change, ChangeType, Informer
+from api.kube.resources import Resource
+
+log = Log("berth.extender")
+
+# A line for each node helps while an extender is set up on a few; of thousands for each pod it helps nobody.
+MOST_NODES_LOGGED = 20
+
+_OVER = ("Succeeded", "Failed")
+
+
+class Extender:
+    """Answers /filter and /prioritize from what it watches.
+
+    `informers` are for the caller to run. `encode` is there to be replaced in tests.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        clock: Clock,
+        *,
+        on_error: Callable[[Resource, KubeError], None],
+        encode: Callable[[Any], bytes] = msgspec.json.encode,
+    ) -> None:
+        self._clock = clock
+        self._encode = encode
+        self._nodes: dict[str, NodeLabels] = {}
+        self._jobs = TrainingJobs()
+        self.informers: tuple[Informer[Any], ...] = (
+            Informer(
+                client,
+                resources.NODES,
+                LabelledNode,
+                self._take_node,
+                on_error=lambda error: on_error(resources.NODES, error),
+            ),
+            Informer(
+                client,
+                resources.PODS,
+                MemberPod,
+                self._take_pod,
+                on_error=lambda error: on_error(resources.PODS, error),
+                params={"labelSelector": keys.TRAINING_JOB},
+            ),
+        )
+
+    def unsynced(self) -> list[str]:
+        """Return the kinds that have not been listed yet."""
+        return [one.resource.plural for one in self.informers if not one.synced.is_set()]
+
+    def routes(self) -> list[Route]:
+        """Return the routes of the extender's port."""
+        return [Route("POST", "/filter", self._filter), Route("POST", "/prioritize", self._prioritize)]
+
+    def state_routes(self) -> list[Route]:
+        """Return the route that shows where training jobs are."""
+        return [Route("GET", "/v1/trainingjobs", self._training_jobs)]
+
+    # --- what is watched --------------------------------------------------------------------------
+
+    def _take_node(self, change: Change[LabelledNode]) -> None:
+        metadata = change.object.metadata
+        if change.type is ChangeType.DELETED:
+            self._nodes.pop(metadata.name, None)
+        else:
+            self._nodes[metadata.name] = metadata.labels or NO_LABELS
+
+    def _take_pod(self, change: Change[MemberPod]) -> None:
+        pod = change.object
+        key = (pod.metadata.namespace, pod.metadata.name)
+        job = pod.metadata.labels.training_job if pod.metadata.labels is not None else ""
+        is_there = change.type is not ChangeType.DELETED and pod.status.phase not in _OVER
+        if is_there and job and pod.spec.node_name:
+            self._jobs.place(key, TrainingJob(pod.metadata.namespace, job), pod.spec.node_name)
+        else:
+            self._jobs.remove(key)
+
+    # --- filter -----------------------------------------------------------------------------------
+
+    async def _filter(self, request: Request) -> Response:
+        args = self._read(request, keeps_nodes=True)
+        candidates = self._candidates(args)
+        if args.pod is None or candidates is None:
+            raise HttpError(400, "Invalid request: pod or nodes missing")
+        if args.pod.gpu_model:
+            log.info(f"Pod {args.pod} requests GPU model: {args.pod.gpu_model}")
+        failed = failed_nodes(args.pod, candidates)
+        shown: Sequence[Any] = candidates.names if args.nodes is None else args.nodes.raw
+        passed = [one for name, one in zip(candidates.names, shown, strict=True) if name not in failed]
+        log.info(f"Filtering complete. Passed nodes: {len(passed)}, Failed nodes: {len(failed)}")
+        result = FilterResult(failed_nodes=failed, failed_and_unresolvable_nodes=failed)
+        if args.nodes is None:
+            result.node_names = passed
+        else:
+            result.nodes = NodeListAnswer(passed)
+        return self._answer(result)
+
+    # --- prioritize -------------------------------------------------------------------------------
+
+    async def _prioritize(self, request: Request) -> Response:
+        args = self._read(request, keeps_nodes=False)
+        candidates = self._candidates(args)
+        if args.pod is None or candidates is None:
+            raise HttpError(400, "Invalid request: pod or nodeNames missing")
+        values = self._scores(args.pod, candidates)
+        return self._answer(list(map(HostPriority, candidates.names, values)))
+
+    def _scores(self, pod: PodNeeds, candidates: Candidates) -> Sequence[int]:
+        fabrics, expected = self._fabrics(pod, candidates)
+        scores = score_nodes(pod, candidates, fabrics=fabrics, expected_fabric=expected)
+        if scores.affinity is not Affinity.NONE:
+            _log_scores(pod, candidates, scores.values, scores.affinity)
+        return scores.values
+
+    def _fabrics(self, pod: PodNeeds, candidates: Candidates) -> tuple[frozenset[str], str]:
+        """Return the fabrics that the pod's job is in, or is expected in, and where to send its first pod."""
+        if not pod.training_job:
+            return frozenset(), ""
+        job, now = TrainingJob(pod.namespace, pod.training_job), self._clock.monotonic()
+        fabrics = self._jobs.fabrics(job, self._nodes)
+        if fabrics:
+            return fabrics, ""
+        expected = self._jobs.expected(job, now=now)
+        if expected:
+            return frozenset({expected}), ""
+        chosen = roomiest_fabric(pod, candidates) if pod.gpus else ""
+        if chosen:
+            self._jobs.expect(job, chosen, now=now)
+        return frozenset(), chosen
+
+    # --- both -------------------------------------------------------------------------------------
+
+    def _read(self, request: Request, *, keeps_nodes: bool) -> ExtenderArgs:
+        missing = self.unsynced()
+        if missing:
+            raise HttpError(503, f"waiting for {', '.join(missing)}")
+        try:
+            return read_args(request.body, keeps_nodes=keeps_nodes)
+        except ValueError as error:
+            log.warning("extender-request-unreadable", path=request.path, error=error)
+            raise HttpError(400, "Failed to unmarshal request") from error
+
+    def _candidates(self, args: ExtenderArgs) -> Candidates | None:
+        if args.nodes is not None:
+            metadata = [node.metadata for node in args.nodes.read]
+            return Candidates([one.name for one in metadata], [one.labels or NO_LABELS for one in metadata])
+        if args.node_names is not None:
+            return Candidates(args.node_names, list(map(self._nodes.get, args.node_names)))
+        return None
+
+    def _answer(self, value: object) -> Response:
+        try:
+            return Response(body=self._encode(value))
+        # Whatever kept it from being written, kube-scheduler is to be told in its own word.
+        except Exception as error:
+            log.exception("extender-answer-unwritable")
+            raise HttpError(500, "Failed to marshal response") from error
+
+    async def _training_jobs(self, request: Request) -> Response:
+        del request
+        items = [
+            {
+                "namespace": job.namespace,
+                "id": job.id,
+                "nodes": nodes,
+                "fabrics": sorted(self._jobs.fabrics(job, self._nodes)),
+            }
+            for job, nodes in self._jobs
+        ]
+        return json_response({"items": items})
+
+
+def render_error(status: int, message: str) -> Response:
+    """Return an error as the extender's port answers it: the sentence alone."""
+    return text_response(message, status=status)
+
+
+def _log_scores(pod: PodNeeds, candidates: Candidates, values: Sequence[int], affinity: Affinity) -> None:
+    log.info(f"Prioritizing nodes for {'GPU pod' if pod.gpus else 'pod'} {pod}")
+    if len(values) > MOST_NODES_LOGGED and not log.shows_debug():
+        return
+    write = log.info if len(values) <= MOST_NODES_LOGGED else log.debug
+    for name, value in zip(candidates.names, values, strict=True):
+        if value > PLAIN_SCORE:
+            write(f"Node {name} gets high priority (score {value}) for {affinity} affinity")
+        else:
+            write(f"Node {name} gets low priority (score {value}) due to lack of {affinity} affinity")

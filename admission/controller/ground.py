@@ -1,0 +1,130 @@
+"""Nodes and pods, as far as placement by topology needs them: what is free, and who waits at the gate.
+
+Watched only once a ResourceFlavor names a topology: most clusters have many pods, and most of them place
+nobody. Pods that were placed are counted through their Workload; here they are kept, in the order in which
+they were first seen, until they have been let go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from admission.controller.clock import Clock
+from admission.controller.journal import Journal
+from admission.engine import Engine
+from admission.lifecycle import PlacedPod
+from api import keys
+from api.kube.informer import Change, ChangeType
+from api.node import NodeInfo, PodUsage, is_finished, is_placed_by_topology, to_node, to_pod_usage
+from api.objects import NodeObject, PodObject
+from api.queueing import ResourceFlavor
+from api.workload import WorkloadKey
+
+
+@dataclass(slots=True)
+class _Known:
+    pod: PlacedPod
+    workload: WorkloadKey
+
+
+class Ground:
+    """What the brain knows of nodes and pods. `mark` is called for a Workload whose pods have changed."""
+
+    def __init__(
+        self, engine: Engine, journal: Journal, clock: Clock, *, mark: Callable[[WorkloadKey], None]
+    ) -> None:
+        # Set once a flavor with a topology was seen; it stays so.
+        self.is_needed = asyncio.Event()
+        self._engine = engine
+        self._journal = journal
+        self._clock = clock
+        self._mark = mark
+        self._pods: dict[str, _Known] = {}
+        self._by_workload: dict[WorkloadKey, dict[str, None]] = {}
+
+    def see_flavor(self, flavor: ResourceFlavor) -> None:
+        """Take note of a flavor: with a topology, nodes and pods have to be watched."""
+        if flavor.topology_name is not None:
+            self.is_needed.set()
+
+    def take_node(self, change: Change[NodeObject]) -> None:
+        """Take a change of a node."""
+        name, now = change.object.metadata.name, self._clock.now()
+        if change.type is ChangeType.DELETED:
+            self._engine.remove(NodeInfo, name, now=now)
+            return
+        try:
+            node = to_node(change.object)
+        except ValueError as error:
+            self._journal.note_unreadable("Node", name, str(error))
+            self._engine.remove(NodeInfo, name, now=now)
+        else:
+            self._engine.upsert(node, now=now)
+
+    def take_pod(self, change: Change[PodObject]) -> None:
+        """Take a change of a pod."""
+        metadata, now = change.object.metadata, self._clock.now()
+        if change.type is ChangeType.DELETED:
+            self._engine.remove(PodUsage, (metadata.namespace, metadata.name), now=now)
+            self._forget(metadata.uid)
+            return
+        self._engine.upsert(to_pod_usage(change.object), now=now)
+        self._see_placed(change.object)
+
+    def see_raw(self, raw: bytes) -> None:
+        """Take the bytes of a pod that answered a write of ours; raises msgspec.DecodeError."""
+        self._see_placed(_POD.decode(raw))
+
+    def pods_of(self, workload: WorkloadKey) -> tuple[PlacedPod, ...]:
+        """Return the Workload's placed pods that have not ended, the first seen first."""
+        return tuple(self._pods[uid].pod for uid in self._by_workload.get(workload, ()))
+
+    def _see_placed(self, obj: PodObject) -> None:
+        metadata = obj.metadata
+        workload = (metadata.annotations or {}).get(keys.WORKLOAD)
+        known = self._pods.get(metadata.uid)
+        gates = tuple(gate.get("name", "") for gate in obj.spec.scheduling_gates or ())
+        if is_finished(obj) or metadata.deletion_timestamp or workload is None:
+            self._forget(metadata.uid)
+            return
+        if known is None and not is_placed_by_topology(obj):
+            return
+        if known is not None and _is_older(metadata.resource_version, known.pod.resource_version):
+            return
+        pod = PlacedPod(
+            namespace=metadata.namespace,
+            name=metadata.name,
+            uid=metadata.uid,
+            resource_version=metadata.resource_version,
+            labels=metadata.labels or {},
+            gates=gates,
+            node_selector=obj.spec.node_selector or {},
+        )
+        key = WorkloadKey(metadata.namespace, workload)
+        self._pods[metadata.uid] = _Known(pod, key)
+        self._by_workload.setdefault(key, {})[metadata.uid] = None
+        if pod.is_gated:
+            self._mark(key)
+
+    def _forget(self, uid: str) -> None:
+        known = self._pods.pop(uid, None)
+        if known is None:
+            return
+        members = self._by_workload[known.workload]
+        del members[uid]
+        if not members:
+            del self._by_workload[known.workload]
+        # Its place may be for another that waits at the gate.
+        self._mark(known.workload)
+
+
+def _is_older(version: str, known: str) -> bool:
+    """Return whether a version is older than another; what is no number is taken for news."""
+    return version.isdecimal() and known.isdecimal() and int(version) < int(known)
+
+
+_POD = msgspec.json.Decoder(PodObject)

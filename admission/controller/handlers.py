@@ -1,0 +1,283 @@
+"""HTTP: health and metrics, and the state of queues and Workloads as JSON. Handlers read views only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from math import inf, nan
+from typing import Any
+
+import msgspec
+
+from admission.controller.knowledge import Knowledge
+from admission.controller.metrics import LocalQueueGauges, Metrics, QueueGauges, QuotaGauges
+from admission.engine import Engine
+from admission.views import ClusterQueueView, FlavorUsages
+from api.http.server import HttpError, Request, Response, Route, json_response, text_response
+from api.quantities import CPU, to_text
+from api.queueing import ClusterQueue
+from api.workload import WorkloadKey, to_rfc3339
+from queues.fair_sharing import MAX_SHARE
+
+# How many entries a list answers with, as Kueue's visibility API does.
+DEFAULT_LIMIT = 1000
+MAX_LIMIT = 100_000
+
+
+class Health:
+    """/healthz and /readyz. `is_ready` tells whether every cache has synced, `waiting_for` which have not."""
+
+    def __init__(self, is_ready: Callable[[], bool], waiting_for: Callable[[], list[str]]) -> None:
+        self._is_ready = is_ready
+        self._waiting_for = waiting_for
+
+    def routes(self) -> list[Route]:
+        """Return the two routes."""
+        return [Route("GET", "/healthz", self._healthz), Route("GET", "/readyz", self._readyz)]
+
+    async def _healthz(self, request: Request) -> Response:
+        del request
+        return text_response("ok")
+
+    async def _readyz(self, request: Request) -> Response:
+        del request
+        if self._is_ready():
+            return text_response("ok")
+        missing = ", ".join(self._waiting_for()) or "the API server"
+        return Response(status=503, body=f"waiting for {missing}".encode(), content_type="text/plain")
+
+
+def metrics_route(metrics: Metrics) -> Route:
+    """Return /metrics."""
+
+    async def handle(request: Request) -> Response:
+        del request
+        return Response(body=metrics.render(), content_type="text/plain; version=0.0.4; charset=utf-8")
+
+    return Route("GET", "/metrics", handle)
+
+
+class StateApi:
+    """/v1: what the controller knows and decides, read-only."""
+
+    def __init__(self, knowledge: Knowledge) -> None:
+        self._knowledge = knowledge
+
+    @property
+    def _engine(self) -> Engine:
+        return self._knowledge.engine
+
+    def routes(self) -> list[Route]:
+        """Return the routes of /v1."""
+        return [
+            Route("GET", "/v1/clusterqueues", self._cluster_queues),
+            Route("GET", "/v1/clusterqueues/{name}", self._cluster_queue),
+            Route("GET", "/v1/clusterqueues/{name}/pendingworkloads", self._pending),
+            Route("GET", "/v1/workloads/{namespace}/{name}", self._workload),
+            Route("GET", "/v1/openapi.json", self._openapi),
+        ]
+
+    async def _cluster_queues(self, request: Request) -> Response:
+        del request
+        views = (self._engine.cluster_queue_view(name) for name in sorted(self._knowledge.cluster_queues))
+        return json_response({"items": [_queue(view) for view in views if view is not None]})
+
+    async def _cluster_queue(self, request: Request) -> Response:
+        return json_response(_queue(self._view(request.parameters["name"])))
+
+    async def _pending(self, request: Request) -> Response:
+        name = request.parameters["name"]
+        self._view(name)
+        offset, limit = _number(request, "offset", 0), _number(request, "limit", DEFAULT_LIMIT)
+        found = self._engine.pending(name)[offset : offset + min(limit, MAX_LIMIT)]
+        items = [
+            {
+                "namespace": one.key.namespace,
+                "name": one.key.name,
+                "localQueueName": one.local_queue[1],
+                "priority": one.priority,
+                "queuedAt": to_rfc3339(one.queued_at),
+                "isParked": one.is_parked,
+                "positionInClusterQueue": offset + position,
+            }
+            for position, one in enumerate(found)
+        ]
+        return json_response({"items": items})
+
+    async def _workload(self, request: Request) -> Response:
+        key = WorkloadKey(request.parameters["namespace"], request.parameters["name"])
+        seen = self._knowledge.look_up(key)
+        if seen is None:
+            raise HttpError(404, f"there is no Workload {key}")
+        workload, _ = seen
+        problem = self._engine.queue_problem(workload)
+        return json_response(
+            {
+                "namespace": key.namespace,
+                "name": key.name,
+                "queueName": workload.queue_name,
+                "priority": workload.priority,
+                "holdsQuota": self._engine.is_holding(key),
+                "admission": msgspec.to_builtins(workload.admission),
+                "problem": None if problem is None else {"reason": problem[0], "message": problem[1]},
+                "conditions": [
+                    {
+                        "type": one.type,
+                        "status": one.status,
+                        "reason": one.reason,
+                        "message": one.message,
+                        "at": to_rfc3339(one.at),
+                    }
+                    for one in workload.conditions.values()
+                ],
+            }
+        )
+
+    async def _openapi(self, request: Request) -> Response:
+        del request
+        return json_response(_OPENAPI)
+
+    def _view(self, name: str) -> ClusterQueueView:
+        view = self._engine.cluster_queue_view(name)
+        if view is None:
+            raise HttpError(404, f"there is no ClusterQueue {name}")
+        return view
+
+
+def queue_gauges(knowledge: Knowledge, *, with_quotas: bool, with_shares: bool) -> list[QueueGauges]:
+    """Return every ClusterQueue as the gauges show it: each quota and the share only where asked for."""
+    specs = knowledge.cluster_queues
+    views = ((specs[name], knowledge.engine.cluster_queue_view(name)) for name in sorted(specs))
+    return [
+        _gauges(spec, view, with_quotas=with_quotas, with_shares=with_shares)
+        for spec, view in views
+        if view is not None
+    ]
+
+
+def local_queue_gauges(knowledge: Knowledge) -> list[LocalQueueGauges]:
+    """Return every LocalQueue as the gauges show it."""
+    views = (knowledge.engine.local_queue_view(*key) for key in sorted(knowledge.local_queues))
+    return [
+        LocalQueueGauges(
+            namespace=view.namespace,
+            name=view.name,
+            pending=view.pending,
+            reserving=view.reserving,
+            admitted=view.admitted,
+            is_active=view.is_active,
+        )
+        for view in views
+        if view is not None
+    ]
+
+
+def _gauges(
+    spec: ClusterQueue, view: ClusterQueueView, *, with_quotas: bool, with_shares: bool
+) -> QueueGauges:
+    return QueueGauges(
+        name=view.name,
+        cohort=spec.cohort or "",
+        pending_active=view.active_pending,
+        pending_inadmissible=view.parked_pending,
+        reserving=view.reserving,
+        admitted=view.admitted,
+        status="active" if view.is_active else "terminating" if spec.is_terminating else "pending",
+        quotas=tuple(_quotas(spec, view)) if with_quotas else (),
+        weighted_share=_share(view.weighted_share) if with_shares else None,
+    )
+
+
+def _quotas(spec: ClusterQueue, view: ClusterQueueView) -> Iterator[QuotaGauges]:
+    """Yield quota and use of each resource of each flavor that the ClusterQueue declares."""
+    for flavor in (flavor for group in spec.resource_groups for flavor in group.flavors):
+        for resource, quota in flavor.resources.items():
+            to_number = partial(_to_number, resource)
+            reserved = view.flavors_reservation.get(flavor.name, {}).get(resource)
+            used = view.flavors_usage.get(flavor.name, {}).get(resource)
+            yield QuotaGauges(
+                flavor=flavor.name,
+                resource=resource,
+                nominal=to_number(quota.nominal),
+                reserved=to_number(reserved.total if reserved is not None else 0),
+                used=to_number(used.total if used is not None else 0),
+                borrowing_limit=to_number(quota.borrowing_limit),
+                lending_limit=to_number(quota.lending_limit),
+            )
+
+
+def _to_number(resource: str, amount: int | None) -> float:
+    """Return an amount as metrics show it: cores, bytes or devices; infinite where there is no limit."""
+    if amount is None:
+        return inf
+    return amount / 1000 if resource == CPU else float(amount)
+
+
+def _share(share: int) -> float:
+    """Return a share, not a number where a queue of weight 0 borrows."""
+    return nan if share >= MAX_SHARE else float(share)
+
+
+def _queue(view: ClusterQueueView) -> dict[str, Any]:
+    return {
+        "name": view.name,
+        "isActive": view.is_active,
+        "reason": view.reason or "Ready",
+        "message": view.message,
+        "pending": view.pending,
+        "inadmissible": view.parked_pending,
+        "reserving": view.reserving,
+        "admitted": view.admitted,
+        "flavorsReservation": _flavors(view.flavors_reservation),
+        "flavorsUsage": _flavors(view.flavors_usage),
+    }
+
+
+def _flavors(usages: FlavorUsages) -> dict[str, dict[str, dict[str, str]]]:
+    return {
+        flavor: {
+            resource: {"total": to_text(resource, usage.total), "borrowed": to_text(resource, usage.borrowed)}
+            for resource, usage in by_resource.items()
+        }
+        for flavor, by_resource in usages.items()
+    }
+
+
+def _number(request: Request, name: str, default: int) -> int:
+    text = request.query.get(name, str(default))
+    if not text.isdigit():
+        raise HttpError(400, f"{name}={text!r}: expected a number that is not negative")
+    return int(text)
+
+
+def _get(summary: str, *parameters: str) -> dict[str, Any]:
+    places = {"offset": "query", "limit": "query"}
+    return {
+        "get": {
+            "summary": summary,
+            "parameters": [
+                {
+                    "name": name,
+                    "in": places.get(name, "path"),
+                    "required": name not in places,
+                    "schema": {"type": "integer" if name in places else "string"},
+                }
+                for name in parameters
+            ],
+            "responses": {"200": {"description": "as asked", "content": {"application/json": {}}}},
+        }
+    }
+
+
+_OPENAPI = {
+    "openapi": "3.0.3",
+    "info": {"title": "Berth", "version": "v1"},
+    "paths": {
+        "/v1/clusterqueues": _get("All ClusterQueues with their use and counts"),
+        "/v1/clusterqueues/{name}": _get("One ClusterQueue", "name"),
+        "/v1/clusterqueues/{name}/pendingworkloads": _get("Who waits, in order", "name", "offset", "limit"),
+        "/v1/workloads/{namespace}/{name}": _get(
+            "One Workload, and what keeps it waiting", "namespace", "name"
+        ),
+    },
+}

@@ -1,0 +1,146 @@
+"""The journal: logs, Events and metrics of what was decided and written, each made from the value itself."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+from admission.actions import Event, Purpose, Write, job_ref, workload_ref
+from admission.actions import EventType as ActionEventType
+from admission.controller.executor import Result, Written
+from admission.controller.logs import Log
+from admission.controller.metrics import FOLLOWER, Metrics
+from admission.controller.workload_metrics import WorkloadMetrics
+from admission.decision import Admit, Decision, Evict, Wait
+from api.kube.errors import KubeError
+from api.kube.events import EventRecorder, EventType, ObjectRef
+from api.workload import Workload
+
+log = Log("berth.decisions")
+
+# An Event whose cause still stands is told again after this long, not at every look.
+REPEAT_SECONDS = 600.0
+MAX_REMEMBERED = 10_000
+
+
+class Journal:
+    """Tells operators and users; never blocks, never fails."""
+
+    def __init__(
+        self,
+        recorder: EventRecorder,
+        metrics: Metrics,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        with_local_queues: bool = True,
+    ) -> None:
+        """`with_local_queues`: steps of Workloads are counted by LocalQueue too."""
+        self._recorder = recorder
+        self._metrics = metrics
+        self._workload_metrics = WorkloadMetrics(metrics, with_local_queues=with_local_queues)
+        self._monotonic = monotonic
+        self._told: OrderedDict[tuple[str, str, str], float] = OrderedDict()
+
+    @property
+    def role(self) -> str:
+        """The replica_role label."""
+        return self._metrics.role
+
+    def note(self, event: Event, *, is_once: bool = True) -> None:
+        """Send a Kubernetes Event; one that repeats itself only now and then."""
+        identity = (event.regarding.uid, event.reason, event.note)
+        at = self._monotonic()
+        if is_once and at - self._told.get(identity, -REPEAT_SECONDS) < REPEAT_SECONDS:
+            return
+        self._told[identity] = at
+        self._told.move_to_end(identity)
+        if len(self._told) > MAX_REMEMBERED:
+            self._told.popitem(last=False)
+        about = event.regarding
+        self._recorder.record(
+            ObjectRef(
+                api_version=about.api_version,
+                kind=about.kind,
+                namespace=about.namespace,
+                name=about.name,
+                uid=about.uid,
+            ),
+            EventType(event.type.value),
+            event.reason,
+            event.note,
+            event.action,
+        )
+
+    def note_cycle(self, decisions: tuple[Decision, ...], seconds: float) -> None:
+        """Log and count one cycle's decisions."""
+        is_success = any(not isinstance(decision, Wait) for decision in decisions)
+        result = "success" if is_success else "inadmissible"
+        self._metrics.attempts.labels(self.role, result).inc()
+        self._metrics.attempt_seconds.labels(self.role, result).observe(seconds)
+        for decision in decisions:
+            self._note_decision(decision)
+
+    def _note_decision(self, decision: Decision) -> None:
+        match decision:
+            case Admit():
+                log.info(
+                    "admit",
+                    workload=decision.key,
+                    cluster_queue=decision.admission.cluster_queue,
+                    waited=round(decision.waited_seconds, 3),
+                )
+            case Evict():
+                log.info("evict", workload=decision.key, reason=decision.reason, message=decision.message)
+                if decision.preemption_reason is not None:
+                    self._metrics.preempted.labels(
+                        self.role, decision.preempting_cluster_queue, decision.preemption_reason
+                    ).inc()
+            case Wait():
+                log.debug("wait", workload=decision.key, reason=decision.reason, message=decision.message)
+
+    def note_progress(self, before: Workload, after: Workload, *, now: float) -> None:
+        """Count what has come about between two versions of a Workload. Who does not lead counts nothing."""
+        if self.role != FOLLOWER:
+            self._workload_metrics.note(before, after, now=now)
+
+    def note_write(self, write: Write, result: Result) -> None:
+        """Count a write; send the Events that tell of it once it has succeeded."""
+        self._metrics.writes.labels(self.role, write.purpose, type(result).__name__).inc()
+        if not isinstance(result, Written):
+            return
+        if write.purpose is Purpose.QUEUE_STATUS:
+            return
+        for event in write.events:
+            self.note(event, is_once=False)
+        log.debug("written", purpose=write.purpose, kind=write.kind, object=f"{write.namespace}/{write.name}")
+
+    def note_refused(self, write: Write, error: KubeError) -> None:
+        """Tell on the object itself that the API server will not take a write."""
+        if write.kind not in ("Job", "Workload") or not write.uid:
+            return
+        ref = job_ref if write.kind == "Job" else workload_ref
+        self.note(
+            Event(
+                regarding=ref(write.namespace, write.name, write.uid),
+                type=ActionEventType.WARNING,
+                reason="WriteRefused",
+                note=f"The API server refuses {write.purpose}: {error}",
+                action=write.purpose,
+            )
+        )
+
+    def note_unreadable(self, kind: str, name: str, error: str) -> None:
+        """Log and count an object that could not be read."""
+        self._metrics.unreadable.labels(self.role, kind).inc()
+        log.warning("unreadable-object", kind=kind, object=name, error=error)
+
+    def note_stumble(self) -> None:
+        """Count a fault in our own code that cost one object its turn; its traceback is in the log."""
+        self._metrics.stumbles.labels(self.role).inc()
+
+    def note_pause(self, is_paused: bool, unconfirmed: int) -> None:
+        """Show whether the cycle waits for confirmations."""
+        self._metrics.cycle_paused.labels(self.role).set(float(is_paused))
+        self._metrics.unconfirmed.labels(self.role).set(unconfirmed)
+        self._metrics.events_dropped.labels(self.role).set(self._recorder.dropped)

@@ -1,0 +1,167 @@
+"""The kinds that the controller watches, and where in the brain their changes go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from admission.controller.brain import Brain
+from admission.controller.knowledge import Knowledge
+from admission.controller.statuses import KINDS as STATUS_KINDS
+from admission.controller.statuses import StatusBoard
+from api import objects, queueing, specs
+from api.job import Job
+from api.kube import resources
+from api.kube.client import KubeClient
+from api.kube.informer import Change, ChangeType, Informer
+from api.kube.listing import Unreadable
+from api.kube.resources import Resource
+from api.node import NodeInfo, PodUsage
+from api.requests import LimitRange, RuntimeClass
+from api.workload import Workload
+
+Taker = Callable[[Change[Any]], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedKind:
+    """One kind: where it is served, how it is read, who takes it. `keeps_raw`: writes are built from it.
+
+    Every kind but Namespaces and Jobs is optional: a cluster without its definition is no error, and it is
+    picked up when it appears.
+    """
+
+    resource: Resource
+    wire: type[Any]
+    value: type
+    take: Taker
+    keeps_raw: bool = False
+    is_optional: bool = True
+
+
+def watched_kinds(knowledge: Knowledge, board: StatusBoard) -> tuple[WatchedKind, ...]:
+    """Return all watched kinds, specs first, so that the first cycle knows the queues."""
+
+    def spec(resource: Resource, wire: type[Any], value: type, read: Callable[[Any], Any]) -> WatchedKind:
+        take = partial(knowledge.take_spec, value, read)
+        has_status = resource.kind in STATUS_KINDS
+        return WatchedKind(
+            resource=resource,
+            wire=wire,
+            value=value,
+            take=partial(_take_both, take, board, resource.kind) if has_status else take,
+            keeps_raw=has_status,
+        )
+
+    kueue = resources
+    return (
+        WatchedKind(
+            resource=resources.NAMESPACES,
+            wire=objects.NamespaceObject,
+            value=queueing.Namespace,
+            take=knowledge.take_namespace,
+            is_optional=False,
+        ),
+        spec(resources.LIMIT_RANGES, objects.LimitRangeObject, LimitRange, specs.to_limit_range),
+        spec(resources.RUNTIME_CLASSES, objects.RuntimeClassObject, RuntimeClass, specs.to_runtime_class),
+        WatchedKind(
+            resource=resources.PRIORITY_CLASSES,
+            wire=objects.PriorityClassObject,
+            value=objects.PriorityClassObject,
+            take=knowledge.take_priority_class,
+        ),
+        WatchedKind(
+            resource=kueue.WORKLOAD_PRIORITY_CLASSES,
+            wire=objects.PriorityClassObject,
+            value=objects.PriorityClassObject,
+            take=knowledge.take_workload_priority_class,
+        ),
+        spec(
+            kueue.RESOURCE_FLAVORS,
+            objects.ResourceFlavorObject,
+            queueing.ResourceFlavor,
+            specs.to_resource_flavor,
+        ),
+        spec(kueue.TOPOLOGIES, objects.TopologyObject, queueing.Topology, specs.to_topology),
+        spec(
+            kueue.ADMISSION_CHECKS,
+            objects.AdmissionCheckObject,
+            queueing.AdmissionCheck,
+            specs.to_admission_check,
+        ),
+        spec(kueue.COHORTS, objects.CohortObject, queueing.Cohort, specs.to_cohort),
+        spec(kueue.CLUSTER_QUEUES, objects.ClusterQueueObject, queueing.ClusterQueue, specs.to_cluster_queue),
+        spec(kueue.LOCAL_QUEUES, objects.LocalQueueObject, queueing.LocalQueue, specs.to_local_queue),
+        WatchedKind(
+            resource=resources.WORKLOADS,
+            wire=objects.WorkloadObject,
+            value=Workload,
+            take=knowledge.take_workload,
+            keeps_raw=True,
+        ),
+        WatchedKind(
+            resource=resources.JOBS,
+            wire=objects.JobObject,
+            value=Job,
+            take=knowledge.take_job,
+            keeps_raw=True,
+            is_optional=False,
+        ),
+    )
+
+
+def ground_kinds(knowledge: Knowledge) -> tuple[WatchedKind, WatchedKind]:
+    """Return the kinds that placement by topology needs: pods, then nodes.
+
+    In this order, so that no node looks empty because its pods are not known yet.
+    """
+    pods = WatchedKind(
+        resource=resources.PODS,
+        wire=objects.PodObject,
+        value=PodUsage,
+        take=knowledge.ground.take_pod,
+        is_optional=False,
+    )
+    nodes = WatchedKind(
+        resource=resources.NODES,
+        wire=objects.NodeObject,
+        value=NodeInfo,
+        take=knowledge.ground.take_node,
+        is_optional=False,
+    )
+    return pods, nodes
+
+
+def make_informer(
+    client: KubeClient,
+    kind: WatchedKind,
+    brain: Brain,
+    knowledge: Knowledge,
+    on_error: Callable[[Resource, Exception | None], None],
+) -> Informer[Any]:
+    """Return an informer whose changes reach the brain's inbox."""
+
+    def take_unreadable(found: Unreadable) -> None:
+        brain.post(partial(knowledge.take_unreadable, kind.value, found.namespace, found.name, found.error))
+
+    return Informer(
+        client,
+        kind.resource,
+        kind.wire,
+        lambda change: brain.post(partial(kind.take, change)),
+        on_unreadable=take_unreadable,
+        on_error=partial(on_error, kind.resource),
+        keep_raw=kind.keeps_raw,
+        optional=kind.is_optional,
+    )
+
+
+def _take_both(take: Taker, board: StatusBoard, kind: str, change: Change[Any]) -> None:
+    metadata = change.object.metadata
+    if change.type is ChangeType.DELETED:
+        board.forget(kind, metadata)
+    elif change.raw is not None:
+        board.see(kind, metadata, change.raw)
+    take(change)

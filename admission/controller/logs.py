@@ -1,0 +1,94 @@
+"""Structured logs: one line of key=value pairs (or JSON) on stderr, an event word first.
+
+`log.info("admitted", workload=key, queue=name)` prints
+`2026-01-31T12:00:00.123Z INFO admitted workload=team-a/x queue=gpu`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+
+_QUOTED = set(' "=\n\t')
+
+
+class Log:
+    """A logger whose calls take an event word and fields; values are printed with str()."""
+
+    def __init__(self, name: str) -> None:
+        self._logger = logging.getLogger(name)
+
+    def shows_debug(self) -> bool:
+        """Return whether debug() writes anything: ask where the text itself takes time to make."""
+        return self._logger.isEnabledFor(logging.DEBUG)
+
+    def debug(self, event: str, **fields: object) -> None:
+        """Log for those who look closely."""
+        self._emit(logging.DEBUG, event, fields)
+
+    def info(self, event: str, **fields: object) -> None:
+        """Log what an operator wants to read later."""
+        self._emit(logging.INFO, event, fields)
+
+    def warning(self, event: str, **fields: object) -> None:
+        """Log what somebody should look at."""
+        self._emit(logging.WARNING, event, fields)
+
+    def error(self, event: str, **fields: object) -> None:
+        """Log what went wrong here."""
+        self._emit(logging.ERROR, event, fields)
+
+    def exception(self, event: str, **fields: object) -> None:
+        """Log what went wrong here, with the traceback of the exception being handled."""
+        self._emit(logging.ERROR, event, fields, with_traceback=True)
+
+    def _emit(
+        self, level: int, event: str, fields: dict[str, object], *, with_traceback: bool = False
+    ) -> None:
+        if self._logger.isEnabledFor(level):
+            self._logger.log(level, event, extra={"fields": fields}, exc_info=with_traceback)
+
+
+class KeyValueFormatter(logging.Formatter):
+    """`time LEVEL event key=value ...`; values with spaces are quoted as JSON strings."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        stamp = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        fields: dict[str, object] = getattr(record, "fields", {})
+        pairs = "".join(f" {key}={_text(value)}" for key, value in fields.items())
+        line = f"{stamp.replace('+00:00', 'Z')} {record.levelname} {record.getMessage()}{pairs}"
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        stamp = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        fields = {key: str(value) for key, value in getattr(record, "fields", {}).items()}
+        entry = {
+            "time": stamp.replace("+00:00", "Z"),
+            "level": record.levelname,
+            "event": record.getMessage(),
+        }
+        if record.exc_info:
+            entry["traceback"] = self.formatException(record.exc_info)
+        return json.dumps({**entry, **fields})
+
+
+def _text(value: object) -> str:
+    text = str(value)
+    return json.dumps(text) if not text or _QUOTED & set(text) else text
+
+
+def configure(*, level: str = "info", as_json: bool = False) -> None:
+    """Send all logs to stderr in one format. Levels: debug, info, warning, error."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if as_json else KeyValueFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())

@@ -1,0 +1,87 @@
+"""The scheduler extender as a process of its own, with the rights to read nodes and pods and no others.
+
+It stands in the path of every pod's scheduling, so it can be run beside kube-scheduler with replicas of its
+own, while controllers are updated or stopped. Answers are the same as those of a controller's extender port.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from admission.controller.certs import FileCertificates
+from admission.controller.clock import SystemClock
+from admission.controller.extender import Extender, render_error
+from admission.controller.handlers import Health
+from admission.controller.logs import Log
+from admission.controller.ports import Port, listen
+from api.kube.client import KubeClient
+from api.kube.errors import KubeError
+from api.kube.resources import Resource
+
+log = Log("berth.extender")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtenderOptions:
+    """How it is started. `port` 0 is any free one. With both PEM files it serves TLS."""
+
+    kubeconfig: str | None = None
+    bind: str = "127.0.0.1"
+    port: int = 8888
+    tls_certificate: str | None = None
+    tls_key: str | None = None
+
+
+async def run_extender(
+    options: ExtenderOptions, *, on_listening: Callable[[Mapping[str, str]], None], stop: asyncio.Event
+) -> None:
+    """Serve until `stop` is set; `on_listening` is told the URL.
+
+    Raises KubeError, ListenError, OSError and ValueError at the start, each one sentence.
+    """
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(await KubeClient.connect(options.kubeconfig))
+        log.info("starting", server=client.server, server_version=await client.server_version())
+        extender = Extender(client, SystemClock(), on_error=_note_watch_error)
+        certificates = await _certificates(options)
+        port = _port(options, extender, certificates)
+        on_listening({port.name: await listen(stack, port)})
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(informer.run(), name=f"watch-{informer.resource.plural}")
+                for informer in extender.informers
+            ]
+            if certificates is not None:
+                tasks.append(group.create_task(certificates.run(), name="certificates"))
+            await stop.wait()
+            log.info("stopping")
+            for task in tasks:
+                task.cancel()
+
+
+def _port(options: ExtenderOptions, extender: Extender, certificates: FileCertificates | None) -> Port:
+    health = Health(lambda: not extender.unsynced(), extender.unsynced)
+    return Port(
+        name="extender",
+        number=options.port,
+        host=options.bind,
+        routes=[*extender.routes(), *extender.state_routes(), *health.routes()],
+        tls=certificates.serving_tls() if certificates is not None else None,
+        render_error=render_error,
+    )
+
+
+async def _certificates(options: ExtenderOptions) -> FileCertificates | None:
+    if options.tls_certificate is None or options.tls_key is None:
+        return None
+    certificates = FileCertificates(Path(options.tls_certificate), Path(options.tls_key))
+    await certificates.open()
+    return certificates
+
+
+def _note_watch_error(resource: Resource, error: KubeError) -> None:
+    log.warning("watch-failed", resource=resource.plural, error=error)

@@ -1,0 +1,80 @@
+"""Shadow mode: decisions are logged and measured, nothing is written.
+
+What was "admitted" keeps its place in the engine for a while, so that the next decisions build on it as they
+would in earnest; then it is taken back, unless the cluster's own scheduler has admitted it meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from admission.actions import Write
+from admission.controller.clock import Clock
+from admission.controller.executor import Target
+from admission.controller.logs import Log
+from admission.decision import Admit, Decision, Evict, Wait
+from api.workload import WorkloadKey
+
+log = Log("berth.observer")
+
+# How long a decision that nobody carries out is believed. The observed scheduler decides within seconds;
+# where it has not after a minute, it has decided otherwise.
+BELIEVED_SECONDS = 60.0
+
+
+class _Believed(NamedTuple):
+    until: float
+    key: WorkloadKey
+    uid: str
+
+
+class Observer:
+    """Stands where a Term stands, and writes nothing."""
+
+    def __init__(self, clock: Clock, forget: Callable[[WorkloadKey, str], None]) -> None:
+        self._clock = clock
+        self._forget = forget
+        self._believed: deque[_Believed] = deque()
+
+    @property
+    def is_paused(self) -> bool:
+        """Never: nothing has to be confirmed."""
+        return False
+
+    @property
+    def unconfirmed(self) -> int:
+        """How many decisions are believed."""
+        return len(self._believed)
+
+    async def carry_out(self, decisions: tuple[Decision, ...]) -> None:
+        """Note what would be done."""
+        until = self._clock.monotonic() + BELIEVED_SECONDS
+        for decision in decisions:
+            if isinstance(decision, Admit | Evict):
+                log.info("would-" + type(decision).__name__.lower(), workload=decision.key)
+                self._believed.append(_Believed(until, decision.key, decision.uid))
+
+    async def flush(self) -> None:
+        """Take back what has been believed for long enough."""
+        now = self._clock.monotonic()
+        while self._believed and self._believed[0].until <= now:
+            _, key, uid = self._believed.popleft()
+            self._forget(key, uid)
+
+    def submit(self, write: Write, *, priority: int = 1) -> None:
+        """Note what would be written."""
+        log.debug(
+            "would-write", purpose=write.purpose, priority=priority, object=f"{write.namespace}/{write.name}"
+        )
+
+    def tell(self, decision: Wait) -> bool:
+        """Note what would be told."""
+        log.debug("would-tell", workload=decision.key, reason=decision.reason)
+        return True
+
+    def is_busy(self, target: Target) -> bool:
+        """Never: nothing is written."""
+        del target
+        return False

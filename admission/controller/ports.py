@@ -1,0 +1,188 @@
+"""The ports beside page and metrics: extender, visibility and webhook, each on where its number is not -1.
+
+They serve others than the controller's own users, so each has its own rules: the extender plain HTTP (TLS
+where a certificate is given by files), the two others TLS always, because kube-apiserver speaks nothing else.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from admission.controller import extender, visibility
+from admission.controller.certs import CertificateSource, FileCertificates, OwnCertificates
+from admission.controller.clock import Clock
+from admission.controller.extender import Extender
+from admission.controller.knowledge import Knowledge
+from admission.controller.logs import Log
+from admission.controller.settings import Options
+from admission.controller.trust import TrustPublisher
+from admission.controller.visibility import FrontProxy, Visibility, find_front_proxy
+from admission.controller.webhooks import Webhooks
+from api.http.certificates import ServingTls
+from api.http.server import HttpServer, Response, Route, error_as_json
+from api.kube.client import KubeClient
+from api.kube.errors import KubeError
+from api.kube.resources import Resource
+
+log = Log("berth.ports")
+
+LOOPBACK = "127.0.0.1"
+_NO_PROXY = (
+    "the authority of kube-apiserver's front proxy is not in ConfigMap"
+    " kube-system/extension-apiserver-authentication, or may not be read; without it whoever reaches the port"
+    " could list what waits"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Port:
+    """One address to serve on. `name` is its word in the line that tells the URLs."""
+
+    name: str
+    number: int
+    host: str
+    routes: list[Route]
+    tls: ServingTls | None = None
+    render_error: Callable[[int, str], Response] = error_as_json
+
+
+async def listen(stack: AsyncExitStack, port: Port) -> str:
+    """Serve on the port until the stack ends; return its URL. Raises ListenError."""
+    server = HttpServer(
+        port.routes,
+        host=port.host,
+        port=port.number,
+        tls=port.tls.context if port.tls is not None else None,
+        render_error=port.render_error,
+    )
+    return (await stack.enter_async_context(server)).url
+
+
+class SidePorts:
+    """The three ports: prepare() first, then ports() and tasks().
+
+    `is_ready`: whether the brain knows all that there is.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        clock: Clock,
+        knowledge: Knowledge,
+        options: Options,
+        *,
+        namespace: str,
+        is_ready: Callable[[], bool],
+        on_watch_error: Callable[[Resource, KubeError], None],
+    ) -> None:
+        self._client = client
+        self._knowledge = knowledge
+        self._options = options
+        self._is_ready = is_ready
+        self._extender = (
+            Extender(client, clock, on_error=on_watch_error) if options.extender_port >= 0 else None
+        )
+        self._trust = TrustPublisher(client, namespace=namespace, trusted=self._trusted)
+        self._certificates = self._source(clock, namespace)
+        self._proxy: FrontProxy | None = None
+
+    def _source(self, clock: Clock, namespace: str) -> CertificateSource | None:
+        options = self._options
+        if options.tls_certificate is not None and options.tls_key is not None:
+            return FileCertificates(Path(options.tls_certificate), Path(options.tls_key))
+        if max(options.visibility_port, options.webhook_port) < 0:
+            return None
+        return OwnCertificates(
+            self._client,
+            clock,
+            namespace=namespace,
+            host=options.bind,
+            may_write=not options.observe,
+            on_renewed=self._trust.publish,
+        )
+
+    def _trusted(self) -> bytes | None:
+        return self._certificates.trusted if self._certificates is not None else None
+
+    async def prepare(self) -> None:
+        """Get certificates and learn who may ask. Raises KubeError, OSError and ValueError."""
+        if self._certificates is not None:
+            await self._certificates.open()
+        if self._options.visibility_port >= 0 and not is_loopback(self._options.bind):
+            self._proxy = await find_front_proxy(self._client)
+
+    def ports(self) -> Iterator[Port]:
+        """Yield the ports that are on."""
+        if self._extender is not None:
+            yield self._extender_port(self._extender)
+        if self._options.visibility_port >= 0:
+            yield self._visibility_port()
+        if self._options.webhook_port >= 0:
+            yield Port(
+                name="webhook",
+                number=self._options.webhook_port,
+                host=self._options.bind,
+                routes=Webhooks(self._knowledge, self._is_ready).routes(),
+                tls=self._tls(),
+            )
+
+    def _extender_port(self, served: Extender) -> Port:
+        return Port(
+            name="extender",
+            number=self._options.extender_port,
+            host=self._options.bind,
+            routes=served.routes(),
+            tls=self._tls() if isinstance(self._certificates, FileCertificates) else None,
+            render_error=extender.render_error,
+        )
+
+    def _visibility_port(self) -> Port:
+        host, tls = self._options.bind, self._tls()
+        if self._proxy is not None:
+            self._proxy.require(tls.context)
+        elif not is_loopback(host):
+            log.info("visibility-on-loopback", note=_NO_PROXY)
+            host = LOOPBACK
+        return Port(
+            name="visibility",
+            number=self._options.visibility_port,
+            host=host,
+            routes=Visibility(self._knowledge, self._is_ready, self._proxy).routes(),
+            tls=tls,
+            render_error=visibility.render_error,
+        )
+
+    def _tls(self) -> ServingTls:
+        assert self._certificates is not None, "ports with TLS have certificates"
+        return self._certificates.serving_tls()
+
+    def state_routes(self) -> list[Route]:
+        """Return what is shown of these ports under /v1."""
+        return self._extender.state_routes() if self._extender is not None else []
+
+    def unsynced(self) -> list[str]:
+        """Return the kinds that the extender has not listed yet."""
+        return self._extender.unsynced() if self._extender is not None else []
+
+    def tasks(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
+        """Yield what has to run beside the ports, by name."""
+        if self._extender is not None:
+            for informer in self._extender.informers:
+                yield f"watch-{informer.resource.plural}-for-extender", informer.run()
+        if self._certificates is not None:
+            yield "certificates", self._certificates.run()
+            if isinstance(self._certificates, OwnCertificates) and not self._options.observe:
+                yield "trust", self._trust.run()
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches the address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,66 @@
+"""From a Write to a request: which resource, verb and content type. Nothing is decided here."""
+
+from __future__ import annotations
+
+import msgspec
+
+from admission.actions import Verb, Write
+from api.kube import resources
+from api.kube.client import KubeClient
+from api.kube.listing import Reader
+from api.kube.resources import Resource
+from api.objects import NamedObject
+
+_RESOURCES: dict[str, Resource] = {
+    resource.kind: resource
+    for resource in (
+        resources.JOBS,
+        resources.WORKLOADS,
+        resources.CLUSTER_QUEUES,
+        resources.LOCAL_QUEUES,
+        resources.COHORTS,
+        resources.PODS,
+    )
+}
+# Answers are kept as the watch would have brought them: without managedFields.
+_READERS = {kind: Reader(NamedObject, resource) for kind, resource in _RESOURCES.items()}
+_METHODS = {Verb.CREATE: "POST", Verb.REPLACE: "PUT", Verb.MERGE_PATCH: "PATCH", Verb.DELETE: "DELETE"}
+# Names our writes in managedFields, as Kueue's do by its own managers.
+FIELD_MANAGER = {"fieldManager": "berth"}
+
+
+MERGE_PATCH = "application/merge-patch+json"
+
+
+def request_of(write: Write) -> tuple[str, str, str]:
+    """Return method, path and content type of a write."""
+    resource = _RESOURCES[write.kind]
+    name = None if write.verb is Verb.CREATE else write.name
+    path = resource.path(write.namespace or None, name, write.subresource)
+    return _METHODS[write.verb], path, MERGE_PATCH if write.verb is Verb.MERGE_PATCH else "application/json"
+
+
+class KubeSender:
+    """Sends writes with one client; raises KubeError alone."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self._client = client
+
+    async def send(self, write: Write, *, timeout_seconds: float) -> bytes:
+        """Send one write; return the object in the answer, b"" after a delete."""
+        method, path, content_type = request_of(write)
+        answer = await self._client.request(
+            method,
+            path,
+            params=None if write.verb is Verb.DELETE else FIELD_MANAGER,
+            body=write.body,
+            content_type=content_type,
+            timeout_seconds=timeout_seconds,
+        )
+        return b"" if write.verb is Verb.DELETE else _READERS[write.kind].own_bytes(msgspec.Raw(answer))
+
+    async def read(self, kind: str, namespace: str, name: str, *, timeout_seconds: float) -> bytes:
+        """Return the object's bytes; raises NotFound where it is gone."""
+        path = _RESOURCES[kind].path(namespace or None, name)
+        answer = await self._client.request("GET", path, timeout_seconds=timeout_seconds)
+        return _READERS[kind].own_bytes(msgspec.Raw(answer))

@@ -1,0 +1,158 @@
+"""The status board: which queue's status is due to be written, and when.
+
+Statuses change with every admission, and each write costs the API server as much as an admission does. So
+they are gathered: a queue is written at once when it is quiet, and under load the board's budget is shared
+by all queues, the one that has waited longest first. What would not change is not written.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from admission.actions import Purpose, Verb, Write
+from admission.engine import Engine
+from admission.queuestatus import cluster_queue_status, cohort_status, local_queue_status
+from api.objects import ClusterQueueObject, CohortObject, LocalQueueObject, Meta, NamedObject
+
+BoardKey = tuple[str, str, str]
+
+# Sustained status writes a second, and how many at once after a quiet time.
+WRITES_PER_SECOND = 4.0
+BURST = 40.0
+
+KINDS: dict[str, type[msgspec.Struct]] = {
+    "ClusterQueue": ClusterQueueObject,
+    "LocalQueue": LocalQueueObject,
+    "Cohort": CohortObject,
+}
+
+
+class StatusBoard:
+    """Keeps the bytes of queues and cohorts and makes their status writes."""
+
+    def __init__(self, engine: Engine, *, with_share: bool, is_busy: Callable[[BoardKey], bool]) -> None:
+        self._engine = engine
+        self._with_share = with_share
+        self._is_busy = is_busy
+        self._raw: dict[BoardKey, tuple[Meta, bytes]] = {}
+        self._due: OrderedDict[BoardKey, None] = OrderedDict()
+        self._tokens = BURST
+        self._filled_at: float | None = None
+
+    def see(self, kind: str, metadata: Meta, raw: bytes) -> None:
+        """Take the object as it is now.
+
+        It is looked at again, whoever changed it: another's status may be late and no longer true, and our
+        own may have been overtaken by the time it is answered.
+        """
+        key = (kind, metadata.namespace, metadata.name)
+        known = self._raw.get(key)
+        if known is not None and known[0].uid == metadata.uid and _older(metadata, known[0]):
+            return
+        self._raw[key] = (metadata, raw)
+        self._due[key] = None
+
+    def see_raw(self, kind: str, raw: bytes) -> None:
+        """Take an answer's bytes."""
+        if kind in KINDS:
+            self.see(kind, msgspec.json.decode(raw, type=NamedObject).metadata, raw)
+
+    def forget(self, kind: str, metadata: Meta) -> None:
+        """The object is gone, unless another of its name has taken its place."""
+        key = (kind, metadata.namespace, metadata.name)
+        known = self._raw.get(key)
+        if known is not None and known[0].uid == metadata.uid:
+            del self._raw[key]
+            self._due.pop(key, None)
+
+    def mark(self, kind: str, namespace: str, name: str) -> None:
+        """Look at this status again."""
+        key = (kind, namespace, name)
+        if key in self._raw:
+            self._due[key] = None
+
+    def mark_all(self) -> None:
+        """Look at all statuses again."""
+        self._due.update(dict.fromkeys(self._raw))
+
+    def due(self, *, now: float, monotonic: float) -> Iterator[Write | None]:
+        """Yield the status writes that the budget allows now, the longest waiting first.
+
+        None stands for a look that found nothing to write: with thousands of queues the looks alone take
+        long, so the caller may let others have their turn after each. What they change is respected.
+        """
+        self._note_touched()
+        self._refill(monotonic)
+        if self._tokens < 1.0:
+            return
+        for key in list(self._due):
+            if self._tokens < 1.0:
+                return
+            if key not in self._due or self._is_busy(key):
+                continue
+            del self._due[key]
+            write = self._write(key, now)
+            self._tokens -= write is not None
+            yield write
+
+    def seconds_to_next(self, monotonic: float) -> float | None:
+        """Return in how many seconds `due` may have something; None while nothing is marked."""
+        self._note_touched()
+        if not self._due:
+            return None
+        self._refill(monotonic)
+        return max(0.1, (1.0 - self._tokens) / WRITES_PER_SECOND)
+
+    def _note_touched(self) -> None:
+        touched = self._engine.drain_touched()
+        keys: list[BoardKey] = [("ClusterQueue", "", name) for name in sorted(touched.cluster_queues)]
+        keys += [("LocalQueue", namespace, name) for namespace, name in sorted(touched.local_queues)]
+        if self._with_share:
+            keys += [("Cohort", "", name) for name in sorted(touched.cohorts)]
+        self._due.update((key, None) for key in keys if key in self._raw and key not in self._due)
+
+    def _refill(self, monotonic: float) -> None:
+        since = monotonic - self._filled_at if self._filled_at is not None else 0.0
+        self._filled_at = monotonic
+        self._tokens = min(BURST, self._tokens + since * WRITES_PER_SECOND)
+
+    def _write(self, key: BoardKey, now: float) -> Write | None:
+        kind, namespace, name = key
+        metadata, raw = self._raw[key]
+        body = self._body(key, raw, now)
+        if body is None:
+            return None
+        return Write(
+            verb=Verb.REPLACE,
+            kind=kind,
+            namespace=namespace,
+            name=name,
+            subresource="status",
+            body=body,
+            uid=metadata.uid,
+            resource_version=metadata.resource_version,
+            purpose=Purpose.QUEUE_STATUS,
+        )
+
+    def _body(self, key: BoardKey, raw: bytes, now: float) -> bytes | None:
+        kind, namespace, name = key
+        if kind == "ClusterQueue":
+            queue = self._engine.cluster_queue_view(name)
+            share = self._with_share
+            return cluster_queue_status(raw, queue, now=now, with_share=share) if queue is not None else None
+        if kind == "LocalQueue":
+            local = self._engine.local_queue_view(namespace, name)
+            return local_queue_status(raw, local, now=now) if local is not None else None
+        cohort = self._engine.cohort_view(name)
+        return cohort_status(raw, cohort, now=now) if cohort is not None else None
+
+
+def _older(new: Meta, known: Meta) -> bool:
+    return (
+        new.resource_version.isdigit()
+        and known.resource_version.isdigit()
+        and int(new.resource_version) <= int(known.resource_version)
+    )

@@ -1,0 +1,399 @@
+"""One term of leadership: decisions are reserved in the store, sent to the cluster, and seen through.
+
+A term begins when the lease is won and ends with it; a new one starts from nothing (see `recover`). What it
+holds between a decision and its confirmation:
+
+    cycle ─▶ reserve (one store call) ─▶ order ─▶ answer ─▶ confirm (with the next store call)
+                │ Lost                            │ moot, vanished, refused
+                └────────────▶ forget ◀───────────┘  release (with the next store call)
+
+What was lost or refused is forgotten after a pause: tried again at once, it would end the same.
+
+Decided and not yet answered Workloads are *unconfirmed*: the cycle pauses while there are too many of them or
+the oldest has waited too long, so that what we believe never runs far ahead of what the cluster has taken.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from admission.actions import Purpose, Write
+from admission.controller.clock import Clock
+from admission.controller.executor import Executor, Moot, Order, Refused, Result, Target, Vanished, Written
+from admission.controller.failpoints import Failpoint, Step
+from admission.controller.logs import Log
+from admission.controller.sender import request_of
+from admission.decision import Admit, Decision, Evict, Wait
+from admission.writes import write_of
+from api.workload import Workload, WorkloadKey
+from queues.reservations import (
+    LoggedDecision,
+    Lost,
+    QuotaReservation,
+    ReservationId,
+    ReservationStore,
+    Reserved,
+)
+
+log = Log("berth.term")
+
+# A Workload that merely waits on is not written again for a new wording of the same reason sooner than this,
+# and all of them together not more often than this: what they wait for may change with every cycle.
+REWORD_SECONDS = 60.0
+REWORD_EVERY_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TermSettings:
+    """`max_unconfirmed` decisions may be open, the oldest for `max_unconfirmed_seconds`."""
+
+    identity: str
+    fence: int
+    max_unconfirmed: int = 256
+    max_unconfirmed_seconds: float = 10.0
+    awaits_pods: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hooks:
+    """What the term needs of the one task that owns the state.
+
+    `look_up` returns a Workload and its bytes as last seen; `to_workload` reads bytes (None: unreadable);
+    `forget` tells the engine that a decision did not come about, `forget_later` the same after a pause;
+    `tell_later` has a Workload told again why it waits; `finished` reports every result.
+    """
+
+    look_up: Callable[[WorkloadKey], tuple[Workload, bytes] | None]
+    to_workload: Callable[[bytes], Workload | None]
+    forget: Callable[[WorkloadKey, str], None]
+    forget_later: Callable[[WorkloadKey, str], None]
+    tell_later: Callable[[Wait], None]
+    finished: Callable[[Write, Result], None]
+
+
+class Term:
+    """Carries out decisions under one fence."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        store: ReservationStore,
+        clock: Clock,
+        *,
+        settings: TermSettings,
+        hooks: Hooks,
+        failpoint: Failpoint,
+    ) -> None:
+        self.executor = executor
+        self.settings = settings
+        self._store = store
+        self._clock = clock
+        self._hooks = hooks
+        self._failpoint = failpoint
+        self._unconfirmed: OrderedDict[ReservationId, float] = OrderedDict()
+        self._to_confirm: list[ReservationId] = []
+        self._to_release: list[ReservationId] = []
+        self._next_reword_at = 0.0
+        self._has_ended = False
+
+    # --- deciding ---------------------------------------------------------------------------------
+
+    @property
+    def unconfirmed(self) -> int:
+        """How many decisions have not been answered yet."""
+        return len(self._unconfirmed)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the cycle has to wait for answers."""
+        if len(self._unconfirmed) >= self.settings.max_unconfirmed:
+            return True
+        oldest = next(iter(self._unconfirmed.values()), None)
+        return oldest is not None and self._clock.monotonic() - oldest > self.settings.max_unconfirmed_seconds
+
+    async def carry_out(self, decisions: Sequence[Decision]) -> None:
+        """Reserve and send the admissions and evictions of one cycle. Raises what the store raises.
+
+        Waits are not sent here: see `tell`.
+        """
+        admissions = [decision for decision in decisions if isinstance(decision, Admit)]
+        writes = [self._prepare(decision) for decision in admissions]
+        try:
+            answers = await self._reserve(admissions, writes, decisions)
+        except BaseException:
+            for decision in decisions:
+                if not isinstance(decision, Wait):
+                    self._hooks.forget(decision.key, decision.uid)
+            raise
+        if self._has_ended:
+            # The lease was lost while the store was asked: the next leader judges what was reserved.
+            return
+        for admission, write, answer in zip(admissions, writes, answers, strict=True):
+            if write is None:
+                self._hooks.forget(admission.key, admission.uid)
+            elif isinstance(answer, Lost):
+                # Tried again at once it would be lost again: what holds it has yet to be given back.
+                log.warning("reservation-lost", workload=admission.key, why=answer.message)
+                self._hooks.forget_later(admission.key, admission.uid)
+            else:
+                self._submit_admission(admission, write)
+        for decision in decisions:
+            if isinstance(decision, Evict):
+                self._submit_eviction(decision)
+
+    async def flush(self) -> None:
+        """Tell the store what has been confirmed and what was given back. Raises what the store raises."""
+        confirmed, self._to_confirm = self._to_confirm, []
+        released, self._to_release = self._to_release, []
+        try:
+            if confirmed:
+                await self._store.confirm(confirmed, fence=self.settings.fence)
+            if released:
+                await self._store.release(released, fence=self.settings.fence)
+        except BaseException:
+            self._to_confirm[:0], self._to_release[:0] = confirmed, released
+            raise
+
+    def end(self) -> None:
+        """Send nothing more. What was decided and not answered is taken back when the next term begins."""
+        self._has_ended = True
+
+    # --- orders -----------------------------------------------------------------------------------
+
+    def submit(self, write: Write, *, priority: int = 1) -> None:
+        """Send a write that a reconciler asked for; a conflict hands the object back to be looked at anew."""
+        self.executor.submit(
+            Order(
+                write=write,
+                on_result=lambda result: self._hooks.finished(write, result),
+                priority=priority,
+                before=self._reaching(_BEFORE.get(write.purpose)),
+                after=self._reaching(_AFTER.get(write.purpose)),
+            )
+        )
+
+    def is_busy(self, target: Target) -> bool:
+        """Return whether a write on the object is on its way."""
+        return self.executor.is_busy(target)
+
+    def tell(self, decision: Wait) -> bool:
+        """Write why a Workload waits, unless it says so already. Returns False where that has to wait."""
+        seen = self._hooks.look_up(decision.key)
+        if seen is None or seen[0].uid != decision.uid:
+            return True
+        if not self._is_worth_telling(decision, seen[0]):
+            return False
+        write = write_of(decision, seen[1], now=self._clock.now())
+        if write is not None:
+            self._submit_wait(decision, write)
+        return True
+
+    def _submit_wait(self, decision: Wait, write: Write) -> None:
+        def rebuild(raw: bytes) -> Write | None:
+            workload = self._hooks.to_workload(raw)
+            if workload is None or not _is_pending(workload, decision.uid):
+                return None
+            fresh = replace(decision, resource_version=workload.resource_version)
+            return write_of(fresh, raw, now=self._clock.now())
+
+        def answered(result: Result) -> None:
+            if isinstance(result, Refused):
+                self._hooks.tell_later(decision)
+            self._hooks.finished(write, result)
+
+        self.executor.submit(Order(write=write, on_result=answered, rebuild=rebuild, priority=2))
+
+    def _is_worth_telling(self, decision: Wait, workload: Workload) -> bool:
+        """A new reason is; a new wording of the same one only after a while (one write, not one a cycle)."""
+        told = workload.conditions.get("QuotaReserved")
+        if told is None or told.status or told.reason != decision.reason:
+            return True
+        if told.message == decision.message:
+            return True
+        now = self._clock.monotonic()
+        if self._clock.now() - told.at <= REWORD_SECONDS or self.executor.backlog:
+            return False
+        if now < self._next_reword_at:
+            return False
+        self._next_reword_at = now + REWORD_EVERY_SECONDS
+        return True
+
+    def _prepare(self, decision: Admit) -> Write | None:
+        seen = self._hooks.look_up(decision.key)
+        if seen is None or seen[0].uid != decision.uid:
+            return None
+        return write_of(decision, seen[1], now=self._clock.now(), awaits_pods=self.settings.awaits_pods)
+
+    async def _reserve(
+        self, admissions: Sequence[Admit], writes: Sequence[Write | None], decisions: Sequence[Decision]
+    ) -> list[Reserved | Lost | None]:
+        """Return one answer an admission; None where there is nothing to reserve."""
+        request_id = uuid.uuid4().hex
+        reservations = [
+            self._reservation(decision, write, request_id)
+            for decision, write in zip(admissions, writes, strict=True)
+            if write is not None
+        ]
+        entries = [self._entry(decision) for decision in decisions if not isinstance(decision, Wait)]
+        if not reservations and not entries:
+            return [None] * len(admissions)
+        answered = iter(
+            await self._store.commit(
+                reservations, fence=self.settings.fence, request_id=request_id, log=entries
+            )
+        )
+        self._failpoint.reach(Step.AFTER_RESERVE)
+        return [None if write is None else next(answered) for write in writes]
+
+    def _reservation(self, decision: Admit, write: Write, request_id: str) -> QuotaReservation:
+        verb, path, content_type = request_of(write)
+        return QuotaReservation(
+            key=decision.key,
+            uid=decision.uid,
+            resource_version=decision.resource_version,
+            request_id=request_id,
+            fence=self.settings.fence,
+            reserved_at=self._clock.now(),
+            verb=verb,
+            path=path,
+            content_type=content_type,
+            write=write.body,
+        )
+
+    def _entry(self, decision: Decision) -> LoggedDecision:
+        return LoggedDecision(
+            at=self._clock.now(),
+            by=self.settings.identity,
+            fence=self.settings.fence,
+            key=decision.key,
+            uid=decision.uid,
+            what=type(decision).__name__,
+            reason=decision.reason if isinstance(decision, Evict) else "",
+            message=decision.message if isinstance(decision, Evict) else _admission_text(decision),
+        )
+
+    def _submit_admission(self, decision: Admit, write: Write) -> None:
+        self._unconfirmed[decision.key, decision.uid] = self._clock.monotonic()
+
+        def rebuild(raw: bytes) -> Write | None:
+            workload = self._hooks.to_workload(raw)
+            if workload is None or not _still_as_decided(workload, decision, self._hooks.look_up):
+                return None
+            fresh = replace(decision, resource_version=workload.resource_version)
+            return write_of(fresh, raw, now=self._clock.now(), awaits_pods=self.settings.awaits_pods)
+
+        self.executor.submit(
+            Order(
+                write=write,
+                on_result=lambda result: self._admission_answered(decision, write, result),
+                rebuild=rebuild,
+                priority=0,
+                before=self._reaching(Step.BEFORE_PATCH),
+                after=self._reaching(Step.AFTER_PATCH),
+            )
+        )
+
+    def _admission_answered(self, decision: Admit, write: Write, result: Result) -> None:
+        identity = (decision.key, decision.uid)
+        self._unconfirmed.pop(identity, None)
+        if self._has_landed(decision, result):
+            self._to_confirm.append(identity)
+        else:
+            self._to_release.append(identity)
+            forget = self._hooks.forget_later if isinstance(result, Refused) else self._hooks.forget
+            forget(decision.key, decision.uid)
+            log.warning("admission-not-written", workload=decision.key, result=_result_text(result))
+        self._hooks.finished(write, result)
+
+    def _has_landed(self, decision: Admit, result: Result) -> bool:
+        """A moot admission may be our own, seen back: its answer had got lost."""
+        if isinstance(result, Written):
+            return True
+        if not isinstance(result, Moot):
+            return False
+        workload = self._hooks.to_workload(result.raw)
+        return workload is not None and workload.uid == decision.uid and workload.has_quota_reservation
+
+    def _submit_eviction(self, decision: Evict) -> None:
+        seen = self._hooks.look_up(decision.key)
+        write = write_of(decision, seen[1], now=self._clock.now()) if seen is not None else None
+        if write is None:
+            self._hooks.forget(decision.key, decision.uid)
+            return
+
+        def rebuild(raw: bytes) -> Write | None:
+            workload = self._hooks.to_workload(raw)
+            if workload is None or workload.uid != decision.uid:
+                return None
+            if workload.is_finished or workload.is_evicted or not workload.has_quota_reservation:
+                return None
+            fresh = replace(decision, resource_version=workload.resource_version)
+            return write_of(fresh, raw, now=self._clock.now())
+
+        def answered(result: Result) -> None:
+            if isinstance(result, Refused):
+                self._hooks.forget_later(decision.key, decision.uid)
+            self._hooks.finished(write, result)
+
+        self.executor.submit(
+            Order(
+                write=write,
+                on_result=answered,
+                rebuild=rebuild,
+                priority=0,
+                after=self._reaching(Step.AFTER_EVICT),
+            )
+        )
+
+    def _reaching(self, step: Step | None) -> Callable[[], None] | None:
+        return None if step is None else lambda: self._failpoint.reach(step)
+
+
+_BEFORE = {Purpose.START_JOB: Step.BEFORE_START}
+_AFTER = {
+    Purpose.CREATE_WORKLOAD: Step.AFTER_CREATE,
+    Purpose.START_JOB: Step.AFTER_START,
+    Purpose.STOP_JOB: Step.AFTER_STOP,
+    Purpose.RELEASE: Step.AFTER_RELEASE,
+}
+
+
+def _is_pending(workload: Workload, uid: str) -> bool:
+    return (
+        workload.uid == uid
+        and workload.active
+        and not workload.is_finished
+        and not workload.has_quota_reservation
+    )
+
+
+def _still_as_decided(
+    workload: Workload, decision: Admit, look_up: Callable[[WorkloadKey], tuple[Workload, bytes] | None]
+) -> bool:
+    """Whether only the status changed since: the admission was decided on this very spec."""
+    decided_on = look_up(decision.key)
+    if decided_on is None or not _is_pending(workload, decision.uid):
+        return False
+    return workload.generation == decided_on[0].generation and workload.deleted_at is None
+
+
+def _admission_text(decision: Decision) -> str:
+    if not isinstance(decision, Admit):
+        return ""
+    flavors = sorted(
+        {flavor for pod_set in decision.admission.pod_sets for flavor in pod_set.flavors.values()}
+    )
+    return f"in ClusterQueue {decision.admission.cluster_queue} on {', '.join(flavors) or 'no flavor'}"
+
+
+def _result_text(result: Result) -> str:
+    match result:
+        case Refused(error=error):
+            return str(error)
+        case Vanished():
+            return "the Workload is gone"
+        case _:
+            return "the Workload has changed"

@@ -1,0 +1,144 @@
+"""Webhooks: what is wrong with an object is said at `kubectl apply`, and a new Job is suspended in time.
+
+Berth does without them; they make mistakes visible sooner. kube-apiserver asks here before it stores an
+object (deploy/webhooks): /mutate for new Jobs, /validate for Jobs, ClusterQueues, Cohorts, ResourceFlavors
+and Workloads. Both read what the controller knows and change nothing themselves, so a dry run is no other
+request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from admission.controller.knowledge import Knowledge
+from admission.controller.logs import Log
+from admission.jobs.defaults import DEFAULT_NAME, job_defaults
+from api import admissionreview, keys
+from api.admissionreview import AdmissionRequest, Operation, read_object, read_review
+from api.faults import ABSENT, FieldError
+from api.http.server import HttpError, Request, Response, Route, text_response
+from api.job import to_job
+from api.jobworkload import job_template, unknown_keys
+from api.objects import JobObject
+from api.validation import validate, validate_update
+
+log = Log("berth.webhooks")
+
+
+class Webhooks:
+    """The two webhooks. `is_ready`: whether queues, namespaces and priority classes are known."""
+
+    def __init__(self, knowledge: Knowledge, is_ready: Callable[[], bool]) -> None:
+        self._knowledge = knowledge
+        self._is_ready = is_ready
+
+    def routes(self) -> list[Route]:
+        """Return the routes of the webhook port."""
+        return [
+            Route("GET", "/healthz", _tell_ok),
+            Route("POST", "/mutate", self._mutate),
+            Route("POST", "/validate", self._validate),
+        ]
+
+    async def _mutate(self, request: Request) -> Response:
+        review = _read(request)
+        is_new_job = _kind(review) == ("batch", "Job") and review.operation is Operation.CREATE
+        if not is_new_job or review.sub_resource:
+            return Response(body=admissionreview.allow(review.uid))
+        # A Job of which nobody knows whether it has to wait must not run: the user tries again.
+        if not self._is_ready():
+            raise HttpError(503, "the caches have not synced yet; try again in a moment")
+        patch = self._job_patch(review)
+        return Response(body=admissionreview.allow(review.uid, patch=patch))
+
+    def _job_patch(self, review: AdmissionRequest) -> list[dict[str, Any]]:
+        body = _object(review.object)
+        job = to_job(_decoded_job(review))
+        defaults = job_defaults(
+            job, self._knowledge.job_context, has_default_queue=self._has_default_queue(job.namespace)
+        )
+        patch = admissionreview.labels_patch(body, defaults.labels)
+        if defaults.suspends:
+            patch.append({"op": "add", "path": "/spec/suspend", "value": True})
+        return patch
+
+    async def _validate(self, request: Request) -> Response:
+        review = _read(request)
+        if review.operation not in (Operation.CREATE, Operation.UPDATE):
+            return Response(body=admissionreview.allow(review.uid))
+        new, old = _object(review.object), _object(review.old_object)
+        errors = self._errors(review, old, new)
+        if not errors:
+            return Response(body=admissionreview.allow(review.uid, warnings=_warnings(review, new)))
+        message = "; ".join(map(str, errors))
+        log.info("refused", kind=review.kind.kind, namespace=review.namespace, name=review.name, why=message)
+        return Response(body=admissionreview.refuse(review.uid, message))
+
+    def _errors(
+        self, review: AdmissionRequest, old: Mapping[str, Any], new: Mapping[str, Any]
+    ) -> tuple[FieldError, ...]:
+        if review.operation is Operation.CREATE:
+            return validate(new)
+        # What is going away needs no rules, only to be let go.
+        if (new.get("metadata") or {}).get("deletionTimestamp"):
+            return ()
+        errors = validate_update(old, new)
+        if _kind(review) == ("batch", "Job") and self._has_default_queue(review.namespace):
+            errors = (*errors, *_removed_queue(old, new))
+        return errors
+
+    def _has_default_queue(self, namespace: str) -> bool:
+        return (namespace, DEFAULT_NAME) in self._knowledge.local_queues
+
+
+def _read(request: Request) -> AdmissionRequest:
+    try:
+        return read_review(request.body)
+    except ValueError as error:
+        raise HttpError(400, str(error)) from error
+
+
+def _kind(review: AdmissionRequest) -> tuple[str, str]:
+    return review.kind.group, review.kind.kind
+
+
+def _object(raw: msgspec.Raw) -> dict[str, Any]:
+    try:
+        return read_object(raw)
+    except ValueError as error:
+        raise HttpError(400, str(error)) from error
+
+
+def _decoded_job(review: AdmissionRequest) -> JobObject:
+    """Return the Job under review in its namespace, which the object itself may leave to the request."""
+    try:
+        job = msgspec.json.decode(review.object, type=JobObject)
+    except msgspec.DecodeError as error:
+        raise HttpError(400, f"the Job cannot be read: {error}") from error
+    metadata = msgspec.structs.replace(job.metadata, namespace=review.namespace or job.metadata.namespace)
+    return msgspec.structs.replace(job, metadata=metadata)
+
+
+def _removed_queue(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[FieldError, ...]:
+    before, after = (
+        ((obj.get("metadata") or {}).get("labels") or {}).get(keys.QUEUE_NAME) for obj in (old, new)
+    )
+    if not before or after:
+        return ()
+    rule = f"cannot be removed in a namespace with a LocalQueue named {DEFAULT_NAME}; it was {before!r}"
+    return (FieldError(path=f"metadata.labels[{keys.QUEUE_NAME}]", value=ABSENT, rule=rule),)
+
+
+def _warnings(review: AdmissionRequest, new: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what a Job's author should know though nothing is wrong: keys that nobody reads."""
+    if _kind(review) != ("batch", "Job"):
+        return ()
+    return unknown_keys(to_job(_decoded_job(review)), job_template(new))
+
+
+async def _tell_ok(request: Request) -> Response:
+    del request
+    return text_response("ok")

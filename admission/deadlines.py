@@ -1,0 +1,108 @@
+"""The instants at which something happens to a Workload by itself: back-off, time-outs, retention.
+
+Each is worked out from the object alone, so a restart forgets none. None means that nothing is due, ever.
+Source: Kueue, pkg/controller/core/workload_controller.go.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from api.reasons import ConditionType, EvictionReason
+from api.workload import Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodsReadySettings:
+    """waitForPodsReady. Defaults are Kueue's: on, half an hour, requeued for ever.
+
+    `recovery_timeout_seconds` 0 never gives up on pods that were ready once. `backoff_limit` None: no limit.
+    """
+
+    timeout_seconds: float = 1800.0
+    recovery_timeout_seconds: float = 1800.0
+    backoff_limit: int | None = None
+    backoff_base_seconds: float = 60.0
+    backoff_max_seconds: float = 3600.0
+
+    def backoff_seconds(self, count: int) -> float:
+        """Return how long a Workload stays out after its `count`th time-out (1 is the first).
+
+        Kueue adds a jitter of up to one ten-thousandth, which whole seconds do not show; it is left out.
+        """
+        # The exponent is capped: beyond it every maximum has long been reached.
+        return min(self.backoff_base_seconds * 2.0 ** min(count - 1, 64), self.backoff_max_seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionSettings:
+    """objectRetentionPolicies, in seconds; None keeps for ever, 0 deletes at once."""
+
+    after_finished_seconds: float | None = None
+    after_deactivated_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadinessDeadline:
+    """When the pods of a running Workload must be ready, and what they are waited for."""
+
+    at: float
+    cause: str
+
+
+def readiness_deadline(workload: Workload, settings: PodsReadySettings | None) -> ReadinessDeadline | None:
+    """Return until when the pods may be missing; only of Workloads whose pods somebody reports on."""
+    found = workload.conditions.get(ConditionType.PODS_READY)
+    if settings is None or found is None or found.status or not _is_running(workload):
+        return None
+    if found.reason != "WaitForRecovery":
+        admitted = workload.conditions[ConditionType.ADMITTED]
+        return ReadinessDeadline(at=admitted.at + settings.timeout_seconds, cause="WaitForStart")
+    if not settings.recovery_timeout_seconds:
+        return None
+    return ReadinessDeadline(at=found.at + settings.recovery_timeout_seconds, cause="WaitForRecovery")
+
+
+def execution_deadline(workload: Workload) -> float | None:
+    """Return when the Workload has run for as long as it may, earlier runs counted."""
+    limit = workload.maximum_execution_time_seconds
+    if limit is None or not _is_running(workload):
+        return None
+    return workload.conditions[ConditionType.ADMITTED].at + limit - workload.accumulated_execution_seconds
+
+
+def retention_deadline(workload: Workload, settings: RetentionSettings) -> float | None:
+    """Return when the object (or the Job of a Workload that Berth deactivated) is to be deleted."""
+    if workload.is_finished:
+        seconds, condition = settings.after_finished_seconds, ConditionType.FINISHED
+    elif is_deactivated_by_us(workload):
+        seconds, condition = settings.after_deactivated_seconds, ConditionType.EVICTED
+    else:
+        return None
+    return None if seconds is None else workload.conditions[condition].at + seconds
+
+
+def is_deactivated_by_us(workload: Workload) -> bool:
+    """Return whether a time-out, a limit or a check took it out, and not a user."""
+    evicted = workload.conditions.get(ConditionType.EVICTED)
+    if workload.active or evicted is None or not evicted.status:
+        return False
+    return evicted.reason.startswith(f"{EvictionReason.DEACTIVATED}DueTo")
+
+
+def next_deadline(
+    workload: Workload, *, pods_ready: PodsReadySettings | None, retention: RetentionSettings, now: float
+) -> float | None:
+    """Return the earliest instant after `now` at which the Workload must be looked at again."""
+    readiness = readiness_deadline(workload, pods_ready)
+    due = (
+        workload.requeue_at,
+        readiness.at if readiness is not None else None,
+        execution_deadline(workload),
+        retention_deadline(workload, retention),
+    )
+    return min((at for at in due if at is not None and at > now), default=None)
+
+
+def _is_running(workload: Workload) -> bool:
+    return workload.is_admitted and not workload.is_evicted and not workload.is_finished

@@ -1,0 +1,71 @@
+"""What was decided: the values that leave the core and are carried out by the shell.
+
+Every decision names the Workload, the version it saw and its reason, in words for machines and for people;
+log lines, events and metrics of a decision are made from these values alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from api.reasons import EvictionReason, PendingReason, PreemptionReason
+from api.workload import Admission, WorkloadKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admit:
+    """Give the Workload its quota. `is_admitted` False: reserved only, admission checks are outstanding.
+
+    `checks` are the names of the admission checks that the chosen flavors require.
+    `waited_seconds` counts from the queue timestamp (creation, or the last requeue).
+    """
+
+    key: WorkloadKey
+    uid: str
+    resource_version: str
+    admission: Admission
+    is_admitted: bool
+    checks: tuple[str, ...] = ()
+    waited_seconds: float = 0.0
+    borrows: bool = False
+    priority_class: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evict:
+    """Take a running (or reserving) Workload's quota back, in two phases: it stops first.
+
+    `cluster_queue` is the victim's, `preempting_cluster_queue` that of the Workload it gives way to.
+    """
+
+    key: WorkloadKey
+    uid: str
+    resource_version: str
+    reason: EvictionReason
+    message: str
+    preemption_reason: PreemptionReason | None = None
+    preemptor: WorkloadKey | None = None
+    preemptor_uid: str = ""
+    preempting_cluster_queue: str = ""
+    cluster_queue: str = ""
+    underlying_cause: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """Tell the Workload why it does not run. Written only where reason or message have changed.
+
+    `requests` are the computed requests by pod set (status.resourceRequests).
+    """
+
+    key: WorkloadKey
+    uid: str
+    resource_version: str
+    reason: PendingReason
+    message: str
+    requests: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    is_parked: bool = False
+
+
+Decision = Admit | Evict | Wait

@@ -1,0 +1,418 @@
+"""The engine: everything that is known goes in, decisions come out. It owns all mutable state of deciding.
+
+Objects are put in as values (`upsert`, `remove`) in any order; `cycle` takes the heads of the ClusterQueues
+and decides. A Workload that is admitted is *assumed* from then on: its usage counts before the API server
+has heard of it. The event that carries the admission turns the assumption into a fact; `forget` takes it
+back where the write failed. No I/O, no clock, no logging: one task owns an engine, and equal calls give
+equal decisions.
+
+What wakes parked Workloads is Kueue's list of events; Kueue gathers them for a second, here they count at
+once and are gathered only until the next cycle. A tree whose last cycle changed nothing rests until an event
+touches it: a StrictFIFO head that cannot be served would otherwise be tried for ever.
+Source: Kueue, pkg/cache/scheduler/cache.go, pkg/cache/queue/manager.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from admission.cache import Cache
+from admission.decision import Admit, Decision, Wait
+from admission.nomination import CyclePolicy
+from admission.preemption.fair import FairSharing
+from admission.questions import Questions
+from admission.records import LocalQueueKey, Problem
+from admission.roster import Roster
+from admission.scheduler import Outcome, schedule
+from admission.snapshot import QueueState
+from admission.views import (
+    EngineStatistics,
+    Touched,
+)
+from api.node import NodeInfo, PodUsage
+from api.queueing import (
+    AdmissionCheck,
+    ClusterQueue,
+    Cohort,
+    LocalQueue,
+    Namespace,
+    QueueingStrategy,
+    ResourceFlavor,
+    Topology,
+)
+from api.reasons import PendingReason
+from api.requests import LimitRange, ResourceSettings, RuntimeClass
+from api.workload import Workload, WorkloadKey
+from queues.ordering import RequeuingTimestamp
+from queues.pending import Pending, RequeueReason
+
+Spec = ClusterQueue | Cohort | ResourceFlavor | Topology | AdmissionCheck
+Upsertable = Workload | Spec | LocalQueue | Namespace | LimitRange | RuntimeClass | NodeInfo | PodUsage
+ObjectKey = str | tuple[str, str] | WorkloadKey
+
+# Caps how long a cycle takes where there are very many queues. Trees of cohorts do not touch each other's
+# quota, so that it does not matter which of them are decided on now and which in the next cycle.
+_MOST_HEADS = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSettings:
+    """What the configuration says about deciding. `fair_sharing` None: off."""
+
+    resources: ResourceSettings = field(default_factory=ResourceSettings)
+    requeuing_timestamp: RequeuingTimestamp = RequeuingTimestamp.EVICTION
+    fair_sharing: FairSharing | None = None
+
+
+class Engine(Questions):
+    """All state of deciding, and the cycle on it."""
+
+    def __init__(self, settings: EngineSettings | None = None) -> None:
+        settings = settings or EngineSettings()
+        self._policy = CyclePolicy(
+            quota_check=settings.resources.quota_check, fair_sharing=settings.fair_sharing
+        )
+        cache = Cache()
+        roster = Roster(cache, resources=settings.resources, requeuing_timestamp=settings.requeuing_timestamp)
+        super().__init__(cache, roster)
+        self._touched_cohorts: set[str] = set()
+        self._cycles = 0
+        self._admits = 0
+        self._evicts = 0
+
+    # --- what is known -----------------------------------------------------------------------------------
+
+    def upsert(self, value: Upsertable, *, now: float) -> None:
+        """Take in an object, new or changed. An equal one changes nothing and costs next to nothing."""
+        self._roster.now = now
+        match value:
+            case Workload():
+                self._roster.put(value)
+            case LocalQueue():
+                self._upsert_local_queue(value)
+            case Namespace():
+                self._upsert_namespace(value)
+            case LimitRange():
+                self._cache.set_limit_range(value.namespace, value.name, value)
+                self._reread_namespace(value.namespace)
+            case RuntimeClass():
+                if self._cache.runtime_classes.get(value.name) != value:
+                    self._cache.runtime_classes[value.name] = value
+                    self._roster.reread(self._roster.records.values())
+            case NodeInfo():
+                self._roster.wake_flavors(self._cache.fleet.put_node(value))
+            case PodUsage():
+                if self._cache.fleet.put_pod(value):
+                    self._roster.wake_flavors(self._cache.fleet.flavors)
+            case _:
+                self._upsert_spec(value)
+
+    def remove(self, kind: type, key: ObjectKey, *, now: float) -> None:
+        """Forget an object that was deleted; one that is not known is no error."""
+        self._roster.now = now
+        if self._cache.unreadable.pop((kind, key), None) is not None:
+            self._cache.invalidate()
+        if kind is Workload:
+            self._roster.drop(WorkloadKey(*_pair(key)))
+        elif kind is LocalQueue:
+            self._cache.local_queues.pop(_pair(key), None)
+            self._roster.reroute(_pair(key))
+        elif kind is Namespace:
+            self._cache.namespaces.pop(str(key), None)
+        elif kind is LimitRange:
+            namespace, name = _pair(key)
+            self._cache.set_limit_range(namespace, name, None)
+            self._reread_namespace(namespace)
+        elif kind is RuntimeClass:
+            self._cache.runtime_classes.pop(str(key), None)
+        elif kind is NodeInfo:
+            self._roster.wake_flavors(self._cache.fleet.drop_node(str(key)))
+        elif kind is PodUsage:
+            if self._cache.fleet.drop_pod(_pair(key)):
+                self._roster.wake_flavors(self._cache.fleet.flavors)
+        elif self._cache.remove_spec(kind, str(key)):
+            self._specs_changed()
+            if kind is ClusterQueue:
+                self._reroute_queue(str(key))
+
+    def unreadable(self, kind: type, key: ObjectKey, message: str, *, now: float) -> None:
+        """Note that an object exists but cannot be read; `message` says what is wrong and how to mend it.
+
+        A ClusterQueue becomes inactive, a Workload waits outside the queue; all others go on.
+        """
+        self._roster.now = now
+        self._cache.unreadable[(kind, key)] = message
+        self._cache.invalidate()
+        self._specs_changed()
+        if kind is ClusterQueue:
+            name = str(key)
+            if name not in self._cache.cluster_queues:
+                self._cache.put_spec(ClusterQueue(name=name))
+            self._reroute_queue(name)
+        elif kind is Workload:
+            record = self._roster.records.get(WorkloadKey(*_pair(key)))
+            if record is not None:
+                self._roster.unqueue(record)
+        elif kind is LocalQueue:
+            self._roster.reroute(_pair(key))
+
+    def forget(self, key: WorkloadKey, uid: str, *, now: float) -> None:
+        """Take back an Admit or Evict that could not be written; an admitted Workload queues again."""
+        self._roster.now = now
+        self._roster.forget(key, uid)
+
+    def forget_all(self, *, now: float) -> None:
+        """Take back every decision that is not a fact yet: whoever was to carry it out does so no longer."""
+        self._roster.now = now
+        self._roster.refresh()
+        self._roster.forget_all()
+
+    # --- deciding ----------------------------------------------------------------------------------------
+
+    def cycle(self, *, now: float) -> tuple[Decision, ...]:
+        """Decide on one head of each ClusterQueue that is due. What is admitted is assumed when this returns.
+
+        Returns () when there was no head. Decisions are in the order to be carried out; a Wait is given only
+        where its reason or message differ from what the Workload was last told.
+        """
+        self._roster.now = now
+        self._roster.settle()
+        heads = self._pop_heads()
+        if not heads:
+            return ()
+        self._cycles += 1
+        outcomes = self._schedule(heads, now=now)
+        decisions: list[Decision] = []
+        for outcome in outcomes:
+            if self._apply(outcome, decisions, now=now):
+                self._roster.unsettled[outcome.queue.tree] = None
+        return tuple(decisions)
+
+    def has_heads(self, *, now: float) -> bool:
+        """Return whether a cycle would decide on anything."""
+        self._roster.now = now
+        self._roster.settle()
+        return any(queue.pending.has_head() for queue in self._queues_to_try())
+
+    def explain(self, limit: int) -> tuple[Wait, ...]:
+        """Return why they wait, for at most so many who have not been tried themselves.
+
+        What does not fit for one does not fit for another of the same requests, so a cycle tries and tells
+        one of them alone; and behind a StrictFIFO head nobody is tried. To be asked when no cycle would
+        decide on anything.
+        """
+        self._roster.settle()
+        waits: list[Wait] = []
+        while self._roster.untold and len(waits) < limit:
+            key = next(iter(self._roster.untold))
+            del self._roster.untold[key]
+            waits += self._explanation(key)
+        return tuple(waits)
+
+    def next_wake_at(self) -> float | None:
+        """Return the earliest end of a back-off, None where none is running."""
+        ends = [queue.pending.next_retry_at() for queue in self._cache.queues.values()]
+        return min((end for end in ends if end is not None), default=None)
+
+    # --- itself ------------------------------------------------------------------------------------------
+
+    def drain_touched(self) -> Touched:
+        """Return whose status may have changed since the last call."""
+        self._roster.refresh()
+        roster, queues = self._roster, self._cache.queues
+        touched = [queues[name] for name in roster.touched_queues if name in queues]
+        above = {node.name for queue in touched for node in queue.node.ancestors()}
+        result = Touched(
+            cluster_queues=frozenset(roster.touched_queues),
+            local_queues=frozenset(roster.touched_local_queues),
+            cohorts=frozenset(self._touched_cohorts | above),
+        )
+        roster.touched_queues.clear()
+        roster.touched_local_queues.clear()
+        self._touched_cohorts.clear()
+        return result
+
+    def statistics(self) -> EngineStatistics:
+        """Return sizes and counts."""
+        self._roster.refresh()
+        queues = self._cache.queues.values()
+        return EngineStatistics(
+            workloads=len(self._roster.records),
+            cluster_queues=len(self._cache.cluster_queues),
+            local_queues=len(self._cache.local_queues),
+            active_pending=sum(queue.pending.active_count for queue in queues),
+            parked_pending=sum(queue.pending.parked_count for queue in queues),
+            reserving=len(self._cache.held),
+            assumed=sum(1 for held in self._cache.held.values() if held.is_assumed),
+            cycles=self._cycles,
+            admits=self._admits,
+            evicts=self._evicts,
+        )
+
+    def validate(self) -> None:
+        """Raise AssertionError naming the first broken invariant."""
+        self._roster.refresh()
+        self._cache.validate()
+        records = self._roster.records
+        for queue in self._cache.queues.values():
+            queue.pending.validate()
+            for pending in queue.pending.in_order():
+                record = records.get(pending.key)
+                assert record is not None, f"{pending.key} waits in {queue.name} but is not known"
+                assert record.queued_in == queue.name, f"{pending.key} waits in {queue.name} and elsewhere"
+                assert pending.key not in self._cache.held, f"{pending.key} is both pending and holding quota"
+        for key, record in records.items():
+            if record.queued_in is not None:
+                waits = key in self._cache.queues[record.queued_in].pending
+                assert waits, f"{key} is said to wait in {record.queued_in} but does not"
+
+    # --- specs -------------------------------------------------------------------------------------------
+
+    def _upsert_spec(self, value: Spec) -> None:
+        was_unreadable = self._cache.unreadable.pop((type(value), value.name), None) is not None
+        is_new = self._cache.put_spec(value)
+        if is_new is None and not was_unreadable:
+            return
+        self._cache.invalidate()
+        self._specs_changed()
+        if is_new and isinstance(value, ClusterQueue):
+            self._reroute_queue(value.name)
+
+    def _upsert_local_queue(self, value: LocalQueue) -> None:
+        key = (value.namespace, value.name)
+        was_unreadable = self._cache.unreadable.pop((LocalQueue, key), None) is not None
+        if self._cache.local_queues.get(key) == value and not was_unreadable:
+            return
+        self._cache.local_queues[key] = value
+        self._roster.reroute(key)
+
+    def _upsert_namespace(self, value: Namespace) -> None:
+        if self._cache.namespaces.get(value.name) == value.labels:
+            return
+        self._cache.namespaces[value.name] = dict(value.labels)
+        self._roster.refresh()
+        for (namespace, _), spec in self._cache.local_queues.items():
+            queue = self._cache.queues.get(spec.cluster_queue)
+            if namespace == value.name and queue is not None:
+                self._roster.woken.add(queue.tree)
+
+    def _reread_namespace(self, namespace: str) -> None:
+        records = [one for key, one in self._roster.records.items() if key.namespace == namespace]
+        self._roster.reread(records)
+
+    def _reroute_queue(self, cluster_queue: str) -> None:
+        """Note that a ClusterQueue came or went."""
+        for key, local_queue in self._cache.local_queues.items():
+            if local_queue.cluster_queue == cluster_queue:
+                self._roster.reroute(key)
+
+    def _specs_changed(self) -> None:
+        """A change of specs may show in the status of every queue."""
+        self._roster.touched_queues.update(self._cache.cluster_queues)
+        self._roster.touched_local_queues.update(self._cache.local_queues)
+        self._touched_cohorts.update(self._cache.cohorts)
+
+    # --- the cycle ---------------------------------------------------------------------------------------
+
+    def _queues_to_try(self) -> Iterator[QueueState]:
+        for tree in self._roster.unsettled:
+            yield from (queue for queue in tree.queues if not queue.inactive)
+
+    def _pop_heads(self) -> list[tuple[QueueState, Pending]]:
+        """Return the heads of the trees that wait longest: whole trees, as many as one cycle should take."""
+        heads: list[tuple[QueueState, Pending]] = []
+        unsettled = self._roster.unsettled
+        while unsettled and len(heads) < _MOST_HEADS:
+            tree = next(iter(unsettled))
+            # What is not tried again below rests until something changes in its tree.
+            del unsettled[tree]
+            for queue in tree.queues:
+                pending = None if queue.inactive else queue.pending.pop()
+                if pending is not None:
+                    heads.append((queue, pending))
+        heads.sort(key=_by_name)
+        return heads
+
+    def _schedule(self, heads: list[tuple[QueueState, Pending]], *, now: float) -> tuple[Outcome, ...]:
+        """Return what becomes of the heads. A fault in deciding loses none, and leaves no trial behind."""
+        snapshot = self._cache.snapshot()
+        try:
+            return schedule(snapshot, heads, policy=self._policy, now=now)
+        except Exception:
+            snapshot.rollback()
+            for queue, pending in heads:
+                queue.pending.requeue(pending, RequeueReason.GENERIC, now=now)
+            raise
+
+    def _apply(self, outcome: Outcome, decisions: list[Decision], *, now: float) -> bool:
+        """Carry an outcome into the state. Returns whether another cycle of the tree may decide
+        differently.
+        """
+        queue, pending, decision = outcome.queue, outcome.pending, outcome.decision
+        if isinstance(decision, Admit):
+            self._admits += 1
+            self._roster.assume(pending, decision.admission)
+            decisions.append(decision)
+            return True
+        for eviction in outcome.evictions:
+            self._evicts += 1
+            self._cache.held[eviction.key].is_evicting = True
+        decisions += outcome.evictions
+        assert outcome.requeue is not None, "who is not admitted goes back to the queue"
+        pending.scan = outcome.scan
+        is_parked = queue.pending.requeue(pending, outcome.requeue, now=now)
+        if is_parked:
+            self._roster.touched_queues.add(queue.name)
+        record = self._roster.records[pending.key]
+        told = (decision.reason, decision.message)
+        queue.pending.tell(pending, told)
+        self._roster.untold.pop(pending.key, None)
+        if record.last_wait != told:
+            record.last_wait = told
+            decisions.append(decision)
+        return (
+            is_parked
+            or bool(outcome.evictions)
+            or (outcome.scan is not None and outcome.scan.has_flavors_left)
+        )
+
+    def _explanation(self, key: WorkloadKey) -> Iterator[Wait]:
+        """Yield why a Workload waits that was not tried itself; nothing where it was told otherwise."""
+        record = self._roster.records[key]
+        queue = self._cache.queues.get(record.queued_in or "")
+        if queue is None or queue.inactive or record.last_wait is not None:
+            return
+        told = queue.pending.told(key) or _behind_head(queue, key)
+        if told is None:
+            return
+        record.last_wait = told
+        workload = record.workload
+        yield Wait(
+            key=key,
+            uid=workload.uid,
+            resource_version=workload.resource_version,
+            reason=told[0],
+            message=told[1],
+            is_parked=queue.pending.is_parked(key),
+        )
+
+
+def _behind_head(queue: QueueState, key: WorkloadKey) -> Problem | None:
+    """Return that a StrictFIFO queue tries its head alone; None for the head, and where it is not so."""
+    head = queue.pending.head()
+    if queue.spec.queueing_strategy is not QueueingStrategy.STRICT_FIFO or head in (None, key):
+        return None
+    message = f"waits behind {head}: ClusterQueue {queue.name} is StrictFIFO and admits in order alone"
+    return PendingReason.PENDING_EVALUATION, message
+
+
+def _by_name(head: tuple[QueueState, Pending]) -> str:
+    return head[0].spec.name
+
+
+def _pair(key: ObjectKey) -> LocalQueueKey:
+    """Return the key of a namespaced object. Raises TypeError for a bare name."""
+    if isinstance(key, str):
+        raise TypeError(f"{key!r} names no namespace")
+    return key[0], key[1]

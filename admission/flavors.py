@@ -1,0 +1,358 @@
+"""Which flavors a Workload would get: Fit, Preempt or NoFit for each pod set, and why.
+
+For every group of resources whose flavor is chosen together, the flavors are scanned in the ClusterQueue's
+order and graded (`admission.grades`). The scan stops at the first that the fungibility policy takes, else the
+best seen counts.
+
+Where the scan stopped is remembered (`FlavorScan`), so that the next attempt goes on from there and a
+Workload does not try its first flavor for ever.
+Source: Kueue, pkg/scheduler/flavorassigner/flavorassigner.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from admission.assignment import Assignment, Attempt, FlavorChoice, Mode, PodSetChoice, graver
+from admission.grades import BEST, MODES, WORST, Grade, Granular, is_preferred, should_try_next
+from admission.snapshot import QueueGroup, QueueState, Snapshot
+from admission.topology import place, topology_refusal
+from api.objects import WirePodSpec
+from api.quantities import CPU, to_text
+from api.queueing import PreemptionPolicy
+from api.reasons import PendingReason
+from api.requests import PODS, QuotaCheckStrategy
+from api.selectors import find_untolerated, matches_flavor, taint_text
+from api.workload import PodSet
+from queues.pending import FlavorScan, Pending
+from queues.quota import QuotaCell
+from queues.resources import FlavorResource
+
+
+class Oracle(Protocol):
+    """Tells whether evictions could make room; they are tried for the one resource alone."""
+
+    def grade(
+        self, queue: QueueState, pending: Pending, pair: FlavorResource, amount: int, height: int
+    ) -> Grade:
+        """Return what evictions could do for `amount` of `pair`; `height` is the height without any."""
+        ...
+
+
+# A flavor pinned for each pod set and resource: a second look must keep what was nominated.
+Pins = Sequence[Mapping[str, str]]
+
+
+@dataclass(slots=True, kw_only=True)
+class FlavorSearch:
+    """The search for one Workload in one ClusterQueue. `assign` may be called for several counts."""
+
+    snapshot: Snapshot
+    queue: QueueState
+    pending: Pending
+    oracle: Oracle
+    is_fair_sharing: bool = False
+    quota_check: QuotaCheckStrategy = QuotaCheckStrategy.BLOCK_UNDECLARED
+    pins: Pins | None = None
+
+    def assign(self, counts: Sequence[int] | None = None) -> Assignment:
+        """Return the best flavors for `counts` pods of each pod set (all of them by default).
+
+        Pod sets are served in order, each on top of what those before it took. The first that cannot be
+        served ends the search: the Workload runs as a whole or not at all.
+        """
+        served: list[PodSetChoice] = []
+        usage: dict[FlavorResource, int] = {}
+        for members in self._members(counts):
+            choices = self._assign_group(members, usage)
+            served += choices
+            is_unserved = False
+            for choice in choices:
+                _charge(usage, choice)
+                is_unserved |= choice.is_unserved
+            if is_unserved:
+                break
+        return place(self.snapshot, self.pending, self._to_assignment(tuple(served), usage))
+
+    def _to_assignment(
+        self, served: tuple[PodSetChoice, ...], usage: dict[FlavorResource, int]
+    ) -> Assignment:
+        tried: list[dict[str, int]] = []
+        borrowing, mode = 0, Mode.FIT if served else Mode.NO_FIT
+        for choice in served:
+            tried.append({resource: chosen.tried for resource, chosen in choice.choices.items()})
+            mode = min(mode, choice.mode)
+            for chosen in choice.choices.values():
+                borrowing = max(borrowing, chosen.height)
+        return Assignment(
+            pod_sets=served,
+            usage=usage,
+            borrowing=borrowing,
+            mode=mode,
+            scan=FlavorScan(
+                tried=tuple(tried),
+                generation=self.queue.tree.generation,
+                cycle=self.queue.pending.pop_cycle,
+                shape=self.pending.shape,
+            ),
+        )
+
+    def _members(self, counts: Sequence[int] | None) -> list[list[_Member]]:
+        """Return the pod sets that share their flavors, by topology group, else each alone."""
+        has_pods = PODS in self.queue.groups
+        groups: dict[object, list[_Member]] = {}
+        for index, pod_set in enumerate(self.pending.workload.pod_sets):
+            asked = self.pending.requests[index]
+            count = asked.count if counts is None else counts[index]
+            total = {resource: amount * count for resource, amount in asked.per_pod.items()}
+            if has_pods:
+                total[PODS] = count
+            topology = pod_set.topology_request
+            group = topology.pod_set_group if topology is not None else None
+            member = _Member(index, pod_set, count, total)
+            groups.setdefault(index if group is None else group, []).append(member)
+        return list(groups.values())
+
+    def _assign_group(
+        self, members: list[_Member], assumed: Mapping[FlavorResource, int]
+    ) -> list[PodSetChoice]:
+        """Return what each of the pod sets gets; they share the flavor of every resource."""
+        requests = members[0].requests if len(members) == 1 else _sum(members)
+        chosen: dict[str, FlavorChoice] = {}
+        reasons: list[str] = []
+        attempts: list[Attempt] = []
+        no_fit_reason = None
+        for resource in requests if len(requests) == 1 else sorted(requests, key=_search_order):
+            if resource in chosen or self._is_ignored(resource, requests[resource]):
+                continue
+            scan = self._scan_flavors(members, requests, resource, assumed)
+            attempts += scan.attempts
+            if not scan.choices:
+                chosen, reasons, no_fit_reason = {}, scan.reasons, scan.no_fit_reason
+                break
+            chosen.update(scan.choices)
+            reasons += scan.reasons
+        told = _Told(tuple(reasons), tuple(attempts), no_fit_reason)
+        return [_to_choice(member, chosen, told) for member in members]
+
+    def _is_ignored(self, resource: str, amount: int) -> bool:
+        if resource in self.queue.groups:
+            return False
+        return amount == 0 or self.quota_check is QuotaCheckStrategy.IGNORE_UNDECLARED
+
+    def _scan_flavors(
+        self,
+        members: list[_Member],
+        requests: Mapping[str, int],
+        resource: str,
+        assumed: Mapping[FlavorResource, int],
+    ) -> _Scan:
+        """Look at the flavors of the resource's group, from where the last scan stopped."""
+        scan = _Scan()
+        group = self.queue.groups.get(resource)
+        if group is None:
+            scan.reasons.append(f"resource {resource} unavailable in ClusterQueue")
+            scan.no_fit_reason = PendingReason.NO_MATCHING_FLAVOR
+            return scan
+        fungibility = self.queue.spec.fungibility
+        wanted = [(name, requests[name]) for name in group.resources if name in requests]
+        best, best_grade, last = None, WORST, len(group.flavors) - 1
+        tried = self._last_tried(members[0].position, resource)
+        while tried < last:
+            tried += 1
+            flavor = group.flavors[tried]
+            refusal = self._refusal(flavor, members, resource)
+            if refusal is not None:
+                scan.note(Attempt(group=group.index, flavor=flavor, reason=refusal.reason), refusal.message)
+                continue
+            grade, grades = self._weigh(group, tried, wanted, assumed, scan)
+            if not should_try_next(grade, fungibility):
+                best, best_grade = (flavor, grades), grade
+                break
+            if is_preferred(grade, best_grade, fungibility.preference):
+                best, best_grade = (flavor, grades), grade
+        if best is not None:
+            scan.choose(best[0], best[1], tried=-1 if tried == last else tried)
+            if best_grade.mode is Granular.FIT:
+                scan.reasons.clear()
+        return scan
+
+    def _last_tried(self, pod_set: int, resource: str) -> int:
+        scan = self.pending.scan
+        if scan is None or pod_set >= len(scan.tried):
+            return -1
+        return scan.tried[pod_set].get(resource, -1)
+
+    def _refusal(self, name: str, members: list[_Member], resource: str) -> _Refusal | None:
+        """Return why these pods cannot use the flavor whatever its quota, None where they can."""
+        if self.pins is not None and all(self.pins[m.position].get(resource) != name for m in members):
+            return _Refusal(f"flavor {name} is not the one nominated for {resource}")
+        flavor = self.snapshot.flavors.get(name)
+        if flavor is None:
+            return _Refusal(f"flavor {name} not found")
+        for member in members:
+            asked = member.pod_set.topology_request
+            if flavor.topology_name is not None or asked is not None:
+                message = topology_refusal(self.snapshot, self.queue, flavor, asked)
+                if message is not None:
+                    return _Refusal(message)
+            spec = member.pod_set.template.spec or _NO_SPEC
+            if flavor.node_taints:
+                taint = find_untolerated(flavor.node_taints, (*(spec.tolerations or ()), *flavor.tolerations))
+                if taint is not None:
+                    return _Refusal(f"untolerated taint {taint_text(taint)} in flavor {name}")
+            if flavor.node_labels and not matches_flavor(spec, flavor.node_labels):
+                return _Refusal(f"flavor {name} doesn't match node affinity")
+        return None
+
+    def _weigh(
+        self,
+        group: QueueGroup,
+        index: int,
+        wanted: list[tuple[str, int]],
+        assumed: Mapping[FlavorResource, int],
+        scan: _Scan,
+    ) -> tuple[Grade, list[tuple[str, Grade]]]:
+        """Return the worst grade of the flavor over all resources wanted, and that of each.
+
+        Where one cannot fit, the others are looked at all the same: the gravest reason is told.
+        """
+        worst = BEST
+        grades = []
+        reason: PendingReason | None = None
+        for resource, amount in wanted:
+            pair, cell = group.cells[index][resource]
+            verdict = self._fits(pair, cell, assumed.get(pair, 0), amount)
+            if verdict.message:
+                scan.reasons.append(verdict.message)
+                reason = graver(reason, verdict.reason)
+            if is_preferred(worst, verdict.grade, self.queue.spec.fungibility.preference):
+                worst = verdict.grade
+            grades.append((resource, verdict.grade))
+        if worst.mode is Granular.NO_FIT:
+            reason = reason or PendingReason.NO_MATCHING_FLAVOR
+            scan.attempts.append(Attempt(group=group.index, flavor=group.flavors[index], reason=reason))
+        return worst, grades
+
+    def _fits(self, pair: FlavorResource, cell: QuotaCell, assumed: int, amount: int) -> _Verdict:
+        """Return whether `amount` more of `pair` fits, on top of what earlier pod sets take."""
+        total = assumed + amount
+        if total > cell.potential:
+            message = _above_capacity(pair, assumed, amount, cell.potential)
+            return _Verdict(WORST, message, PendingReason.EXCEEDS_MAX_QUOTA)
+        height, can_reclaim = cell.borrow_height(total)
+        available = max(0, cell.available)
+        if total <= available:
+            return _Verdict(Grade(Granular.FIT, height))
+        message = (
+            f"insufficient unused quota for {pair.resource} in flavor {pair.flavor}, "
+            f"{to_text(pair.resource, total - available)} more needed"
+        )
+        if cell.nominal >= total or can_reclaim or self._can_preempt_while_borrowing():
+            return _Verdict(self.oracle.grade(self.queue, self.pending, pair, total, height), message)
+        return _Verdict(WORST, message, PendingReason.WAITING_FOR_QUOTA)
+
+    def _can_preempt_while_borrowing(self) -> bool:
+        preemption = self.queue.spec.preemption
+        return preemption.borrow_within_cohort is not PreemptionPolicy.NEVER or (
+            self.is_fair_sharing and preemption.reclaim_within_cohort is not PreemptionPolicy.NEVER
+        )
+
+
+# --- the search's working values -------------------------------------------------------------------------
+
+_NO_SPEC = WirePodSpec()
+
+
+class _Member(NamedTuple):
+    position: int
+    pod_set: PodSet
+    pods: int
+    requests: dict[str, int]
+
+
+class _Verdict(NamedTuple):
+    grade: Grade
+    message: str = ""
+    reason: PendingReason | None = None
+
+
+class _Refusal(NamedTuple):
+    message: str
+    reason: PendingReason = PendingReason.NO_MATCHING_FLAVOR
+
+
+class _Told(NamedTuple):
+    reasons: tuple[str, ...]
+    attempts: tuple[Attempt, ...]
+    no_fit_reason: PendingReason | None
+
+
+@dataclass(slots=True)
+class _Scan:
+    """What one scan through the flavors of a group has found."""
+
+    choices: dict[str, FlavorChoice] = field(default_factory=dict)
+    reasons: list[str] = field(default_factory=list)
+    attempts: list[Attempt] = field(default_factory=list)
+    no_fit_reason: PendingReason | None = None
+
+    def note(self, attempt: Attempt, message: str) -> None:
+        self.attempts.append(attempt)
+        self.reasons.append(message)
+
+    def choose(self, flavor: str, grades: list[tuple[str, Grade]], *, tried: int) -> None:
+        for resource, (mode, height) in grades:
+            self.choices[resource] = FlavorChoice(flavor=flavor, mode=MODES[mode], height=height, tried=tried)
+
+
+def _search_order(resource: str) -> tuple[bool, str]:
+    """Return the order in which resources are served: by name, but cpu last.
+
+    It decides nothing but which group's reason is told where several groups fail; Kueue's order, as observed.
+    """
+    return resource == CPU, resource
+
+
+def _sum(members: list[_Member]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for member in members:
+        for resource, amount in member.requests.items():
+            total[resource] = total.get(resource, 0) + amount
+    return total
+
+
+def _to_choice(member: _Member, chosen: Mapping[str, FlavorChoice], told: _Told) -> PodSetChoice:
+    choices = {resource: chosen[resource] for resource in member.requests if resource in chosen}
+    if member.requests and not choices:
+        mode = Mode.NO_FIT
+    elif not told.reasons:
+        mode = Mode.FIT
+    else:
+        mode = min((one.mode for one in choices.values()), default=Mode.NO_FIT)
+    return PodSetChoice(
+        name=member.pod_set.name,
+        count=member.pods,
+        requests=member.requests,
+        choices=choices,
+        mode=mode,
+        reasons=told.reasons,
+        attempts=told.attempts,
+        no_fit_reason=told.no_fit_reason,
+    )
+
+
+def _charge(usage: dict[FlavorResource, int], choice: PodSetChoice) -> None:
+    for resource, chosen in choice.choices.items():
+        pair = FlavorResource(chosen.flavor, resource)
+        usage[pair] = usage.get(pair, 0) + choice.requests.get(resource, 0)
+
+
+def _above_capacity(pair: FlavorResource, assumed: int, amount: int, most: int) -> str:
+    taken, wanted, capacity = (to_text(pair.resource, value) for value in (assumed, amount, most))
+    return (
+        f"insufficient quota for {pair.resource} in flavor {pair.flavor}, previously considered podsets "
+        f"requests ({taken}) + current podset request ({wanted}) > maximum capacity ({capacity})"
+    )

@@ -1,0 +1,159 @@
+"""Making a Workload from its Job, and keeping it in step while the Job changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from admission.actions import Action, Event, Purpose, Verb, Write
+from admission.jobs.view import Held, View
+from admission.jobs.writes import normal, refusal, warning
+from admission.writes import workload_patch
+from api import keys
+from api.job import ComposeError
+from api.jobworkload import (
+    Priority,
+    check_job,
+    copied_annotations,
+    copied_labels,
+    maximum_execution_time_seconds,
+    name_of_workload,
+    pod_sets_body,
+    unknown_keys,
+    workload_body,
+)
+from api.workload import Workload
+
+_WORKLOAD_PRIORITY_CLASS = "WorkloadPriorityClass"
+
+
+def create(view: View) -> tuple[Action, ...]:
+    """Return the creation of the Job's Workload, or the Event that says what stands in the way.
+
+    Keys under berth.dev/ that nobody reads are told here, once, and do not stand in the way.
+    """
+    job = view.job
+    priority = resolved_priority(view)
+    if isinstance(priority, Event):
+        return (priority,)
+    copied = view.context.settings.label_keys_to_copy
+    try:
+        body = workload_body(job, view.body, priority, label_keys_to_copy=copied)
+    except ComposeError as error:
+        return (refusal(view, error),)
+    name = name_of_workload(job)
+    write = Write(
+        verb=Verb.CREATE,
+        kind="Workload",
+        namespace=job.namespace,
+        name=name,
+        body=msgspec.json.encode(body),
+        purpose=Purpose.CREATE_WORKLOAD,
+        events=(normal(view, "CreatedWorkload", f"Created Workload: {job.namespace}/{name}", "Create"),),
+    )
+    return (write, *(warning(view, "UnknownKey", said) for said in unknown_keys(job, view.template)))
+
+
+def rewrite(view: View, held: Held) -> tuple[Action, ...]:
+    """Return the update that gives a waiting Workload the pod sets that its Job now has."""
+    try:
+        pod_sets = pod_sets_body(view.job, view.body)
+    except ComposeError as error:
+        return (refusal(view, error),)
+    note = f"Updated not matching Workload for suspended job: {held.workload.key}"
+    event = normal(view, "UpdatedWorkload", note, "Update")
+    return (workload_patch(held.workload, {"spec": {"podSets": pod_sets}}, Purpose.UPDATE_WORKLOAD, event),)
+
+
+def changed_fields(view: View, held: Held) -> dict[str, Any]:
+    """Return the merge patch of what the Job says otherwise than its Workload, {} for nothing.
+
+    The API freezes the queue and the kind of the priority class while quota is held, the limit on execution
+    time while admitted; then they stay. Raises ComposeError for changes of a Job that could not be queued.
+    """
+    job, workload = view.job, held.workload
+    spec: dict[str, Any] = {}
+    if not workload.has_quota_reservation and job.queue_name != workload.queue_name:
+        spec["queueName"] = job.queue_name or None
+    if not workload.is_admitted and not job.prebuilt_workload:
+        limit = maximum_execution_time_seconds(job)
+        if limit != workload.maximum_execution_time_seconds:
+            spec["maximumExecutionTimeSeconds"] = limit
+    spec.update(_changed_priority(view, workload))
+    metadata = _changed_metadata(view, workload)
+    if (spec or metadata) and not workload.is_admitted:
+        check_job(job, view.body)
+    return {**({"metadata": metadata} if metadata else {}), **({"spec": spec} if spec else {})}
+
+
+def resolved_priority(view: View) -> Priority | Event:
+    """Return the Job's priority, or the Event that says which class is missing.
+
+    In this order: the WorkloadPriorityClass named by label, the template's own class, the cluster's default.
+    """
+    if name := view.job.labels.get(keys.PRIORITY_CLASS):
+        value = view.context.workload_priority_classes.get(name)
+        if value is not None:
+            return _class_priority(name, value)
+        field = f"label {keys.PRIORITY_CLASS}"
+        return _missing(view, "WorkloadPriorityClassNotFound", field, f"WorkloadPriorityClass {name!r}")
+    if own := (view.template.get("spec") or {}).get("priorityClassName"):
+        found = view.context.priority_classes.get(own)
+        if found is not None:
+            return _pod_priority(own, found.value)
+        field = "spec.template.spec.priorityClassName"
+        return _missing(view, "ErrWorkloadCompose", field, f"PriorityClass {own!r}")
+    return _default_priority(view)
+
+
+def _default_priority(view: View) -> Priority:
+    classes = view.context.priority_classes.items()
+    defaults = ((found.value, name) for name, found in classes if found.is_global_default)
+    # Two defaults can exist for a moment; the API server takes the lower one too.
+    lowest = min(defaults, default=None)
+    return Priority() if lowest is None else _pod_priority(lowest[1], lowest[0])
+
+
+def _missing(view: View, reason: str, field: str, what: str) -> Event:
+    note = f"Job {view.job}: {field} names {what}, which does not exist; create it or name another"
+    return warning(view, reason, note)
+
+
+def _class_priority(name: str, value: int) -> Priority:
+    return Priority(
+        value=value, class_group=keys.KUEUE_GROUP, class_kind=_WORKLOAD_PRIORITY_CLASS, class_name=name
+    )
+
+
+def _pod_priority(name: str, value: int) -> Priority:
+    return Priority(value=value, class_group="scheduling.k8s.io", class_kind="PriorityClass", class_name=name)
+
+
+def _changed_priority(view: View, workload: Workload) -> dict[str, Any]:
+    name = view.job.labels.get(keys.PRIORITY_CLASS, "")
+    value = view.context.workload_priority_classes.get(name)
+    if value is None:
+        return {}
+    reference = workload.priority_class
+    is_ours = reference is not None and reference.kind == _WORKLOAD_PRIORITY_CLASS
+    if workload.has_quota_reservation and not is_ours:
+        return {}
+    if is_ours and reference is not None and (reference.name, workload.priority) == (name, value):
+        return {}
+    return {"priority": value, "priorityClassRef": _class_priority(name, value).reference()}
+
+
+def _changed_metadata(view: View, workload: Workload) -> dict[str, Any]:
+    labels = copied_labels(view.job, view.context.settings.label_keys_to_copy)
+    annotations: dict[str, str | None] = dict(copied_annotations(view.job))
+    if keys.ADMISSION_GATED_BY in workload.annotations:
+        # A gate is opened by taking it off the Job.
+        annotations.setdefault(keys.ADMISSION_GATED_BY, None)
+    changed = {
+        "labels": {key: value for key, value in labels.items() if workload.labels.get(key) != value},
+        "annotations": {
+            key: value for key, value in annotations.items() if workload.annotations.get(key) != value
+        },
+    }
+    return {name: values for name, values in changed.items() if values}

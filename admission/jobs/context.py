@@ -1,0 +1,58 @@
+"""What the reconciliation of Jobs must be told of the cluster and of the configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from api.job import Job
+from api.objects import WireToleration
+from api.workload import PodSetAssignment
+
+FlavorInjection = Callable[[PodSetAssignment], tuple[Mapping[str, str], Sequence[WireToleration]]]
+
+
+class Ancestor(StrEnum):
+    """What stands above a Job in its chain of controllers, as far as queues are concerned."""
+
+    NONE = "None"
+    WAITING = "Waiting"
+    ADMITTED = "Admitted"
+    TOO_DEEP = "TooDeep"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriorityClass:
+    """A scheduling.k8s.io PriorityClass."""
+
+    value: int
+    is_global_default: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSettings:
+    """What the configuration says about Jobs. The defaults are Kueue's.
+
+    `waits_for_pods` (waitForPodsReady): whether PodsReady is reported.
+    """
+
+    manages_without_queue_name: bool = False
+    label_keys_to_copy: tuple[str, ...] = ()
+    waits_for_pods: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobContext:
+    """What a Job's reconciliation needs to know. The mappings may be live; they are only read.
+
+    `injection` gives node labels and tolerations of the flavors assigned to a pod set; `is_namespace_managed`
+    answers managedJobsNamespaceSelector.
+    """
+
+    injection: FlavorInjection
+    settings: JobSettings = field(default_factory=JobSettings)
+    is_namespace_managed: Callable[[str], bool] = lambda _: True
+    ancestor: Callable[[Job], Ancestor] = lambda _: Ancestor.NONE
+    workload_priority_classes: Mapping[str, int] = field(default_factory=dict)
+    priority_classes: Mapping[str, PriorityClass] = field(default_factory=dict)

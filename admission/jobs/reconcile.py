@@ -1,0 +1,347 @@
+"""What a batch/v1 Job and its Workloads need next, as one pure function.
+
+Theory of operation. `reconcile_job` looks at a Job and the Workloads that are its own, and answers with the
+next writes. It is level-triggered: no step remembers that another ran. The steps are tried in order and the
+first that has an answer ends the look; an empty answer means "nothing now, look again when it changes".
+
+    Job created ─▶ Workload created ─▶ (queue) ─▶ admitted ─▶ Job started ─▶ finished ─▶ Workload finished
+                                          ▲           │
+                                          │        evicted ─▶ Job suspended ─▶ restored ─▶ quota released
+                                          └────────────────────────────────────────────────────────┘
+
+Quota is released only when the Job has stopped; Evicted alone frees nothing. A Job that nobody put into a
+queue is never touched. Bad input becomes a Warning event on the Job and stops nobody else.
+Source: Kueue, pkg/controller/jobframework/reconciler.go and pkg/controller/jobs/job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from admission import render
+from admission.actions import Action, Purpose, Write
+from admission.jobs.compose import changed_fields, create, rewrite
+from admission.jobs.context import Ancestor, JobContext
+from admission.jobs.view import Held, View
+from admission.jobs.writes import adopt, delete, finish, job_patch, normal, refusal, suspend, warning
+from admission.writes import finalizer_off, workload_patch, workload_status
+from api import keys
+from api.job import ComposeError, Job
+from api.jobpatch import clear_start_time_patch, restored_patch, start_injection, start_patch
+from api.jobworkload import is_up_to_date, name_of_workload
+from api.podtemplate import StartConflict
+from api.reasons import ConditionType, FinishedReason
+from api.render import StatusEdit
+from api.workload import Workload
+
+Answer = tuple[Action, ...] | None
+
+_NO_MATCH = "No matching Workload; restoring pod templates according to existent Workload"
+_NO_WORKLOAD = "Missing Workload; unable to restore pod templates"
+
+
+def reconcile_job(
+    job: Job,
+    raw: bytes,
+    workloads: Sequence[tuple[Workload, bytes]],
+    context: JobContext,
+    *,
+    now: float,
+) -> tuple[Action, ...]:
+    """Return what this Job needs next; () where all is as it should be.
+
+    `workloads` are those that the Job owns (by uid) and the one it names as prebuilt, in any order. `raw` is
+    the Job as last seen. Idempotent: once the writes are seen, the same call asks for nothing. Events may
+    repeat as long as their cause stands. Raises msgspec.DecodeError where `raw` is no JSON object.
+    """
+    view = View(job, raw, workloads, context=context, now=now)
+    if not _is_managed(view):
+        return ()
+    for step in _STEPS:
+        answer = step(view)
+        if answer is not None:
+            return answer
+    return ()
+
+
+# --- 1, 2: whose Job it is -----------------------------------------------------------------------
+
+
+def _is_managed(view: View) -> bool:
+    # A Job with a Workload of ours stays ours until that is gone, whatever was taken off the Job: it may
+    # hold quota.
+    if view.owned:
+        return True
+    job, context = view.job, view.context
+    if not context.is_namespace_managed(job.namespace):
+        return False
+    return _is_queued(view) or context.ancestor(job) is not Ancestor.NONE
+
+
+def _is_queued(view: View) -> bool:
+    return bool(view.job.queue_name) or view.context.settings.manages_without_queue_name
+
+
+def _answer_child(view: View) -> Answer:
+    """A child of a managed object follows its ancestor's Workload and has none of its own."""
+    job = view.job
+    match view.context.ancestor(job):
+        case Ancestor.NONE:
+            return None
+        case Ancestor.WAITING if not job.is_suspended and job.outcome is None and not job.is_deleted:
+            return (suspend(view, "Suspended", "Kueue managed child job suspended", is_restored=False),)
+        case Ancestor.TOO_DEEP:
+            note = f"Job {job} has too many controllers above it to tell whether one of them is queued"
+            return (warning(view, "JobNestingTooDeep", note),)
+        case _:
+            return ()
+
+
+def _answer_deletion(view: View) -> Answer:
+    """Deleted Workloads go once their Job no longer runs on them; a deleted Job gets nothing new."""
+    job = view.job
+    has_ended = job.is_deleted or job.outcome is not None or view.match is not None
+    if has_ended or (job.is_suspended and job.active == 0 and not job.is_stopping):
+        deleted = (held.workload for held in view.owned if held.workload.deleted_at is not None)
+        kept = {workload.uid for workload in deleted if workload.has_finalizer}
+        if kept:
+            return tuple(
+                finalizer_off(held.workload, held.raw) for held in view.owned if held.workload.uid in kept
+            )
+    return () if job.is_deleted else None
+
+
+# --- 4: the Job has ended ------------------------------------------------------------------------
+
+
+def _answer_end(view: View) -> Answer:
+    """A finished Job finishes its Workloads, and then lets them go."""
+    outcome = view.job.outcome
+    if outcome is None:
+        return None
+    reason = FinishedReason.SUCCEEDED if outcome.is_success else FinishedReason.FAILED
+    return tuple(
+        finalizer_off(held.workload, held.raw)
+        if held.workload.is_finished
+        else finish(view, held, reason, outcome.message)
+        for held in view.live
+        if not held.workload.is_finished or held.workload.has_finalizer
+    )
+
+
+# --- 3, 5: one Workload --------------------------------------------------------------------------
+
+
+def _answer_abandoned(view: View) -> Answer:
+    """A Job that left its queue while it was suspended takes its Workloads out with it."""
+    job = view.job
+    if _is_queued(view) or not job.is_suspended or job.prebuilt_workload:
+        return None
+    stopped = _stop(view, view.match or _sole(view.live))
+    return stopped if stopped is not None else tuple(delete(view, held) for held in view.live)
+
+
+def _answer_prebuilt(view: View) -> Answer:
+    """A Workload that the Job names is adopted, or found not to fit."""
+    job, held = view.job, view.prebuilt
+    if not job.prebuilt_workload:
+        return None
+    if held is None or held.workload.deleted_at is not None:
+        return _stop(view, held, _NO_WORKLOAD) or ()
+    workload = held.workload
+    if workload.owner_uid is None:
+        return (adopt(view, held),)
+    if workload.owner_uid != job.uid:
+        note = (
+            f"Job {job}: Workload {workload.key}, named by {keys.PREBUILT_WORKLOAD_NAME}, belongs to"
+            f" {workload.owner_kind} {workload.owner_name}; name another one"
+        )
+        return (*(_stop(view, None, note) or ()), warning(view, "ErrWorkloadCompose", note))
+    if workload.is_finished or view.is_match(held):
+        return None
+    stopped = _stop(view, held, _NO_MATCH)
+    if stopped is not None:
+        return stopped
+    message = "The prebuilt workload is out of sync with its user job"
+    return (finish(view, held, FinishedReason.OUT_OF_SYNC, message),)
+
+
+def _answer_surplus(view: View) -> Answer:
+    """Of several Workloads the one that matches stays; without one, a waiting one is brought up to date."""
+    if view.match is not None:
+        return tuple(delete(view, held) for held in view.live if held is not view.match) or None
+    if not view.live:
+        return None
+    # After several edits nobody can say from which Workload the template came.
+    stopped = _stop(view, _sole(view.live), _NO_MATCH)
+    if stopped is not None:
+        return stopped
+    first, *rest = view.live
+    if first.workload.admission is not None or first.workload.is_finished:
+        return tuple(delete(view, held) for held in view.live)
+    return (*rewrite(view, first), *(delete(view, held) for held in rest))
+
+
+def _answer_missing(view: View) -> Answer:
+    """A Job without a Workload gets one, and does not run until that is admitted."""
+    if view.match is not None:
+        return None
+    stop = _stop(view, _sole(view.owned), _NO_WORKLOAD)
+    name = name_of_workload(view.job)
+    if stop == () or any(held.workload.key.name == name for held in view.owned):
+        # Pods of the past still run, or the one of that name is being deleted: the next look is later.
+        return stop or ()
+    return (*(stop or ()), *create(view))
+
+
+# --- 6, 7: keeping in step -----------------------------------------------------------------------
+
+
+def _answer_finished_workload(view: View) -> Answer:
+    """A Workload that ended before its Job (it could not start, say) leaves the Job stopped."""
+    held = _matched(view)
+    finished = held.workload.conditions.get(ConditionType.FINISHED)
+    if finished is None or not finished.status:
+        return None
+    stopped = _stop(view, held, finished.message)
+    if stopped is not None:
+        return stopped
+    return (finalizer_off(held.workload, held.raw),) if held.workload.has_finalizer else ()
+
+
+def _answer_eviction(view: View) -> Answer:
+    """An evicted Workload's Job is stopped; only then is its quota free."""
+    held = _matched(view)
+    evicted = held.workload.conditions.get(ConditionType.EVICTED)
+    if evicted is None or not evicted.status:
+        return None
+    stopped = _stop(view, held, evicted.message)
+    if stopped is not None:
+        return stopped
+    if held.workload.admission is None:
+        return None
+    return (workload_status(held.workload, render.release(held.raw, now=view.now), Purpose.RELEASE),)
+
+
+def _answer_changes(view: View) -> Answer:
+    """Template, queue, priority class, limits and copied keys of the Job reach its Workload."""
+    held, job = _matched(view), view.job
+    if not job.is_suspended and not held.workload.is_admitted:
+        # It is stopped first: an unreadable label must not let it run on.
+        return None
+    if _is_outdated(view, held):
+        return rewrite(view, held)
+    try:
+        patch = changed_fields(view, held)
+    except ComposeError as error:
+        return (refusal(view, error),)
+    return (workload_patch(held.workload, patch, Purpose.UPDATE_WORKLOAD),) if patch else None
+
+
+def _is_outdated(view: View, held: Held) -> bool:
+    """Return whether a waiting Workload lacks an edit of its Job that does not make it another one."""
+    job, pod_set = view.job, held.pod_set
+    if pod_set is None or held.workload.admission is not None or job.is_stopping or job.prebuilt_workload:
+        return False
+    return not is_up_to_date(job, view.body, pod_set)
+
+
+def _answer_pods(view: View) -> Answer:
+    """PodsReady and the quota that the Job will not need again are told to the Workload."""
+    held, job = _matched(view), view.job
+    if not held.workload.is_admitted or job.is_suspended:
+        return None
+    edit = StatusEdit(held.raw, now=view.now)
+    if view.context.settings.waits_for_pods:
+        render.report_pods(edit, is_ready=job.has_pods_ready)
+    assignment = held.assignment
+    # It may only grow while quota is held: what was given back may be somebody else's by now.
+    if assignment and job.reclaimable_pods > held.workload.reclaimable.get(assignment.name, 0):
+        edit.put("reclaimablePods", [{"name": assignment.name, "count": job.reclaimable_pods}])
+    return (workload_status(held.workload, edit.to_bytes(), Purpose.SYNC_PODS),) if edit.is_changed else None
+
+
+# --- 8, 9: start and stop ------------------------------------------------------------------------
+
+
+def _answer_start(view: View) -> Answer:
+    """An admitted Workload's Job is started, one that runs unadmitted is stopped."""
+    held, job = _matched(view), view.job
+    if not held.workload.is_admitted:
+        return _stop(view, held, "Not admitted by cluster queue")
+    if not job.is_suspended:
+        return None
+    unsettled = _stop(view, held) if job.is_stopping else _thaw(view)
+    return unsettled if unsettled is not None else _start(view, held)
+
+
+_STEPS: tuple[Callable[[View], Answer], ...] = (
+    _answer_child,
+    _answer_deletion,
+    _answer_end,
+    _answer_abandoned,
+    _answer_prebuilt,
+    _answer_surplus,
+    _answer_missing,
+    _answer_finished_workload,
+    _answer_eviction,
+    _answer_changes,
+    _answer_pods,
+    _answer_start,
+)
+
+
+def _start(view: View, held: Held) -> tuple[Write, ...]:
+    admission, assignment = held.workload.admission, held.assignment
+    if admission is None or assignment is None:
+        # An admission without a pod set is no admission; its writer has yet to complete it.
+        return ()
+    node_labels, tolerations = view.context.injection(assignment)
+    try:
+        injection = start_injection(held.workload, assignment, node_labels, tolerations)
+        patch = start_patch(view.job, view.template, injection, assignment.count)
+    except StartConflict as conflict:
+        message = f"Job {view.job}: {conflict}; then delete Workload {held.workload.key} to queue it again"
+        return (finish(view, held, FinishedReason.FAILED_TO_START, message),)
+    event = normal(view, "Started", f"Admitted by clusterQueue {admission.cluster_queue}", "Start")
+    return (job_patch(view, patch, Purpose.START_JOB, event),)
+
+
+def _stop(view: View, source: Held | None, note: str = "") -> Answer:
+    """Return the next step of stopping the Job, None once it has stopped and is as it was created.
+
+    An empty answer waits for the cluster. The template is restored from `source`, as far as there is one.
+    """
+    job = view.job
+    if not job.is_suspended:
+        return (suspend(view, "Stopped", note, is_restored=source is not None),)
+    if job.active > 0:
+        return ()
+    if not job.is_stopping:
+        return None
+    frozen = _thaw(view)
+    if frozen is not None:
+        return frozen
+    pod_set = None if source is None else source.pod_set
+    return (job_patch(view, restored_patch(job, view.template, pod_set), Purpose.RESTORE_JOB),)
+
+
+def _thaw(view: View) -> Answer:
+    """Return what makes a suspended Job's template changeable; None when it is, () to wait."""
+    job = view.job
+    if job.active > 0:
+        return ()
+    if not job.has_start_time:
+        return None
+    if job.waits_for_controller:
+        return ()
+    return (job_patch(view, clear_start_time_patch(), Purpose.CLEAR_START_TIME, subresource="status"),)
+
+
+def _matched(view: View) -> Held:
+    assert view.match is not None, "a step before this one answers for a Job without a Workload"
+    return view.match
+
+
+def _sole(held: Sequence[Held]) -> Held | None:
+    return held[0] if len(held) == 1 else None

@@ -1,0 +1,17 @@
+"""The life of a Workload outside the decision: `reconcile_workload` says what it needs next.
+
+`context` holds what it must be told of the cluster, `look` what one look sees, `admitted` the rules for who
+holds quota, `ungate` which pods go where, `reconcile` all others and their order.
+"""
+
+from admission.lifecycle.context import LifecycleContext, LifecycleResult, LifecycleSettings, Owner, PlacedPod
+from admission.lifecycle.reconcile import reconcile_workload
+
+__all__ = [
+    "LifecycleContext",
+    "LifecycleResult",
+    "LifecycleSettings",
+    "Owner",
+    "PlacedPod",
+    "reconcile_workload",
+]

@@ -1,0 +1,77 @@
+"""What a Workload's reconciliation must be told of the cluster and of the configuration, and its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from admission.actions import Action
+from admission.deadlines import PodsReadySettings, RetentionSettings
+from api import keys
+from api.queueing import StopPolicy
+from api.reasons import PendingReason
+
+
+class Owner(StrEnum):
+    """What stands behind a Workload: nothing, a Job, an object of another kind, or one that is gone.
+
+    MISSING only once all Jobs are known: it ends the Workload.
+    """
+
+    NONE = "None"
+    JOB = "Job"
+    OTHER = "Other"
+    MISSING = "Missing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LifecycleSettings:
+    """What the configuration says. `pods_ready` None: waitForPodsReady is off."""
+
+    pods_ready: PodsReadySettings | None = field(default_factory=PodsReadySettings)
+    retention: RetentionSettings = field(default_factory=RetentionSettings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedPod:
+    """A pod of a placed Workload that has not ended. `gates` are all its scheduling gates."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    labels: Mapping[str, str]
+    gates: tuple[str, ...]
+    node_selector: Mapping[str, str]
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether it waits to be told its domain."""
+        return keys.TOPOLOGY_GATE in self.gates
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LifecycleContext:
+    """What must be known of the cluster about one Workload.
+
+    `queue_problem` is why it cannot even be tried, None where its turn decides. `required_checks` are the
+    admission checks it must pass as it stands. A stop policy of None: that queue does not exist. `pods` are
+    those of its pods that were placed by topology, the first seen first.
+    """
+
+    owner: Owner = Owner.NONE
+    queue_problem: tuple[PendingReason, str] | None = None
+    required_checks: tuple[str, ...] = ()
+    local_queue_stop: StopPolicy | None = StopPolicy.NONE
+    cluster_queue_stop: StopPolicy | None = StopPolicy.NONE
+    settings: LifecycleSettings = field(default_factory=LifecycleSettings)
+    pods: tuple[PlacedPod, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LifecycleResult:
+    """What is to be done, and until when to look again (Unix seconds; None: only when something changes)."""
+
+    actions: tuple[Action, ...] = ()
+    wake_at: float | None = None

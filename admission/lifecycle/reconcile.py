@@ -1,0 +1,255 @@
+"""What a Workload needs next, whoever made it: its life outside the decision, as one pure function.
+
+Theory of operation. As with Jobs (`admission.jobs`), each look is level-triggered and ends at the first step
+that has an answer. The steps go from what ends a Workload to what merely tells why it waits:
+
+    going     deleted, finished, its owner gone
+    leaving   deactivated; evicted without anything that has to be stopped
+    returning back-off over, activated again, its queue running again
+    admitted  checks, stopped queues, pods that are not ready, execution time, pods at the topology gate
+    waiting   what is wrong with its queue
+
+Nothing here asks for an owner: a Workload made by another program lives the same life. What stops and starts
+a Job stands in `admission.jobs`; so an evicted Workload with an owner keeps its quota until that has stopped.
+Source: Kueue, pkg/controller/core/workload_controller.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from admission import render
+from admission.actions import Event, EventType, Purpose, Verb, Write, delete_options
+from admission.deadlines import next_deadline, retention_deadline
+from admission.decision import Evict, Wait
+from admission.lifecycle import admitted
+from admission.lifecycle.context import LifecycleContext, LifecycleResult, Owner
+from admission.lifecycle.look import Answer, Look, eviction
+from admission.lifecycle.ungate import answer_gated_pods
+from admission.writes import (
+    evict_events,
+    finalizer_off,
+    workload_deletion,
+    workload_patch,
+    workload_status,
+    write_of,
+)
+from api.queueing import StopPolicy
+from api.reasons import ConditionType, EvictionReason, FinishedReason, PendingReason, RequeueReason
+from api.workload import Workload
+
+
+def reconcile_workload(
+    workload: Workload, raw: bytes, context: LifecycleContext, *, now: float
+) -> LifecycleResult:
+    """Return what this Workload needs next. Idempotent: once the writes are seen, nothing more is asked for.
+
+    `raw` is the object as last seen. Raises msgspec.DecodeError where it is no JSON object.
+    """
+    look = Look(workload=workload, raw=raw, context=context, now=now)
+    settings = context.settings
+    wake_at = next_deadline(workload, pods_ready=settings.pods_ready, retention=settings.retention, now=now)
+    for step in _STEPS:
+        answer = step(look)
+        if answer is not None:
+            return LifecycleResult(actions=answer, wake_at=wake_at)
+    return LifecycleResult(wake_at=wake_at)
+
+
+# --- going ---------------------------------------------------------------------------------------
+
+
+def _answer_deletion(look: Look) -> Answer:
+    """A deleted Workload is let go; one with a Job when the Job has stopped, which is seen there."""
+    if look.workload.deleted_at is None:
+        return None
+    if look.workload.has_finalizer and look.owner is not Owner.JOB:
+        return (finalizer_off(look.workload, look.raw),)
+    return ()
+
+
+def _answer_end(look: Look) -> Answer:
+    """A finished Workload is let go, and deleted when it has been kept for long enough."""
+    if not look.workload.is_finished:
+        return None
+    if look.workload.has_finalizer and look.owner is not Owner.JOB:
+        return (finalizer_off(look.workload, look.raw),)
+    if not look.is_due(retention_deadline(look.workload, look.context.settings.retention)):
+        return ()
+    event = look.event(EventType.NORMAL, "Deleted", "Deleted finished workload due to elapsed retention")
+    return (workload_deletion(look.workload, event),)
+
+
+def _answer_orphan(look: Look) -> Answer:
+    """A Workload whose owner is gone has nobody left to run."""
+    if look.owner is not Owner.MISSING:
+        return None
+    message = "The owner of the workload no longer exists"
+    body = render.finish(look.raw, FinishedReason.OWNER_NOT_FOUND, message, now=look.now)
+    return (workload_status(look.workload, body, Purpose.FINISH),)
+
+
+# --- leaving -------------------------------------------------------------------------------------
+
+
+def _answer_deactivation_target(look: Look) -> Answer:
+    """A Workload marked for deactivation becomes inactive."""
+    if not look.workload.active or not look.workload.is_true(ConditionType.DEACTIVATION_TARGET):
+        return None
+    return (workload_patch(look.workload, {"spec": {"active": False}}, Purpose.DEACTIVATE),)
+
+
+def _answer_inactive(look: Look) -> Answer:
+    """An inactive Workload is evicted, whether it runs or waits, and its back-off is forgotten."""
+    workload = look.workload
+    if workload.active:
+        return None
+    edit = look.edit
+    events: tuple[Event, ...] = ()
+    if not workload.is_evicted:
+        decision = _deactivation(workload)
+        render.begin_eviction(edit, decision, now=look.now)
+        events = evict_events(decision)
+    edit.remove_condition(ConditionType.DEACTIVATION_TARGET)
+    edit.put("requeueState", None)
+    if edit.is_changed:
+        return (workload_status(look.workload, edit.to_bytes(), Purpose.EVICT, *events),)
+    if look.is_due(retention_deadline(workload, look.context.settings.retention)):
+        note = "Deleted job of a workload that was deactivated, due to elapsed retention"
+        return (_owner_deletion(look, look.event(EventType.NORMAL, "Deleted", note)),)
+    return None
+
+
+def _answer_release(look: Look) -> Answer:
+    """An evicted Workload without anything to stop gives its quota back at once."""
+    workload = look.workload
+    if not workload.is_evicted or workload.admission is None:
+        return None
+    if look.owner is not Owner.NONE:
+        # Whoever runs it says when it has stopped; until then it is nobody else's turn to act.
+        return ()
+    return (workload_status(look.workload, render.release(look.raw, now=look.now), Purpose.RELEASE),)
+
+
+# --- returning -----------------------------------------------------------------------------------
+
+
+def _answer_return(look: Look) -> Answer:
+    """An evicted Workload that had to wait for something queues again when that has happened."""
+    requeued = look.workload.conditions.get(ConditionType.REQUEUED)
+    if requeued is None or requeued.status or not look.workload.active:
+        return None
+    found = _return_reason(look, requeued.reason)
+    if found is None:
+        return None
+    reason, message = found
+    body = render.requeue(look.raw, reason, message, now=look.now)
+    return (workload_status(look.workload, body, Purpose.REQUEUE),)
+
+
+def _return_reason(look: Look, evicted_for: str) -> tuple[RequeueReason, str] | None:
+    context = look.context
+    match evicted_for:
+        case EvictionReason.PODS_READY_TIMEOUT | EvictionReason.ADMISSION_CHECK:
+            if look.workload.requeue_at is None or look.is_due(look.workload.requeue_at):
+                return RequeueReason.BACKOFF_FINISHED, "The workload backoff was finished"
+        case EvictionReason.LOCAL_QUEUE_STOPPED:
+            if context.local_queue_stop is StopPolicy.NONE:
+                message = "The LocalQueue was restarted after being stopped"
+                return RequeueReason.LOCAL_QUEUE_RESTARTED, message
+        case EvictionReason.CLUSTER_QUEUE_STOPPED:
+            if context.cluster_queue_stop is StopPolicy.NONE:
+                message = "The ClusterQueue was restarted after being stopped"
+                return RequeueReason.CLUSTER_QUEUE_RESTARTED, message
+        case _ if evicted_for.startswith(EvictionReason.DEACTIVATED):
+            return RequeueReason.REACTIVATED, "The workload was reactivated"
+    return None
+
+
+# --- waiting -------------------------------------------------------------------------------------
+
+
+def _answer_queue_problem(look: Look) -> Answer:
+    """A Workload that cannot even be tried says why, once."""
+    workload, problem = look.workload, look.context.queue_problem
+    if workload.admission is not None:
+        return None
+    if problem is None:
+        return _gates_cleared(look)
+    reason, message = problem
+    standing = workload.conditions.get(ConditionType.QUOTA_RESERVED)
+    if standing is not None and (standing.status, standing.reason, standing.message) == (
+        False,
+        reason.value,
+        message,
+    ):
+        return None
+    write = write_of(_wait(workload, reason, message), look.raw, now=look.now)
+    return None if write is None else (write,)
+
+
+def _gates_cleared(look: Look) -> Answer:
+    standing = look.workload.conditions.get(ConditionType.QUOTA_RESERVED)
+    if standing is None or standing.reason != PendingReason.ADMISSION_GATED:
+        return None
+    decision = _wait(look.workload, PendingReason.PENDING_EVALUATION, "All admission gates are cleared")
+    body = render.wait(look.raw, decision, now=look.now)
+    event = look.event(EventType.NORMAL, "AdmissionGateCleared", decision.message)
+    return None if body is None else (workload_status(look.workload, body, Purpose.WAIT, event),)
+
+
+_STEPS: tuple[Callable[[Look], Answer], ...] = (
+    _answer_deletion,
+    _answer_end,
+    _answer_orphan,
+    _answer_deactivation_target,
+    _answer_inactive,
+    _answer_release,
+    _answer_return,
+    admitted.answer_check_list,
+    admitted.answer_check_failures,
+    admitted.answer_checks_ready,
+    admitted.answer_stopped_queue,
+    admitted.answer_readiness,
+    admitted.answer_execution_time,
+    answer_gated_pods,
+    _answer_queue_problem,
+)
+
+
+def _deactivation(workload: Workload) -> Evict:
+    message = "The workload is deactivated"
+    target = workload.conditions.get(ConditionType.DEACTIVATION_TARGET)
+    if target is None or not target.status:
+        return eviction(workload, EvictionReason.DEACTIVATED, message)
+    return eviction(
+        workload, EvictionReason.DEACTIVATED, f"{message} due to {target.message}", cause=target.reason
+    )
+
+
+def _wait(workload: Workload, reason: PendingReason, message: str) -> Wait:
+    return Wait(
+        key=workload.key,
+        uid=workload.uid,
+        resource_version=workload.resource_version,
+        reason=reason,
+        message=message,
+    )
+
+
+def _owner_deletion(look: Look, event: Event) -> Write:
+    """Return the deletion of the Job of a Workload, and with it of the Workload; without one, of itself."""
+    workload = look.workload
+    if look.owner is not Owner.JOB or workload.owner_name is None:
+        return workload_deletion(workload, event)
+    uid = workload.owner_uid or ""
+    return Write(
+        verb=Verb.DELETE,
+        kind="Job",
+        namespace=workload.key.namespace,
+        name=workload.owner_name,
+        body=delete_options(uid=uid),
+        uid=uid,
+        purpose=Purpose.DELETE_JOB,
+        events=(event,),
+    )

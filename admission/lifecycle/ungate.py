@@ -1,0 +1,108 @@
+"""Placed pods are let go, each to its domain: the scheduling gate is taken off and the node labels go on.
+
+By rank where the pods carry one: pod number k goes to the domain that holds the k-th place, so that
+neighbours in rank are neighbours in the topology. Else greedily: the domains are filled in order. A pod that
+has already been let go elsewhere than its rank says makes ranks useless, so the rest is filled greedily too.
+
+Pods come in the order in which they were first seen, and keep it. What one look decides about a pod the next
+one decides again as long as the pods before it are the same: a patch that is on its way is not contradicted.
+Source: Kueue, pkg/controller/tas/topology_ungater.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from admission.actions import Purpose, Verb, Write, guarded_patch
+from admission.lifecycle.context import PlacedPod
+from admission.lifecycle.look import Answer, Look
+from api import keys
+from api.workload import PodSet, PodSetAssignment, TopologyAssignment
+
+
+def answer_gated_pods(look: Look) -> Answer:
+    """An admitted Workload's gated pods are told their domains."""
+    workload = look.workload
+    if not workload.is_admitted or workload.is_evicted or workload.admission is None:
+        return None
+    if not any(pod.is_gated for pod in look.context.pods):
+        return None
+    pod_sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
+    writes: list[Write] = []
+    for assignment in workload.admission.pod_sets:
+        pod_set = pod_sets.get(assignment.name)
+        if pod_set is not None and assignment.topology is not None:
+            pods = [pod for pod in look.context.pods if pod.labels.get(keys.POD_SET) == assignment.name]
+            writes += ungate(pod_set, assignment, pods)
+    return tuple(writes) or None
+
+
+def ungate(pod_set: PodSet, assignment: PodSetAssignment, pods: Sequence[PlacedPod]) -> list[Write]:
+    """Return the patches that let gated pods go. Pods above the number that was placed stay gated."""
+    topology = assignment.topology
+    if topology is None:
+        return []
+    selectors = [dict(zip(topology.levels, one.values, strict=True)) for one in topology.domains]
+    label = pod_set.topology_request.pod_index_label if pod_set.topology_request is not None else None
+    chosen = _by_rank(topology, selectors, pods, label) if label is not None else None
+    if chosen is None:
+        chosen = _greedily(topology, selectors, pods)
+    return [_patch(pod, selectors[domain]) for pod, domain in chosen]
+
+
+Chosen = list[tuple[PlacedPod, int]]
+Selectors = Sequence[Mapping[str, str]]
+
+
+def _by_rank(
+    topology: TopologyAssignment, selectors: Selectors, pods: Sequence[PlacedPod], label: str
+) -> Chosen | None:
+    """Return a domain for every gated pod by its rank, None where the ranks do not tell."""
+    domain_of_rank = [index for index, one in enumerate(topology.domains) for _ in range(one.count)]
+    seen: set[int] = set()
+    chosen: Chosen = []
+    for pod in pods:
+        text = pod.labels.get(label, "")
+        rank = int(text) if text.isascii() and text.isdecimal() else -1
+        if not 0 <= rank < len(domain_of_rank) or rank in seen:
+            return None
+        seen.add(rank)
+        domain = domain_of_rank[rank]
+        if pod.is_gated:
+            chosen.append((pod, domain))
+        elif not _is_in(pod, selectors[domain]):
+            return None
+    return chosen
+
+
+def _greedily(topology: TopologyAssignment, selectors: Selectors, pods: Sequence[PlacedPod]) -> Chosen:
+    """Return a domain for the gated pods, in order, as long as there are places."""
+    free = [one.count for one in topology.domains]
+    for pod in pods:
+        if not pod.is_gated:
+            there = next((index for index, one in enumerate(selectors) if _is_in(pod, one)), None)
+            if there is not None:
+                free[there] -= 1
+    places = [index for index, count in enumerate(free) for _ in range(count)]
+    gated = [pod for pod in pods if pod.is_gated]
+    return list(zip(gated, places, strict=False))
+
+
+def _is_in(pod: PlacedPod, selector: Mapping[str, str]) -> bool:
+    return all(pod.node_selector.get(label) == value for label, value in selector.items())
+
+
+def _patch(pod: PlacedPod, selector: Mapping[str, str]) -> Write:
+    gates = [{"name": gate} for gate in pod.gates if gate != keys.TOPOLOGY_GATE]
+    spec: dict[str, Any] = {"nodeSelector": dict(selector), "schedulingGates": gates or None}
+    return Write(
+        verb=Verb.MERGE_PATCH,
+        kind="Pod",
+        namespace=pod.namespace,
+        name=pod.name,
+        body=guarded_patch({"spec": spec}, uid=pod.uid, resource_version=pod.resource_version),
+        uid=pod.uid,
+        resource_version=pod.resource_version,
+        purpose=Purpose.UNGATE_POD,
+    )

@@ -1,0 +1,133 @@
+"""A cluster described by its objects, given to an engine: for decisions offline and for tests.
+
+Objects are the JSON bytes that the API server would return. What the engine does not know (Jobs, Secrets) is
+passed over; what it knows but cannot read is noted in the engine and told, and the others go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from admission.engine import Engine, ObjectKey, Upsertable
+from api.node import NodeInfo, PodUsage, to_node, to_pod_usage
+from api.objects import (
+    AdmissionCheckObject,
+    ClusterQueueObject,
+    CohortObject,
+    LimitRangeObject,
+    LocalQueueObject,
+    Meta,
+    NamespaceObject,
+    NodeObject,
+    PodObject,
+    ResourceFlavorObject,
+    RuntimeClassObject,
+    TopologyObject,
+    WorkloadObject,
+)
+from api.queueing import (
+    AdmissionCheck,
+    ClusterQueue,
+    Cohort,
+    LocalQueue,
+    Namespace,
+    ResourceFlavor,
+    Topology,
+)
+from api.requests import LimitRange, RuntimeClass
+from api.specs import (
+    object_name,
+    to_admission_check,
+    to_cluster_queue,
+    to_cohort,
+    to_limit_range,
+    to_local_queue,
+    to_namespace,
+    to_resource_flavor,
+    to_runtime_class,
+    to_topology,
+)
+from api.workload import Workload, WorkloadKey, to_workload
+
+_T = TypeVar("_T")
+
+
+class _Head(msgspec.Struct, rename="camel"):
+    """Enough of any object to know what it is."""
+
+    kind: str = ""
+    metadata: Meta = msgspec.field(default_factory=Meta)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader(Generic[_T]):
+    """How one kind is read: bytes to struct, struct to value."""
+
+    kind: type
+    wire: type[_T]
+    translate: Callable[[_T], Upsertable]
+    decoder: msgspec.json.Decoder[_T] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "decoder", msgspec.json.Decoder(self.wire))
+
+    def read(self, raw: bytes | msgspec.Raw) -> Upsertable:
+        return self.translate(self.decoder.decode(raw))
+
+
+def _offline_check(wire: AdmissionCheckObject) -> AdmissionCheck:
+    """A file describes no controller that could say that the check is active."""
+    return to_admission_check(wire, without_conditions=True)
+
+
+_READERS: dict[str, _Reader[Any]] = {
+    "Namespace": _Reader(Namespace, NamespaceObject, to_namespace),
+    "ResourceFlavor": _Reader(ResourceFlavor, ResourceFlavorObject, to_resource_flavor),
+    "Topology": _Reader(Topology, TopologyObject, to_topology),
+    "AdmissionCheck": _Reader(AdmissionCheck, AdmissionCheckObject, _offline_check),
+    "Cohort": _Reader(Cohort, CohortObject, to_cohort),
+    "ClusterQueue": _Reader(ClusterQueue, ClusterQueueObject, to_cluster_queue),
+    "LocalQueue": _Reader(LocalQueue, LocalQueueObject, to_local_queue),
+    "LimitRange": _Reader(LimitRange, LimitRangeObject, to_limit_range),
+    "RuntimeClass": _Reader(RuntimeClass, RuntimeClassObject, to_runtime_class),
+    "Node": _Reader(NodeInfo, NodeObject, to_node),
+    "Pod": _Reader(PodUsage, PodObject, to_pod_usage),
+    "Workload": _Reader(Workload, WorkloadObject, to_workload),
+}
+# Queues before who waits in them: a Workload is then put in its place once.
+_ORDER = {kind: position for position, kind in enumerate(_READERS)}
+
+
+def load(engine: Engine, objects: Iterable[bytes | msgspec.Raw], *, now: float) -> tuple[str, ...]:
+    """Give all objects to the engine. Returns one sentence for each that cannot be read."""
+    known: list[tuple[_Head, bytes | msgspec.Raw]] = []
+    problems: list[str] = []
+    for raw in objects:
+        try:
+            head = _HEAD.decode(raw)
+        except msgspec.DecodeError as error:
+            problems.append(f"an object has no readable kind and metadata: {error}")
+            continue
+        if head.kind in _READERS:
+            known.append((head, raw))
+    for head, raw in sorted(known, key=lambda pair: _ORDER[pair[0].kind]):
+        reader = _READERS[head.kind]
+        try:
+            engine.upsert(reader.read(raw), now=now)
+        except (msgspec.DecodeError, ValueError) as error:
+            engine.unreadable(reader.kind, _key(reader.kind, head.metadata), str(error), now=now)
+            problems.append(f"{object_name(head.kind, head.metadata)}: {error}")
+    return tuple(problems)
+
+
+def _key(kind: type, meta: Meta) -> ObjectKey:
+    if kind in (LocalQueue, LimitRange, PodUsage):
+        return meta.namespace, meta.name
+    return WorkloadKey(meta.namespace, meta.name) if kind is Workload else meta.name
+
+
+_HEAD = msgspec.json.Decoder(_Head)

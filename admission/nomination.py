@@ -1,0 +1,170 @@
+"""Nomination: the best that a head could have if it were alone in the cycle, and whom it would evict for it.
+
+In this order: all pods without evictions, all pods with evictions, fewer pods (where the pod set allows it).
+Source: Kueue, pkg/scheduler/scheduler.go, nominate and getAssignments; flavorassigner/podset_reducer.go.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from admission.assignment import Assignment, Mode
+from admission.flavors import FlavorSearch, Pins
+from admission.placement.fleet import Unplaced
+from admission.preemption.fair import FairSharing
+from admission.preemption.preemptor import Preemptor
+from admission.preemption.targets import Target
+from admission.snapshot import QueueState, Snapshot
+from admission.topology import placement_requests, with_places
+from api.reasons import PendingReason
+from api.requests import QuotaCheckStrategy
+from api.selectors import matches_selector
+from api.workload import Workload
+from queues.pending import FlavorScan, Pending, RequeueReason
+
+_CHECK_STATES_THAT_WAIT = frozenset({"Retry", "Rejected"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CyclePolicy:
+    """What the configuration says about every cycle; `fair_sharing` None: off."""
+
+    quota_check: QuotaCheckStrategy = QuotaCheckStrategy.BLOCK_UNDECLARED
+    fair_sharing: FairSharing | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejection:
+    """Why a head may not be admitted whatever the quota."""
+
+    reason: PendingReason
+    message: str
+    requeue: RequeueReason = RequeueReason.GENERIC
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A nominated head: its flavors, and whom to evict for them."""
+
+    queue: QueueState
+    pending: Pending
+    assignment: Assignment
+    targets: tuple[Target, ...] = ()
+
+
+def find_rejection(snapshot: Snapshot, queue: QueueState, pending: Pending) -> Rejection | None:
+    """Return why the head may not be admitted whatever the quota, None where it may."""
+    workload = pending.workload
+    waiting = [check.name for check in workload.checks if check.state in _CHECK_STATES_THAT_WAIT]
+    if waiting:
+        message = f"The workload has failed admission checks: {', '.join(waiting)}"
+        return Rejection(reason=PendingReason.PENDING_EVALUATION, message=message)
+    if not matches_selector(queue.spec.namespace_selector, snapshot.namespaces.get(workload.key.namespace)):
+        return Rejection(
+            reason=PendingReason.MISCONFIGURED,
+            message=namespace_mismatch(workload, queue.name),
+            requeue=RequeueReason.NAMESPACE_MISMATCH,
+        )
+    if pending.problem is not None:
+        return Rejection(reason=PendingReason.MISCONFIGURED, message=pending.problem)
+    return None
+
+
+def namespace_mismatch(workload: Workload, cluster_queue: str) -> str:
+    """Return the sentence for a namespace that the ClusterQueue does not select."""
+    return (
+        f"ClusterQueue {cluster_queue} does not select namespace {workload.key.namespace}: "
+        "its spec.namespaceSelector does not match the namespace's labels"
+    )
+
+
+def nominate(
+    snapshot: Snapshot,
+    queue: QueueState,
+    pending: Pending,
+    *,
+    preemptor: Preemptor,
+    policy: CyclePolicy,
+    pins: Pins | None = None,
+) -> Entry:
+    """Return the best the head could have now. With `pins` only the pinned flavors are looked at, from the
+    first.
+    """
+    is_outdated = pending.scan is not None and _is_outdated(pending.scan, queue, pending)
+    if is_outdated or pins is not None:
+        pending.scan = None
+    search = FlavorSearch(
+        snapshot=snapshot,
+        queue=queue,
+        pending=pending,
+        oracle=preemptor,
+        is_fair_sharing=policy.fair_sharing is not None,
+        quota_check=policy.quota_check,
+        pins=pins,
+    )
+    whole = _attempt(search, preemptor, None)
+    if not _is_promising(whole):
+        return _fewer_pods(search, preemptor) or whole
+    return whole
+
+
+def _attempt(search: FlavorSearch, preemptor: Preemptor, counts: tuple[int, ...] | None) -> Entry:
+    assignment = search.assign(counts)
+    targets: tuple[Target, ...] = ()
+    if assignment.mode is Mode.PREEMPT:
+        targets = preemptor.targets(search.queue, search.pending, assignment)
+        assignment = _with_places_after(search, assignment, targets)
+    return Entry(queue=search.queue, pending=search.pending, assignment=assignment, targets=targets)
+
+
+def _with_places_after(
+    search: FlavorSearch, assignment: Assignment, targets: tuple[Target, ...]
+) -> Assignment:
+    """Return the assignment with the places that it will have: once the targets are gone, or without any
+    those of the empty cluster. They are kept from others for the rest of the cycle.
+    """
+    snapshot = search.snapshot
+    requests = placement_requests(snapshot, search.pending, assignment)
+    if not requests:
+        return assignment
+    with snapshot.without((target.queue, target.held) for target in targets):
+        found = snapshot.fleet.place(requests, is_empty=not targets)
+    return assignment if isinstance(found, Unplaced) else with_places(assignment, requests, found)
+
+
+def _is_promising(entry: Entry) -> bool:
+    return entry.assignment.mode is Mode.FIT or bool(entry.targets)
+
+
+def _fewer_pods(search: FlavorSearch, preemptor: Preemptor) -> Entry | None:
+    """Return the entry with the most pods that could run, None where no smaller number is allowed or fits.
+
+    A binary search: it takes for granted that fewer pods never fit worse.
+    """
+    pod_sets = search.pending.workload.pod_sets
+    slack = [one.count - (one.count if one.min_count is None else one.min_count) for one in pod_sets]
+    total = sum(slack)
+    if total == 0:
+        return None
+    best: Entry | None = None
+    low, high = 0, total + 1
+    while low < high:
+        cut = (low + high) // 2
+        counts = tuple(one.count - spare * cut // total for one, spare in zip(pod_sets, slack, strict=True))
+        entry = _attempt(search, preemptor, counts)
+        if _is_promising(entry):
+            best, high = entry, cut
+        else:
+            low = cut + 1
+    return best
+
+
+def _is_outdated(scan: FlavorScan, queue: QueueState, pending: Pending) -> bool:
+    """Return whether the search must begin anew: the Workload changed, or capacity came free since.
+
+    A scan of the cycle just before goes on, so that a Workload gets through its flavors in a busy cluster.
+    """
+    if scan.shape != pending.shape:
+        return True
+    is_recent = queue.pending.pop_cycle - scan.cycle <= 1
+    return not is_recent and queue.tree.generation > scan.generation

@@ -1,0 +1,193 @@
+"""Which domains take the pods: first the level and its domains, then down to the leaves.
+
+Two ways to choose. Best fit, where a level is named: the domain with most room first, but the last one taken
+is the smallest that holds the rest, so that few domains are used and little is left over in them. Least free,
+where any place will do: the fullest domains first, so that empty ones stay whole for those who need them.
+
+    1 find       at the wanted level: one domain that holds all; else (preferred) one level up, and so on;
+                 at the top, or where no level is named: several domains
+    2 descend    to the slice level over the children of all chosen domains together, from there on within
+                 each domain apart, as slices must not be torn
+Source: Kueue, tas_flavor_snapshot.go, findLevelWithFitDomains and updateCountsToMinimumGeneric.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from admission.placement.counts import Counts
+from admission.placement.request import Plan
+
+
+class Share(NamedTuple):
+    """What a domain is given: pods, and leaders (at most one in all)."""
+
+    domain: int
+    pods: int
+    leaders: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortage:
+    """How many slices fit at most, of those that must."""
+
+    fitting: int
+    needed: int
+
+
+class _Found(NamedTuple):
+    level: int
+    domains: list[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chooser:
+    """The choice for `pods` pods and `leaders` (0 or 1), on counts that are up to date.
+
+    `within`: look only below this domain.
+    """
+
+    counts: Counts
+    plan: Plan
+    pods: int
+    leaders: int = 0
+    within: int | None = None
+
+    def choose(self) -> tuple[Share, ...] | Shortage:
+        """Return the leaves and what each is given, or how much fits."""
+        found = self._find(self.plan.level)
+        if isinstance(found, Shortage):
+            return found
+        size, slice_level = self.plan.slice_size, self.plan.slice_level
+        slices = self.counts.slices, self.counts.slices_with_leader
+        shares = self._hand_out(found.domains, self.pods // size, self.leaders, slices, size)
+        lowest = self.counts.site.tree.depth - 1
+        level = found.level
+        children = self.counts.site.tree.children
+        while level < min(lowest, slice_level):
+            pool = self._sorted(child for share in shares for child in children[share.domain])
+            shares = self._hand_out(pool, self.pods // size, self.leaders, slices, size)
+            level += 1
+        while level < lowest:
+            level += 1
+            shares = [below for share in shares for below in self._divide(share, level)]
+        return tuple(share for share in shares if share.pods or share.leaders)
+
+    # --- the level ---------------------------------------------------------------------------------------
+
+    def _find(self, level: int) -> _Found | Shortage:
+        domains = self._domains(level)
+        need = self.pods // self.plan.slice_size
+        if not domains:
+            return Shortage(fitting=0, needed=need)
+        single = self._single(domains, need)
+        if single is not None:
+            return _Found(level, [single])
+        counts = self.counts
+        if self.plan.is_required:
+            return Shortage(fitting=max(counts.slices[one] for one in domains), needed=need)
+        if level > 0 and not self.plan.is_least_free:
+            return self._find(level - 1)
+        return self._several(level, self._sorted(domains), need)
+
+    def _domains(self, level: int) -> list[int]:
+        tree = self.counts.site.tree
+        if self.within is None:
+            return list(tree.at_level[level])
+        if tree.level[self.within] >= level:
+            return [tree.ancestor(self.within, level)]
+        below = [self.within]
+        while tree.level[below[0]] < level:
+            below = [child for domain in below for child in tree.children[domain]]
+        return below
+
+    def _single(self, domains: list[int], need: int) -> int | None:
+        """Return the domain that holds all and leaves the least over, None where none holds all."""
+        counts, values = self.counts, self.counts.site.tree.values
+        column = counts.slices_with_leader if self.leaders else counts.slices
+        pods = counts.pods_with_leader if self.leaders else counts.pods
+        fitting = [one for one in domains if column[one] >= need]
+        if self.leaders:
+            fitting = [one for one in fitting if counts.leader[one] >= self.leaders]
+        if not fitting:
+            return None
+        return min(fitting, key=lambda one: (column[one], pods[one], values[one]))
+
+    def _several(self, level: int, domains: list[int], need: int) -> _Found | Shortage:
+        """Return domains that together hold all, in the order of the choice."""
+        slices = self.counts.slices, self.counts.slices_with_leader
+        shares = self._hand_out(domains, need, self.leaders, slices, 1)
+        held = sum(share.pods for share in shares)
+        leaders = sum(share.leaders for share in shares)
+        if held < need or leaders < self.leaders:
+            return Shortage(fitting=min(held, need), needed=need)
+        return _Found(level, [share.domain for share in shares])
+
+    # --- handing out -------------------------------------------------------------------------------------
+
+    def _divide(self, share: Share, level: int) -> list[Share]:
+        """Hand what one domain was given out to its children, which are of `level`."""
+        counts, unit = self.counts, self.plan.units[level]
+        pool = self._sorted(counts.site.tree.children[share.domain])
+        return self._hand_out(
+            pool, share.pods // unit, share.leaders, (counts.pods, counts.pods_with_leader), unit
+        )
+
+    def _hand_out(
+        self,
+        domains: list[int],
+        need: int,
+        leaders: int,
+        columns: tuple[list[int], list[int]],
+        size: int,
+    ) -> list[Share]:
+        """Give `need` units and the leaders to as few of the domains as the order allows.
+
+        A unit is `size` pods. The columns say how much each domain holds, without and with the leader: in
+        slices at and above the slice level, in pods below it. What does not fit is left out.
+        """
+        unit = size if columns[0] is self.counts.pods else 1
+        hosts = self.counts.leader
+        shares: list[Share] = []
+        rest = deque(domains)
+        while rest and (need > 0 or leaders > 0):
+            domain = rest.popleft()
+            hosted = min(leaders, hosts[domain])
+            if need <= 0 and not hosted:
+                continue
+            column = columns[1] if hosted else columns[0]
+            room = column[domain] // unit
+            if room >= need and hosted == leaders:
+                if not self.plan.is_least_free:
+                    domain = self._tightest((domain, *rest), need, leaders, column, unit)
+                return [*shares, Share(domain, need * size, leaders)]
+            if room > 0 or hosted:
+                shares.append(Share(domain, min(room, need) * size, hosted))
+                need = max(0, need - room)
+                leaders -= hosted
+                if hosted and not leaders:
+                    rest = deque(self._sorted(rest, leaders=0))
+        return shares
+
+    def _tightest(self, domains: Sequence[int], need: int, leaders: int, column: list[int], unit: int) -> int:
+        """Return the first of those that hold all with the least room over."""
+        hosts = self.counts.leader
+        best, least = domains[0], column[domains[0]] // unit
+        for domain in domains:
+            room = column[domain] // unit
+            if need <= room < least and (not leaders or hosts[domain] >= leaders):
+                best, least = domain, room
+        return best
+
+    def _sorted(self, domains: Iterable[int], leaders: int | None = None) -> list[int]:
+        """Return the domains in the order in which they are taken."""
+        counts, values = self.counts, self.counts.site.tree.values
+        sign = 1 if self.plan.is_least_free else -1
+        if self.leaders if leaders is None else leaders:
+            hosts, slices, pods = counts.leader, counts.slices_with_leader, counts.pods_with_leader
+            return sorted(domains, key=lambda one: (-hosts[one], sign * slices[one], pods[one], values[one]))
+        slices, pods = counts.slices, counts.pods
+        return sorted(domains, key=lambda one: (sign * slices[one], pods[one], values[one]))

@@ -1,0 +1,291 @@
+"""All nodes and pods, as seen through the flavors that have a topology, and who has been placed where.
+
+Nodes and pods come by events, placed Workloads with the quota they hold. Trials take and give back the same
+places, which leaves everything as it was: sums of integers.
+
+Two flavors may claim the same host. Where their lowest level is the hostname, what is placed through one of
+them is missing in the other too. Source: Kueue, gate TASHandleOverlappingFlavors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from admission.placement.request import NoPlacement, Placement, PlacementRequest
+from admission.placement.search import PlacementSearch
+from admission.placement.site import Amounts, Site, UsedByLeaf
+from admission.placement.tree import Values
+from api.node import NodeInfo, PodUsage
+from api.queueing import ResourceFlavor, Topology
+from api.requests import PODS
+from api.workload import TopologyAssignment
+
+PodKey = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where pods of one pod set are: `per_pod` is taken for each, of leaves of the flavor's nodes."""
+
+    flavor: str
+    assignment: TopologyAssignment
+    per_pod: Amounts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unplaced:
+    """The first pod set that has no place, and why."""
+
+    pod_set: str
+    message: str
+
+
+class Fleet:
+    """Nodes, pods and places. One task owns it."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, NodeInfo] = {}
+        self._pods: dict[PodKey, PodUsage] = {}
+        self._taken: dict[str, dict[str, int]] = {}
+        self._searches: dict[str, PlacementSearch] = {}
+        self._specs: dict[str, tuple[ResourceFlavor, Topology]] = {}
+        self._used_by_host: UsedByLeaf = {}
+
+    # --- what is known -----------------------------------------------------------------------------------
+
+    def put_node(self, node: NodeInfo) -> frozenset[str]:
+        """Take in a node, new or changed. Returns the flavors whose nodes have changed."""
+        if self.nodes.get(node.name) == node:
+            return frozenset()
+        self.nodes[node.name] = node
+        taken = self._taken.get(node.name, {})
+        return frozenset(
+            flavor for flavor, search in self._searches.items() if search.site.put_node(node, taken)
+        )
+
+    def drop_node(self, name: str) -> frozenset[str]:
+        """Forget a node. Returns the flavors whose nodes have changed."""
+        self.nodes.pop(name, None)
+        return frozenset(flavor for flavor, search in self._searches.items() if search.site.drop_node(name))
+
+    def put_pod(self, pod: PodUsage) -> bool:
+        """Take in a pod that was not placed here. Returns whether it gave something back."""
+        key = (pod.namespace, pod.name)
+        known = self._pods.get(key)
+        if known == pod:
+            return False
+        gave_back = self.drop_pod(key)
+        if pod.node:
+            self._pods[key] = pod
+            self._take(pod, sign=1)
+        return gave_back
+
+    def drop_pod(self, key: PodKey) -> bool:
+        """Forget a pod. Returns whether it gave something back."""
+        pod = self._pods.pop(key, None)
+        if pod is None:
+            return False
+        self._take(pod, sign=-1)
+        return True
+
+    def set_flavors(self, flavors: Mapping[str, ResourceFlavor], topologies: Mapping[str, Topology]) -> bool:
+        """Take in which flavors have a topology. Returns whether that has changed: then nothing is taken any
+        more, and whoever holds places takes them again.
+        """
+        wanted = {
+            name: (flavor, topologies[flavor.topology_name])
+            for name, flavor in flavors.items()
+            if flavor.topology_name is not None and flavor.topology_name in topologies
+        }
+        if wanted == self._specs:
+            return False
+        self._specs = wanted
+        self._used_by_host.clear()
+        self._searches = {name: self._make_search(*pair) for name, pair in sorted(wanted.items())}
+        return True
+
+    def _make_search(self, flavor: ResourceFlavor, topology: Topology) -> PlacementSearch:
+        site = Site(levels=topology.levels, node_labels=flavor.node_labels, used={})
+        if site.is_by_host:
+            site.used = self._used_by_host
+        for name, node in self.nodes.items():
+            site.put_node(node, self._taken.get(name, {}))
+        return PlacementSearch(site, topology.name)
+
+    def _take(self, pod: PodUsage, *, sign: int) -> None:
+        total = self._taken.setdefault(pod.node, {})
+        for resource, amount in pod.requests.items():
+            total[resource] = total.get(resource, 0) + sign * amount
+        for search in self._searches.values():
+            search.site.take(pod.node, pod.requests, sign=sign)
+
+    # --- questions ---------------------------------------------------------------------------------------
+
+    @property
+    def has_flavors(self) -> bool:
+        """Return whether any flavor has a topology."""
+        return bool(self._searches)
+
+    @property
+    def flavors(self) -> frozenset[str]:
+        """The flavors that have a topology."""
+        return frozenset(self._searches)
+
+    def has_topology(self, flavor: str) -> bool:
+        """Return whether pods of this flavor are placed here."""
+        return flavor in self._searches
+
+    def levels(self, flavor: str) -> tuple[str, ...]:
+        """Return the levels of the flavor's topology, widest first."""
+        return self._searches[flavor].site.levels
+
+    def search(self, flavor: str) -> PlacementSearch:
+        """Return the search in the flavor's nodes."""
+        return self._searches[flavor]
+
+    def place(
+        self, requests: Sequence[PlacementRequest], *, is_empty: bool = False
+    ) -> dict[str, TopologyAssignment] | Unplaced:
+        """Return where all pod sets go, each on top of those before it; or the first that has no place.
+
+        Nothing is taken when this returns. `is_empty`: as if no other Workload was placed.
+        """
+        placed: dict[str, TopologyAssignment] = {}
+        taken: list[Place] = []
+        groups = _groups(requests)
+        try:
+            for members in groups:
+                workers, leader = _workers_and_leader(members)
+                found = self.search(workers.flavor).find(workers, leader=leader, is_empty=is_empty)
+                if isinstance(found, NoPlacement):
+                    return Unplaced(pod_set=workers.pod_set, message=found.message)
+                for member, assignment in _assignments(workers, leader, found):
+                    placed[member.pod_set] = assignment
+                    if members is not groups[-1]:
+                        taken.append(place_of(member, assignment))
+                        self.use(taken[-1:], sign=1, is_empty=is_empty)
+        finally:
+            self.use(taken, sign=-1, is_empty=is_empty)
+        return placed
+
+    def fits(self, places: Iterable[Place]) -> bool:
+        """Return whether the places are free, as far as their nodes are there."""
+        needed: dict[tuple[str, Values], dict[str, int]] = {}
+        for place in places:
+            for domain in place.assignment.domains:
+                total = needed.setdefault((place.flavor, domain.values), {})
+                _add_times(total, place.per_pod, domain.count)
+        return all(self._is_free(flavor, values, total) for (flavor, values), total in needed.items())
+
+    def _is_free(self, flavor: str, values: Values, amounts: Amounts) -> bool:
+        search = self._searches.get(flavor)
+        leaf = search.site.find_leaf(values) if search is not None else None
+        if search is None or leaf is None:
+            return False
+        capacity, used = search.site.capacity[leaf], search.site.used_of(leaf)
+        return all(
+            amount <= capacity.get(resource, 0) - used.get(resource, 0)
+            for resource, amount in amounts.items()
+            if amount > 0
+        )
+
+    # --- places ------------------------------------------------------------------------------------------
+
+    def use(self, places: Iterable[Place], *, sign: int, is_empty: bool = False) -> None:
+        """Take the places (sign 1) or give them back (-1). With `is_empty` on the empty cluster."""
+        for place in places:
+            search = self._searches.get(place.flavor)
+            if search is None:
+                continue
+            # Most domains of a place hold the same number of pods.
+            by_count: dict[int, Amounts] = {}
+            for domain in place.assignment.domains:
+                count = sign * domain.count
+                amounts = by_count.get(count)
+                if amounts is None:
+                    amounts = by_count[count] = {name: one * count for name, one in place.per_pod.items()}
+                self._change(search.site, domain.values, amounts, is_empty=is_empty)
+
+    def _change(self, site: Site, values: Values, amounts: Amounts, *, is_empty: bool) -> None:
+        key = values[-1:] if site.is_by_host else values
+        if is_empty:
+            # The empty cluster has no use to add to: it is the capacity that shrinks for a while.
+            site.shrink(key, amounts)
+            return
+        used = site.used.setdefault(key, {})
+        for resource, amount in amounts.items():
+            used[resource] = used.get(resource, 0) + amount
+        if not any(used.values()):
+            del site.used[key]
+        site.touch(key)
+        if site.is_by_host and len(self._searches) > 1:
+            for search in self._searches.values():
+                if search.site is not site and search.site.is_by_host:
+                    search.site.touch(key)
+
+    def validate(self, places: Iterable[Place]) -> None:
+        """Raise AssertionError where what is used is not the sum over `places`."""
+        expected: dict[tuple[str, Values], dict[str, int]] = {}
+        for place in places:
+            search = self._searches.get(place.flavor)
+            if search is not None:
+                owner = _owner(place.flavor, search.site)
+                for domain in place.assignment.domains:
+                    values = domain.values[-1:] if search.site.is_by_host else domain.values
+                    _add_times(expected.setdefault((owner, values), {}), place.per_pod, domain.count)
+        found = {
+            (_owner(flavor, search.site), values): used
+            for flavor, search in self._searches.items()
+            for values, used in search.site.used.items()
+        }
+        for key in expected.keys() | found.keys():
+            want = {name: amount for name, amount in expected.get(key, {}).items() if amount}
+            got = {name: amount for name, amount in found.get(key, {}).items() if amount}
+            assert got == want, f"{key} counts {got} as used, its Workloads hold {want}"
+
+
+def _owner(flavor: str, site: Site) -> str:
+    """Return who counts what is used: hosts are shared by all flavors."""
+    return "" if site.is_by_host else flavor
+
+
+def place_of(request: PlacementRequest, assignment: TopologyAssignment) -> Place:
+    """Return the place that the request takes."""
+    return Place(flavor=request.flavor, assignment=assignment, per_pod=request.per_pod)
+
+
+def taken_per_pod(on_node: Amounts) -> dict[str, int]:
+    """Return what one pod takes of its node, its own place among the node's pods included."""
+    return {**on_node, PODS: 1}
+
+
+def _groups(requests: Sequence[PlacementRequest]) -> list[list[PlacementRequest]]:
+    groups: dict[object, list[PlacementRequest]] = {}
+    for index, request in enumerate(requests):
+        groups.setdefault(index if request.group is None else request.group, []).append(request)
+    return list(groups.values())
+
+
+def _workers_and_leader(
+    members: list[PlacementRequest],
+) -> tuple[PlacementRequest, PlacementRequest | None]:
+    """Return who is placed, and the leader placed beside them: of two pod sets the smaller."""
+    if len(members) == 1:
+        return members[0], None
+    leader, workers = sorted(members, key=lambda one: one.count)[:2]
+    return workers, leader
+
+
+def _assignments(
+    workers: PlacementRequest, leader: PlacementRequest | None, found: Placement
+) -> list[tuple[PlacementRequest, TopologyAssignment]]:
+    pairs = [(workers, found.assignment)]
+    if leader is not None and found.leader is not None:
+        pairs.append((leader, found.leader))
+    return pairs
+
+
+def _add_times(total: dict[str, int], amounts: Amounts, times: int) -> None:
+    for resource, amount in amounts.items():
+        total[resource] = total.get(resource, 0) + amount * times

@@ -1,0 +1,122 @@
+"""What a pod set asks of a topology, and what it is answered.
+
+Levels are counted from the widest, 0. A slice is a number of pods that must share a domain of the slice's
+level; layers are slices within slices, each of a lower level and a size that divides the one around it.
+Source: Kueue, pkg/cache/scheduler/tas_flavor_snapshot.go; KEP 2724.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+from api.objects import WireAffinity, WireToleration
+from api.workload import TopologyAssignment, TopologyRequest
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRules:
+    """Which nodes the pods may use, as far as their spec and their flavor say."""
+
+    node_selector: tuple[tuple[str, str], ...] = ()
+    affinity: WireAffinity | None = None
+    tolerations: tuple[WireToleration, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementRequest:
+    """`count` pods of one pod set, each taking `per_pod` of its node. `topology` None: anywhere with room."""
+
+    pod_set: str
+    flavor: str
+    count: int
+    per_pod: Mapping[str, int]
+    topology: TopologyRequest | None = None
+    rules: NodeRules = NodeRules()
+
+    @property
+    def group(self) -> str | None:
+        """The pod set group, whose members are placed together."""
+        return self.topology.pod_set_group if self.topology is not None else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Where the pods go. `leader` is where the leader of the group goes, None without one."""
+
+    assignment: TopologyAssignment
+    leader: TopologyAssignment | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoPlacement:
+    """Why the pods have no place, as a sentence with counts."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A request in terms of levels. `units[level]` is the size in which pods are handed to that level's
+    domains, below the slice level.
+    """
+
+    level: int
+    is_required: bool
+    is_least_free: bool
+    slice_level: int
+    slice_size: int
+    units: tuple[int, ...]
+
+
+def make_plan(request: PlacementRequest, levels: tuple[str, ...]) -> Plan | NoPlacement:
+    """Return the request in terms of `levels`, or why it cannot be met on them."""
+    topology = request.topology or TopologyRequest()
+    named = topology.required or topology.preferred
+    has_level = named is not None
+    is_slice_only = not has_level and bool(topology.slices) and not topology.unconstrained
+    lowest = len(levels) - 1
+    wanted = [named] if named is not None else []
+    missing = [one for one in (*wanted, *(layer.topology for layer in topology.slices)) if one not in levels]
+    if missing:
+        return NoPlacement(message=f"no requested topology level: {missing[0]}")
+    level = levels.index(named) if named is not None else 0 if is_slice_only else lowest
+    layers = [(levels.index(layer.topology), layer.size) for layer in topology.slices] or [(lowest, 1)]
+    slice_level, slice_size = layers[0]
+    problem = _layer_problem(request, levels, level, layers)
+    if problem is not None:
+        return NoPlacement(message=problem)
+    return Plan(
+        level=level,
+        is_required=topology.required is not None,
+        is_least_free=not has_level,
+        slice_level=slice_level,
+        slice_size=slice_size,
+        units=tuple(1 if one <= slice_level else _unit(layers[1:], one) for one in range(len(levels))),
+    )
+
+
+def _layer_problem(
+    request: PlacementRequest, levels: tuple[str, ...], level: int, layers: list[tuple[int, int]]
+) -> str | None:
+    slice_level, slice_size = layers[0]
+    if slice_size < 1 or request.count % slice_size:
+        return f"pod count {request.count} must be divisible by slice size {slice_size}"
+    if slice_level < level:
+        return (
+            f"podset slice topology {levels[slice_level]} is above the podset topology {levels[level]}; "
+            "it must be at the same level or below"
+        )
+    for (outer, outer_size), (inner, inner_size) in pairwise(layers):
+        if inner <= outer or inner_size < 1 or outer_size % inner_size:
+            return (
+                f"slice layer {levels[inner]} of size {inner_size} must be of a lower level than "
+                f"{levels[outer]} and its size must divide {outer_size}"
+            )
+    return None
+
+
+def _unit(inner_layers: list[tuple[int, int]], level: int) -> int:
+    """Return the size of the outermost inner layer that reaches down to the level, 1 where none does."""
+    return next((size for layer, size in inner_layers if layer >= level), 1)

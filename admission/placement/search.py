@@ -1,0 +1,86 @@
+"""find_placement: where one pod set, with the leader of its group if it has one, goes in a site.
+
+It neither takes the places nor remembers them; `admission.placement.fleet` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from admission.placement.choice import Chooser, Share, Shortage
+from admission.placement.counts import MOST_SHAPES, Counts, Shape, make_shape
+from admission.placement.request import NoPlacement, Placement, PlacementRequest, Plan, make_plan
+from admission.placement.site import Site
+from api.workload import DomainCount, TopologyAssignment
+
+
+class PlacementSearch:
+    """Searches in one site, keeping the counts of the shapes asked for last."""
+
+    def __init__(self, site: Site, topology: str) -> None:
+        self.site = site
+        self._topology = topology
+        self._counts: dict[Shape, Counts] = {}
+
+    def find(
+        self,
+        request: PlacementRequest,
+        *,
+        leader: PlacementRequest | None = None,
+        is_empty: bool = False,
+        within: int | None = None,
+    ) -> Placement | NoPlacement:
+        """Return where the pods go, or why they have no place.
+
+        `is_empty`: as if no Workload was placed. `within`: below this domain only.
+        """
+        plan = make_plan(request, self.site.levels)
+        if isinstance(plan, NoPlacement):
+            return plan
+        per_leader = leader.per_pod if leader is not None else None
+        counts = self._counted(
+            make_shape(request.per_pod, per_leader, request.rules, plan, is_empty=is_empty)
+        )
+        leaders = leader.count if leader is not None else 0
+        chosen = Chooser(
+            counts=counts, plan=plan, pods=request.count, leaders=leaders, within=within
+        ).choose()
+        if isinstance(chosen, Shortage):
+            return NoPlacement(message=self._shortage(chosen, plan, counts, within))
+        return Placement(
+            assignment=self._assignment((share.domain, share.pods) for share in chosen),
+            leader=self._leader_assignment(chosen) if leaders else None,
+        )
+
+    def _counted(self, shape: Shape) -> Counts:
+        counts = self._counts.pop(shape, None)
+        if counts is None:
+            counts = Counts(self.site, shape)
+            while len(self._counts) >= MOST_SHAPES:
+                del self._counts[next(iter(self._counts))]
+        # The last asked for stands last.
+        self._counts[shape] = counts
+        counts.refresh()
+        return counts
+
+    def _assignment(self, pods: Iterable[tuple[int, int]]) -> TopologyAssignment:
+        site = self.site
+        given = sorted((site.tree.values[leaf], leaf, count) for leaf, count in pods if count)
+        return TopologyAssignment(
+            levels=site.assignment_levels,
+            domains=tuple(
+                DomainCount(values=site.leaf_values(leaf), count=count) for _, leaf, count in given
+            ),
+        )
+
+    def _leader_assignment(self, shares: Iterable[Share]) -> TopologyAssignment:
+        return self._assignment((share.domain, share.leaders) for share in shares)
+
+    def _shortage(self, short: Shortage, plan: Plan, counts: Counts, within: int | None) -> str:
+        unit = "slice(s)" if plan.slice_size > 1 else "pod(s)"
+        if short.fitting:
+            text = f"allows to fit only {short.fitting} out of {short.needed} {unit}"
+        else:
+            text = f"doesn't allow to fit any of {short.needed} {unit}"
+        leaves = None if within is None else dict.fromkeys(self.site.tree.leaves_below(within))
+        return f'topology "{self._topology}" {text}. {counts.describe_exclusions(leaves)}'

@@ -1,0 +1,91 @@
+"""Where the pods of training jobs are, so that later pods of a job join the first ones' NVLink fabric.
+
+The memory is the pods themselves: each pod that carries the label and has a node counts until it ends. So a
+restart loses nothing, replicas agree, and nobody has to clean up. Between kube-scheduler's choice and the
+binding that the watch brings lie some milliseconds in which the job's next pods are asked about already; for
+them the fabric that the first was sent to is kept as an expectation, until a pod is placed or it runs out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from api.extender import NodeLabels
+
+# How long a job is expected where its first pod was sent. kube-scheduler binds within milliseconds; a pod
+# that then fits nowhere tries again after up to 10 s.
+EXPECTED_SECONDS = 30.0
+
+PodKey = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TrainingJob:
+    """A job's id within a namespace: two tenants may use the same id."""
+
+    namespace: str
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Expectation:
+    fabric: str
+    until: float
+
+
+class TrainingJobs:
+    """The placed pods of all training jobs."""
+
+    def __init__(self) -> None:
+        self._placed: dict[PodKey, tuple[TrainingJob, str]] = {}
+        self._nodes: dict[TrainingJob, Counter[str]] = {}
+        self._expected: dict[TrainingJob, _Expectation] = {}
+
+    def place(self, pod: PodKey, job: TrainingJob, node: str) -> None:
+        """Take note that the pod is on the node."""
+        self.remove(pod)
+        self._placed[pod] = (job, node)
+        self._nodes.setdefault(job, Counter())[node] += 1
+        self._expected.pop(job, None)
+
+    def remove(self, pod: PodKey) -> None:
+        """Take note that the pod is on no node; it need not have been on one."""
+        placed = self._placed.pop(pod, None)
+        if placed is None:
+            return
+        job, node = placed
+        nodes = self._nodes[job]
+        nodes[node] -= 1
+        if nodes[node] == 0:
+            del nodes[node]
+        if not nodes:
+            del self._nodes[job]
+
+    def fabrics(self, job: TrainingJob, labels: Mapping[str, NodeLabels]) -> frozenset[str]:
+        """Return the fabrics that the job's pods are in. `labels`: of all nodes, by name."""
+        nodes = self._nodes.get(job, ())
+        return frozenset(labels[node].fabric for node in nodes if node in labels and labels[node].fabric)
+
+    def expect(self, job: TrainingJob, fabric: str, *, now: float) -> None:
+        """Remember for a while that the job's first pod was sent to this fabric."""
+        self._expected = {known: one for known, one in self._expected.items() if one.until > now}
+        self._expected[job] = _Expectation(fabric, now + EXPECTED_SECONDS)
+
+    def expected(self, job: TrainingJob, *, now: float) -> str:
+        """Return the fabric that the job's first pod was sent to; empty where that is not known any more."""
+        found = self._expected.get(job)
+        return found.fabric if found is not None and found.until > now else ""
+
+    def __iter__(self) -> Iterator[tuple[TrainingJob, Mapping[str, int]]]:
+        """Yield each job with the number of its pods on each node, by name."""
+        for job in sorted(self._nodes):
+            yield job, dict(sorted(self._nodes[job].items()))
+
+    def validate(self) -> None:
+        """Raise AssertionError unless the counts are those of the placed pods."""
+        counted: dict[TrainingJob, Counter[str]] = {}
+        for job, node in self._placed.values():
+            counted.setdefault(job, Counter())[node] += 1
+        assert counted == self._nodes, f"counted {counted}, kept {self._nodes}"

@@ -1,0 +1,311 @@
+"""Who may be evicted for a Workload, by which right, and who first.
+
+A ClusterQueue may take from itself (withinClusterQueue) and from others that use more than their own quota
+(reclaimWithinCohort). In a tree of cohorts the right depends on the nearest common ancestor:
+
+        root            x needs quota that its cohort a can cover out of its own:
+        ├── a           x has the hierarchical advantage over what z borrows from the root's side,
+        │   ├── x  ◀    whatever the priorities; over y only with an equal claim inside a.
+        │   └── y
+        └── z
+
+Subtrees that keep within their own quota lend, they do not borrow: nothing below them is touched.
+Source: Kueue, pkg/scheduler/preemption/classical.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from heapq import merge
+from typing import NamedTuple
+
+from admission.placement.request import PlacementRequest
+from admission.snapshot import Held, QueueState, Snapshot
+from api.queueing import PreemptionPolicy
+from api.reasons import PreemptionReason
+from queues.pending import Pending
+from queues.quota import QuotaNode
+from queues.resources import FlavorResource, Quantities
+
+Rank = tuple[int, float, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """What a Workload needs: `usage` in all, of which `pairs` are to come from evictions, and places."""
+
+    queue: QueueState
+    pending: Pending
+    usage: Quantities
+    pairs: frozenset[FlavorResource]
+    placing: tuple[PlacementRequest, ...] = ()
+
+
+class Right(Enum):
+    """By which right a candidate may be evicted."""
+
+    WITHIN_QUEUE = PreemptionReason.IN_CLUSTER_QUEUE
+    HIERARCHICAL = "the preemptor's part of the tree has quota of its own for this"
+    WITHOUT_BORROWING = "only if the preemptor's ClusterQueue does not borrow"
+    WHILE_BORROWING = PreemptionReason.IN_COHORT_RECLAIM_WHILE_BORROWING
+
+    @property
+    def reason(self) -> PreemptionReason:
+        """The word for the Preempted condition."""
+        if isinstance(self.value, PreemptionReason):
+            return self.value
+        return PreemptionReason.IN_COHORT_RECLAMATION
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A Workload that may be evicted."""
+
+    held: Held
+    queue: QueueState
+    right: Right
+
+
+class _Member(NamedTuple):
+    """A Workload in a pool. `side` is the child of the pool's cohort that it stands below."""
+
+    rank: Rank
+    held: Held
+    queue: QueueState
+    side: QuotaNode
+
+
+class _Pool(NamedTuple):
+    """Who in the overusing queues below a cohort holds something needed, in order; the leaving ones apart.
+
+    It holds for the picture as it was after so many decisions of the cycle.
+    """
+
+    evicted: list[_Member]
+    live: list[_Member]
+    decided: int
+
+
+@dataclass(slots=True)
+class Pools:
+    """The pools of one snapshot, each put together once for all heads that look at the same picture.
+
+    With a thousand queues in one tree, looking through all of them for every head would take seconds. Members
+    may overuse no longer once others are taken away: that is asked again when it is their turn.
+    """
+
+    snapshot: Snapshot
+    _known: dict[tuple[int, frozenset[FlavorResource]], _Pool] = field(default_factory=dict)
+
+    def of(self, cohort: QuotaNode, need: Need) -> _Pool:
+        """Return the pool of the queues below `cohort` for what is needed."""
+        question = (id(cohort), need.pairs)
+        pool = self._known.get(question)
+        if pool is None or pool.decided != self.snapshot.decided:
+            pool = self._known[question] = self._gather(cohort, need)
+        return pool
+
+    def _gather(self, cohort: QuotaNode, need: Need) -> _Pool:
+        members = [
+            _Member(rank_of(held), held, queue, side)
+            for side in cohort.children
+            for queue in self._overusing(side, need)
+            for held in queue.held.values()
+            if uses(held, need) and not self.snapshot.is_gone(held)
+        ]
+        members.sort(key=_rank)
+        return _Pool(
+            evicted=[one for one in members if one.held.is_evicted],
+            live=[one for one in members if not one.held.is_evicted],
+            decided=self.snapshot.decided,
+        )
+
+    def _overusing(self, node: QuotaNode, need: Need) -> Iterator[QueueState]:
+        """Return the active queues of this subtree that, like all cohorts on the way, overuse."""
+        if node.is_within_nominal(need.pairs):
+            return
+        if node.is_queue:
+            queue = self.snapshot.queues[node.name]
+            if not queue.inactive:
+                yield queue
+        for child in node.children:
+            yield from self._overusing(child, need)
+
+
+class _Level(NamedTuple):
+    """One common ancestor on the way up: its pool, less what stands on our own side of it."""
+
+    ancestor: QuotaNode
+    own_side: QuotaNode
+    pool: _Pool
+    has_advantage: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidates:
+    """Who may be evicted for a need: of the own queue, and of others by the level of the common ancestor."""
+
+    snapshot: Snapshot
+    need: Need
+    same_queue: tuple[Held, ...]
+    levels: tuple[_Level, ...]
+
+    def in_order(self, *, is_borrowing: bool) -> Iterator[Candidate]:
+        """Return those that may be taken, in order: on their way out first, then the strongest claim.
+
+        With `is_borrowing` the preemptor's queue would borrow. Whether a candidate's queue still overuses is
+        asked when it is its turn, since taking the ones before it may have changed that.
+        """
+        for is_evicted in (True, False):
+            for has_advantage in (True, False):
+                yield from self._foreign(has_advantage, is_evicted, is_borrowing=is_borrowing)
+            for held in self.same_queue:
+                if held.is_evicted is is_evicted:
+                    yield Candidate(held=held, queue=self.need.queue, right=Right.WITHIN_QUEUE)
+
+    def has_foreign(self, *, has_advantage: bool) -> bool:
+        """Return whether there are candidates of other queues with, or without, the tree's advantage."""
+        return any(
+            next(self._foreign(has_advantage, is_evicted, is_borrowing=False), None) is not None
+            for is_evicted in (True, False)
+        )
+
+    def _foreign(self, has_advantage: bool, is_evicted: bool, *, is_borrowing: bool) -> Iterator[Candidate]:
+        preemption = self.need.queue.spec.preemption
+        is_forbidden = preemption.borrow_within_cohort is PreemptionPolicy.NEVER
+        if is_borrowing and not has_advantage and is_forbidden:
+            return
+        streams = [
+            self._of_pool(level, level.pool.evicted if is_evicted else level.pool.live)
+            for level in self.levels
+            if level.has_advantage is has_advantage
+        ]
+        for member, ancestor in streams[0] if len(streams) == 1 else merge(*streams, key=_rank_of_pair):
+            right = _right(self.need, member.held, has_advantage=has_advantage)
+            if is_borrowing and right is Right.WITHOUT_BORROWING:
+                continue
+            if self._is_takeable(member, ancestor):
+                yield Candidate(held=member.held, queue=member.queue, right=right)
+
+    def _of_pool(self, level: _Level, members: list[_Member]) -> Iterator[tuple[_Member, QuotaNode]]:
+        policy = self.need.queue.spec.preemption.reclaim_within_cohort
+        for member in members:
+            if member.side is level.own_side:
+                continue
+            if satisfies(policy, self.need, member.held):
+                yield member, level.ancestor
+            elif policy is PreemptionPolicy.LOWER_PRIORITY:
+                return  # they come by priority: none of the rest is lower
+
+    def _is_takeable(self, member: _Member, ancestor: QuotaNode) -> bool:
+        """Return whether it is still there and its queue, with all cohorts up to the common one, overuses."""
+        if self.snapshot.is_gone(member.held):
+            return False
+        node: QuotaNode | None = member.queue.node
+        while node is not None and node is not ancestor:
+            if node.is_within_nominal(self.need.pairs):
+                return False
+            node = node.parent
+        return True
+
+
+def collect(pools: Pools, need: Need) -> Candidates:
+    """Return who may be evicted for `need`."""
+    preemption = need.queue.spec.preemption
+    levels = []
+    if preemption.reclaim_within_cohort is not PreemptionPolicy.NEVER:
+        own_side = need.queue.node
+        has_advantage, remaining = _fits_own_quota(own_side, need.usage)
+        for ancestor in need.queue.node.ancestors():
+            levels.append(_Level(ancestor, own_side, pools.of(ancestor, need), has_advantage))
+            fits, remaining = _fits_own_quota(ancestor, remaining)
+            has_advantage |= fits
+            own_side = ancestor
+    return Candidates(
+        snapshot=pools.snapshot,
+        need=need,
+        same_queue=tuple(_of_own_queue(pools.snapshot, need)),
+        levels=tuple(levels),
+    )
+
+
+def rank_of(held: Held) -> Rank:
+    """Return the order among candidates of equal standing: lowest priority, then the last to start."""
+    workload = held.workload
+    return workload.priority, -held.reserved_at, workload.uid
+
+
+def _of_own_queue(snapshot: Snapshot, need: Need) -> list[Held]:
+    policy = need.queue.spec.preemption.within_cluster_queue
+    if policy is PreemptionPolicy.NEVER:
+        return []
+    return sorted(
+        (
+            held
+            for held in need.queue.held.values()
+            if uses(held, need) and satisfies(policy, need, held) and not snapshot.is_gone(held)
+        ),
+        key=rank_of,
+    )
+
+
+def _rank(member: _Member) -> Rank:
+    return member.rank
+
+
+def _rank_of_pair(pair: tuple[_Member, QuotaNode]) -> Rank:
+    return pair[0].rank
+
+
+def candidate_order(own: QueueState) -> Callable[[Held], tuple[bool, bool, Rank]]:
+    """Return the sort key of candidates: those that are on their way out, those of other queues, the least
+    in priority, the last to start.
+    """
+
+    def key(held: Held) -> tuple[bool, bool, Rank]:
+        return not held.is_evicted, held.admission.cluster_queue == own.name, rank_of(held)
+
+    return key
+
+
+def satisfies(policy: PreemptionPolicy, need: Need, held: Held) -> bool:
+    """Return whether the policy lets the incoming Workload take this one's place."""
+    incoming, present = need.pending.workload.priority, held.workload.priority
+    match policy:
+        case PreemptionPolicy.ANY:
+            return True
+        case PreemptionPolicy.LOWER_PRIORITY:
+            return incoming > present
+        case PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY:
+            is_newer = need.pending.queued_at < held.queued_at
+            return incoming > present or (incoming == present and is_newer)
+        case PreemptionPolicy.NEVER:
+            return False
+
+
+def uses(held: Held, need: Need) -> bool:
+    """Return whether the Workload holds anything that is needed."""
+    return not need.pairs.isdisjoint(held.pairs)
+
+
+def _right(need: Need, held: Held, *, has_advantage: bool) -> Right:
+    if has_advantage:
+        return Right.HIERARCHICAL
+    preemption = need.queue.spec.preemption
+    if preemption.borrow_within_cohort is PreemptionPolicy.NEVER:
+        return Right.WITHOUT_BORROWING
+    priority, highest = held.workload.priority, preemption.borrow_max_priority
+    is_too_high = priority >= need.pending.workload.priority or (highest is not None and priority > highest)
+    return Right.WITHOUT_BORROWING if is_too_high else Right.WHILE_BORROWING
+
+
+def _fits_own_quota(node: QuotaNode, usage: Quantities) -> tuple[bool, dict[FlavorResource, int]]:
+    """Return whether the subtree covers `usage` of its own, and what would have to come from above it."""
+    fits, remaining = True, {}
+    for pair, amount in usage.items():
+        cell = node.cell(pair)
+        fits &= not cell.is_borrowing_with(amount)
+        remaining[pair] = max(0, amount - cell.local_available)
+    return fits, remaining

@@ -1,0 +1,100 @@
+"""The preemptor: whom a Workload would evict, and what evictions could do for one flavor.
+
+The flavor search asks it flavor by flavor (`grade`), the cycle once for the flavors chosen (`targets`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from admission.assignment import Assignment
+from admission.grades import Grade, Granular
+from admission.preemption.candidates import Need, Pools
+from admission.preemption.fair import FairSharing, fair_targets
+from admission.preemption.targets import Target, classical_targets
+from admission.snapshot import QueueState, Snapshot
+from admission.topology import placement_requests
+from api.reasons import PreemptionReason
+from api.workload import WorkloadKey
+from queues.pending import Pending
+from queues.resources import FlavorResource
+
+_RIGHTS = {
+    PreemptionReason.IN_CLUSTER_QUEUE: "prioritization in the ClusterQueue",
+    PreemptionReason.IN_COHORT_RECLAMATION: "reclamation within the cohort",
+    PreemptionReason.IN_COHORT_FAIR_SHARING: "Fair Sharing within the cohort",
+    PreemptionReason.IN_COHORT_RECLAIM_WHILE_BORROWING: "reclamation within the cohort while borrowing",
+}
+
+_Question = tuple[WorkloadKey, frozenset[FlavorResource], frozenset[tuple[FlavorResource, int]], bool]
+
+
+@dataclass(slots=True, kw_only=True)
+class Preemptor:
+    """Finds victims on a snapshot, which it leaves as it found it. `fair_sharing` None: by priority alone."""
+
+    snapshot: Snapshot
+    fair_sharing: FairSharing | None = None
+    _pools: Pools = field(init=False)
+    # Answers of the nomination phase, where the picture does not change. A Workload of one resource in one
+    # flavor asks the same twice: when its flavors are searched, and when its targets are named.
+    _known: dict[_Question, tuple[Target, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._pools = Pools(self.snapshot)
+
+    def targets(self, queue: QueueState, pending: Pending, assignment: Assignment) -> tuple[Target, ...]:
+        """Return whom to evict so that the whole assignment fits, () where nobody may be or it does not
+        help.
+        """
+        return self._targets(
+            Need(
+                queue=queue,
+                pending=pending,
+                usage=assignment.usage,
+                pairs=assignment.preempting(),
+                placing=placement_requests(self.snapshot, pending, assignment),
+            )
+        )
+
+    def grade(
+        self, queue: QueueState, pending: Pending, pair: FlavorResource, amount: int, height: int
+    ) -> Grade:
+        """Return what evictions could do for `amount` of `pair` alone, and how far it would borrow then.
+
+        Taking back what others borrow (RECLAIM) is better than evicting the queue's own work (PREEMPT).
+        """
+        targets = self._targets(
+            Need(queue=queue, pending=pending, usage={pair: amount}, pairs=frozenset((pair,)))
+        )
+        if not targets:
+            return Grade(Granular.NO_CANDIDATES, height)
+        mark = self.snapshot.mark()
+        for target in targets:
+            self.snapshot.remove(target.queue, target.held.usage)
+        after = queue.node.cell(pair).borrow_height(amount).height
+        self.snapshot.rollback(mark)
+        is_own = any(target.queue is queue for target in targets)
+        return Grade(Granular.PREEMPT if is_own else Granular.RECLAIM, after)
+
+    def _targets(self, need: Need) -> tuple[Target, ...]:
+        if not self.snapshot.is_untouched:
+            return self._search(need)
+        question = (need.pending.key, need.pairs, frozenset(need.usage.items()), bool(need.placing))
+        if question not in self._known:
+            self._known[question] = self._search(need)
+        return self._known[question]
+
+    def _search(self, need: Need) -> tuple[Target, ...]:
+        if self.fair_sharing is not None:
+            return fair_targets(self.snapshot, need, self.fair_sharing)
+        return classical_targets(self.snapshot, need, self._pools)
+
+
+def eviction_message(target: Target, queue: QueueState, pending: Pending, job_uid: str) -> str:
+    """Return the sentence for the victim: for whom, by which right, and where both stand in the tree."""
+    return (
+        f"Preempted to accommodate a workload (UID: {pending.workload.uid}, JobUID: {job_uid or 'UNKNOWN'}) "
+        f"due to {_RIGHTS[target.reason]}; preemptor path: {queue.node.path()}; "
+        f"preemptee path: {target.queue.node.path()}"
+    )

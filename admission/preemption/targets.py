@@ -1,0 +1,104 @@
+"""The smallest set of Workloads to evict: take candidates away until it fits, then put back who need not go.
+
+The order of candidates decides who goes, so a smaller set may exist; it is not looked for. This is Kueue's
+heuristic, kept because users know whom it takes.
+Source: Kueue, pkg/scheduler/preemption, classicalPreemptionStrategy and fillBackWorkloads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from admission.placement.fleet import Unplaced
+from admission.preemption.candidates import Candidates, Need, Pools, collect
+from admission.snapshot import Held, QueueState, Snapshot
+from api.queueing import PreemptionPolicy
+from api.reasons import PreemptionReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A Workload to evict, and by which right."""
+
+    held: Held
+    queue: QueueState
+    reason: PreemptionReason
+
+
+def classical_targets(snapshot: Snapshot, need: Need, pools: Pools) -> tuple[Target, ...]:
+    """Return whom to evict so that `need` fits, () where no set of candidates would do.
+
+    The snapshot is left as it was found.
+    """
+    candidates = collect(pools, need)
+    mark = snapshot.mark()
+    for is_borrowing in _attempts(need, candidates):
+        targets = _take_until_it_fits(snapshot, need, candidates, is_borrowing=is_borrowing)
+        if targets:
+            targets = fill_back(snapshot, need, targets, is_borrowing=is_borrowing)
+        snapshot.rollback(mark)
+        if targets:
+            return tuple(targets)
+    return ()
+
+
+def fits(snapshot: Snapshot, need: Need, *, is_borrowing: bool) -> bool:
+    """Return whether `need` fits now, places and all, borrowing only where that is allowed."""
+    node = need.queue.node
+    if not is_borrowing and any(
+        node.cell(pair).is_borrowing_with(amount) for pair, amount in need.usage.items()
+    ):
+        return False
+    if not node.fits(need.usage):
+        return False
+    return not need.placing or not isinstance(snapshot.fleet.place(need.placing), Unplaced)
+
+
+def fill_back(snapshot: Snapshot, need: Need, targets: list[Target], *, is_borrowing: bool) -> list[Target]:
+    """Return the targets without those whose place is not needed after all.
+
+    Fill back in reverse: a Workload evicted early may have become unnecessary once a later, larger one was
+    chosen. The last is always needed. As in Kueue, it moves into the place of one that is put back.
+    """
+    kept = list(targets)
+    for index in range(len(kept) - 2, -1, -1):
+        target = kept[index]
+        snapshot.add(target.queue, target.held.usage, target.held.places)
+        if fits(snapshot, need, is_borrowing=is_borrowing):
+            kept[index] = kept[-1]
+            kept.pop()
+        else:
+            snapshot.remove(target.queue, target.held.usage, target.held.places)
+    return kept
+
+
+def _attempts(need: Need, candidates: Candidates) -> tuple[bool, ...]:
+    """Return whether to try with borrowing, without, or both, and in which order.
+
+    Evicting others' Workloads while borrowing needs the borrowWithinCohort policy, else two queues would
+    evict each other for ever.
+    """
+    is_forbidden = need.queue.spec.preemption.borrow_within_cohort is PreemptionPolicy.NEVER
+    if is_forbidden and not _is_below_nominal(need):
+        return (True,)
+    has_advantage = candidates.has_foreign(has_advantage=True)
+    if not has_advantage and not candidates.has_foreign(has_advantage=False):
+        return (True,)
+    return (False, True) if is_forbidden and not has_advantage else (True, False)
+
+
+def _is_below_nominal(need: Need) -> bool:
+    node = need.queue.node
+    return all((cell := node.cell(pair)).nominal > cell.usage for pair in need.pairs)
+
+
+def _take_until_it_fits(
+    snapshot: Snapshot, need: Need, candidates: Candidates, *, is_borrowing: bool
+) -> list[Target]:
+    targets: list[Target] = []
+    for candidate in candidates.in_order(is_borrowing=is_borrowing):
+        snapshot.remove(candidate.queue, candidate.held.usage, candidate.held.places)
+        targets.append(Target(held=candidate.held, queue=candidate.queue, reason=candidate.right.reason))
+        if fits(snapshot, need, is_borrowing=is_borrowing):
+            return targets
+    return []

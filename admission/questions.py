@@ -1,0 +1,130 @@
+"""What can be asked of the engine: who waits and why, who holds what, how the queues stand.
+
+Questions change nothing. They see changed specs at once, assumed Workloads as if they were facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from admission.cache import Cache
+from admission.records import LocalQueueKey, Problem, queue_problem
+from admission.roster import Roster
+from admission.scheduler import required_checks
+from admission.views import (
+    ClusterQueueView,
+    CohortView,
+    LocalQueueView,
+    PendingWorkload,
+    cluster_queue_view,
+    cohort_view,
+    local_queue_view,
+)
+from api.objects import WireToleration
+from api.workload import Admission, PodSetAssignment, Workload, WorkloadKey
+
+
+class Questions:
+    """The asking side of an engine."""
+
+    def __init__(self, cache: Cache, roster: Roster) -> None:
+        self._cache = cache
+        self._roster = roster
+
+    def workload(self, key: WorkloadKey) -> Workload | None:
+        """Return the Workload as last seen."""
+        record = self._roster.records.get(key)
+        return record.workload if record is not None else None
+
+    def workloads(self) -> Iterator[Workload]:
+        """Return all Workloads as last seen."""
+        return (record.workload for record in self._roster.records.values())
+
+    def cluster_queues(self) -> tuple[str, ...]:
+        """Return the names of all ClusterQueues, sorted."""
+        return tuple(sorted(self._cache.cluster_queues))
+
+    def admissions(self) -> Iterator[tuple[WorkloadKey, Admission]]:
+        """Return who holds quota, assumed or in fact, and what they hold, in order of key."""
+        self._roster.refresh()
+        return ((key, held.admission) for key, held in sorted(self._cache.held.items()))
+
+    def members(self, local_queue: LocalQueueKey) -> tuple[WorkloadKey, ...]:
+        """Return the Workloads that name this LocalQueue and have not finished."""
+        return tuple(self._roster.by_local_queue.get(local_queue, ()))
+
+    def is_holding(self, key: WorkloadKey) -> bool:
+        """Return whether the Workload holds quota, assumed or in fact."""
+        self._roster.refresh()
+        return key in self._cache.held
+
+    def queue_problem(self, workload: Workload) -> Problem | None:
+        """Return why the Workload cannot even be tried, with the fix; None where its turn decides."""
+        self._roster.refresh()
+        record = self._roster.records.get(workload.key)
+        return queue_problem(self._cache, workload, record.request_error if record is not None else None)
+
+    def required_checks(self, workload: Workload) -> tuple[str, ...]:
+        """Return the admission checks that the Workload must pass.
+
+        With quota: those of its assigned flavors. Without: those that apply whatever the flavor.
+        """
+        self._roster.refresh()
+        held = self._cache.held.get(workload.key)
+        if held is not None:
+            queue = self._cache.queues.get(held.admission.cluster_queue)
+            return required_checks(queue.spec.checks, held.admission) if queue is not None else ()
+        local_queue = self._cache.local_queues.get((workload.key.namespace, workload.queue_name))
+        spec = self._cache.cluster_queues.get(local_queue.cluster_queue) if local_queue is not None else None
+        if spec is None:
+            return ()
+        flavors = {flavor.name for group in spec.resource_groups for flavor in group.flavors}
+        general = (rule.name for rule in spec.checks if not rule.on_flavors or rule.on_flavors >= flavors)
+        return tuple(sorted(general))
+
+    def flavor_injection(
+        self, assignment: PodSetAssignment
+    ) -> tuple[dict[str, str], tuple[WireToleration, ...]]:
+        """Return node labels and tolerations of all flavors of the pod set, for the Job's pod template."""
+        labels: dict[str, str] = {}
+        tolerations: list[WireToleration] = []
+        for name in sorted(set(assignment.flavors.values())):
+            flavor = self._cache.flavors.get(name)
+            if flavor is not None:
+                labels.update(flavor.node_labels)
+                tolerations += [one for one in flavor.tolerations if one not in tolerations]
+        return labels, tuple(tolerations)
+
+    def pending(self, cluster_queue: str) -> tuple[PendingWorkload, ...]:
+        """Return who waits in the ClusterQueue, parked ones too, in queue order."""
+        self._roster.refresh()
+        queue = self._cache.queues.get(cluster_queue)
+        if queue is None:
+            return ()
+        return tuple(
+            PendingWorkload(
+                key=one.key,
+                priority=one.workload.priority,
+                local_queue=(one.key.namespace, one.workload.queue_name),
+                queued_at=one.queued_at,
+                is_parked=queue.pending.is_parked(one.key),
+            )
+            for one in queue.pending.in_order()
+        )
+
+    def cluster_queue_view(self, name: str) -> ClusterQueueView | None:
+        """Return the ClusterQueue's status, None where there is no such queue."""
+        self._roster.refresh()
+        queue = self._cache.queues.get(name)
+        return cluster_queue_view(queue) if queue is not None else None
+
+    def local_queue_view(self, namespace: str, name: str) -> LocalQueueView | None:
+        """Return the LocalQueue's status, None where there is no such queue."""
+        self._roster.refresh()
+        members = self._roster.by_local_queue.get((namespace, name), {})
+        return local_queue_view(self._cache, (namespace, name), members)
+
+    def cohort_view(self, name: str) -> CohortView | None:
+        """Return the Cohort's status, None where nobody names it."""
+        self._roster.refresh()
+        return cohort_view(self._cache, name)

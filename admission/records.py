@@ -1,0 +1,185 @@
+"""What the engine keeps of one Workload: the object, its requests worked out once, and where it waits.
+
+A Workload comes back with every change of its status, its pod sets as a rule unchanged: requests and shape
+are then kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from admission.cache import Cache
+from admission.nomination import namespace_mismatch
+from api.keys import ADMISSION_GATED_BY
+from api.queueing import LocalQueue
+from api.reasons import ConditionType, InactiveReason, PendingReason
+from api.requests import (
+    PodSetRequests,
+    RequestError,
+    ResourceSettings,
+    pod_set_requests,
+    request_problem,
+)
+from api.selectors import matches_selector
+from api.workload import PodSetAssignment, Workload
+from queues.ordering import RequeuingTimestamp, queued_at
+from queues.pending import Pending, retry_at
+from queues.shape import shape_of
+
+LocalQueueKey = tuple[str, str]
+Problem = tuple[PendingReason, str]
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Record:
+    """One Workload. `queued_in` is the ClusterQueue where it waits, `last_wait` what it was last told.
+
+    `request_error` is set where its requests cannot be read, `request_problem` where Kubernetes would refuse
+    its pods.
+    """
+
+    workload: Workload
+    local_queue: LocalQueueKey
+    requests: tuple[PodSetRequests, ...] = ()
+    shape: bytes = b""
+    request_error: str | None = None
+    request_problem: str | None = None
+    queued_in: str | None = None
+    last_wait: Problem | None = None
+
+    @property
+    def may_queue(self) -> bool:
+        """Whether the object itself allows it to wait in a queue, whatever the queues are."""
+        workload = self.workload
+        return (
+            workload.active
+            and self.request_error is None
+            and workload.deleted_at is None
+            and not workload.is_finished
+            and not (workload.annotations and workload.annotations.get(ADMISSION_GATED_BY))
+            and not workload.is_true(ConditionType.WAITING_FOR_REPLACEMENT_PODS)
+        )
+
+    @property
+    def charged(self) -> tuple[PodSetAssignment, ...]:
+        """What its admission charges, less the pods that are done or are asked for no longer.
+
+        Source: Kueue, pkg/workload/workload.go, totalRequestsFromAdmission.
+        """
+        admission = self.workload.admission
+        if admission is None:
+            return ()
+        counts = {requests.name: requests.count for requests in self.requests}
+        if all(counts.get(one.name, one.count) >= one.count for one in admission.pod_sets):
+            return admission.pod_sets
+        return tuple(_scaled(one, counts.get(one.name, one.count)) for one in admission.pod_sets)
+
+    def take(self, workload: Workload, cache: Cache, settings: ResourceSettings) -> None:
+        """Take in the object as it is now."""
+        before, self.workload = self.workload, workload
+        has_same_pods = workload.pod_sets is before.pod_sets or workload.pod_sets == before.pod_sets
+        if not has_same_pods or workload.reclaimable != before.reclaimable:
+            self.work_out(cache, settings)
+
+    def work_out(self, cache: Cache, settings: ResourceSettings) -> None:
+        """Work out requests and shape, from the object and the limits of its namespace."""
+        workload = self.workload
+        limits = cache.limits.get(workload.key.namespace, ())
+        self.last_wait = None
+        self.request_error = self.request_problem = None
+        try:
+            self.requests = tuple(
+                pod_set_requests(
+                    pod_set,
+                    reclaimable=workload.reclaimable.get(pod_set.name, 0),
+                    limits=limits,
+                    runtime_classes=cache.runtime_classes,
+                    settings=settings,
+                )
+                for pod_set in workload.pod_sets
+            )
+            problems = (request_problem(pod_set, limits) for pod_set in workload.pod_sets)
+            self.request_problem = next((problem for problem in problems if problem is not None), None)
+        except RequestError as error:
+            self.requests, self.request_error = (), str(error)
+        else:
+            self.shape = shape_of(workload, self.requests)
+
+    def to_pending(self, timestamp: RequeuingTimestamp) -> Pending:
+        """Return the entry that waits in the queue for this Workload."""
+        workload = self.workload
+        return Pending(
+            workload=workload,
+            requests=self.requests,
+            shape=self.shape,
+            queued_at=queued_at(workload, timestamp),
+            retry_at=retry_at(workload),
+            problem=self.request_problem,
+        )
+
+
+def make_record(workload: Workload, cache: Cache, settings: ResourceSettings) -> Record:
+    """Return the record of a Workload seen for the first time."""
+    record = Record(workload=workload, local_queue=(workload.key.namespace, workload.queue_name))
+    record.work_out(cache, settings)
+    return record
+
+
+def _scaled(assignment: PodSetAssignment, count: int) -> PodSetAssignment:
+    if count >= assignment.count:
+        return assignment
+    usage = {name: amount // assignment.count * count for name, amount in assignment.usage.items()}
+    return PodSetAssignment(name=assignment.name, count=count, flavors=assignment.flavors, usage=usage)
+
+
+def queue_problem(cache: Cache, workload: Workload, request_error: str | None) -> Problem | None:
+    """Return why the Workload cannot even be tried, as word and sentence; None where its turn decides."""
+    return (
+        _own_problem(cache, workload, request_error)
+        or _local_queue_problem(cache, workload)
+        or _cluster_queue_problem(cache, workload)
+    )
+
+
+def _own_problem(cache: Cache, workload: Workload, request_error: str | None) -> Problem | None:
+    unreadable = cache.unreadable.get((Workload, workload.key)) or request_error
+    if unreadable is not None:
+        return PendingReason.MISCONFIGURED, unreadable
+    if not workload.active:
+        return PendingReason.DEACTIVATED, "The workload is deactivated; set spec.active to true"
+    gates = workload.annotations.get(ADMISSION_GATED_BY)
+    if gates:
+        return PendingReason.ADMISSION_GATED, f"Admission is gated by: {gates}"
+    return None
+
+
+def _local_queue_problem(cache: Cache, workload: Workload) -> Problem | None:
+    key = (workload.key.namespace, workload.queue_name)
+    name = f"{key[0]}/{key[1]}"
+    if not workload.queue_name:
+        return PendingReason.MISCONFIGURED, "No LocalQueue is named; set spec.queueName"
+    unreadable = cache.unreadable.get((LocalQueue, key))
+    if unreadable is not None:
+        return PendingReason.MISCONFIGURED, f"LocalQueue {name} cannot be read: {unreadable}"
+    spec = cache.local_queues.get(key)
+    if spec is None:
+        return PendingReason.MISCONFIGURED, f"LocalQueue {name} doesn't exist; create it"
+    if spec.is_stopped:
+        return PendingReason.ON_HOLD, f"LocalQueue {name} is stopped (spec.stopPolicy: {spec.stop_policy})"
+    return None
+
+
+def _cluster_queue_problem(cache: Cache, workload: Workload) -> Problem | None:
+    local_queue = cache.local_queues[(workload.key.namespace, workload.queue_name)]
+    queue = cache.queues.get(local_queue.cluster_queue)
+    if queue is None:
+        message = f"ClusterQueue {local_queue.cluster_queue} doesn't exist; create it"
+        return PendingReason.MISCONFIGURED, message
+    if queue.inactive:
+        problem = queue.inactive[0]
+        is_stopped = problem.reason is InactiveReason.STOPPED
+        reason = PendingReason.ON_HOLD if is_stopped else PendingReason.SUSPENDED
+        return reason, f"ClusterQueue {queue.name} is inactive: {problem.message}"
+    if not matches_selector(queue.spec.namespace_selector, cache.namespaces.get(workload.key.namespace)):
+        return PendingReason.MISCONFIGURED, namespace_mismatch(workload, queue.name)
+    return None

@@ -1,0 +1,348 @@
+"""Every Workload in its place: waiting in a ClusterQueue, holding quota, or neither.
+
+The engine's bookkeeping. It moves Workloads as their objects and the queues change, and notes what follows
+for the next cycle: which trees to wake, which to try again, whose status has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from admission.cache import Cache
+from admission.records import LocalQueueKey, Record, make_record
+from admission.snapshot import Held, QueueState, Tree
+from admission.topology import places_of
+from api.queueing import LocalQueue
+from api.reasons import ConditionType
+from api.requests import ResourceSettings
+from api.selectors import matches_selector
+from api.workload import Admission, Workload, WorkloadKey
+from queues.ordering import RequeuingTimestamp, queued_at
+from queues.pending import Pending
+from queues.resources import to_quantities
+
+
+class Roster:
+    """All Workloads known, on top of the cache of specs. One task owns it."""
+
+    def __init__(
+        self, cache: Cache, *, resources: ResourceSettings, requeuing_timestamp: RequeuingTimestamp
+    ) -> None:
+        # The instant of the latest call, told by the engine.
+        self.now = 0.0
+        self.records: dict[WorkloadKey, Record] = {}
+        # Those that have not finished, by the LocalQueue that they name.
+        self.by_local_queue: dict[LocalQueueKey, dict[WorkloadKey, Record]] = {}
+        # Trees where something may fit that did not, to be woken before the next cycle.
+        self.woken: set[Tree] = set()
+        # Trees whose heads have not been tried since something changed, the longest waiting first.
+        self.unsettled: dict[Tree, None] = {}
+        self.touched_queues: set[str] = set()
+        self.touched_local_queues: set[LocalQueueKey] = set()
+        # Workloads to be placed once changed specs have taken effect, and LocalQueues whose queue to wake
+        # then.
+        self._unplaced: dict[WorkloadKey, Record] = {}
+        # Workloads in a queue that nobody has told why they wait.
+        self.untold: dict[WorkloadKey, None] = {}
+        self._rerouted: set[LocalQueueKey] = set()
+        self._cache = cache
+        self._resources = resources
+        self._timestamp = requeuing_timestamp
+
+    # --- changes of objects ------------------------------------------------------------------------------
+
+    def put(self, workload: Workload) -> None:
+        """Take in a Workload, new or changed."""
+        key = workload.key
+        if self._cache.unreadable:
+            self._cache.unreadable.pop((Workload, key), None)
+        record = self.records.get(key)
+        if record is not None and record.workload.uid != workload.uid:
+            self.drop(key)
+            record = None
+        if record is None:
+            record = self.records[key] = make_record(workload, self._cache, self._resources)
+        else:
+            record.take(workload, self._cache, self._resources)
+        if self._cache.is_stale:
+            self._unplaced[key] = record
+        else:
+            self._place(record)
+
+    def drop(self, key: WorkloadKey) -> None:
+        """Forget a Workload whose object is gone."""
+        record = self.records.get(key)
+        if record is not None:
+            self._end(record)
+            self._unplaced.pop(key, None)
+            del self.records[key]
+
+    def reroute(self, local_queue: LocalQueueKey) -> None:
+        """Note that the LocalQueue, or its ClusterQueue, came, went or changed: its Workloads may move."""
+        self.touched_local_queues.add(local_queue)
+        self._unplaced.update(self.by_local_queue.get(local_queue, {}))
+        self._rerouted.add(local_queue)
+
+    def reread(self, records: Iterable[Record]) -> None:
+        """Work out the requests anew of Workloads without quota, as what they depend on has changed."""
+        for record in records:
+            if record.workload.key not in self._cache.held and not record.workload.is_finished:
+                record.work_out(self._cache, self._resources)
+                self._unplaced[record.workload.key] = record
+
+    def _place(self, record: Record) -> None:
+        """Put a Workload where its object says that it belongs."""
+        workload = record.workload
+        if workload.is_finished:
+            self._end(record)
+            return
+        self._index(record)
+        if workload.has_quota_reservation:
+            self._note_fact(record)
+        elif not self._keeps_assumption(workload):
+            if workload.key in self._cache.held:
+                self.release(workload.key)
+            self._route(record)
+
+    def _route(self, record: Record) -> None:
+        """Put a Workload without quota where it belongs: into its queue, or nowhere."""
+        queue = self._queue_for(record)
+        if record.queued_in is not None and (queue is None or queue.name != record.queued_in):
+            self.unqueue(record)
+        if queue is None:
+            return
+        record.queued_in = queue.name
+        if record.last_wait is None:
+            self.untold[record.workload.key] = None
+        if queue.pending.offer(record.to_pending(self._timestamp), now=self.now):
+            self.unsettled[queue.tree] = None
+        self.touched_queues.add(queue.name)
+
+    def unqueue(self, record: Record) -> None:
+        """Take a Workload out of the queue where it waits, if it does."""
+        if record.queued_in is None:
+            return
+        queue = self._cache.queues.get(record.queued_in)
+        record.queued_in = None
+        self.untold.pop(record.workload.key, None)
+        if queue is not None and queue.pending.discard(record.workload.key):
+            # Another may be the head now.
+            self.unsettled[queue.tree] = None
+            self.touched_queues.add(queue.name)
+
+    # --- who holds quota ---------------------------------------------------------------------------------
+
+    def assume(self, pending: Pending, admission: Admission) -> None:
+        """Let a popped Workload hold what it was admitted with, before its object says so."""
+        record = self.records[pending.key]
+        record.queued_in = None
+        record.last_wait = None
+        self.untold.pop(pending.key, None)
+        self._hold(
+            Held(
+                workload=pending.workload,
+                admission=admission,
+                usage=to_quantities(admission.pod_sets),
+                places=places_of(admission, pending.requests),
+                is_assumed=True,
+                reserved_at=self.now,
+                queued_at=pending.queued_at,
+            )
+        )
+
+    def forget(self, key: WorkloadKey, uid: str) -> None:
+        """Take back a decision that could not be written: an assumed admission, or an eviction."""
+        record, held = self.records.get(key), self._cache.held.get(key)
+        if record is None or held is None or held.workload.uid != uid:
+            return
+        if held.is_evicting:
+            # Whoever waits for this eviction has to ask for it again.
+            held.is_evicting = False
+            self._wake_tree_of(held)
+        if held.is_assumed:
+            self.release(key)
+            self._route(record)
+
+    def forget_all(self) -> None:
+        """Take back every decision that is not a fact yet, and let everybody be told anew why they wait."""
+        for held in [held for held in self._cache.held.values() if held.is_assumed or held.is_evicting]:
+            self.forget(held.key, held.workload.uid)
+        for record in self.records.values():
+            record.last_wait = None
+            if record.queued_in is not None:
+                self.untold[record.workload.key] = None
+        self.woken |= {queue.tree for queue in self._cache.queues.values()}
+
+    def _wake_tree_of(self, held: Held) -> None:
+        queue = self._cache.queues.get(held.admission.cluster_queue)
+        if queue is not None:
+            self.woken.add(queue.tree)
+
+    def release(self, key: WorkloadKey) -> None:
+        """Free what the Workload holds, and let others try for it."""
+        held = self._cache.held[key]
+        queue = self._cache.release(key)
+        self.touched_local_queues.add((key.namespace, held.workload.queue_name))
+        if queue is not None:
+            self.touched_queues.add(queue.name)
+            self.woken.add(queue.tree)
+        if held.places:
+            self.wake_flavors({place.flavor for place in held.places})
+
+    def wake_flavors(self, flavors: Collection[str]) -> None:
+        """Wake every tree with a queue of one of the flavors: room has come free on nodes that they share."""
+        for queue in self._cache.queues.values():
+            if any(name in flavors for group in queue.groups.values() for name in group.flavors):
+                self.woken.add(queue.tree)
+
+    # --- what follows ------------------------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        """Let changed specs take effect, all at once: a thousand queues are built into trees once."""
+        changed = self._cache.refresh()
+        if changed is not None:
+            names = {queue.name for tree in self.woken for queue in tree.queues}
+            queues = self._cache.queues
+            self.woken = changed | {queues[name].tree for name in names if name in queues}
+            self.unsettled = {queue.tree: None for queue in queues.values()}
+        if self._unplaced:
+            unplaced, self._unplaced = self._unplaced, {}
+            for record in unplaced.values():
+                self._place(record)
+        for local_queue in self._rerouted:
+            self._wake_queue_of(local_queue)
+        self._rerouted.clear()
+
+    def settle(self) -> None:
+        """Wake what may fit now, and those whose back-off has ended."""
+        self.refresh()
+        for tree in sorted(self.woken, key=_by_root):
+            self.unsettled[tree] = None
+            for queue in tree.queues:
+                if queue.pending.wake(now=self.now, may_enter=self._matcher(queue)):
+                    self.touched_queues.add(queue.name)
+        self.woken.clear()
+        for queue in self._cache.queues.values():
+            if queue.pending.has_retries and queue.pending.release_due(now=self.now):
+                self.unsettled[queue.tree] = None
+                self.touched_queues.add(queue.name)
+
+    # --- within ------------------------------------------------------------------------------------------
+
+    def _index(self, record: Record) -> None:
+        """Keep the list of the LocalQueue's Workloads; it may have changed its queue."""
+        key, present = record.workload.key, (record.workload.key.namespace, record.workload.queue_name)
+        if record.local_queue != present:
+            self.by_local_queue.get(record.local_queue, {}).pop(key, None)
+            self.touched_local_queues.add(record.local_queue)
+            record.local_queue = present
+        self.by_local_queue.setdefault(present, {})[key] = record
+        self.touched_local_queues.add(present)
+
+    def _end(self, record: Record) -> None:
+        """The work is over, or the object gone: it holds nothing and waits for nothing."""
+        key = record.workload.key
+        self.unqueue(record)
+        if key in self._cache.held:
+            self.release(key)
+        if self.by_local_queue.get(record.local_queue, {}).pop(key, None) is not None:
+            self.touched_local_queues.add(record.local_queue)
+
+    def _note_fact(self, record: Record) -> None:
+        """The object says that the Workload holds quota."""
+        workload = record.workload
+        assert workload.admission is not None
+        self.unqueue(record)
+        usage = to_quantities(record.charged)
+        held = self._cache.held.get(workload.key)
+        if held is not None:
+            if held.admission == workload.admission and held.usage == usage:
+                self._confirm(held, workload)
+                return
+            self.release(workload.key)
+        self._hold(
+            Held(
+                workload=workload,
+                admission=workload.admission,
+                usage=usage,
+                places=places_of(workload.admission, record.requests),
+                is_assumed=False,
+                reserved_at=_reserved_at(workload),
+                queued_at=queued_at(workload, self._timestamp),
+            )
+        )
+
+    def _confirm(self, held: Held, workload: Workload) -> None:
+        if workload.priority != held.workload.priority:
+            # It may be a victim now that it was not before.
+            self._wake_tree_of(held)
+        held.workload = workload
+        held.is_assumed = False
+        held.is_evicting = held.is_evicting and not workload.is_evicted
+        held.reserved_at = _reserved_at(workload)
+        held.queued_at = queued_at(workload, self._timestamp)
+        self.touched_queues.add(held.admission.cluster_queue)
+
+    def _keeps_assumption(self, workload: Workload) -> bool:
+        """Return whether an event without admission leaves an assumed Workload assumed.
+
+        Such an event is as a rule older than our write. It counts only where it says something that the
+        assumption did not know: deleted, or evicted since.
+        """
+        held = self._cache.held.get(workload.key)
+        if held is None or not held.is_assumed or workload.deleted_at is not None:
+            return False
+        evicted = workload.conditions.get(ConditionType.EVICTED)
+        known = held.workload.conditions.get(ConditionType.EVICTED)
+        return evicted is None or not evicted.status or evicted == known
+
+    def _hold(self, held: Held) -> None:
+        queue = self._cache.hold(held)
+        if queue is not None:
+            self.touched_queues.add(queue.name)
+        self.touched_local_queues.add((held.key.namespace, held.workload.queue_name))
+
+    def _queue_for(self, record: Record) -> QueueState | None:
+        if not record.may_queue:
+            return None
+        local_queue = self._cache.local_queues.get(record.local_queue)
+        if local_queue is None or local_queue.is_stopped:
+            return None
+        unreadable = self._cache.unreadable
+        if unreadable and (
+            (Workload, record.workload.key) in unreadable or (LocalQueue, record.local_queue) in unreadable
+        ):
+            return None
+        return self._cache.queues.get(local_queue.cluster_queue)
+
+    def _wake_queue_of(self, key: LocalQueueKey) -> None:
+        local_queue = self._cache.local_queues.get(key)
+        queue = self._cache.queues.get(local_queue.cluster_queue) if local_queue is not None else None
+        if queue is not None:
+            self.woken.add(queue.tree)
+
+    def _matcher(self, queue: QueueState) -> _NamespaceMatcher:
+        return _NamespaceMatcher(self._cache, queue)
+
+
+class _NamespaceMatcher:
+    """Whether a Workload's namespace is selected by the ClusterQueue."""
+
+    __slots__ = ("_cache", "_queue")
+
+    def __init__(self, cache: Cache, queue: QueueState) -> None:
+        self._cache = cache
+        self._queue = queue
+
+    def __call__(self, workload: Workload) -> bool:
+        labels = self._cache.namespaces.get(workload.key.namespace)
+        return matches_selector(self._queue.spec.namespace_selector, labels)
+
+
+def _by_root(tree: Tree) -> tuple[bool, str]:
+    return tree.root.is_queue, tree.root.name
+
+
+def _reserved_at(workload: Workload) -> float:
+    condition = workload.conditions.get(ConditionType.QUOTA_RESERVED)
+    return condition.at if condition is not None else 0.0

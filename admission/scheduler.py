@@ -1,0 +1,270 @@
+"""One cycle: the heads of the ClusterQueues, and what becomes of each.
+
+    1 nominate  give every head the best flavors it could have, as if it were alone
+    2 order     least borrowing first, then priority, then age
+    3 process   in that order, on top of what those before it took: admit, evict others for it, or wait
+
+A cycle takes one head of each ClusterQueue. All of them are nominated on the same picture; one that no longer
+fits when its turn comes is tried again next cycle. Nothing is written here: the outcomes say what to do.
+Source: Kueue, pkg/scheduler/scheduler.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from admission.assignment import Mode
+from admission.decision import Admit, Evict, Wait
+from admission.entry_order import classical_order, fair_order
+from admission.nomination import CyclePolicy, Entry, find_rejection, nominate
+from admission.preemption.preemptor import Preemptor, eviction_message
+from admission.preemption.targets import Target
+from admission.snapshot import QueueState, Snapshot
+from api.keys import JOB_UID
+from api.queueing import CheckRule, PreemptionPolicy
+from api.reasons import EvictionReason, PendingReason
+from api.workload import Admission
+from queues.pending import FlavorScan, Pending, RequeueReason
+from queues.resources import FlavorResource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What becomes of one head: admitted (`requeue` is None), or back to its queue for a reason.
+
+    `evictions` make room for it in a later cycle. `scan` is where its next search through the flavors begins.
+    """
+
+    queue: QueueState
+    pending: Pending
+    decision: Admit | Wait
+    requeue: RequeueReason | None = None
+    scan: FlavorScan | None = None
+    evictions: tuple[Evict, ...] = ()
+
+
+def schedule(
+    snapshot: Snapshot, heads: Iterable[tuple[QueueState, Pending]], *, policy: CyclePolicy, now: float
+) -> tuple[Outcome, ...]:
+    """Return what becomes of each head, in the order to be carried out.
+
+    `heads` holds at most one Workload of each ClusterQueue. The snapshot is left as it was found.
+    """
+    preemptor = Preemptor(snapshot=snapshot, fair_sharing=policy.fair_sharing)
+    cycle = _Cycle(snapshot=snapshot, policy=policy, preemptor=preemptor, now=now)
+    entries: list[Entry] = []
+    outcomes: list[Outcome] = []
+    for queue, pending in heads:
+        rejection = find_rejection(snapshot, queue, pending)
+        if rejection is not None:
+            outcomes.append(_lost(queue, pending, rejection.reason, rejection.message, rejection.requeue))
+        else:
+            entries.append(nominate(snapshot, queue, pending, preemptor=preemptor, policy=policy))
+    is_fair = policy.fair_sharing is not None
+    in_order = fair_order(snapshot, entries) if is_fair else classical_order(entries)
+    outcomes += [cycle.process(entry) for entry in in_order]
+    snapshot.rollback()
+    return tuple(outcomes)
+
+
+def required_checks(rules: Sequence[CheckRule], admission: Admission) -> tuple[str, ...]:
+    """Return the admission checks that the assigned flavors require, in order of name.
+
+    A Workload without any flavor needs none. Source: Kueue, pkg/workload/admissionchecks.go.
+    """
+    if not rules:
+        return ()
+    assigned = {flavor for pod_set in admission.pod_sets for flavor in pod_set.flavors.values()}
+    applying = [rule.name for rule in rules if not rule.on_flavors or rule.on_flavors & assigned]
+    return tuple(sorted(applying)) if assigned else ()
+
+
+@dataclass(slots=True, kw_only=True)
+class _Cycle:
+    """The third step. Whose eviction is decided is gone from the picture for those after."""
+
+    snapshot: Snapshot
+    policy: CyclePolicy
+    preemptor: Preemptor
+    now: float
+
+    def process(self, entry: Entry) -> Outcome:
+        """Return what becomes of the entry on top of what those before it took."""
+        if self._overlaps(entry):
+            entry = self._to_deferred(self._nominate_again(entry))
+        elif self._is_out_of_place(entry):
+            entry = self._nominate_again(entry)
+        mode, queue = entry.assignment.mode, entry.queue
+        if mode is Mode.NO_FIT:
+            return _waiting(entry, entry.assignment.no_fit_reason(), RequeueReason.NO_FIT)
+        if mode is Mode.PREEMPT and not entry.targets:
+            if queue.spec.preemption.reclaim_within_cohort is not PreemptionPolicy.ANY:
+                self.snapshot.reserve(queue, self._to_reserve(entry), entry.assignment.places)
+            return _waiting(entry, PendingReason.WAITING_FOR_QUOTA, RequeueReason.PREEMPTION_NO_CANDIDATES)
+        if mode is Mode.DEFERRED_FIT:
+            self.snapshot.reserve(queue, entry.assignment.usage, entry.assignment.places)
+            reason = PendingReason.WAITING_FOR_PREEMPTED_WORKLOADS
+            return _waiting(entry, reason, RequeueReason.PENDING_PREEMPTION)
+        if self._overlaps(entry):
+            return _skipped(entry, "Workload has overlapping preemption targets with another workload")
+        if not self._fits(entry):
+            return _skipped(entry, "Workload no longer fits after processing another workload")
+        for target in entry.targets:
+            self.snapshot.evict(target.queue, target.held)
+        self.snapshot.reserve(queue, entry.assignment.usage, entry.assignment.places)
+        return _preempting(entry) if mode is Mode.PREEMPT else _admitted(entry, now=self.now)
+
+    def _overlaps(self, entry: Entry) -> bool:
+        return any(self.snapshot.is_gone(target.held) for target in entry.targets)
+
+    def _fits(self, entry: Entry) -> bool:
+        """Return whether it fits once its victims, and all of this cycle, are gone."""
+        return all(self._fit(entry))
+
+    def _is_out_of_place(self, entry: Entry) -> bool:
+        """Return whether its quota is there, but its places have been taken in this cycle."""
+        if not entry.assignment.places:
+            return False
+        has_quota, has_places = self._fit(entry)
+        return has_quota and not has_places
+
+    def _fit(self, entry: Entry) -> tuple[bool, bool]:
+        """Return whether its quota, and whether its places are free once its victims are gone."""
+        usage, places, node = entry.assignment.usage, entry.assignment.places, entry.queue.node
+        if not entry.targets:
+            return node.fits(usage), self.snapshot.fleet.fits(places)
+        with self.snapshot.without((target.queue, target.held) for target in entry.targets):
+            return node.fits(usage), self.snapshot.fleet.fits(places)
+
+    def _nominate_again(self, entry: Entry) -> Entry:
+        """Nominate on the picture as it is now, for the same flavors."""
+        pins = tuple(
+            {resource: chosen.flavor for resource, chosen in choice.choices.items()}
+            for choice in entry.assignment.pod_sets
+        )
+        return nominate(
+            self.snapshot,
+            entry.queue,
+            entry.pending,
+            preemptor=self.preemptor,
+            policy=self.policy,
+            pins=pins,
+        )
+
+    def _to_deferred(self, entry: Entry) -> Entry:
+        """Let an entry wait that fits only once the victims of another, one of them its own, are gone."""
+        if entry.assignment.mode is Mode.FIT:
+            return replace(entry, assignment=replace(entry.assignment, mode=Mode.DEFERRED_FIT))
+        return entry
+
+    def _to_reserve(self, entry: Entry) -> dict[FlavorResource, int]:
+        """Return what a head keeps from those after it in this cycle although it cannot be admitted itself.
+
+        It needs evictions that it may not do. Without this, later heads of other queues would take what comes
+        free, for ever. Up to its nominal quota, or its borrowing limit where it borrows.
+        Source: Kueue, scheduler.go, quotaResourcesToReserve.
+        """
+        queue, reserved = entry.queue, {}
+        for pair, amount in entry.assignment.usage.items():
+            cell = queue.node.cell(pair)
+            used = cell.usage + self.snapshot.evicted_usage(queue, pair)
+            if entry.assignment.borrowing == 0:
+                amount = max(0, min(amount, cell.nominal - used))
+            elif cell.borrowing_limit is not None:
+                amount = min(amount, cell.nominal + cell.borrowing_limit - used)
+            reserved[pair] = amount
+        return reserved
+
+
+# --- outcomes --------------------------------------------------------------------------------------------
+
+
+def _admitted(entry: Entry, *, now: float) -> Outcome:
+    queue, workload = entry.queue, entry.pending.workload
+    admission = entry.assignment.to_admission(queue.name)
+    checks = required_checks(queue.spec.checks, admission)
+    ready = {check.name for check in workload.checks if check.state == "Ready"}
+    decision = Admit(
+        key=workload.key,
+        uid=workload.uid,
+        resource_version=workload.resource_version,
+        admission=admission,
+        is_admitted=ready.issuperset(checks),
+        checks=checks,
+        waited_seconds=max(0.0, now - entry.pending.queued_at),
+        borrows=entry.assignment.borrowing > 0,
+    )
+    return Outcome(queue=queue, pending=entry.pending, decision=decision)
+
+
+def _preempting(entry: Entry) -> Outcome:
+    """Evict the targets; the Workload itself comes back until their quota is free, its scan begun anew."""
+    count = len(entry.targets)
+    message = f"{entry.assignment.message()}. Pending the preemption of {count} workload(s)"
+    outcome = _lost(
+        entry.queue,
+        entry.pending,
+        PendingReason.WAITING_FOR_PREEMPTED_WORKLOADS,
+        message,
+        RequeueReason.PENDING_PREEMPTION,
+    )
+    evictions = tuple(_evict(entry, target) for target in entry.targets if not target.held.is_evicted)
+    return replace(outcome, evictions=evictions)
+
+
+def _evict(entry: Entry, target: Target) -> Evict:
+    preemptor, victim = entry.pending.workload, target.held.workload
+    return Evict(
+        key=victim.key,
+        uid=victim.uid,
+        resource_version=victim.resource_version,
+        reason=EvictionReason.PREEMPTED,
+        message=eviction_message(target, entry.queue, entry.pending, preemptor.labels.get(JOB_UID, "")),
+        preemption_reason=target.reason,
+        preemptor=preemptor.key,
+        preemptor_uid=preemptor.uid,
+        preempting_cluster_queue=entry.queue.name,
+        cluster_queue=target.queue.name,
+    )
+
+
+def _waiting(entry: Entry, reason: PendingReason, requeue: RequeueReason) -> Outcome:
+    message = entry.assignment.message()
+    return _lost(entry.queue, entry.pending, reason, message, requeue, scan=entry.assignment.scan)
+
+
+def _skipped(entry: Entry, message: str) -> Outcome:
+    return _lost(
+        entry.queue,
+        entry.pending,
+        PendingReason.WAITING_FOR_QUOTA,
+        message,
+        RequeueReason.FAILED_AFTER_NOMINATION,
+        scan=entry.assignment.scan,
+    )
+
+
+def _lost(
+    queue: QueueState,
+    pending: Pending,
+    reason: PendingReason,
+    message: str,
+    requeue: RequeueReason,
+    *,
+    scan: FlavorScan | None = None,
+) -> Outcome:
+    workload = pending.workload
+    decision = Wait(
+        key=workload.key,
+        uid=workload.uid,
+        resource_version=workload.resource_version,
+        reason=reason,
+        message=message,
+        requests=_requests(pending),
+    )
+    return Outcome(queue=queue, pending=pending, decision=decision, requeue=requeue, scan=scan)
+
+
+def _requests(pending: Pending) -> Mapping[str, Mapping[str, int]]:
+    return {requests.name: requests.total() for requests in pending.requests}

@@ -1,0 +1,180 @@
+"""Was quota ever exceeded? The answer from recorded API objects alone, for demo, replay and tests.
+
+A recorder watches Workloads, ClusterQueues and Cohorts while something runs; `audit` replays what it saw, in
+the order in which the API server wrote it, and looks at every limit after every version. Nothing that the
+controller says of itself is trusted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from admission.simulation.ledger import (
+    FlavorResource,
+    NodeKey,
+    QuotaLedger,
+    Use,
+)
+from admission.simulation.records import Record, in_order
+from api.objects import WorkloadObject
+from api.quantities import to_text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Breach:
+    """A time during which a node used more than its limit; `used` and `limit` are those of its beginning.
+
+    `by_admission`: it began when a Workload took quota. Otherwise a limit was lowered below what was in use,
+    which is no fault of whoever admits.
+    """
+
+    at: float
+    node: NodeKey
+    flavor_resource: FlavorResource
+    used: int
+    limit: int
+    by_admission: bool
+    cause: str
+
+    def __str__(self) -> str:
+        flavor, resource = self.flavor_resource
+        used, most = to_text(resource, self.used), to_text(resource, self.limit)
+        return f"{self.node} used {used} {resource} of flavor {flavor}, {most} is the most: {self.cause}"
+
+
+@dataclass(slots=True)
+class Usage:
+    """What one ClusterQueue used of one flavor-resource: integrals over time and peaks.
+
+    In the resource's unit × seconds, and the resource's unit. Borrowed is what lies above the nominal quota.
+    """
+
+    used_seconds: float = 0.0
+    borrowed_seconds: float = 0.0
+    peak_used: int = 0
+    peak_borrowed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audit:
+    """What the records tell. `usage` is by ClusterQueue and flavor-resource."""
+
+    breaches: tuple[Breach, ...]
+    usage: Mapping[tuple[str, FlavorResource], Usage]
+    versions: int
+    began_at: float
+    ended_at: float
+
+    @property
+    def exceeded(self) -> tuple[Breach, ...]:
+        """The breaches that an admission caused."""
+        return tuple(breach for breach in self.breaches if breach.by_admission)
+
+    def total(self, resource: str) -> Usage:
+        """Return the sums over all ClusterQueues and flavors; the peaks are sums of peaks, an upper bound."""
+        total = Usage()
+        for (_, flavor_resource), usage in self.usage.items():
+            if flavor_resource.resource == resource:
+                total.used_seconds += usage.used_seconds
+                total.borrowed_seconds += usage.borrowed_seconds
+                total.peak_used += usage.peak_used
+                total.peak_borrowed += usage.peak_borrowed
+        return total
+
+
+def audit(records: Iterable[Record], *, until: float | None = None) -> Audit:
+    """Return every breach, and who used how much, in what the records tell.
+
+    The records of one kind must be in the order of their watch; between kinds the resourceVersion decides, so
+    that a quota that was raised before it was used is not taken for one that was exceeded. `until`
+    closes the integrals at a later time than that of the last record.
+    """
+    ordered = in_order(records)
+    state = _Audit()
+    for record in ordered:
+        state.take(record)
+    began = min((record.at for record in ordered), default=0.0)
+    last = max((record.at for record in ordered), default=0.0)
+    ended = last if until is None else max(last, until)
+    state.close(ended)
+    return Audit(
+        breaches=tuple(state.breaches),
+        usage=state.usage,
+        versions=len(ordered),
+        began_at=began,
+        ended_at=ended,
+    )
+
+
+class _Audit:
+    """The audit while it goes on."""
+
+    def __init__(self) -> None:
+        self.breaches: list[Breach] = []
+        self.usage: dict[tuple[str, FlavorResource], Usage] = {}
+        self._ledger = QuotaLedger()
+        self._over: set[tuple[NodeKey, FlavorResource]] = set()
+        self._at: float | None = None
+
+    def take(self, record: Record) -> None:
+        self._integrate(record.at)
+        if not self._ledger.apply(record):
+            return
+        self._look(record)
+        self._note_peaks()
+
+    def close(self, at: float) -> None:
+        self._integrate(at)
+
+    def _look(self, record: Record) -> None:
+        over: dict[tuple[NodeKey, FlavorResource], Use] = {
+            (use.node, use.flavor_resource): use for use in self._ledger.uses() if use.is_over
+        }
+        for place, use in over.items():
+            if place not in self._over:
+                self.breaches.append(_breach(use, record))
+        self._over = set(over)
+
+    def _integrate(self, at: float) -> None:
+        since = self._at
+        # The records are in the order of the server's writes; two watches may deliver them a little apart.
+        self._at = at if since is None else max(since, at)
+        if since is None or self._at == since:
+            return
+        seconds = self._at - since
+        for place, used, borrowed in self._queue_uses():
+            usage = self.usage.setdefault(place, Usage())
+            usage.used_seconds += used * seconds
+            usage.borrowed_seconds += borrowed * seconds
+
+    def _note_peaks(self) -> None:
+        for place, used, borrowed in self._queue_uses():
+            usage = self.usage.setdefault(place, Usage())
+            usage.peak_used = max(usage.peak_used, used)
+            usage.peak_borrowed = max(usage.peak_borrowed, borrowed)
+
+    def _queue_uses(self) -> Iterator[tuple[tuple[str, FlavorResource], int, int]]:
+        for name in self._ledger.cluster_queues():
+            nominal = self._ledger.nominal(name)
+            for fr, used in self._ledger.used(name).items():
+                yield (name, fr), used, max(0, used - nominal.get(fr, 0))
+
+
+def _breach(use: Use, record: Record) -> Breach:
+    assert use.limit is not None, "a node without a limit is never over it"
+    metadata = record.object.metadata
+    is_workload = isinstance(record.object, WorkloadObject)
+    if is_workload:
+        cause = f"Workload {metadata.namespace}/{metadata.name} took quota"
+    else:
+        cause = f"the quota of {metadata.name} was changed"
+    return Breach(
+        at=record.at,
+        node=use.node,
+        flavor_resource=use.flavor_resource,
+        used=use.used,
+        limit=use.limit,
+        by_admission=is_workload,
+        cause=cause,
+    )

@@ -1,0 +1,242 @@
+"""The picture that a cycle decides on: ClusterQueues, who holds their quota, trials that leave no trace.
+
+Kueue copies its cache for every cycle. Here the picture is the cache's own state, borrowed while the one task
+that owns it decides: nothing else can change it meanwhile. What a cycle tries (this Workload gone, that usage
+added) is noted in a journal and taken back, which is exact because adding and removing usage are mirror
+images (`queues.quota`). A trial costs what it touches, however large the cluster is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from admission.placement.fleet import Fleet, Place
+from api.queueing import ClusterQueue, ResourceFlavor, ResourceGroup
+from api.reasons import ConditionType, InactiveReason
+from api.workload import Admission, Workload, WorkloadKey
+from queues.pending import PendingQueue
+from queues.quota import QuotaCell, QuotaNode
+from queues.resources import FlavorResource, Quantities
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Held:
+    """A Workload that holds quota: by its object, or *assumed*, decided but not yet seen in the object.
+
+    `is_evicting` is set from the decision to evict until the object says so (then Evicted does). `pairs` are
+    the flavors and resources that it has been given, those of zero amount too. `places` are where its pods
+    are, as far as they were placed by topology.
+    """
+
+    workload: Workload
+    admission: Admission
+    usage: Quantities
+    is_assumed: bool
+    reserved_at: float
+    queued_at: float
+    places: tuple[Place, ...] = ()
+    is_evicting: bool = False
+    pairs: frozenset[FlavorResource] = field(default_factory=frozenset)
+
+    def __post_init__(self) -> None:
+        self.pairs = frozenset(
+            FlavorResource(flavor, resource)
+            for one in self.admission.pod_sets
+            for resource, flavor in one.flavors.items()
+        )
+
+    @property
+    def key(self) -> WorkloadKey:
+        """The Workload's key."""
+        return self.workload.key
+
+    @property
+    def is_evicted(self) -> bool:
+        """Whether it has been told to stop, or is about to be."""
+        return self.is_evicting or (not self.is_assumed and self.workload.is_evicted)
+
+    @property
+    def is_admitted(self) -> bool:
+        """Whether its Job may run, as far as its object shows."""
+        return not self.is_assumed and self.workload.is_true(ConditionType.ADMITTED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inactive:
+    """Why a ClusterQueue admits nothing: a word for machines, a sentence for people."""
+
+    reason: InactiveReason
+    message: str
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Tree:
+    """A root of the quota tree and the ClusterQueues below it.
+
+    `generation` rises whenever capacity that a flavor scan has passed over may have come free: it outdates
+    the scan.
+    """
+
+    root: QuotaNode
+    generation: int
+    queues: list[QueueState] = field(default_factory=list)
+
+    def describe(self) -> object:
+        """Return what the tree was built from: equal for trees of equal names, quotas and weights."""
+        return _describe(self.root)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueGroup:
+    """A resource group of a ClusterQueue: its flavors in order, and for each the cells of its resources."""
+
+    index: int
+    resources: tuple[str, ...]
+    flavors: tuple[str, ...]
+    cells: tuple[Mapping[str, tuple[FlavorResource, QuotaCell]], ...]
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class QueueState:
+    """A ClusterQueue: its spec, its place in the quota tree, who holds its quota and who waits.
+
+    `inactive` are the reasons not to admit, none: active.
+    """
+
+    spec: ClusterQueue
+    node: QuotaNode
+    tree: Tree
+    pending: PendingQueue
+    groups: dict[str, QueueGroup] = field(default_factory=dict)
+    held: dict[WorkloadKey, Held] = field(default_factory=dict)
+    inactive: tuple[Inactive, ...] = ()
+
+    def __post_init__(self) -> None:
+        for index, spec in enumerate(self.spec.resource_groups):
+            group = self._group(index, spec)
+            for resource in group.resources:
+                # A resource belongs to one group; where two claim it, the first has it.
+                self.groups.setdefault(resource, group)
+
+    def _group(self, index: int, spec: ResourceGroup) -> QueueGroup:
+        names = tuple(flavor.name for flavor in spec.flavors)
+        pairs = ([FlavorResource(name, resource) for resource in spec.covered_resources] for name in names)
+        return QueueGroup(
+            index=index,
+            resources=spec.covered_resources,
+            flavors=names,
+            cells=tuple({one.resource: (one, self.node.cell(one)) for one in of_name} for of_name in pairs),
+        )
+
+    @property
+    def name(self) -> str:
+        """The ClusterQueue's name."""
+        return self.spec.name
+
+
+class Snapshot:
+    """Borrowed state plus a journal. Every change made through it is undone by `rollback`."""
+
+    __slots__ = ("_evicted", "_journal", "decided", "flavors", "fleet", "namespaces", "queues")
+
+    def __init__(
+        self,
+        *,
+        queues: Mapping[str, QueueState],
+        flavors: Mapping[str, ResourceFlavor],
+        namespaces: Mapping[str, Mapping[str, str]],
+        fleet: Fleet | None = None,
+    ) -> None:
+        """Borrow the state; `namespaces` are the labels of each, `fleet` the nodes (default: none)."""
+        self.queues = queues
+        self.flavors = flavors
+        self.namespaces = namespaces
+        self.fleet = fleet if fleet is not None else Fleet()
+        self._journal: list[tuple[QuotaNode, Quantities, tuple[Place, ...], bool]] = []
+        self._evicted: dict[WorkloadKey, tuple[QueueState, Held]] = {}
+        # How many times something was reserved or evicted for the rest of the cycle.
+        self.decided = 0
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether no trial is under way: the picture is the cache's own state."""
+        return not self._journal
+
+    def mark(self) -> int:
+        """Return the present point of the journal, for `rollback`."""
+        return len(self._journal)
+
+    def rollback(self, mark: int = 0) -> None:
+        """Undo everything since `mark`."""
+        while len(self._journal) > mark:
+            node, usage, places, was_added = self._journal.pop()
+            if was_added:
+                node.remove(usage)
+            else:
+                node.add(usage)
+            if places:
+                self.fleet.use(places, sign=-1 if was_added else 1)
+        if not self._journal:
+            self._evicted.clear()
+            self.decided = 0
+
+    def add(self, queue: QueueState, usage: Quantities, places: tuple[Place, ...] = ()) -> None:
+        """Count `usage` as used in `queue`, and the places as taken, from here on."""
+        queue.node.add(usage)
+        if places:
+            self.fleet.use(places, sign=1)
+        self._journal.append((queue.node, usage, places, True))
+
+    def remove(self, queue: QueueState, usage: Quantities, places: tuple[Place, ...] = ()) -> None:
+        """Count `usage` as free in `queue`, and the places as free, from here on."""
+        queue.node.remove(usage)
+        if places:
+            self.fleet.use(places, sign=-1)
+        self._journal.append((queue.node, usage, places, False))
+
+    def reserve(self, queue: QueueState, usage: Quantities, places: tuple[Place, ...] = ()) -> None:
+        """Count `usage` and the places as taken for the rest of the cycle."""
+        self.decided += 1
+        self.add(queue, usage, places)
+
+    def evict(self, queue: QueueState, held: Held) -> None:
+        """Take a Workload away for the rest of the cycle, usage and all: it is no candidate any more."""
+        self.decided += 1
+        self._evicted[held.key] = (queue, held)
+        self.remove(queue, held.usage, held.places)
+
+    def evicted_usage(self, queue: QueueState, pair: FlavorResource) -> int:
+        """Return what the queue's Workloads hold of `pair` that were taken away in this cycle."""
+        return sum(held.usage.get(pair, 0) for one, held in self._evicted.values() if one is queue)
+
+    @contextmanager
+    def with_evicted(self) -> Iterator[None]:
+        """Count the usage of those taken away as used again while in the block: they still run."""
+        mark = self.mark()
+        for queue, held in self._evicted.values():
+            self.add(queue, held.usage, held.places)
+        try:
+            yield
+        finally:
+            self.rollback(mark)
+
+    @contextmanager
+    def without(self, victims: Iterable[tuple[QueueState, Held]]) -> Iterator[None]:
+        """Count the victims' usage as free while in the block."""
+        mark = self.mark()
+        for queue, held in victims:
+            self.remove(queue, held.usage, held.places)
+        try:
+            yield
+        finally:
+            self.rollback(mark)
+
+    def is_gone(self, held: Held) -> bool:
+        """Return whether the Workload was taken away in this cycle."""
+        return held.key in self._evicted
+
+
+def _describe(node: QuotaNode) -> object:
+    return node.name, node.quotas, node.weight_milli, [_describe(child) for child in node.children]

@@ -1,0 +1,166 @@
+"""The step after the flavors: a place in the topology for every pod set whose flavor has one.
+
+    all fits            place the pods on what is free; the pod set that has no place needs evictions
+    needs evictions     place the pods on the empty cluster; what has no place even there never fits
+
+Pod sets without a topology request are placed all the same where every flavor of their ClusterQueue has a
+topology: what is not placed would not be seen by those who are.
+Source: Kueue, pkg/scheduler/flavorassigner/tas_flavorassigner.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from admission.assignment import Assignment, Attempt, Mode, PodSetChoice
+from admission.placement.fleet import Place, Unplaced, place_of, taken_per_pod
+from admission.placement.request import NodeRules, PlacementRequest
+from admission.snapshot import QueueState, Snapshot
+from api.objects import WirePodSpec
+from api.queueing import ResourceFlavor
+from api.reasons import PendingReason
+from api.requests import PodSetRequests
+from api.workload import Admission, PodSet, TopologyAssignment, TopologyRequest
+from queues.pending import Pending
+
+_NO_SPEC = WirePodSpec()
+
+
+def places_all(snapshot: Snapshot, queue: QueueState) -> bool:
+    """Return whether every flavor of the ClusterQueue has a topology."""
+    names = {name for group in queue.groups.values() for name in group.flavors}
+    return bool(names) and all(snapshot.fleet.has_topology(name) for name in names)
+
+
+def topology_refusal(
+    snapshot: Snapshot, queue: QueueState, flavor: ResourceFlavor, request: TopologyRequest | None
+) -> str | None:
+    """Return why a pod set with this topology request cannot use the flavor, None where it can."""
+    name = flavor.name
+    if request is None:
+        if flavor.topology_name is None or places_all(snapshot, queue):
+            return None
+        return f"Flavor {name!r} supports only TopologyAwareScheduling"
+    if flavor.topology_name is None:
+        return f"Flavor {name!r} does not support TopologyAwareScheduling"
+    if not snapshot.fleet.has_topology(name):
+        return f"Flavor {name!r} information missing in TAS cache"
+    named = (request.required, request.preferred, *(layer.topology for layer in request.slices))
+    levels = snapshot.fleet.levels(name)
+    if any(level is not None and level not in levels for level in named):
+        return f"Flavor {name!r} does not contain the requested level"
+    return None
+
+
+def placement_requests(
+    snapshot: Snapshot, pending: Pending, assignment: Assignment
+) -> tuple[PlacementRequest, ...]:
+    """Return what is asked of the topologies of the flavors that were assigned."""
+    if not snapshot.fleet.has_flavors:
+        return ()
+    workload = pending.workload
+    found = (
+        _request(snapshot, pod_set, asked, choice)
+        for pod_set, asked, choice in zip(
+            workload.pod_sets, pending.requests, assignment.pod_sets, strict=False
+        )
+    )
+    return tuple(request for request in found if request is not None)
+
+
+def _request(
+    snapshot: Snapshot, pod_set: PodSet, asked: PodSetRequests, choice: PodSetChoice
+) -> PlacementRequest | None:
+    flavors = {chosen.flavor for chosen in choice.choices.values()}
+    name = next((one for one in sorted(flavors) if snapshot.fleet.has_topology(one)), None)
+    if name is None or choice.count == 0:
+        return None
+    spec = pod_set.template.spec or _NO_SPEC
+    return PlacementRequest(
+        pod_set=pod_set.name,
+        flavor=name,
+        count=choice.count,
+        per_pod=taken_per_pod(asked.on_node),
+        topology=pod_set.topology_request,
+        rules=NodeRules(
+            node_selector=tuple(sorted((spec.node_selector or {}).items())),
+            affinity=spec.affinity,
+            tolerations=(*(spec.tolerations or ()), *snapshot.flavors[name].tolerations),
+        ),
+    )
+
+
+def place(snapshot: Snapshot, pending: Pending, assignment: Assignment) -> Assignment:
+    """Return the assignment with a place for every pod set that needs one, or lowered where there is none."""
+    requests = placement_requests(snapshot, pending, assignment)
+    if not requests:
+        return assignment
+    if assignment.mode is Mode.FIT:
+        found = snapshot.fleet.place(requests)
+        if not isinstance(found, Unplaced):
+            return with_places(assignment, requests, found)
+        assignment = _lowered(assignment, {found.pod_set}, Mode.PREEMPT, found.message)
+    if assignment.mode is Mode.PREEMPT:
+        found = snapshot.fleet.place(requests, is_empty=True)
+        if isinstance(found, Unplaced):
+            return _lowered(assignment, {found.pod_set}, Mode.NO_FIT, found.message)
+        return _lowered(assignment, {request.pod_set for request in requests}, Mode.PREEMPT)
+    return assignment
+
+
+def with_places(
+    assignment: Assignment,
+    requests: Collection[PlacementRequest],
+    placed: Mapping[str, TopologyAssignment],
+) -> Assignment:
+    """Return the assignment with the places found."""
+    return replace(
+        assignment,
+        pod_sets=tuple(
+            replace(choice, topology=placed[choice.name]) if choice.name in placed else choice
+            for choice in assignment.pod_sets
+        ),
+        places=tuple(
+            place_of(request, placed[request.pod_set]) for request in requests if request.pod_set in placed
+        ),
+    )
+
+
+def places_of(admission: Admission, requests: Collection[PodSetRequests]) -> tuple[Place, ...]:
+    """Return the places that an admission takes."""
+    on_node = {one.name: one.on_node for one in requests}
+    return tuple(
+        Place(
+            flavor=flavor,
+            assignment=one.topology,
+            per_pod=taken_per_pod(on_node.get(one.name, {})),
+        )
+        for one in admission.pod_sets
+        if one.topology is not None
+        for flavor in sorted(set(one.flavors.values()))[:1]
+    )
+
+
+def _lowered(assignment: Assignment, names: Collection[str], mode: Mode, message: str = "") -> Assignment:
+    """Return the assignment with these pod sets in no better mode than `mode`."""
+    pod_sets = tuple(
+        _lowered_choice(choice, mode, message) if choice.name in names else choice
+        for choice in assignment.pod_sets
+    )
+    return replace(assignment, pod_sets=pod_sets, mode=min(choice.mode for choice in pod_sets))
+
+
+def _lowered_choice(choice: PodSetChoice, mode: Mode, message: str) -> PodSetChoice:
+    choices = {
+        resource: replace(chosen, mode=min(chosen.mode, mode)) for resource, chosen in choice.choices.items()
+    }
+    lowered = replace(choice, choices=choices, mode=min(choice.mode, mode))
+    if not message:
+        return lowered
+    reasons = tuple(dict.fromkeys((*choice.reasons, message)))
+    if mode is not Mode.NO_FIT:
+        return replace(lowered, reasons=reasons)
+    flavor = next(iter(choice.choices.values())).flavor
+    failed = Attempt(group=0, flavor=flavor, reason=PendingReason.TOPOLOGY_PLACEMENT_FAILED)
+    return replace(lowered, reasons=reasons, attempts=(failed,))

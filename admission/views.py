@@ -1,0 +1,221 @@
+"""Frozen pictures of queues, cohorts and of the engine, for status, metrics and people.
+
+Nothing here decides. Amounts are canonical integers; `borrowed` is what a ClusterQueue uses beyond its own
+nominal quota of that flavor and resource.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from admission.cache import Cache
+from admission.snapshot import Held, QueueState
+from api.queueing import Cohort, LocalQueue
+from api.reasons import InactiveReason
+from api.workload import WorkloadKey
+from queues.fair_sharing import dominant_resource_share
+from queues.quota import QuotaNode
+from queues.resources import FlavorResource
+
+LocalQueueKey = tuple[str, str]
+
+
+class Usage(NamedTuple):
+    """How much of one resource of one flavor is used, and how much of that is borrowed."""
+
+    total: int
+    borrowed: int
+
+
+FlavorUsages = Mapping[str, Mapping[str, Usage]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterQueueView:
+    """A ClusterQueue as its status shows it. `weighted_share` is its dominant resource share, rounded up."""
+
+    name: str
+    is_active: bool
+    reason: InactiveReason | None
+    message: str
+    active_pending: int
+    parked_pending: int
+    reserving: int
+    admitted: int
+    flavors_reservation: FlavorUsages
+    flavors_usage: FlavorUsages
+    weighted_share: int
+
+    @property
+    def pending(self) -> int:
+        """How many wait, parked ones too."""
+        return self.active_pending + self.parked_pending
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalQueueView:
+    """A LocalQueue as its status shows it."""
+
+    namespace: str
+    name: str
+    is_active: bool
+    reason: InactiveReason | None
+    message: str
+    pending: int
+    reserving: int
+    admitted: int
+    flavors_reservation: FlavorUsages
+    flavors_usage: FlavorUsages
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CohortView:
+    """A Cohort as its status shows it; `problem` is set where it is part of a cycle or cannot be read."""
+
+    name: str
+    weighted_share: int
+    problem: str | None
+    subtree: Mapping[FlavorResource, int] = field(default_factory=dict)
+    usage: Mapping[FlavorResource, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingWorkload:
+    """A waiting Workload, in a list that stands in queue order."""
+
+    key: WorkloadKey
+    priority: int
+    local_queue: LocalQueueKey
+    queued_at: float
+    is_parked: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Touched:
+    """Whose status may have changed since the last question."""
+
+    cluster_queues: frozenset[str] = frozenset()
+    local_queues: frozenset[LocalQueueKey] = frozenset()
+    cohorts: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineStatistics:
+    """Sizes of the engine's state and counts since its start."""
+
+    workloads: int
+    cluster_queues: int
+    local_queues: int
+    active_pending: int
+    parked_pending: int
+    reserving: int
+    assumed: int
+    cycles: int
+    admits: int
+    evicts: int
+
+
+def cluster_queue_view(queue: QueueState) -> ClusterQueueView:
+    """Return the ClusterQueue's status."""
+    admitted = [held for held in queue.held.values() if held.is_admitted]
+    return ClusterQueueView(
+        name=queue.name,
+        is_active=not queue.inactive,
+        reason=queue.inactive[0].reason if queue.inactive else None,
+        message=_inactive_message(queue),
+        active_pending=queue.pending.active_count,
+        parked_pending=queue.pending.parked_count,
+        reserving=len(queue.held),
+        admitted=len(admitted),
+        flavors_reservation=_to_usages(_sum_usage(queue.held.values()), queue.node),
+        flavors_usage=_to_usages(_sum_usage(admitted), queue.node),
+        weighted_share=dominant_resource_share(queue.node).rounded(),
+    )
+
+
+def local_queue_view(
+    cache: Cache, key: LocalQueueKey, members: Iterable[WorkloadKey]
+) -> LocalQueueView | None:
+    """Return the LocalQueue's status, None where there is no such queue; `members` are its Workloads."""
+    spec = cache.local_queues.get(key)
+    if spec is None:
+        return None
+    keys = list(members)
+    held = [cache.held[one] for one in keys if one in cache.held]
+    admitted = [one for one in held if one.is_admitted]
+    queue = cache.queues.get(spec.cluster_queue)
+    reason, message = _local_queue_problem(cache, key, spec, queue)
+    return LocalQueueView(
+        namespace=key[0],
+        name=key[1],
+        is_active=reason is None,
+        reason=reason,
+        message=message,
+        pending=sum(1 for one in keys if queue is not None and one in queue.pending),
+        reserving=len(held),
+        admitted=len(admitted),
+        flavors_reservation=_to_usages(_sum_usage(held), queue.node if queue is not None else None),
+        flavors_usage=_to_usages(_sum_usage(admitted), queue.node if queue is not None else None),
+    )
+
+
+def cohort_view(cache: Cache, name: str) -> CohortView | None:
+    """Return the Cohort's status, None where nobody names it."""
+    node = cache.hierarchy.cohorts.get(name)
+    if node is None:
+        return None
+    cycle = cache.hierarchy.cohort_cycles.get(name)
+    problem = cache.unreadable.get((Cohort, name))
+    if cycle is not None:
+        problem = f"cohorts form a cycle ({cycle}); change spec.parentName of one of them"
+    return CohortView(
+        name=name,
+        weighted_share=dominant_resource_share(node).rounded(),
+        problem=problem,
+        subtree={pair: cell.subtree for pair, cell in node.cells.items()},
+        usage={pair: cell.usage for pair, cell in node.cells.items()},
+    )
+
+
+def _local_queue_problem(
+    cache: Cache, key: LocalQueueKey, spec: LocalQueue, queue: QueueState | None
+) -> tuple[InactiveReason | None, str]:
+    unreadable = cache.unreadable.get((LocalQueue, key))
+    if unreadable is not None:
+        return InactiveReason.UNKNOWN, unreadable
+    if spec.is_stopped:
+        return InactiveReason.STOPPED, "LocalQueue is stopped"
+    if queue is None:
+        return InactiveReason.CLUSTER_QUEUE_DOES_NOT_EXIST, "Can't submit new workloads to clusterQueue"
+    if queue.inactive:
+        return InactiveReason.CLUSTER_QUEUE_IS_INACTIVE, "Can't submit new workloads to clusterQueue"
+    return None, "Can submit new workloads to localQueue"
+
+
+def _to_usages(usage: Mapping[FlavorResource, int], node: QuotaNode | None) -> FlavorUsages:
+    """Return usage by flavor and resource, every declared pair included. `node` None: nothing is borrowed."""
+    pairs = {*usage, *(node.quotas if node is not None else ())}
+    result: dict[str, dict[str, Usage]] = {}
+    for pair in sorted(pairs):
+        total = usage.get(pair, 0)
+        nominal = node.cell(pair).nominal if node is not None else total
+        result.setdefault(pair.flavor, {})[pair.resource] = Usage(total, max(0, total - nominal))
+    return result
+
+
+def _sum_usage(held: Iterable[Held]) -> dict[FlavorResource, int]:
+    """Return what these Workloads hold together."""
+    total: dict[FlavorResource, int] = {}
+    for one in held:
+        for pair, amount in one.usage.items():
+            total[pair] = total.get(pair, 0) + amount
+    return total
+
+
+def _inactive_message(queue: QueueState) -> str:
+    """Return the sentence of the Active condition."""
+    if not queue.inactive:
+        return "Can admit new workloads"
+    return "Can't admit new workloads: " + "; ".join(problem.message for problem in queue.inactive)

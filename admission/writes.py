@@ -1,0 +1,158 @@
+"""Decisions and other changes of a Workload as writes, with the Events that tell of them once they succeeded.
+
+Log lines and metrics of a decision are made from the decision by the shell; the words of its Events are here.
+Source: Kueue's Events of a Workload.
+"""
+
+from __future__ import annotations
+
+from typing import Any, assert_never
+
+import msgspec
+
+from admission import render
+from admission.actions import (
+    Event,
+    EventType,
+    ObjectRef,
+    Purpose,
+    Verb,
+    Write,
+    delete_options,
+    guarded_patch,
+    workload_ref,
+)
+from admission.decision import Admit, Decision, Evict, Wait
+from api import keys
+from api.workload import Workload, WorkloadKey
+
+
+def write_of(decision: Decision, raw: bytes, *, now: float, awaits_pods: bool = False) -> Write | None:
+    """Return the status write of a decision, or None for a Wait that the object already tells.
+
+    `raw` is the Workload as the decision saw it. `awaits_pods`: waitForPodsReady is on.
+    """
+    match decision:
+        case Admit():
+            body = render.admit(raw, decision, now=now, awaits_pods=awaits_pods)
+            return status_write(decision, body, Purpose.ADMIT, *admit_events(decision))
+        case Evict():
+            body = render.evict(raw, decision, now=now)
+            return status_write(decision, body, Purpose.EVICT, *evict_events(decision))
+        case Wait():
+            waiting = render.wait(raw, decision, now=now)
+            if waiting is None:
+                return None
+            return status_write(decision, waiting, Purpose.WAIT, wait_event(decision))
+        case _:
+            assert_never(decision)
+
+
+def status_write(decision: Decision, body: bytes, purpose: Purpose, *events: Event) -> Write:
+    """Return the PUT .../status for a body made from the version that the decision saw."""
+    seen = (decision.uid, decision.resource_version)
+    return _workload_write(decision.key, seen, Verb.REPLACE, body, purpose, events)
+
+
+def workload_status(workload: Workload, body: bytes, purpose: Purpose, *events: Event) -> Write:
+    """Return the PUT .../status for a body made from this Workload's bytes."""
+    return _workload_write(workload.key, _seen(workload), Verb.REPLACE, body, purpose, events)
+
+
+def workload_patch(workload: Workload, patch: dict[str, Any], purpose: Purpose, *events: Event) -> Write:
+    """Return a merge patch of the Workload, refused unless it is the one that was seen."""
+    body = guarded_patch(patch, uid=workload.uid, resource_version=workload.resource_version)
+    return _workload_write(workload.key, _seen(workload), Verb.MERGE_PATCH, body, purpose, events)
+
+
+def workload_deletion(workload: Workload, *events: Event) -> Write:
+    """Return the deletion of the Workload, refused unless it is the one that was seen."""
+    body = delete_options(uid=workload.uid, resource_version=workload.resource_version)
+    return _workload_write(workload.key, _seen(workload), Verb.DELETE, body, Purpose.DELETE_WORKLOAD, events)
+
+
+def finalizer_off(workload: Workload, raw: bytes) -> Write:
+    """Return the patch that lets a deleted or finished Workload go. Finalizers of others stay."""
+    metadata = msgspec.json.decode(raw).get("metadata", {})
+    kept = [name for name in metadata.get("finalizers") or () if name != keys.RESOURCE_IN_USE]
+    return workload_patch(workload, {"metadata": {"finalizers": kept or None}}, Purpose.REMOVE_FINALIZER)
+
+
+def admit_events(decision: Admit) -> tuple[Event, ...]:
+    """Return QuotaReserved and, where nothing is outstanding, Admitted."""
+    cluster_queue = decision.admission.cluster_queue
+    waited = f"wait time since queued was {decision.waited_seconds:.0f}s"
+    reserved = _event(
+        decision,
+        EventType.NORMAL,
+        "QuotaReserved",
+        f"Quota reserved in ClusterQueue {cluster_queue}, {waited}",
+    )
+    if not decision.is_admitted:
+        return (reserved,)
+    return (reserved, admitted_event(_ref(decision), cluster_queue, 0.0))
+
+
+def admitted_event(regarding: ObjectRef, cluster_queue: str, waited_seconds: float) -> Event:
+    """Return Admitted; `waited_seconds` counts from the reservation."""
+    note = f"Admitted by ClusterQueue {cluster_queue}, wait time since reservation was {waited_seconds:.0f}s"
+    return Event(regarding=regarding, type=EventType.NORMAL, reason="Admitted", note=note, action="Admit")
+
+
+def evict_events(decision: Evict) -> tuple[Event, ...]:
+    """Return EvictedDueTo<reason>[DueTo<cause>] and, of a preemption, Preempted and the preemptor's Event."""
+    cause = f"DueTo{decision.underlying_cause}" if decision.underlying_cause else ""
+    word = f"EvictedDueTo{decision.reason.value}{cause}"
+    events = [_event(decision, EventType.NORMAL, word, decision.message)]
+    if decision.preemption_reason is not None:
+        events.append(_event(decision, EventType.NORMAL, "Preempted", decision.message))
+    if decision.preemptor is not None:
+        preemptor = workload_ref(
+            decision.preemptor.namespace, decision.preemptor.name, decision.preemptor_uid
+        )
+        note = f"Preempted workload {decision.key} to make room"
+        events.append(_event(decision, EventType.NORMAL, "PreemptedWorkload", note, preemptor))
+    return tuple(events)
+
+
+def wait_event(decision: Wait) -> Event:
+    """Return the Warning that says why the Workload waits."""
+    return _event(decision, EventType.WARNING, decision.reason.value, decision.message)
+
+
+def _ref(decision: Decision) -> ObjectRef:
+    return workload_ref(decision.key.namespace, decision.key.name, decision.uid)
+
+
+def _event(
+    decision: Decision, type_: EventType, reason: str, note: str, regarding: ObjectRef | None = None
+) -> Event:
+    action = type(decision).__name__
+    return Event(regarding=regarding or _ref(decision), type=type_, reason=reason, note=note, action=action)
+
+
+def _seen(workload: Workload) -> tuple[str, str]:
+    return workload.uid, workload.resource_version
+
+
+def _workload_write(
+    key: WorkloadKey,
+    seen: tuple[str, str],
+    verb: Verb,
+    body: bytes,
+    purpose: Purpose,
+    events: tuple[Event, ...],
+) -> Write:
+    uid, resource_version = seen
+    return Write(
+        verb=verb,
+        kind="Workload",
+        namespace=key.namespace,
+        name=key.name,
+        subresource="status" if verb is Verb.REPLACE else "",
+        body=body,
+        uid=uid,
+        resource_version=resource_version,
+        purpose=purpose,
+        events=events,
+    )

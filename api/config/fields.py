@@ -1,0 +1,100 @@
+"""Types that the sections of both configuration documents share."""
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError
+
+from api.durations import DurationError, parse_duration
+from api.models.common import LabelSelector
+from api.objects import WireSelector, WireSelectorRequirement
+
+
+class Section(BaseModel):
+    """Base of every part of a configuration: camelCase, exact types, unknown fields kept to be warned of."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        populate_by_name=True,
+        use_attribute_docstrings=True,
+        extra="allow",
+        strict=True,
+        frozen=True,
+    )
+
+
+def _seconds(value: object) -> float:
+    if not isinstance(value, str):
+        raise PydanticCustomError("duration", "must be a duration such as 30s, 5m or 1h30m")
+    try:
+        return parse_duration(value)
+    except DurationError as error:
+        raise PydanticCustomError("duration", "must be a duration such as 30s, 5m or 1h30m") from error
+
+
+Duration = Annotated[float, BeforeValidator(_seconds), Field(ge=0)]
+"""Seconds, written as a duration; not negative."""
+
+Port = Annotated[int, Field(ge=0, le=65535)]
+NaturalNumber = Annotated[int, Field(ge=0, le=2**31 - 1)]
+
+
+class Selector(LabelSelector):
+    """A label selector inside a configuration."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    def to_wire(self) -> WireSelector:
+        """Return the selector in the form that `api.selectors` matches with."""
+        return WireSelector(
+            match_labels=self.match_labels,
+            match_expressions=tuple(
+                WireSelectorRequirement(
+                    key=requirement.key,
+                    operator=requirement.operator,
+                    values=None if requirement.values is None else tuple(requirement.values),
+                )
+                for requirement in self.match_expressions or ()
+            ),
+        )
+
+
+def unknown_fields(section: BaseModel, path: str = "") -> list[tuple[str, str, list[str]]]:
+    """Return (path of the section, unknown field, known fields there) for each field that no model knows."""
+    found = [(path, name, _known(section)) for name in section.model_extra or ()]
+    for name, value in _set_fields(section):
+        for place, inner in _sections(value, f"{path}.{name}" if path else name):
+            found += unknown_fields(inner, place)
+    return found
+
+
+def set_paths(section: BaseModel, path: str = "") -> list[str]:
+    """Return the paths of the fields that were written, down to lists, maps and plain values."""
+    found: list[str] = []
+    for name, value in _set_fields(section):
+        place = f"{path}.{name}" if path else name
+        found += set_paths(value, place) if isinstance(value, BaseModel) else [place]
+    return found
+
+
+def _known(section: BaseModel) -> list[str]:
+    return [field.alias or name for name, field in type(section).model_fields.items()]
+
+
+def _set_fields(section: BaseModel) -> list[tuple[str, Any]]:
+    fields = type(section).model_fields
+    return [
+        (fields[name].alias or name, getattr(section, name))
+        for name in fields
+        if name in section.model_fields_set and getattr(section, name) is not None
+    ]
+
+
+def _sections(value: object, path: str) -> list[tuple[str, BaseModel]]:
+    if isinstance(value, BaseModel):
+        return [(path, value)]
+    if isinstance(value, list):
+        items = [(f"{path}[{index}]", item) for index, item in enumerate(value)]
+        return [(place, item) for place, item in items if isinstance(item, BaseModel)]
+    return []

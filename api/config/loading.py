@@ -1,0 +1,230 @@
+"""From the text of a configuration file to a ControllerConfig, or to sentences about what is wrong."""
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import ValidationError
+
+from api.config.berth import Settings
+from api.config.fields import Section, set_paths, unknown_fields
+from api.config.kueue import Configuration
+from api.config.older import upgrade
+from api.config.rules import configuration_errors, settings_errors
+from api.faults import validation_errors
+from api.quantities import parse
+from api.requests import QuotaCheckStrategy, ResourceSettings, Transformation, TransformationStrategy
+
+DEFAULT_NAMESPACE = "berth-system"
+
+_KUEUE_VERSIONS = ("config.kueue.x-k8s.io/v1beta1", "config.kueue.x-k8s.io/v1beta2")
+_BERTH_VERSION = "berth.dev/v1alpha1"
+_EXPECTED = (
+    "expected Configuration of config.kueue.x-k8s.io/v1beta1 or v1beta2,"
+    f" or ControllerConfig of {_BERTH_VERSION}"
+)
+
+ACTED_UPON = frozenset(
+    {
+        "fairSharing",
+        "featureGates.DisableWaitForPodsReady",
+        "integrations.frameworks",
+        "integrations.labelKeysToCopy",
+        "leaderElection.leaseDuration",
+        "leaderElection.renewDeadline",
+        "leaderElection.retryPeriod",
+        "manageJobsWithoutQueueName",
+        "managedJobsNamespaceSelector",
+        "metrics.enableClusterQueueResources",
+        "metrics.localQueueMetrics.enable",
+        "namespace",
+        "objectRetentionPolicies",
+        "resources.excludeResourcePrefixes",
+        "resources.quotaCheckStrategy",
+        "resources.transformations",
+        "waitForPodsReady.recoveryTimeout",
+        "waitForPodsReady.requeuingStrategy",
+        "waitForPodsReady.timeout",
+    }
+)
+"""Fields of Kueue's configuration that have an effect. Whoever gives another one an effect adds it here."""
+
+# Integrations that have an effect; the others are named one by one.
+_FRAMEWORKS = frozenset({"batch/job"})
+
+
+def _is_acted_upon(path: str) -> bool:
+    return any(path == known or path.startswith(f"{known}.") for known in ACTED_UPON)
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be used; each of `sentences` names file, field, value and the rule."""
+
+    def __init__(self, sentences: Iterable[str]) -> None:
+        self.sentences = tuple(sentences)
+        super().__init__("\n".join(self.sentences))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseTimes:
+    """The three times of leader election, in seconds."""
+
+    duration_seconds: float
+    renew_seconds: float
+    deadline_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerConfig:
+    """A checked configuration. `warnings` are sentences about what the file says in vain."""
+
+    kueue: Configuration = field(default_factory=Configuration)
+    berth: Settings = field(default_factory=Settings)
+    source: str = ""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def lease(self) -> LeaseTimes:
+        """The times of leader election: Berth's where they are written, else Kueue's, else the defaults.
+
+        Kueue's three are taken together, because times from two sources need not fit each other.
+        """
+        ours, theirs = self.berth.lease, self.kueue.leader_election
+        is_kueues = not ours.model_fields_set and bool(
+            theirs.model_fields_set & {"lease_seconds", "renew_seconds", "deadline_seconds"}
+        )
+        if is_kueues:
+            return LeaseTimes(
+                duration_seconds=15.0 if theirs.lease_seconds is None else theirs.lease_seconds,
+                renew_seconds=2.0 if theirs.renew_seconds is None else theirs.renew_seconds,
+                deadline_seconds=10.0 if theirs.deadline_seconds is None else theirs.deadline_seconds,
+            )
+        return LeaseTimes(
+            duration_seconds=ours.duration_seconds,
+            renew_seconds=ours.renew_seconds,
+            deadline_seconds=ours.deadline_seconds,
+        )
+
+    @property
+    def resources(self) -> ResourceSettings:
+        """What of a request is counted, in the form that `api.requests` works with."""
+        resources = self.kueue.resources
+        return ResourceSettings(
+            exclude_prefixes=tuple(resources.exclude_resource_prefixes),
+            transformations=tuple(
+                Transformation(
+                    input=each.input,
+                    strategy=TransformationStrategy(each.strategy),
+                    outputs={name: parse(text) for name, text in each.outputs.items()},
+                    multiply_by=each.multiply_by or None,
+                )
+                for each in resources.transformations
+            ),
+            quota_check=QuotaCheckStrategy(resources.quota_check_strategy),
+        )
+
+    def unused(self) -> tuple[str, ...]:
+        """Return one sentence for each field of Kueue's that is written and has no effect in Berth."""
+        written = [path for path in set_paths(self.kueue) if path != "featureGates"]
+        gates = [f"featureGates.{name}" for name in self.kueue.feature_gates]
+        fields = [path for path in (*written, *gates) if not _is_acted_upon(path)]
+        kinds = [name for name in self.kueue.integrations.frameworks if name not in _FRAMEWORKS]
+        return (
+            *(f"{self.source}: {path} is read and has no effect in Berth" for path in fields),
+            *(f"{self.source}: integrations.frameworks: {name} is not managed by Berth" for name in kinds),
+        )
+
+
+def load_config(text: str, *, source: str, namespace: str = DEFAULT_NAMESPACE) -> ControllerConfig:
+    """Return the configuration that the YAML `text` says.
+
+    `source` names the file in sentences, `namespace` is the one Berth runs in. Fields that nobody knows are
+    warnings, because a newer Kueue may know them. Raises ConfigError with all faults at once.
+    """
+    documents = _documents(text, source)
+    faults: list[str] = []
+    warnings: list[str] = []
+    kueue, berth = Configuration(), Settings()
+    for document in documents:
+        if document["kind"] == "Configuration":
+            body, notes = upgrade(document)
+            warnings += [f"{source}: {note}" for note in notes]
+            kueue = _section(Configuration, body, source, faults) or kueue
+        else:
+            berth = _section(Settings, document, source, faults) or berth
+    if not faults:
+        found = [
+            *configuration_errors(kueue, namespace=kueue.namespace or namespace),
+            *settings_errors(berth),
+        ]
+        faults = [f"{source}: {fault}" for fault in found]
+    if faults:
+        raise ConfigError(faults)
+    warnings += [*_unknown(kueue, source), *_unknown(berth, source)]
+    return ControllerConfig(kueue=kueue, berth=berth, source=source, warnings=tuple(warnings))
+
+
+def _documents(text: str, source: str) -> list[dict[str, Any]]:
+    try:
+        loaded = [document for document in yaml.safe_load_all(text) if document is not None]
+    except yaml.YAMLError as error:
+        raise ConfigError([f"{source}: {_yaml_fault(error)}"]) from error
+    faults = list(_document_faults(loaded, source))
+    if faults:
+        raise ConfigError(faults)
+    return [_without_nulls(document) for document in loaded]
+
+
+def _yaml_fault(error: yaml.YAMLError) -> str:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        mark = error.problem_mark
+        return f"line {mark.line + 1}, column {mark.column + 1} is not YAML: {error.problem}"
+    return f"not YAML: {error}"
+
+
+def _document_faults(documents: list[Any], source: str) -> Iterator[str]:
+    seen = set()
+    for number, document in enumerate(documents, start=1):
+        place = f"{source}: document {number}"
+        if not isinstance(document, dict):
+            yield f"{place} is no object with named fields; {_EXPECTED}"
+            continue
+        version, kind = document.get("apiVersion"), document.get("kind")
+        if (version, kind) != (_BERTH_VERSION, "ControllerConfig") and not (
+            version in _KUEUE_VERSIONS and kind == "Configuration"
+        ):
+            yield f"{place} is {kind} of {version}; {_EXPECTED}"
+        if kind in seen:
+            yield f"{place} is a second {kind}; one is expected"
+        seen.add(kind)
+
+
+def _without_nulls(value: Any) -> Any:
+    """Return `value` without null fields, which mean the same as absent ones."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [_without_nulls(item) for item in value]
+    return value
+
+
+_S = TypeVar("_S", bound=Section)
+
+
+def _section(model: type[_S], document: Mapping[str, Any], source: str, faults: list[str]) -> _S | None:
+    """Return the document as a model; its faults are added to `faults` as sentences."""
+    body = {key: value for key, value in document.items() if key not in ("apiVersion", "kind", "metadata")}
+    try:
+        return model.model_validate(body)
+    except ValidationError as error:
+        faults += [f"{source}: {fault}" for fault in validation_errors(error)]
+        return None
+
+
+def _unknown(section: Section, source: str) -> Iterator[str]:
+    for path, name, known in unknown_fields(section):
+        near = difflib.get_close_matches(name, known, n=1)
+        advice = f"; did you mean {near[0]}?" if near else ""
+        yield f"{source}: {f'{path}.' if path else ''}{name} is not known{advice}"

@@ -1,0 +1,25 @@
+"""Durations as Go and Kubernetes write them: "90s", "1h30m", "1.5s", "250ms".
+
+Source: Go, time.ParseDuration, which reads metav1.Duration.
+"""
+
+import re
+
+_UNIT_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_PART = r"(\d+\.?\d*|\.\d+)(ns|us|µs|ms|s|m|h)"
+_WHOLE = re.compile(rf"[+-]?({_PART})+", re.ASCII)
+_PARTS = re.compile(_PART, re.ASCII)
+
+
+class DurationError(ValueError):
+    """A text is no duration. The message names it and the form that was expected."""
+
+
+def parse_duration(text: str) -> float:
+    """Return the seconds of a duration; negative with a minus sign. Raises DurationError."""
+    if text in ("0", "+0", "-0"):
+        return 0.0
+    if _WHOLE.fullmatch(text) is None:
+        raise DurationError(f"{text!r} is not a duration: expected numbers with units, such as 30s or 1h30m")
+    seconds = sum(float(number) * _UNIT_SECONDS[unit] for number, unit in _PARTS.findall(text))
+    return -seconds if text.startswith("-") else seconds

@@ -1,0 +1,99 @@
+"""Well-known keys: labels, annotations, finalizers and scheduling gates, each in one place.
+
+Kueue's own keys are taken over unchanged, so that a team's manifests, dashboards and habits keep working.
+Source: Kueue's reference of labels and annotations.
+"""
+
+from __future__ import annotations
+
+KUEUE_GROUP = "kueue.x-k8s.io"
+KUEUE_VERSION = "kueue.x-k8s.io/v1beta2"
+BATCH_VERSION = "batch/v1"
+_KUEUE = KUEUE_GROUP + "/"
+BERTH_PREFIX = "berth.dev/"
+# Raised by a new leader on a Workload, so that a late write of the old one meets 409.
+FENCE = BERTH_PREFIX + "fence"
+
+# On a Job.
+QUEUE_NAME = _KUEUE + "queue-name"
+PRIORITY_CLASS = _KUEUE + "priority-class"
+MAX_EXEC_TIME_SECONDS = _KUEUE + "max-exec-time-seconds"
+PREBUILT_WORKLOAD_NAME = _KUEUE + "prebuilt-workload-name"
+JOB_MIN_PARALLELISM = _KUEUE + "job-min-parallelism"
+JOB_COMPLETIONS_EQUAL_PARALLELISM = _KUEUE + "job-completions-equal-parallelism"
+STOPPING = _KUEUE + "stopping"
+ADMISSION_GATED_BY = _KUEUE + "admission-gated-by"
+ELASTIC_JOB = _KUEUE + "elastic-job"
+
+# On a pod template, by the user.
+REQUIRED_TOPOLOGY = _KUEUE + "podset-required-topology"
+PREFERRED_TOPOLOGY = _KUEUE + "podset-preferred-topology"
+UNCONSTRAINED_TOPOLOGY = _KUEUE + "podset-unconstrained-topology"
+SLICE_REQUIRED_TOPOLOGY = _KUEUE + "podset-slice-required-topology"
+SLICE_SIZE = _KUEUE + "podset-slice-size"
+SLICE_CONSTRAINTS = _KUEUE + "podset-slice-required-topology-constraints"
+POD_SET_GROUP = _KUEUE + "podset-group-name"
+
+# On a pod template, by the start of a Job.
+POD_SET = _KUEUE + "podset"
+WORKLOAD = _KUEUE + "workload"
+CLUSTER_QUEUE_NAME = _KUEUE + "cluster-queue-name"
+LOCAL_QUEUE_NAME = _KUEUE + "local-queue-name"
+MANAGED = _KUEUE + "managed"
+TOPOLOGY_GATE = _KUEUE + "topology"
+
+# On a Workload.
+JOB_UID = _KUEUE + "job-uid"
+PRIORITY_BOOST = _KUEUE + "priority-boost"
+JOB_OWNER_KIND = _KUEUE + "job-owner-gvk"
+JOB_OWNER_NAME = _KUEUE + "job-owner-name"
+RESOURCE_IN_USE = _KUEUE + "resource-in-use"
+
+# Read by the scheduler extender: on pods, and on nodes.
+WANTED_GPU_MODEL = "accelerator.sched.io/gpu-model"
+TRAINING_JOB = "training-job-id"
+NUMA_NODE = BERTH_PREFIX + "numa-node"
+NODE_GPU_MODEL = "nvidia.com/gpu.product"
+NODE_NUMA_NODE = "nvidia.com/gpu.numa"
+NODE_FABRIC = "nvlink-fabric-id"
+GPU_RESOURCE = "nvidia.com/gpu"
+
+# Kubernetes' own.
+COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
+
+# Ours, by where a user writes them (the others are written by Berth itself).
+BERTH_TEMPLATE_KEYS = frozenset(
+    BERTH_PREFIX + name
+    for name in (
+        "workload-type",
+        "parallelism",
+        "gpu-memory-mib",
+        "gpu-milli",
+        "numa-node",
+        "expected-runtime-seconds",
+        "expected-completion-time",
+        "opportunistic",
+        "min-replicas",
+        "reservation",
+        "checkpoint-time",
+        "checkpoint-step",
+        "checkpoint-save-seconds",
+        "checkpoint-restart-seconds",
+        "checkpoint-interval-seconds",
+    )
+)
+# Read by the simulated kubelet of the demo and of replays.
+BERTH_SIMULATION_PREFIX = BERTH_PREFIX + "simulated-"
+# Written by Berth, so a user's object may carry them.
+BERTH_WRITTEN_KEYS = frozenset(
+    BERTH_PREFIX + name
+    for name in (
+        "expected-start",
+        "planned-start",
+        "planned-domain",
+        "eviction",
+        "fence",
+        "checkpoint-requested-at",
+        "checkpoint-deadline",
+    )
+)

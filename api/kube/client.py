@@ -1,0 +1,409 @@
+"""Requests to one API server: bytes in, bytes out, and `KubeError` for everything that goes wrong.
+
+Nothing is retried here: who writes decides what a lost answer means.
+
+Connections are kept apart by lane. A pool full of writes must never delay the renewal of a lease or a watch,
+and events must never take a connection from a decision.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import socket
+from collections.abc import AsyncGenerator, Mapping
+from enum import StrEnum
+from types import TracebackType
+from typing import Any, TypeVar
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from .errors import KubeError, ServerError, Timeout, Unauthorized, Unreachable, error_of_answer, malformed
+from .kubeconfig import Endpoint, find_endpoint
+from .listing import KubeObject, ListResult, Reader, collect
+from .resources import Resource
+
+T = TypeVar("T", bound=KubeObject)
+
+DEFAULT_TIMEOUT_SECONDS = 10.0
+
+# A page of 500 large objects from a busy server, and the beginning of a watch, may take longer than a write.
+LIST_TIMEOUT_SECONDS = 60.0
+
+# Caps a single watch event. etcd stores 1.5 MiB by default; whatever is larger than this is no API server.
+MAX_EVENT_BYTES = 64 << 20
+
+
+class Lane(StrEnum):
+    """Connections that do not wait for one another."""
+
+    REQUESTS = "requests"
+    WATCHES = "watches"
+    LEASES = "leases"
+    EVENTS = "events"
+
+
+# Caps the open connections of each lane; 0 is no limit (a watch holds its connection for minutes).
+_CONNECTIONS = {Lane.REQUESTS: 64, Lane.WATCHES: 0, Lane.LEASES: 4, Lane.EVENTS: 2}
+
+
+class KubeClient:
+    """One API server. Use as `async with await KubeClient.connect(...) as client`, or close() it."""
+
+    def __init__(self, endpoint: Endpoint, *, user_agent: str = "berth") -> None:
+        self.server = endpoint.server
+        self.origin = endpoint.origin
+        self._endpoint = endpoint
+        self._headers = [
+            ("User-Agent", user_agent),
+            ("Accept", "application/json"),
+            # The server is the bound of throughput: compressing for a neighbour wastes its CPU.
+            ("Accept-Encoding", "identity"),
+            *endpoint.headers,
+        ]
+        self._sessions: dict[Lane, aiohttp.ClientSession] = {}
+        self._closed = False
+        # TLS options are per request in aiohttp; a plain server gets none.
+        self._options: dict[str, Any] = {
+            "allow_redirects": False,
+            "proxy": endpoint.proxy,
+            "server_hostname": endpoint.server_hostname,
+        }
+
+    @classmethod
+    async def connect(
+        cls, kubeconfig: str | None = None, *, context: str | None = None, user_agent: str = "berth"
+    ) -> KubeClient:
+        """Return a client for a kubeconfig, else $KUBECONFIG, else in-cluster, else ~/.kube/config.
+
+        Reads files and sends nothing yet; `server_version()` shows whether the server answers. Raises
+        InvalidKubeconfig, one sentence that names the file and the fix.
+        """
+        return cls(find_endpoint(kubeconfig, context), user_agent=user_agent)
+
+    async def close(self) -> None:
+        """Close every connection; requests under way and later ones fail with Unreachable."""
+        self._closed = True
+        sessions, self._sessions = list(self._sessions.values()), {}
+        for session in sessions:
+            if session.connector is not None:
+                # Without the exchange of farewells that TLS knows: it would outlive the event loop of a
+                # command that ends right after, and leave sockets behind.
+                await session.connector.close(abort_ssl=True)
+            await session.close()
+
+    async def __aenter__(self) -> KubeClient:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def server_version(self) -> str:
+        """Return the server's version ("v1.36.3"); the cheapest way to see that it answers and lets us in."""
+        body = await self.request("GET", "/version")
+        try:
+            return msgspec.json.decode(body, type=_Version).git_version
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise malformed(f"version of an API server at {self.server}", error) from error
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+        lane: Lane = Lane.REQUESTS,
+    ) -> bytes:
+        """Return the body of the answer to one request.
+
+        `timeout_seconds` bounds all of it, waiting for a connection of the lane included, so that a write
+        is never sent later than the caller allowed. Raises KubeError only.
+        """
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                headers = await self._authorized({"Content-Type": content_type} if body is not None else {})
+                async with self._session(lane).request(
+                    method, self._url(path), params=params, data=_data(body), headers=headers, **self._options
+                ) as response:
+                    answer = await response.read()
+        except TimeoutError as error:
+            raise Timeout(
+                f"{self.server} gave no answer to {method} {path} in {timeout_seconds:g} s"
+            ) from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise self._unreachable(error) from error
+        if not 200 <= response.status < 300:
+            raise self._refused(response, answer)
+        return answer
+
+    async def get(self, resource: Resource, name: str, namespace: str | None = None) -> bytes:
+        """Return the object's JSON. Raises NotFound where it does not exist."""
+        return await self.request("GET", resource.path(namespace, name))
+
+    async def create(self, resource: Resource, body: bytes, namespace: str | None = None) -> bytes:
+        """Create the object and return it as stored. Raises AlreadyExists."""
+        if resource.namespaced and not namespace:
+            raise ValueError(f"a {resource.kind} is created in a namespace")
+        return await self.request("POST", resource.path(namespace), body=body)
+
+    async def replace(
+        self,
+        resource: Resource,
+        name: str,
+        body: bytes,
+        namespace: str | None = None,
+        *,
+        subresource: str = "",
+        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+    ) -> bytes:
+        """Put the whole object and return it as stored.
+
+        Raises Conflict where the resourceVersion in `body` is not the present one.
+        """
+        path = resource.path(namespace, name, subresource)
+        return await self.request("PUT", path, body=body, timeout_seconds=timeout_seconds)
+
+    async def merge_patch(
+        self,
+        resource: Resource,
+        name: str,
+        body: bytes,
+        namespace: str | None = None,
+        *,
+        subresource: str = "",
+        params: Mapping[str, str] | None = None,
+        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+    ) -> bytes:
+        """Merge `body` into the object (RFC 7386) and return it as stored.
+
+        A `metadata.resourceVersion` in `body` makes it raise Conflict where it is not the present one.
+        """
+        return await self.request(
+            "PATCH",
+            resource.path(namespace, name, subresource),
+            params=params,
+            body=body,
+            content_type="application/merge-patch+json",
+            timeout_seconds=timeout_seconds,
+        )
+
+    async def apply(
+        self,
+        resource: Resource,
+        name: str,
+        body: bytes,
+        namespace: str | None = None,
+        *,
+        field_manager: str,
+        force: bool = True,
+        subresource: str = "",
+    ) -> bytes:
+        """Apply `body` server-side as `field_manager`, creating the object where it is absent.
+
+        Raises Conflict where another manager owns a field and `force` is False.
+        """
+        return await self.request(
+            "PATCH",
+            resource.path(namespace, name, subresource),
+            params={"fieldManager": field_manager, "force": "true" if force else "false"},
+            body=body,
+            content_type="application/apply-patch+yaml",
+        )
+
+    async def delete(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str | None = None,
+        *,
+        propagation: str = "Background",
+        body: bytes | None = None,
+        grace_period_seconds: int | None = None,
+    ) -> None:
+        """Ask for the object's deletion; with finalizers it goes on existing for a while.
+
+        `body` is a whole DeleteOptions (for preconditions) and stands in for the two settings. Raises
+        NotFound.
+        """
+        options = body or msgspec.json.encode(_delete_options(propagation, grace_period_seconds))
+        await self.request("DELETE", resource.path(namespace, name), body=options)
+
+    async def list(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        type_: type[T],
+        params: Mapping[str, str] | None = None,
+    ) -> ListResult[T]:
+        """Return all objects of the kind as of one moment, read from a quorum of etcd, page by page.
+
+        An object that cannot be decoded as `type_` is named in `unreadable` and the others are returned.
+        """
+        reader = Reader(type_, resource)
+        return await collect(self.fetch_page, resource.path(namespace), params or {}, reader)
+
+    async def fetch_page(self, path: str, params: Mapping[str, str]) -> bytes:
+        """Return one page of a list."""
+        return await self.request("GET", path, params=params, timeout_seconds=LIST_TIMEOUT_SECONDS)
+
+    async def watch(
+        self, path: str, params: Mapping[str, str], *, idle_seconds: float
+    ) -> AsyncGenerator[bytes, None]:
+        """Yield each line of a watch as it comes, until the server ends it.
+
+        The first line yielded is empty: it tells that the server has accepted the watch. A line cut off by
+        the end of the connection is dropped. No byte in `idle_seconds` raises Timeout: the
+        connection may be half open. Close the generator (contextlib.aclosing) when leaving early.
+        """
+        try:
+            response = await self._begin_watch(path, params, idle_seconds)
+            async with response:
+                if response.status != 200:
+                    raise self._refused(response, await response.read())
+                yield b""
+                async for line in _lines(response.content):
+                    yield line
+        except TimeoutError as error:
+            raise Timeout(f"the watch of {path} was silent for {idle_seconds:g} s") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise self._unreachable(error) from error
+
+    async def _begin_watch(
+        self, path: str, params: Mapping[str, str], idle_seconds: float
+    ) -> aiohttp.ClientResponse:
+        headers = await self._authorized({})
+        try:
+            async with asyncio.timeout(min(idle_seconds, LIST_TIMEOUT_SECONDS)) as patience:
+                return await self._session(Lane.WATCHES).get(
+                    self._url(path),
+                    params={**params, "watch": "true"},
+                    headers=headers,
+                    timeout=aiohttp.ClientTimeout(total=None, sock_read=idle_seconds),
+                    **self._options,
+                )
+        except TimeoutError as error:
+            if patience.expired():
+                raise Timeout(f"{self.server} did not begin the watch of {path}") from error
+            raise
+
+    def _url(self, path: str) -> URL:
+        return URL(self.server + path, encoded=True)
+
+    async def _authorized(self, headers: dict[str, str]) -> dict[str, str]:
+        authorization = await self._endpoint.credentials.authorization()
+        if authorization:
+            headers["Authorization"] = authorization
+        return headers
+
+    def _session(self, lane: Lane) -> aiohttp.ClientSession:
+        if self._closed:
+            raise Unreachable(f"the client of {self.server} is closed")
+        session = self._sessions.get(lane)
+        if session is None:
+            session = self._sessions[lane] = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
+                    limit=_CONNECTIONS[lane],
+                    ssl=self._endpoint.ssl_context or True,
+                    socket_factory=_socket_that_notices_death,
+                ),
+                headers=self._headers,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                timeout=aiohttp.ClientTimeout(total=None),
+            )
+            # aiohttp repeats a PUT by itself where a kept connection broke. The first one may have been
+            # stored: the second would come back as a Conflict with ourselves, which reads as a lost race.
+            session._retry_connection = False
+        return session
+
+    def _refused(self, response: aiohttp.ClientResponse, body: bytes) -> KubeError:
+        error = error_of_answer(response.status, body, retry_after=response.headers.get("Retry-After"))
+        if isinstance(error, Unauthorized):
+            self._endpoint.credentials.invalidate()
+            message = f"{self.server} does not accept the credentials of {self.origin}: {error}; renew them"
+            return Unauthorized(message, status=error.status, reason=error.reason)
+        if 300 <= response.status < 400:
+            place = response.headers.get("Location", "elsewhere")
+            message = (
+                f"{self.server} redirects to {place}; give the URL of the API server itself in {self.origin}"
+            )
+            return ServerError(message, status=response.status)
+        return error
+
+    def _unreachable(self, error: Exception) -> Unreachable:
+        return Unreachable(f"cannot reach the API server {self.server} of {self.origin}: {_why(error)}")
+
+
+class _Version(msgspec.Struct, rename="camel"):
+    git_version: str
+
+
+def _delete_options(propagation: str, grace_period_seconds: int | None) -> dict[str, object]:
+    options: dict[str, object] = {
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "propagationPolicy": propagation,
+    }
+    if grace_period_seconds is not None:
+        options["gracePeriodSeconds"] = grace_period_seconds
+    return options
+
+
+def _data(body: bytes | None) -> bytes | io.BytesIO | None:
+    """Return a large body (Kueue's own CRD is over 1 MiB) in the form that aiohttp sends in pieces."""
+    return io.BytesIO(body) if body is not None and len(body) > 1 << 20 else body
+
+
+async def _lines(stream: aiohttp.StreamReader) -> AsyncGenerator[bytes, None]:
+    """Yield the complete lines of a stream. aiohttp's own reader refuses lines above 512 KiB."""
+    parts: list[bytes] = []
+    size = 0
+    async for chunk in stream.iter_any():
+        if b"\n" not in chunk:
+            parts.append(chunk)
+            size += len(chunk)
+            if size > MAX_EVENT_BYTES:
+                raise ServerError(f"an event of a watch is larger than {MAX_EVENT_BYTES} bytes")
+            continue
+        *lines, rest = b"".join((*parts, chunk)).split(b"\n")
+        parts, size = [rest], len(rest)
+        for line in lines:
+            if line:
+                yield line
+
+
+def _why(error: Exception) -> str:
+    """Return what happened and what to look at."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return f"its certificate is not trusted ({error.certificate_error}); check the certificate-authority"
+    if isinstance(error, aiohttp.ClientSSLError):
+        return f"TLS failed ({error.os_error}); check that it speaks https and takes the client certificate"
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return f"its name is not known ({error.os_error}); check the address"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return f"{error.os_error}; check that it runs and that the address is right"
+    return f"the connection broke ({error or type(error).__name__})"
+
+
+# What tells a dead peer (host gone, NAT entry dropped) from a quiet one: probes after 30 s without traffic,
+# lost after three more, 10 s apart. The default of Linux is two hours.
+_KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+
+
+def _socket_that_notices_death(
+    address: tuple[int, int, int, str, tuple[Any, ...]],
+) -> socket.socket:
+    family, kind, protocol, _, _ = address
+    made = socket.socket(family=family, type=kind, proto=protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE.items():
+        if hasattr(socket, name):
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return made

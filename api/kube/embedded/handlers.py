@@ -1,0 +1,238 @@
+"""From a request to its answer: every verb of the API over HTTP."""
+
+from collections.abc import Callable, Mapping, Sequence
+from urllib.parse import unquote
+
+from aiohttp import web
+
+from . import requests
+from .catalog import Catalog
+from .discovery import discover
+from .disruption import check_budgets
+from .errors import (
+    ApiError,
+    bad_request,
+    invalid,
+    method_not_allowed,
+    required,
+    unsupported_media_type,
+)
+from .listing import Lister, shape
+from .options import Outcome, WriteOptions
+from .patches import json_patch, merge_patch, strategic_merge
+from .requests import Target
+from .schema import Json, JsonObject
+from .store import Store, Stored, encode
+from .verbs import Verbs
+from .watching import Watcher
+
+_HEALTH = ("healthz", "livez", "readyz")
+
+
+class Api:
+    """Answers HTTP requests from the store."""
+
+    def __init__(self, store: Store, catalog: Catalog, verbs: Verbs) -> None:
+        self._catalog = catalog
+        self._verbs = verbs
+        self._lister = Lister(store)
+        self._watcher = Watcher(store, self._lister)
+
+    def close(self) -> None:
+        """End every watch."""
+        self._watcher.close()
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer one request; whatever is refused is answered with a Status."""
+        try:
+            return await self._answer(request)
+        except ApiError as error:
+            return _refusal(error)
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        parts = [unquote(part) for part in request.rel_url.raw_path.strip("/").split("/")]
+        if parts[0] in _HEALTH:
+            return web.Response(text="ok")
+        target = requests.find_target(self._catalog, parts)
+        if target is None:
+            if request.method != "GET":
+                raise method_not_allowed()
+            return _json(encode(discover(self._catalog, parts)))
+        query: Mapping[str, str] = request.query if request.query_string else {}
+        if request.method == "GET":
+            return await self._read(request, target, query)
+        body = await requests.read_body(request)
+        match request.method:
+            case "POST":
+                return self._post(request, target, query, body)
+            case "PUT" if target.name:
+                return self._put(request, target, query, body)
+            case "PATCH" if target.name:
+                return self._patch(request, target, query, body)
+            case "DELETE" if target.name:
+                return self._delete(request, target, query, body)
+            case "DELETE":
+                return self._delete_collection(request, target, query, body)
+        raise method_not_allowed()
+
+    async def _read(
+        self, request: web.BaseRequest, target: Target, query: Mapping[str, str]
+    ) -> web.StreamResponse:
+        accept = request.headers.get("Accept", "")
+        _check_accept(accept)
+        if requests.is_true(query.get("watch")):
+            return await self._watcher.serve(request, target, query)
+        if target.name is None:
+            return _json(self._lister.list(target, query, accept))
+        stored = self._verbs.get(target.kind, target.space, target.name)
+        turn = shape(target.kind, accept, query)
+        return _json(stored.raw if turn is None else encode(turn(stored.item)))
+
+    def _post(
+        self, request: web.BaseRequest, target: Target, query: Mapping[str, str], body: bytes
+    ) -> web.Response:
+        data = requests.decode_body(body, request.content_type)
+        options = requests.write_options(query, request.headers)
+        if target.name is None:
+            if target.kind.namespaced and target.namespace is None:
+                raise method_not_allowed()
+            return _outcome(self._verbs.create(target.kind, target.space, data, options))
+        match target.subresource:
+            case "binding":
+                return self._bind(target, data, options)
+            case "eviction":
+                return self._evict(target, data, query)
+        raise method_not_allowed()
+
+    def _put(
+        self, request: web.BaseRequest, target: Target, query: Mapping[str, str], body: bytes
+    ) -> web.Response:
+        data = requests.decode_body(body, request.content_type)
+        options = requests.write_options(query, request.headers, target.subresource)
+        name = target.name or ""
+        if target.subresource == "finalize":
+            return _outcome(self._verbs.finalize(target.kind, name, data))
+        _check_updatable(target)
+        return _outcome(self._verbs.replace(target.kind, target.space, name, data, options))
+
+    def _patch(
+        self, request: web.BaseRequest, target: Target, query: Mapping[str, str], body: bytes
+    ) -> web.Response:
+        _check_updatable(target)
+        accepted = _patch_types(target)
+        if request.content_type not in accepted:
+            raise unsupported_media_type(accepted)
+        data = requests.decode_body(body, request.content_type, accepted)
+        options = requests.write_options(query, request.headers, target.subresource)
+        if request.content_type == requests.APPLY_PATCH:
+            return _outcome(self._apply(target, query, data, options))
+        if "force" in query:
+            raise bad_request("force: may not be specified for non-apply patch")
+        change = _change(target, request.content_type, data)
+        return _outcome(self._verbs.update(target.kind, target.space, target.name or "", change, options))
+
+    def _apply(self, target: Target, query: Mapping[str, str], data: Json, options: WriteOptions) -> Outcome:
+        if not query.get("fieldManager"):
+            message = 'PatchOptions.meta.k8s.io "" is invalid: fieldManager: Required value: '
+            raise ApiError(422, "Invalid", message + "is required for apply patch")
+        force = requests.is_true(query.get("force"))
+        return self._verbs.apply(target.kind, target.space, target.name or "", data, options, force=force)
+
+    def _delete(
+        self, request: web.BaseRequest, target: Target, query: Mapping[str, str], body: bytes
+    ) -> web.Response:
+        if target.subresource:
+            raise method_not_allowed()
+        options = requests.delete_options(query, requests.decode_body(body, request.content_type))
+        outcome = self._verbs.delete(target.kind, target.space, target.name or "", options)
+        is_pending = not outcome.deleted and options.propagation in ("Foreground", "Background")
+        if outcome.deleted and not target.kind.strategy.returns_deleted:
+            return _json(encode(_deleted_status(target, outcome.stored)))
+        return _json(outcome.stored.raw, status=202 if is_pending else 200)
+
+    def _delete_collection(
+        self, request: web.BaseRequest, target: Target, query: Mapping[str, str], body: bytes
+    ) -> web.Response:
+        options = requests.delete_options(query, requests.decode_body(body, request.content_type))
+        if target.kind.namespaced and target.namespace is None:
+            raise method_not_allowed()
+        deleted: list[bytes] = []
+        for stored in self._lister.select(target, query):
+            metadata = stored.item["metadata"]
+            namespace = metadata.get("namespace", "")
+            outcome = self._verbs.delete(target.kind, namespace, metadata["name"], options)
+            deleted.append(outcome.stored.raw)
+        kind = target.kind
+        head = encode({"kind": kind.list_kind, "apiVersion": kind.api_version, "metadata": {}})
+        return _json(head[:-1] + b',"items":[' + b",".join(deleted) + b"]}")
+
+    def _bind(self, target: Target, data: Json, options: WriteOptions) -> web.Response:
+        node = ((data or {}).get("target") or {}).get("name")
+        if not node:
+            raise invalid(target.kind, target.name or "", [required("target.name")])
+        self._verbs.bind(target.kind, target.space, target.name or "", node, data, options)
+        return _json(encode(_success()), status=201)
+
+    def _evict(self, target: Target, data: Json, query: Mapping[str, str]) -> web.Response:
+        given = (data or {}).get("deleteOptions") or {}
+        options = requests.delete_options(query, given)
+        pod = self._verbs.get(target.kind, target.space, target.name or "").item
+        check_budgets(pod, self._verbs)
+        self._verbs.delete(target.kind, target.space, target.name or "", options)
+        return _json(encode(_success()), status=201)
+
+
+def _check_accept(accept: str) -> None:
+    """Refuse a client that understands nothing but binary forms."""
+    if accept and not any(form in accept for form in ("json", "*/*", "application/*", "text")):
+        message = "only the following media types are accepted: application/json"
+        raise ApiError(406, "NotAcceptable", message)
+
+
+def _check_updatable(target: Target) -> None:
+    if target.subresource not in ("", "status"):
+        raise method_not_allowed()
+
+
+def _patch_types(target: Target) -> Sequence[str]:
+    types = (requests.JSON_PATCH, requests.MERGE_PATCH, requests.APPLY_PATCH)
+    return types if target.kind.is_custom else (*types, requests.STRATEGIC_PATCH)
+
+
+def _change(target: Target, content_type: str, data: Json) -> Callable[[JsonObject], JsonObject]:
+    if content_type == requests.JSON_PATCH:
+        return lambda item: json_patch(item, data)
+    if not isinstance(data, dict):
+        raise bad_request("the patch is no JSON object")
+    if content_type == requests.MERGE_PATCH:
+        return lambda item: merge_patch(item, data)
+    schema = target.kind.schema
+    return lambda item: strategic_merge(schema, item, data)
+
+
+def _outcome(outcome: Outcome) -> web.Response:
+    response = _json(outcome.stored.raw, status=201 if outcome.created else 200)
+    for warning in outcome.warnings:
+        text = warning.replace("\\", "\\\\").replace('"', '\\"')
+        response.headers.add("Warning", f'299 - "{text}"')
+    return response
+
+
+def _json(body: bytes, *, status: int = 200) -> web.Response:
+    return web.Response(body=body, status=status, content_type="application/json")
+
+
+def _refusal(error: ApiError) -> web.Response:
+    response = _json(encode(error.status()), status=error.code)
+    if error.retry_after_seconds is not None:
+        response.headers["Retry-After"] = str(error.retry_after_seconds)
+    return response
+
+
+def _success() -> JsonObject:
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+
+
+def _deleted_status(target: Target, stored: Stored) -> JsonObject:
+    details = {**target.kind.details(target.name or ""), "uid": stored.item["metadata"]["uid"]}
+    return {**_success(), "details": details}

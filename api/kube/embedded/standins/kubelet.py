@@ -1,0 +1,276 @@
+"""The stand-in for the kubelets of simulated nodes: on the embedded server and on a real one.
+
+It registers the nodes, keeps them alive, and gives each bound pod the course that its annotations ask for:
+running for `berth.dev/simulated-runtime-seconds` (1), then ending with `berth.dev/simulated-exit-code` (0).
+A pod that is deleted ends `berth.dev/simulated-shutdown-seconds` (0) later, at the latest when its grace is
+over. Where a pod may restart its containers (restartPolicy OnFailure) it fails all the same.
+
+A node that is not ready is one that has vanished: its pods go nowhere until it is back. That is said by
+`set_ready`, or by the annotation `berth.dev/simulated-ready: "false"` on the Node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from api.kube.client import KubeClient
+from api.kube.errors import AlreadyExists, NotFound
+from api.kube.informer import Change, ChangeType
+from api.kube.listing import Key
+from api.kube.resources import NODES, PODS
+
+from .mirror import Mirror
+from .objects import Node, Pod
+from .pod_status import EXIT_AFTER_SIGTERM, Runtime, ended, running
+from .work import WorkQueue
+
+_PREFIX: Final = "berth.dev/simulated-"
+READY_ANNOTATION: Final = f"{_PREFIX}ready"
+_DEFAULT_RUNTIME_SECONDS: Final = 1.0
+# The real cluster takes a node for lost after 40 s without a sign of life.
+_HEARTBEAT_SECONDS: Final = 15.0
+_UNREADY_TAINT: Final = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+_VERSION: Final = "v1.36.0-simulated"
+_STRATEGIC: Final = "application/strategic-merge-patch+json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSpec:
+    """A node to simulate. `allocatable` in quantities; "pods" is 110 where it is not given."""
+
+    name: str
+    allocatable: Mapping[str, str]
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: Sequence[Mapping[str, str]] = ()
+
+
+class Kubelet:
+    """Runs the pods of its nodes."""
+
+    def __init__(
+        self, client: KubeClient, mirror: Mirror, nodes: Sequence[NodeSpec], *, speed: float = 1.0
+    ) -> None:
+        """`speed` divides the pods' times: at 10 a pod of 60 s runs for 6."""
+        self._client = client
+        self._mirror = mirror
+        self._nodes = {node.name: node for node in nodes}
+        self._addresses = {node.name: _address(10, number) for number, node in enumerate(nodes)}
+        self._speed = speed
+        self._unready: set[str] = set()
+        self._ends: dict[str, float] = {}
+        self._pod_count = 0
+        self._pods = WorkQueue("kubelet", self._sync_pod)
+        self._heartbeats = WorkQueue("nodes", self._sync_node, workers=8)
+        self.registered = asyncio.Event()
+        mirror.pod_listeners.append(self._pod_changed)
+        mirror.node_listeners.append(self._node_changed)
+
+    async def run(self) -> None:
+        """Register the nodes, then work until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._pods.run(), name="kubelet: pods")
+            group.create_task(self._heartbeats.run(), name="kubelet: nodes")
+            for name in self._nodes:
+                self._heartbeats.add(("", name))
+            self._note_registered()
+
+    async def set_ready(self, node: str, ready: bool) -> None:
+        """Let a node vanish, or come back; returns when its Node object says so. Raises KubeError."""
+        value = None if ready else "false"
+        body = {"metadata": {"annotations": {READY_ANNOTATION: value}}}
+        await self._client.merge_patch(NODES, node, msgspec.json.encode(body))
+        self._note_ready(node, ready)
+        await self._write_node(self._nodes[node], is_new=False)
+
+    def _note_registered(self) -> None:
+        ready = (self._mirror.nodes.get(("", name)) for name in self._nodes)
+        if all(node is not None and _is_ready(node) for node in ready):
+            self.registered.set()
+
+    def _node_changed(self, change: Change[Node]) -> None:
+        name = change.object.metadata.name
+        if name not in self._nodes:
+            return
+        if change.type is ChangeType.DELETED:
+            self._heartbeats.add(("", name))
+            return
+        self._note_registered()
+        ready = (change.object.metadata.annotations or {}).get(READY_ANNOTATION) != "false"
+        if ready == (name in self._unready):
+            self._note_ready(name, ready)
+            self._heartbeats.add(("", name))
+
+    def _note_ready(self, node: str, ready: bool) -> None:
+        if not ready:
+            self._unready.add(node)
+            return
+        self._unready.discard(node)
+        for key in self._mirror.pods_by_node.get(node, {}):
+            self._pods.add(key)
+
+    async def _sync_node(self, key: Key) -> float:
+        name = key[1]
+        await self._write_node(self._nodes[name], is_new=key not in self._mirror.nodes)
+        return _HEARTBEAT_SECONDS
+
+    async def _write_node(self, spec: NodeSpec, *, is_new: bool) -> None:
+        is_ready = spec.name not in self._unready
+        if is_new:
+            with contextlib.suppress(AlreadyExists):
+                await self._client.create(NODES, msgspec.json.encode(_node_object(spec)))
+        status = _node_status(spec, self._addresses[spec.name], is_ready=is_ready, now=_now())
+        await self._client.request(
+            "PATCH",
+            NODES.path(None, spec.name, "status"),
+            body=msgspec.json.encode({"status": status}),
+            content_type=_STRATEGIC,
+        )
+        taints = [dict(taint) for taint in spec.taints] + ([] if is_ready else [_UNREADY_TAINT])
+        current = self._mirror.nodes.get(("", spec.name))
+        if current is None or _taints_of(current) != {(each["key"], each["effect"]) for each in taints}:
+            # The server taints every new node as not ready; the real node controller would take that away.
+            await self._client.merge_patch(
+                NODES, spec.name, msgspec.json.encode({"spec": {"taints": taints or None}})
+            )
+
+    def _pod_changed(self, change: Change[Pod]) -> None:
+        pod = change.object
+        if pod.spec.node_name not in self._nodes:
+            return
+        if change.type is ChangeType.DELETED:
+            self._ends.pop(pod.metadata.uid, None)
+        else:
+            self._pods.add((pod.metadata.namespace, pod.metadata.name))
+
+    async def _sync_pod(self, key: Key) -> float | None:
+        pod = self._mirror.pods.get(key)
+        if pod is None or pod.spec.node_name in self._unready:
+            return None
+        if pod.is_leaving:
+            return await self._stop(pod)
+        if pod.is_finished:
+            return None
+        if pod.status.phase == "Pending":
+            return await self._start(pod)
+        return await self._end_when_due(pod)
+
+    async def _start(self, pod: Pod) -> float:
+        now = _now()
+        self._pod_count += 1
+        address = _address(11, self._pod_count)
+        host = self._addresses[pod.spec.node_name or ""]
+        await self._write_status(pod, running(pod, pod_ip=address, host_ip=host, now=now))
+        seconds = runtime_of(pod).seconds / self._speed
+        self._ends[pod.metadata.uid] = asyncio.get_running_loop().time() + seconds
+        return seconds
+
+    async def _end_when_due(self, pod: Pod) -> float | None:
+        runtime = runtime_of(pod)
+        loop_time = asyncio.get_running_loop().time()
+        # A pod that was started before this kubelet came runs its time from now on.
+        due = self._ends.setdefault(pod.metadata.uid, loop_time + runtime.seconds / self._speed)
+        if due > loop_time:
+            return due - loop_time
+        await self._write_status(pod, ended(pod, exit_code=runtime.exit_code, now=_now()))
+        return None
+
+    async def _stop(self, pod: Pod) -> float | None:
+        """End a pod that was asked to go: let it shut down, say that it ended, and let it be deleted."""
+        loop_time = asyncio.get_running_loop().time()
+        if not pod.is_finished:
+            grace = pod.metadata.deletion_grace_period_seconds or 0
+            wait = min(runtime_of(pod).shutdown_seconds, grace) / self._speed
+            due = self._ends.setdefault(f"{pod.metadata.uid} stops", loop_time + wait)
+            if due > loop_time:
+                return due - loop_time
+            await self._write_status(pod, ended(pod, exit_code=EXIT_AFTER_SIGTERM, now=_now()))
+        self._ends.pop(f"{pod.metadata.uid} stops", None)
+        metadata = pod.metadata
+        options = {"gracePeriodSeconds": 0, "preconditions": {"uid": metadata.uid}}
+        with contextlib.suppress(NotFound):
+            await self._client.delete(
+                PODS, metadata.name, metadata.namespace, body=msgspec.json.encode(options)
+            )
+        return None
+
+    async def _write_status(self, pod: Pod, status: dict[str, Any]) -> None:
+        metadata = pod.metadata
+        # The uid guards against a pod of the same name that has taken this one's place.
+        body = {"metadata": {"uid": metadata.uid}, "status": status}
+        await self._client.request(
+            "PATCH",
+            PODS.path(metadata.namespace, metadata.name, "status"),
+            body=msgspec.json.encode(body),
+            content_type=_STRATEGIC,
+        )
+
+
+def runtime_of(pod: Pod) -> Runtime:
+    """Return the course that a pod asks for. What is no number counts as not given."""
+    annotations = pod.metadata.annotations or {}
+    return Runtime(
+        seconds=max(_number(annotations.get(f"{_PREFIX}runtime-seconds"), _DEFAULT_RUNTIME_SECONDS), 0.0),
+        exit_code=int(_number(annotations.get(f"{_PREFIX}exit-code"), 0)),
+        shutdown_seconds=max(_number(annotations.get(f"{_PREFIX}shutdown-seconds"), 0.0), 0.0),
+    )
+
+
+def _number(text: str | None, default: float) -> float:
+    try:
+        return default if text is None else float(text)
+    except ValueError:
+        return default
+
+
+def _node_object(spec: NodeSpec) -> dict[str, Any]:
+    labels = {"kubernetes.io/hostname": spec.name, **spec.labels}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": spec.name, "labels": labels},
+        "spec": {"taints": [dict(taint) for taint in spec.taints]} if spec.taints else {},
+    }
+
+
+def _node_status(spec: NodeSpec, address: str, *, is_ready: bool, now: str) -> dict[str, Any]:
+    allocatable = {"pods": "110", **spec.allocatable}
+    condition = {
+        "type": "Ready",
+        "status": "True" if is_ready else "Unknown",
+        "reason": "KubeletReady" if is_ready else "NodeStatusUnknown",
+        "message": "kubelet is posting ready status" if is_ready else "Kubelet stopped posting node status.",
+        "lastHeartbeatTime": now,
+        "lastTransitionTime": now,
+    }
+    return {
+        "allocatable": allocatable,
+        "capacity": allocatable,
+        "conditions": [condition],
+        "addresses": [{"type": "InternalIP", "address": address}, {"type": "Hostname", "address": spec.name}],
+        "nodeInfo": {"kubeletVersion": _VERSION, "operatingSystem": "linux", "architecture": "amd64"},
+    }
+
+
+def _is_ready(node: Node) -> bool:
+    """Whether a node takes pods: it says so, and the taint of its birth is gone."""
+    is_said = any(each.type == "Ready" and each.status == "True" for each in node.status.conditions or ())
+    return is_said and not any(taint.key == _UNREADY_TAINT["key"] for taint in node.spec.taints or ())
+
+
+def _taints_of(node: Node) -> set[tuple[str, str]]:
+    return {(taint.key, taint.effect) for taint in node.spec.taints or ()}
+
+
+def _address(first: int, number: int) -> str:
+    return f"{first}.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

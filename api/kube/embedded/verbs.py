@@ -1,0 +1,356 @@
+"""Create, update, delete: what a request does to the store, step by step as the real server does it.
+
+Nothing here waits, so a request is one indivisible step and needs no lock. The steps of every write: make
+the body fit its kind, fill defaults, record who owns what, let the kind prepare the object, judge it,
+commit.
+
+Source: k8s.io/apiserver, pkg/endpoints/handlers and pkg/registry/generic/registry/store.go.
+"""
+
+import random
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+
+from . import managed
+from .builtin import DecodeError
+from .catalog import Catalog
+from .checks import check_name, check_namespace, check_preconditions, check_type, check_version
+from .errors import (
+    FieldError,
+    already_exists,
+    bad_request,
+    conflict,
+    forbidden,
+    invalid,
+    not_found,
+    required,
+)
+from .kinds import Kind
+from .metadata import (
+    complete_name,
+    counted_content,
+    is_finished,
+    is_same,
+    keep_fixed,
+    mark_deleted,
+    set_propagation,
+)
+from .names import metadata_update_faults
+from .options import DeleteOptions, Outcome, WriteOptions
+from .schema import Json, JsonObject
+from .store import ChangeType, Store, Stored, encode
+
+Transform = Callable[[JsonObject], JsonObject]
+
+
+class Verbs:
+    """The writes, over one store and the kinds served from it."""
+
+    def __init__(self, store: Store, catalog: Catalog) -> None:
+        self._store = store
+        self._catalog = catalog
+
+    def now(self) -> str:
+        """Return the time as objects write it."""
+        return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def find(self, group: str, plural: str, name: str, namespace: str = "") -> JsonObject | None:
+        """Return one object as stored, or None."""
+        stored = self._store.collection(group, plural).find(namespace, name)
+        return stored.item if stored else None
+
+    def items(self, group: str, plural: str, namespace: str | None = None) -> list[JsonObject]:
+        """Return the objects of a namespace, or of all, as stored."""
+        return [stored.item for stored in self._store.collection(group, plural).all(namespace)]
+
+    def get(self, kind: Kind, namespace: str, name: str) -> Stored:
+        """Return an object as `kind` shows it. Raises ApiError (404)."""
+        stored = kind.collection.find(namespace, name)
+        if stored is None:
+            raise not_found(kind, name)
+        return kind.view(stored)
+
+    def create(
+        self, kind: Kind, namespace: str, body: Json, options: WriteOptions, *, is_tracked: bool = False
+    ) -> Outcome:
+        """Create the object; `is_tracked`: its managedFields are settled already. Raises ApiError."""
+        check_type(kind, body)
+        check_namespace(kind, namespace, body)
+        item, warnings = self._decode(kind, body, options)
+        metadata = item["metadata"]
+        if metadata.get("resourceVersion"):
+            # The real server answers this with 500 and this sentence; a client's fault is no server error.
+            raise bad_request("resourceVersion should not be set on objects to be created")
+        complete_name(metadata)
+        if not metadata.get("name"):
+            missing = required("metadata.name", "name or generateName is required")
+            raise invalid(kind, "", [missing])
+        self._check_space(kind, namespace, metadata["name"])
+        self._born(kind, namespace, metadata)
+        kind.fill(item)
+        # Ownership is recorded before the server adds its own: what that sets belongs to nobody.
+        if not is_tracked:
+            self._track(kind, kind.empty, item, options)
+        kind.strategy.prepare_create(item, self)
+        kind.strategy.admit(item, self)
+        self._judge(kind, item, kind.strategy.faults(item))
+        if kind.collection.find(namespace, metadata["name"]) is not None:
+            raise already_exists(kind, metadata["name"])
+        stored = self._commit(kind, ChangeType.ADDED, item, None, options)
+        return Outcome(stored=stored, created=True, warnings=warnings)
+
+    def update(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        change: Transform,
+        options: WriteOptions,
+        *,
+        is_tracked: bool = False,
+    ) -> Outcome:
+        """Replace the object by what `change` makes of it. Raises ApiError.
+
+        A write that changes nothing leaves the version alone and wakes no watcher. One that takes the last
+        finalizer of an object in deletion deletes it.
+        """
+        current = kind.collection.find(namespace, name)
+        if current is None:
+            raise not_found(kind, name)
+        old = kind.view(current).item
+        # 1. The new state, as the client sees it. It must mean this object and the state that is there.
+        body = change(old)
+        check_type(kind, body)
+        check_namespace(kind, namespace, body)
+        check_name(name, body)
+        new, warnings = self._decode(kind, body, options)
+        check_version(kind, name, new["metadata"], old["metadata"])
+        # 2. What the system keeps, fills in and records.
+        keep_fixed(new["metadata"], old["metadata"])
+        kind.fill(new)
+        if not is_tracked:
+            self._track(kind, old, new, options)
+        self._prepare(kind, new, old, options)
+        # 3. Nothing new: no version, no event. Else the rules, and the commit.
+        if is_same(new, old):
+            return Outcome(stored=kind.view(current), warnings=warnings)
+        self._judge(kind, new, self._update_faults(kind, new, old, options))
+        type_ = ChangeType.DELETED if is_finished(new) else ChangeType.MODIFIED
+        stored = self._commit(kind, type_, new, current.item, options)
+        return Outcome(stored=stored, deleted=type_ is ChangeType.DELETED, warnings=warnings)
+
+    def replace(self, kind: Kind, namespace: str, name: str, body: Json, options: WriteOptions) -> Outcome:
+        """PUT: replace the object by `body`; a few kinds are created this way too. Raises ApiError."""
+        check_type(kind, body)
+        check_name(name, body)
+        is_new = kind.collection.find(namespace, name) is None
+        if is_new and kind.strategy.allows_create_on_update and not options.subresource:
+            return self.create(kind, namespace, body, options)
+        return self.update(kind, namespace, name, lambda _: body, options)
+
+    def apply(
+        self, kind: Kind, namespace: str, name: str, body: Json, options: WriteOptions, *, force: bool
+    ) -> Outcome:
+        """Server-side apply: create the object, or merge what its manager wants into it. Raises ApiError."""
+        check_type(kind, body)
+        check_name(name, body)
+        check_namespace(kind, namespace, body)
+        metadata = {**(body.get("metadata") or {}), "name": name}
+        if kind.namespaced:
+            metadata["namespace"] = namespace
+        wanted = {**body, "apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
+        writer = self._writer(kind, options)
+
+        def change(live: JsonObject) -> JsonObject:
+            reset = _reset(kind, options)
+            return managed.apply(kind.schema, live, wanted, writer, force=force, reset=reset)
+
+        if kind.collection.find(namespace, name) is None and not options.subresource:
+            if wanted["metadata"].get("uid"):
+                raise conflict(kind, name, "uid mismatch: the provided object specified a uid")
+            return self.create(kind, namespace, change({}), options, is_tracked=True)
+        return self.update(kind, namespace, name, change, options, is_tracked=True)
+
+    def delete(self, kind: Kind, namespace: str, name: str, options: DeleteOptions) -> Outcome:
+        """Delete the object, or mark it while grace or finalizers hold it. Raises ApiError."""
+        current = kind.collection.find(namespace, name)
+        if current is None:
+            raise not_found(kind, name)
+        old = current.item
+        check_preconditions(kind, name, old["metadata"], options)
+        metadata = dict(old["metadata"])
+        set_propagation(metadata, options.propagation, kind.strategy.default_propagation)
+        grace = kind.strategy.grace_seconds(old, options.grace_seconds)
+        is_held = bool(metadata.get("finalizers")) or kind.strategy.holds(old)
+        is_over = not is_held and grace == 0
+        if kind.strategy.is_graceful or not is_over:
+            mark_deleted(metadata, grace)
+        if kind.strategy.holds(old):
+            # What its own finalizers hold waits for them, not for a time.
+            metadata.pop("deletionGracePeriodSeconds", None)
+        marked = {**old, "metadata": metadata}
+        if is_over:
+            return Outcome(stored=self._deleted(kind, marked, old, options), deleted=True)
+        kind.strategy.mark_deletion(marked)
+        if marked == old:
+            return Outcome(stored=kind.view(current))
+        if options.dry_run:
+            return Outcome(stored=Stored(encode(marked), marked))
+        stored = self._store.commit(kind.collection, ChangeType.MODIFIED, marked, old)
+        return Outcome(stored=kind.view(stored))
+
+    def bind(
+        self, kind: Kind, namespace: str, name: str, node: str, binding: JsonObject, options: WriteOptions
+    ) -> Outcome:
+        """Assign a pod to a node, once. Raises ApiError (404, 409)."""
+        current = kind.collection.find(namespace, name)
+        if current is None:
+            raise not_found(kind, name)
+        old = current.item
+        metadata, spec = old["metadata"], old["spec"]
+        wanted = binding.get("metadata") or {}
+        if wanted.get("uid") and wanted["uid"] != metadata["uid"]:
+            raise conflict(kind, name, f"Precondition failed: UID in precondition: {wanted['uid']}")
+        if metadata.get("deletionTimestamp"):
+            raise conflict(kind, name, f"pod {name} is being deleted, cannot be assigned to a host")
+        if spec.get("nodeName"):
+            raise conflict(kind, name, f'pod {name} is already assigned to node "{spec["nodeName"]}"')
+        if spec.get("schedulingGates"):
+            raise conflict(kind, name, f"pod {name} has non-empty .spec.schedulingGates")
+        new = {**old, "spec": {**spec, "nodeName": node}, "status": _scheduled(old["status"], self.now())}
+        stored = self._commit(kind, ChangeType.MODIFIED, new, old, options)
+        return Outcome(stored=stored)
+
+    def finalize(self, kind: Kind, name: str, body: Json) -> Outcome:
+        """Set a namespace's own finalizers; in deletion it goes with the last. Raises ApiError."""
+        check_type(kind, body)
+        current = kind.collection.find("", name)
+        if current is None:
+            raise not_found(kind, name)
+        finalizers = (body.get("spec") or {}).get("finalizers") or []
+        new = {**current.item, "spec": {**current.item["spec"], "finalizers": finalizers}}
+        is_over = is_finished(new) and not finalizers
+        type_ = ChangeType.DELETED if is_over else ChangeType.MODIFIED
+        stored = self._store.commit(kind.collection, type_, new, current.item)
+        return Outcome(stored=stored, deleted=is_over)
+
+    def _decode(self, kind: Kind, body: JsonObject, options: WriteOptions) -> tuple[JsonObject, list[str]]:
+        typed = {**body, "apiVersion": kind.api_version, "kind": kind.kind}
+        refused = f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}'
+        try:
+            decoded = kind.decode(typed)
+        except DecodeError as error:
+            raise bad_request(f"{refused}: {error}") from error
+        shown = [f'unknown field "{path}"' for path in decoded.unknown]
+        if shown and options.field_validation == "Strict":
+            prefix = "" if kind.is_custom else f"{refused}: "
+            raise bad_request(f"{prefix}strict decoding error: {', '.join(shown)}")
+        return decoded.item, shown if options.field_validation == "Warn" else []
+
+    def _check_space(self, kind: Kind, namespace: str, name: str) -> None:
+        """Refuse to create in a namespace that is not there or on its way out."""
+        if not kind.namespaced:
+            return
+        spaces = self._catalog.find("", "v1", "namespaces")
+        found = self.find("", "namespaces", namespace)
+        if found is None and spaces is not None:
+            raise not_found(spaces, namespace)
+        if found and found["metadata"].get("deletionTimestamp"):
+            why = f"unable to create new content in namespace {namespace} because it is being terminated"
+            cause = {
+                "reason": "NamespaceTerminating",
+                "message": f"namespace {namespace} is being terminated",
+                "field": "metadata.namespace",
+            }
+            raise forbidden(kind, name, why, causes=[cause])
+
+    def _born(self, kind: Kind, namespace: str, metadata: JsonObject) -> None:
+        if kind.namespaced:
+            metadata["namespace"] = namespace
+        metadata["uid"] = str(uuid.UUID(int=random.getrandbits(128), version=4))
+        metadata["creationTimestamp"] = self.now()
+        for key in ("deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink"):
+            metadata.pop(key, None)
+        if kind.strategy.counts_generations:
+            metadata["generation"] = 1
+
+    def _track(self, kind: Kind, old: JsonObject, new: JsonObject, options: WriteOptions) -> None:
+        writer = self._writer(kind, options)
+        entries = managed.after_update(kind.schema, old, new, writer, reset=_reset(kind, options))
+        if entries:
+            new["metadata"]["managedFields"] = entries
+        else:
+            new["metadata"].pop("managedFields", None)
+
+    def _writer(self, kind: Kind, options: WriteOptions) -> managed.Writer:
+        return managed.Writer(
+            manager=options.manager,
+            api_version=kind.api_version,
+            subresource=options.subresource,
+            at=self.now(),
+        )
+
+    def _prepare(self, kind: Kind, new: JsonObject, old: JsonObject, options: WriteOptions) -> None:
+        if options.subresource == "status":
+            kind.strategy.prepare_status(new, old)
+            return
+        if kind.has_status:
+            if "status" in old:
+                new["status"] = old["status"]
+            else:
+                new.pop("status", None)
+        kind.strategy.prepare_update(new, old)
+        if kind.strategy.counts_generations and counted_content(kind, new) != counted_content(kind, old):
+            new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+
+    def _update_faults(
+        self, kind: Kind, new: JsonObject, old: JsonObject, options: WriteOptions
+    ) -> Iterable[FieldError]:
+        yield from metadata_update_faults(new["metadata"], old["metadata"])
+        if options.subresource == "status":
+            yield from kind.strategy.status_faults(new, old)
+        else:
+            yield from kind.strategy.faults(new)
+            yield from kind.strategy.update_faults(new, old)
+
+    def _judge(self, kind: Kind, item: JsonObject, found: Iterable[FieldError]) -> None:
+        # A fault may be found twice, as rules for creation also hold at an update: each is told once.
+        every = list(dict.fromkeys([*kind.metadata_faults(item), *found]))
+        if every:
+            raise invalid(kind, item["metadata"]["name"], every)
+
+    def _deleted(self, kind: Kind, item: JsonObject, old: JsonObject, options: DeleteOptions) -> Stored:
+        if options.dry_run:
+            return kind.view(Stored(encode(item), item))
+        return kind.view(self._store.commit(kind.collection, ChangeType.DELETED, item, old))
+
+    def _commit(
+        self,
+        kind: Kind,
+        type_: ChangeType,
+        item: JsonObject,
+        previous: JsonObject | None,
+        options: WriteOptions,
+    ) -> Stored:
+        if options.dry_run:
+            return Stored(encode(item), item)
+        kept = kind.kept(item)
+        stored = self._store.commit(kind.collection, type_, kept, previous)
+        return kind.view(stored)
+
+
+def _scheduled(status: JsonObject, now: str) -> JsonObject:
+    condition = {
+        "type": "PodScheduled",
+        "status": "True",
+        "lastProbeTime": None,
+        "lastTransitionTime": now,
+    }
+    others = [each for each in status.get("conditions", ()) if each["type"] != "PodScheduled"]
+    return {**status, "conditions": [*others, condition]}
+
+
+def _reset(kind: Kind, options: WriteOptions) -> Sequence[str]:
+    strategy = kind.strategy
+    return strategy.reset_by_status if options.subresource == "status" else strategy.reset_by_main

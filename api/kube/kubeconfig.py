@@ -1,0 +1,307 @@
+"""Where the API server is and how to be let in: kubeconfig files and the in-cluster service account.
+
+Read here rather than by kubernetes_asyncio, whose import costs 0.6 s and 40 MB, wherever a few lines do:
+tokens, token files, client certificates, passwords, the service account. Exec plugins, OIDC and GCP go
+through the library (credentials.py). Every fault is one sentence that names the file and the fix.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import ssl
+import tempfile
+import urllib.request
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import yaml
+
+from .credentials import Credentials, FixedCredentials, TokenFile, library_credentials
+from .errors import InvalidKubeconfig
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """Everything that a client needs to reach one API server.
+
+    `origin` names where this was read from, for messages. `headers` are sent with every request (who is
+    impersonated). `server` has no slash at its end and may have a path.
+    """
+
+    server: str
+    origin: str
+    credentials: Credentials
+    ssl_context: ssl.SSLContext | None = None
+    server_hostname: str | None = None
+    proxy: str | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+def find_endpoint(
+    kubeconfig: str | None = None,
+    context: str | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    service_account: Path = SERVICE_ACCOUNT,
+) -> Endpoint:
+    """Return the endpoint of `kubeconfig`, else of $KUBECONFIG, else in-cluster, else of ~/.kube/config.
+
+    $KUBECONFIG may list several files, which are merged as kubectl does: the first to name a thing wins.
+    `environment` stands in for the process environment in tests. Raises InvalidKubeconfig.
+    """
+    environment = os.environ if environment is None else environment
+    if kubeconfig:
+        return endpoint_of_files([Path(kubeconfig).expanduser()], context, environment=environment)
+    if listed := environment.get("KUBECONFIG"):
+        paths = [Path(part).expanduser() for part in listed.split(os.pathsep) if part]
+        existing = [path for path in paths if path.exists()]
+        return endpoint_of_files(existing or paths, context, environment=environment)
+    if environment.get("KUBERNETES_SERVICE_HOST") and context is None:
+        return _endpoint_in_cluster(environment, service_account)
+    return endpoint_of_files([Path("~/.kube/config").expanduser()], context, environment=environment)
+
+
+def endpoint_of_files(
+    paths: Sequence[Path], context: str | None = None, *, environment: Mapping[str, str]
+) -> Endpoint:
+    """Return the endpoint that the `context` (default: the current one) of these merged files describes."""
+    config = _Kubeconfig(paths)
+    chosen = config.context(context)
+    cluster = config.entry("cluster", chosen.text("cluster"), chosen)
+    user_name = chosen.text("user")
+    user = config.entry("user", user_name, chosen) if user_name else _Entry("user", "", chosen.file, {})
+    server = _server_of(cluster)
+    ssl_context = _ssl_context(cluster, user) if server.startswith("https:") else None
+    origin = f"{chosen.file} (context {chosen.name!r})"
+    return Endpoint(
+        server=server,
+        origin=origin,
+        credentials=_credentials(config, chosen, user, origin, ssl_context),
+        ssl_context=ssl_context,
+        server_hostname=cluster.text("tls-server-name"),
+        proxy=_proxy(server, cluster, environment),
+        headers=_impersonation(user),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One named cluster, user or context, with the file that relative paths in it start from."""
+
+    word: str
+    name: str
+    file: Path
+    fields: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        return f"{self.word} {self.name!r} in {self.file}"
+
+    def text(self, key: str) -> str | None:
+        value = self.fields.get(key)
+        if value is None or value == "":
+            return None
+        if not isinstance(value, str):
+            raise InvalidKubeconfig(f"{key} of {self} is {value!r}; it must be text")
+        return value
+
+    def path(self, key: str) -> Path | None:
+        value = self.text(key)
+        return self.file.parent / Path(value).expanduser() if value else None
+
+    def content(self, key: str) -> bytes | None:
+        """Return what `<key>-data` holds in base64, else the content of the file that `<key>` names."""
+        if data := self.text(f"{key}-data"):
+            try:
+                return base64.b64decode(data, validate=True)
+            except binascii.Error as error:
+                raise InvalidKubeconfig(f"{key}-data of {self} is not base64: {error}") from error
+        path = self.path(key)
+        if path is None:
+            return None
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            raise InvalidKubeconfig(f"{key} of {self} cannot be read: {error}") from error
+
+
+class _Kubeconfig:
+    """Merged kubeconfig files: the first file to name a cluster, user or context wins."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = paths
+        self._entries: dict[tuple[str, str], _Entry] = {}
+        self._current = ""
+        for path in paths:
+            self._merge(path, _read(path))
+
+    def context(self, name: str | None) -> _Entry:
+        files = ", ".join(map(str, self._paths))
+        known = ", ".join(sorted(name for word, name in self._entries if word == "context")) or "none"
+        chosen = name or self._current
+        if not chosen:
+            raise InvalidKubeconfig(f"{files} sets no current-context; choose one of: {known}")
+        if ("context", chosen) not in self._entries:
+            raise InvalidKubeconfig(f"{files} has no context {chosen!r}; it has: {known}")
+        return self._entries["context", chosen]
+
+    def entry(self, word: str, name: str | None, context: _Entry) -> _Entry:
+        if not name:
+            raise InvalidKubeconfig(f"{context} names no {word}; add one")
+        if (word, name) not in self._entries:
+            raise InvalidKubeconfig(f"{context} names the {word} {name!r}, which is not there; add it")
+        return self._entries[word, name]
+
+    def as_single(self, context: _Entry, user: _Entry) -> dict[str, Any]:
+        """Return one kubeconfig of the chosen context alone, for the library."""
+        cluster = self.entry("cluster", context.text("cluster"), context)
+        chosen = (context, cluster, user)
+        lists = {f"{e.word}s": [{"name": e.name, e.word: dict(e.fields)}] for e in chosen}
+        return {"current-context": context.name, **lists}
+
+    def _merge(self, path: Path, config: Mapping[str, Any]) -> None:
+        self._current = self._current or str(config.get("current-context") or "")
+        for word in ("cluster", "user", "context"):
+            for item in _items(config.get(f"{word}s"), f"{word}s", path):
+                fields = item.get(word)
+                entry = _Entry(word, str(item.get("name")), path, fields if isinstance(fields, dict) else {})
+                self._entries.setdefault((word, entry.name), entry)
+
+
+def _items(value: object, key: str, path: Path) -> Sequence[Mapping[str, Any]]:
+    items = value or []
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        raise InvalidKubeconfig(f"{key} in {path} is not a list of named entries; write the file anew")
+    return items
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        config = yaml.safe_load(path.read_bytes())
+    except FileNotFoundError as error:
+        raise InvalidKubeconfig(
+            f"the kubeconfig {path} does not exist; name one with --kubeconfig or $KUBECONFIG"
+        ) from error
+    except OSError as error:
+        raise InvalidKubeconfig(f"the kubeconfig {path} cannot be read: {error}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InvalidKubeconfig(
+            f"the kubeconfig {path} is not YAML: {' '.join(str(error).split())}"
+        ) from error
+    if config is None:
+        raise InvalidKubeconfig(f"the kubeconfig {path} is empty; write a cluster and a context into it")
+    if not isinstance(config, dict):
+        raise InvalidKubeconfig(f"{path} is no kubeconfig: it holds a {type(config).__name__}, not a mapping")
+    return config
+
+
+def _server_of(cluster: _Entry) -> str:
+    server = (cluster.text("server") or "").rstrip("/")
+    parts = urlsplit(server)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InvalidKubeconfig(
+            f"server of {cluster} is {server!r}; it must be a URL such as https://host:6443"
+        )
+    return server
+
+
+def _ssl_context(cluster: _Entry, user: _Entry) -> ssl.SSLContext:
+    authority = cluster.content("certificate-authority")
+    try:
+        context = ssl.create_default_context(cadata=authority.decode("ascii") if authority else None)
+    except (ssl.SSLError, ValueError) as error:
+        raise InvalidKubeconfig(
+            f"certificate-authority of {cluster} is no PEM certificate: {error}"
+        ) from error
+    # Python 3.13 checks RFC 5280 to the letter; the CAs of many clusters lack the key identifiers it asks.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if cluster.fields.get("insecure-skip-tls-verify"):
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    _load_client_certificate(context, user)
+    return context
+
+
+def _load_client_certificate(context: ssl.SSLContext, user: _Entry) -> None:
+    certificate, key = user.content("client-certificate"), user.content("client-key")
+    if certificate is None and key is None:
+        return
+    if certificate is None or key is None:
+        raise InvalidKubeconfig(f"{user} has only one of client-certificate and client-key; it needs both")
+    # ssl takes a certificate chain from files only; this directory is ours alone and gone right after.
+    with tempfile.TemporaryDirectory(prefix="berth-") as directory:
+        chain = Path(directory, "client.pem")
+        chain.touch(mode=0o600)
+        chain.write_bytes(certificate.rstrip() + b"\n" + key)
+        try:
+            context.load_cert_chain(chain)
+        except (ssl.SSLError, ValueError) as error:
+            raise InvalidKubeconfig(f"the client certificate of {user} cannot be used: {error}") from error
+
+
+def _credentials(
+    config: _Kubeconfig, chosen: _Entry, user: _Entry, origin: str, ssl_context: ssl.SSLContext | None
+) -> Credentials:
+    if user.fields.get("exec") or user.fields.get("auth-provider"):
+        return library_credentials(config.as_single(chosen, user), chosen.name, origin, ssl_context)
+    if path := user.path("tokenFile"):
+        return TokenFile(path, origin)
+    if token := user.text("token"):
+        return FixedCredentials(f"Bearer {token.strip()}")
+    if name := user.text("username"):
+        pair = f"{name}:{user.text('password') or ''}".encode()
+        return FixedCredentials(f"Basic {base64.b64encode(pair).decode()}")
+    return FixedCredentials()
+
+
+def _impersonation(user: _Entry) -> tuple[tuple[str, str], ...]:
+    name = user.text("as")
+    if not name:
+        return ()
+    groups = user.fields.get("as-groups") or []
+    return ("Impersonate-User", name), *(("Impersonate-Group", str(group)) for group in groups)
+
+
+def _proxy(server: str, cluster: _Entry, environment: Mapping[str, str]) -> str | None:
+    proxy = cluster.text("proxy-url") or _environment_proxy(server, environment)
+    if proxy and not proxy.startswith(("http://", "https://")):
+        raise InvalidKubeconfig(f"the proxy {proxy!r} for {cluster} is not supported; give an http:// one")
+    return proxy
+
+
+def _environment_proxy(server: str, environment: Mapping[str, str]) -> str | None:
+    """Return the proxy that the environment sets for this server, as curl and client-go read it."""
+    lower = {key.lower(): value for key, value in environment.items() if value}
+    parts = urlsplit(server)
+    proxy = lower.get(f"{parts.scheme}_proxy")
+    # The standard library leaves loopback to no_proxy; client-go never sends it through a proxy.
+    if not proxy or parts.hostname in ("localhost", "127.0.0.1", "::1"):
+        return None
+    bypass = urllib.request.proxy_bypass_environment(parts.netloc, {"no": lower.get("no_proxy", "")})  # type: ignore[attr-defined] # typeshed lacks it
+    return None if bypass else proxy
+
+
+def _endpoint_in_cluster(environment: Mapping[str, str], service_account: Path) -> Endpoint:
+    host, port = environment["KUBERNETES_SERVICE_HOST"], environment.get("KUBERNETES_SERVICE_PORT", "443")
+    origin = f"the service account in {service_account}"
+    authority = service_account / "ca.crt"
+    try:
+        context = ssl.create_default_context(cafile=authority)
+    except OSError as error:
+        raise InvalidKubeconfig(
+            f"$KUBERNETES_SERVICE_HOST is set but {authority} cannot be used: {error}; mount the service"
+            " account's token, or name a kubeconfig with --kubeconfig"
+        ) from error
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return Endpoint(
+        server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
+        origin=origin,
+        credentials=TokenFile(service_account / "token", origin),
+        ssl_context=context,
+    )

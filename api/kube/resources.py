@@ -1,0 +1,104 @@
+"""The kinds that Berth reads or writes, and where the API server serves them.
+
+A `Resource` is only an address: what an object of the kind looks like is told by the struct that the caller
+decodes it into.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from .errors import Invalid
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One served kind: `plural` is its word in URLs, `kind` its word in objects."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool
+
+    @property
+    def api_version(self) -> str:
+        """The `apiVersion` of its objects: "batch/v1", or "v1" for the core group."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str | None = None, name: str | None = None, subresource: str = "") -> str:
+        """Return the URL path, without the server.
+
+        Without a name the path is the collection's; without a namespace (None or "") a namespaced kind's
+        collection spans all namespaces. Raises ValueError where the parts do not fit the kind, and `Invalid`
+        for the names "." and "..", which no object can have and which would lead elsewhere in a URL.
+        """
+        if namespace and not self.namespaced:
+            raise ValueError(f"{self.kind} is cluster-scoped; it is in no namespace {namespace!r}")
+        if name is not None and self.namespaced and not namespace:
+            raise ValueError(f"{self.kind} {name!r} needs a namespace")
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        parts = [root]
+        if namespace:
+            parts += ["namespaces", _segment(namespace)]
+        parts.append(self.plural)
+        if name is not None:
+            parts.append(_segment(name))
+        if subresource:
+            parts.append(subresource)
+        return "/".join(parts)
+
+
+def _segment(name: str) -> str:
+    if name in ("", ".", ".."):
+        raise Invalid(f"no object can be named {name!r}; give the name of an object")
+    return quote(name, safe=":")
+
+
+def _kueue(plural: str, kind: str, *, namespaced: bool = False) -> Resource:
+    return Resource("kueue.x-k8s.io", "v1beta2", plural, kind, namespaced)
+
+
+JOBS = Resource("batch", "v1", "jobs", "Job", namespaced=True)
+PODS = Resource("", "v1", "pods", "Pod", namespaced=True)
+NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+SECRETS = Resource("", "v1", "secrets", "Secret", namespaced=True)
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", namespaced=True)
+LIMIT_RANGES = Resource("", "v1", "limitranges", "LimitRange", namespaced=True)
+EVENTS = Resource("events.k8s.io", "v1", "events", "Event", namespaced=True)
+LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", namespaced=True)
+PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
+RUNTIME_CLASSES = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)
+CRDS = Resource(
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
+)
+VALIDATING_WEBHOOKS = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration",
+    namespaced=False,
+)
+MUTATING_WEBHOOKS = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "mutatingwebhookconfigurations",
+    "MutatingWebhookConfiguration",
+    namespaced=False,
+)
+API_SERVICES = Resource("apiregistration.k8s.io", "v1", "apiservices", "APIService", namespaced=False)
+
+WORKLOADS = _kueue("workloads", "Workload", namespaced=True)
+LOCAL_QUEUES = _kueue("localqueues", "LocalQueue", namespaced=True)
+CLUSTER_QUEUES = _kueue("clusterqueues", "ClusterQueue")
+COHORTS = _kueue("cohorts", "Cohort")
+RESOURCE_FLAVORS = _kueue("resourceflavors", "ResourceFlavor")
+TOPOLOGIES = _kueue("topologies", "Topology")
+ADMISSION_CHECKS = _kueue("admissionchecks", "AdmissionCheck")
+WORKLOAD_PRIORITY_CLASSES = _kueue("workloadpriorityclasses", "WorkloadPriorityClass")
+
+ADMISSION_POLICIES = Resource(
+    "berth.dev", "v1alpha1", "admissionpolicies", "AdmissionPolicy", namespaced=False
+)

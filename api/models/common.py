@@ -1,0 +1,290 @@
+"""Types that several kinds share: names, quantities, timestamps, selectors, conditions, taints.
+
+Values keep the text in which they were written ("1000m" stays "1000m"), so that an object read through a
+model and dumped with `by_alias=True, exclude_unset=True` is the object that was read.
+"""
+
+import re
+from collections.abc import Callable
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
+from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError
+
+from api.models.markers import ATOMIC, INT_OR_STRING, PRESERVE, Extension, field_rules, list_map, rule
+from api.quantities import QuantityError, parse
+
+
+class Model(BaseModel):
+    """Base of all models: camelCase on the wire, unknown fields of newer versions ignored, values frozen."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        populate_by_name=True,
+        use_attribute_docstrings=True,
+        extra="ignore",
+        frozen=True,
+    )
+
+
+class OpenModel(Model):
+    """Base of models that type a part of an object and keep the rest of it unread."""
+
+    model_config = ConfigDict(extra="allow", json_schema_extra={PRESERVE: True})
+
+
+_DNS_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+DNS_LABEL_PATTERN = rf"^{_DNS_LABEL}$"
+DNS_SUBDOMAIN_PATTERN = rf"^{_DNS_LABEL}(\.{_DNS_LABEL})*$"
+LABEL_KEY_PATTERN = rf"^({_DNS_LABEL}(\.{_DNS_LABEL})*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$"
+QUANTITY_PATTERN = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$"
+
+
+def _matching(pattern: str, kind: str) -> Callable[[str], str]:
+    compiled = re.compile(pattern)
+
+    def check(text: str) -> str:
+        # Not match(): in Python `$` also stands before a last line end.
+        if compiled.fullmatch(text) is None:
+            raise PydanticCustomError("name", "must be {kind}", {"kind": kind})
+        return text
+
+    return check
+
+
+# The pattern is said twice, as a sentence for people and as a schema word for the API server, because
+# pydantic's own message would show the expression alone.
+DnsLabel = Annotated[
+    str,
+    Field(max_length=63),
+    AfterValidator(_matching(DNS_LABEL_PATTERN, "a DNS label: lower-case letters, digits and '-'")),
+    Extension({"pattern": DNS_LABEL_PATTERN}),
+]
+DnsSubdomain = Annotated[
+    str,
+    Field(max_length=253),
+    AfterValidator(
+        _matching(DNS_SUBDOMAIN_PATTERN, "a DNS subdomain: lower-case letters, digits, '-' and '.'")
+    ),
+    Extension({"pattern": DNS_SUBDOMAIN_PATTERN}),
+]
+LabelKey = Annotated[
+    str,
+    AfterValidator(_matching(LABEL_KEY_PATTERN, "a label key: an optional DNS prefix and '/', then a name")),
+    Extension({"pattern": LABEL_KEY_PATTERN}),
+]
+CheckName = Annotated[str, Field(min_length=1, max_length=316)]
+"""Name of an AdmissionCheck."""
+
+
+class _IntegerFormat:
+    """Bounds of an integer that the API server derives from its format, and so are not said again."""
+
+    __slots__ = ("bits",)
+
+    def __init__(self, bits: int) -> None:
+        self.bits = bits
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
+        bound = 2 ** (self.bits - 1)
+        said = {("minimum", -bound), ("maximum", bound - 1)}
+        words = {key: value for key, value in handler(schema).items() if (key, value) not in said}
+        return {**words, "format": f"int{self.bits}"}
+
+
+Int32 = Annotated[int, Field(strict=True, ge=-(2**31), le=2**31 - 1), _IntegerFormat(32)]
+Int64 = Annotated[int, Field(strict=True, ge=-(2**63), le=2**63 - 1), _IntegerFormat(64)]
+Count = Annotated[int, Field(strict=True, ge=0, le=2**31 - 1), _IntegerFormat(32)]
+"""A number of pods, workloads or events: 0 or more."""
+PositiveCount = Annotated[int, Field(strict=True, ge=1, le=2**31 - 1), _IntegerFormat(32)]
+
+
+def _quantity(value: object) -> int | str:
+    # A JSON number with a fraction is refused here because int-or-string refuses it on the server.
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise PydanticCustomError("quantity", 'must be a quantity such as "500m", "2" or "1.5Gi"')
+    try:
+        parse(value)
+    except QuantityError as error:
+        raise PydanticCustomError("quantity", "{reason}", {"reason": str(error)}) from error
+    return value
+
+
+Quantity = Annotated[
+    int | str,
+    PlainValidator(_quantity),
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "pattern": QUANTITY_PATTERN,
+            INT_OR_STRING: True,
+        }
+    ),
+]
+"""An amount of a resource as it was written; api.quantities gives its value."""
+
+
+_RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
+
+
+def _timestamp(text: str) -> str:
+    try:
+        if _RFC3339.fullmatch(text) is None:
+            raise ValueError(text)
+        datetime.fromisoformat(text.upper())
+    except ValueError as error:
+        raise PydanticCustomError("time", "must be an RFC 3339 time such as 2026-01-31T12:00:00Z") from error
+    return text
+
+
+Timestamp = Annotated[str, AfterValidator(_timestamp), Extension({"format": "date-time"})]
+StopPolicy = Literal["None", "Hold", "HoldAndDrain"]
+
+
+class ObjectMeta(OpenModel):
+    """Standard metadata of an object; the API server knows its fields, so the CRDs do not repeat them."""
+
+    name: str = ""
+    namespace: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class KueueObject(Model):
+    """Base of the kinds of Kueue's group."""
+
+    api_version: Literal["kueue.x-k8s.io/v1beta2"] = "kueue.x-k8s.io/v1beta2"
+    metadata: ObjectMeta = Field(default_factory=ObjectMeta)
+
+
+class LabelSelectorRequirement(Model):
+    """One condition on one label."""
+
+    key: str
+    """Label key that the condition looks at."""
+    operator: str
+    """In, NotIn, Exists or DoesNotExist."""
+    values: Annotated[list[str], ATOMIC] | None = None
+    """Values for In and NotIn; empty for the two others."""
+
+
+class LabelSelector(Model):
+    """Labels that an object must have; all conditions together. An empty selector matches everything."""
+
+    model_config = ConfigDict(json_schema_extra={"x-kubernetes-map-type": "atomic"})
+
+    match_expressions: Annotated[list[LabelSelectorRequirement], ATOMIC] | None = None
+    """Conditions that must all hold."""
+    match_labels: dict[str, str] | None = None
+    """Labels with the values that they must have."""
+
+
+class Condition(Model):
+    """One observed fact about an object, in the standard form of Kubernetes."""
+
+    last_transition_time: Timestamp
+    """When `status` last changed."""
+    message: Annotated[str, Field(max_length=32768)]
+    """What a person should know about the last change; may be empty."""
+    observed_generation: Annotated[Int64, Field(ge=0)] | None = None
+    """metadata.generation of the object that this fact was observed on."""
+    reason: Annotated[
+        str,
+        Field(min_length=1, max_length=1024, pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"),
+    ]
+    """One CamelCase word for programs."""
+    status: Literal["True", "False", "Unknown"]
+    """Whether the fact holds."""
+    type: Annotated[LabelKey, Field(max_length=316)]
+    """Name of the fact, in CamelCase."""
+
+
+Conditions = Annotated[list[Condition], Field(max_length=16), list_map("type")]
+
+
+class FairSharing(Model):
+    """How much weight a queue or cohort has when shares are compared."""
+
+    weight: Quantity = 1
+    """Divisor of the share: twice the weight, half the share for the same usage. 0, or more than 1e-9; with 0
+    only what nobody else wants may be borrowed. Default 1: all siblings count the same."""
+
+
+class FairSharingStatus(Model):
+    """Share of a queue or cohort as of its last change."""
+
+    weighted_share: Int64
+    """Largest ratio of borrowed to lendable quota over all resources, divided by the weight, rounded up; the
+    greatest int64 when the weight is 0 and quota is borrowed."""
+
+
+class Taint(Model):
+    """A taint as nodes carry it."""
+
+    effect: str
+    """NoSchedule, PreferNoSchedule or NoExecute."""
+    key: str
+    """Taint key."""
+    time_added: Timestamp | None = None
+    """When the taint was added; only written by the node controller."""
+    value: str | None = None
+    """Value that belongs to the key."""
+
+
+class Toleration(Model):
+    """A toleration as pods carry it."""
+
+    effect: str | None = None
+    """Taint effect that is tolerated; absent tolerates all of them."""
+    key: str | None = None
+    """Taint key that is tolerated; absent with operator Exists tolerates all of them."""
+    operator: str | None = None
+    """Equal (default) or Exists."""
+    toleration_seconds: Int64 | None = None
+    """Seconds that a NoExecute taint is tolerated; absent means for ever."""
+    value: str | None = None
+    """Value that the taint must have; absent with operator Exists."""
+
+
+_EFFECTS = "['NoSchedule', 'PreferNoSchedule', 'NoExecute']"
+
+Taints = Annotated[
+    list[Taint],
+    Field(max_length=8),
+    ATOMIC,
+    field_rules(
+        rule(
+            f"self.all(t, t.effect in {_EFFECTS})",
+            "effect of a taint must be NoSchedule, PreferNoSchedule or NoExecute",
+        )
+    ),
+]
+Tolerations = Annotated[
+    list[Toleration],
+    Field(max_length=8),
+    ATOMIC,
+    field_rules(
+        rule(
+            "self.all(t, has(t.key) || (has(t.operator) && t.operator == 'Exists'))",
+            "a toleration without key needs operator Exists",
+        ),
+        rule(
+            "self.all(t, !has(t.tolerationSeconds) || (has(t.effect) && t.effect == 'NoExecute'))",
+            "tolerationSeconds needs effect NoExecute",
+        ),
+        rule(
+            "self.all(t, !has(t.operator) || t.operator in ['Equal', 'Exists'])",
+            "operator of a toleration must be Equal or Exists",
+        ),
+        rule(
+            "self.all(t, !has(t.operator) || t.operator != 'Exists' || !has(t.value))",
+            "a toleration with operator Exists takes no value",
+        ),
+        rule(
+            f"self.all(t, !has(t.effect) || t.effect in {_EFFECTS})",
+            "effect of a toleration must be NoSchedule, PreferNoSchedule or NoExecute",
+        ),
+    ),
+]

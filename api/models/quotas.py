@@ -1,0 +1,101 @@
+"""Quota as ClusterQueues and Cohorts declare it, and as their status counts it."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from api.models.common import DnsSubdomain, Model, Quantity
+from api.models.markers import ATOMIC, list_map, object_rules, rule
+
+
+class ResourceQuota(Model):
+    """Quota of one resource in one flavor."""
+
+    name: str
+    """Resource, such as cpu or nvidia.com/gpu."""
+    nominal_quota: Quantity
+    """Amount that is guaranteed here; 0 or more."""
+    borrowing_limit: Quantity | None = None
+    """Most that may be borrowed above the nominal quota; absent means no limit. Needs a cohort."""
+    lending_limit: Quantity | None = None
+    """Most of the unused nominal quota that the cohort may see; absent means all of it. Needs a cohort."""
+
+
+class FlavorQuotas(Model):
+    """Quotas of one flavor for all resources of its group."""
+
+    name: DnsSubdomain
+    """ResourceFlavor that provides these quotas; while it does not exist, nothing new is admitted here."""
+    resources: Annotated[list[ResourceQuota], Field(min_length=1, max_length=64), list_map("name")]
+    """One quota for each covered resource of the group, in the same order."""
+
+
+class ResourceGroup(Model):
+    """Resources that come together from one flavor."""
+
+    model_config = object_rules(
+        rule(
+            "self.flavors.all(f, size(f.resources) == size(self.coveredResources))",
+            "every flavor must list as many resources as coveredResources",
+        )
+    )
+
+    covered_resources: Annotated[list[str], Field(min_length=1, max_length=64), ATOMIC]
+    """Resources whose flavor is chosen together; each in one group only."""
+    flavors: Annotated[list[FlavorQuotas], Field(min_length=1, max_length=64), list_map("name")]
+    """Flavors in the order in which they are tried; each in one group only."""
+
+
+ResourceGroups = Annotated[list[ResourceGroup], Field(max_length=16), ATOMIC]
+
+
+def limits_need(parent: str) -> str:
+    """Return the CEL expression of a spec whose limits are allowed only where the field `parent` is set."""
+    return (
+        f"has(self.{parent}) || !has(self.resourceGroups) || self.resourceGroups.all(g, g.flavors.all(f,"
+        " f.resources.all(r, !has(r.borrowingLimit) && !has(r.lendingLimit))))"
+    )
+
+
+class ResourceUsage(Model):
+    """Usage of one resource in one flavor."""
+
+    borrowed: Quantity | None = None
+    """Part of the total above the nominal quota."""
+    name: str
+    """Resource."""
+    total: Quantity | None = None
+    """All that is held, borrowed quota included."""
+
+
+class FlavorUsage(Model):
+    """Usage of one flavor."""
+
+    name: DnsSubdomain
+    """ResourceFlavor."""
+    resources: Annotated[list[ResourceUsage], Field(max_length=64), list_map("name")]
+    """Usage of each of its resources."""
+
+
+FlavorUsages = Annotated[list[FlavorUsage], Field(max_length=64), list_map("name")]
+
+
+class LocalResourceUsage(Model):
+    """Usage of one resource in one flavor through one LocalQueue."""
+
+    name: str
+    """Resource."""
+    total: Quantity | None = None
+    """All that is held."""
+
+
+class LocalFlavorUsage(Model):
+    """Usage of one flavor through one LocalQueue."""
+
+    name: DnsSubdomain
+    """ResourceFlavor."""
+    resources: Annotated[list[LocalResourceUsage], Field(max_length=64), list_map("name")]
+    """Usage of each of its resources."""
+
+
+LocalFlavorUsages = Annotated[list[LocalFlavorUsage], Field(max_length=64), list_map("name")]

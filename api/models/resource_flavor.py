@@ -1,0 +1,86 @@
+"""ResourceFlavor and Topology: what kinds of nodes there are, and how they lie to each other."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from api.models.common import DnsSubdomain, KueueObject, LabelKey, Model, Taints, Tolerations
+from api.models.markers import ATOMIC, field_rules, object_rules, rule
+
+
+class ResourceFlavorSpec(Model):
+    """Nodes of this flavor, and what pods need to run on them."""
+
+    model_config = object_rules(
+        rule(
+            "!has(self.topologyName) || (has(self.nodeLabels) && size(self.nodeLabels) > 0)",
+            "topologyName needs at least one entry in nodeLabels",
+        ),
+        rule(
+            "!has(oldSelf.topologyName) ||"
+            " (has(self.topologyName) && self.topologyName == oldSelf.topologyName)",
+            "topologyName is immutable once set",
+        ),
+    )
+
+    node_labels: Annotated[dict[str, str], Field(max_length=8)] | None = None
+    """Labels of the nodes. Admitted pods get them as nodeSelector, and a pod's own selector and affinity on
+    these keys decide whether the flavor suits it."""
+    node_taints: Taints | None = None
+    """Taints of the nodes. A Workload must tolerate those with NoSchedule and NoExecute to get the flavor."""
+    tolerations: Tolerations | None = None
+    """Given to admitted pods; what they tolerate counts as tolerated when the flavor is chosen."""
+    topology_name: DnsSubdomain | None = None
+    """Topology of these nodes; with it pods are placed by domain. Immutable once set."""
+
+
+class ResourceFlavor(KueueObject):
+    """A kind of node, such as a GPU model or a price class."""
+
+    kind: Literal["ResourceFlavor"] = "ResourceFlavor"
+    spec: ResourceFlavorSpec = Field(default_factory=ResourceFlavorSpec)
+    """Nodes of this flavor, and what pods need to run on them."""
+
+
+HOSTNAME_LABEL = "kubernetes.io/hostname"
+
+
+def _ends_in_hosts(levels: str) -> str:
+    return f"{levels}[size({levels}) - 1].nodeLabel == '{HOSTNAME_LABEL}'"
+
+
+# A tree that ends in hosts can be cut anew without making assignments unreadable, because those name the
+# host alone.
+_LEVEL_RULES = field_rules(
+    rule("self.all(l, self.exists_one(m, m.nodeLabel == l.nodeLabel))", "levels must be unique"),
+    rule(
+        f"!self.exists(l, l.nodeLabel == '{HOSTNAME_LABEL}') || {_ends_in_hosts('self')}",
+        f"{HOSTNAME_LABEL} can only be the last level",
+    ),
+    rule(
+        f"self == oldSelf || ({_ends_in_hosts('self')} && {_ends_in_hosts('oldSelf')})",
+        f"levels are immutable unless {HOSTNAME_LABEL} is the last one before and after",
+    ),
+)
+
+
+class TopologyLevel(Model):
+    """One level of the tree."""
+
+    node_label: Annotated[LabelKey, Field(min_length=1, max_length=316)]
+    """Node label whose value names the domain at this level."""
+
+
+class TopologySpec(Model):
+    """The levels of the tree."""
+
+    levels: Annotated[list[TopologyLevel], Field(min_length=1, max_length=16), ATOMIC, _LEVEL_RULES]
+    """Levels, the widest first."""
+
+
+class Topology(KueueObject):
+    """The tree in which nodes lie: blocks, racks, hosts."""
+
+    kind: Literal["Topology"] = "Topology"
+    spec: TopologySpec
+    """The levels of the tree."""

@@ -1,0 +1,158 @@
+"""Who matches whom: label selectors, node affinity against a flavor's labels, taints against tolerations.
+
+The rules are Kubernetes' own, restated for the wire structs. An operator that Kubernetes does not know
+matches nothing. Source: k8s.io/apimachinery labels.Selector; k8s.io/component-helpers nodeaffinity, taints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from api.objects import (
+    WireAffinity,
+    WireNodeSelectorTerm,
+    WirePodSpec,
+    WireSelector,
+    WireSelectorRequirement,
+    WireTaint,
+    WireToleration,
+)
+
+_BINDING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
+_NO_LABELS: Mapping[str, str] = {}
+
+
+def matches_selector(selector: WireSelector | None, labels: Mapping[str, str] | None) -> bool:
+    """Return whether `labels` are selected. No selector selects nothing, an empty one everything."""
+    if selector is None:
+        return False
+    labels = labels or _NO_LABELS
+    wanted = selector.match_labels or _NO_LABELS
+    return all(labels.get(key) == value for key, value in wanted.items()) and all(
+        matches_requirement(requirement, labels) for requirement in selector.match_expressions or ()
+    )
+
+
+def matches_requirement(requirement: WireSelectorRequirement, labels: Mapping[str, str]) -> bool:
+    """Return whether `labels` meet one expression. NotIn and DoesNotExist hold for an absent key."""
+    value = labels.get(requirement.key)
+    values = requirement.values or ()
+    match requirement.operator:
+        case "In":
+            return value is not None and value in values
+        case "NotIn":
+            return value is None or value not in values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt":
+            return _compares(requirement.operator, value, values[0] if len(values) == 1 else None)
+        case _:
+            return False
+
+
+def selector_problem(selector: WireSelector | None) -> str | None:
+    """Return what is wrong with a label selector, None for nothing."""
+    for requirement in selector.match_expressions or () if selector else ():
+        if requirement.operator in ("In", "NotIn"):
+            if not requirement.values:
+                return f"matchExpressions for {requirement.key!r}: {requirement.operator} needs values"
+        elif requirement.operator not in ("Exists", "DoesNotExist"):
+            return (
+                f"matchExpressions for {requirement.key!r}: operator {requirement.operator!r} is none of "
+                "In, NotIn, Exists, DoesNotExist"
+            )
+    return None
+
+
+def tolerates(toleration: WireToleration, taint: WireTaint) -> bool:
+    """Return whether one toleration covers the taint. An empty key with Exists covers every taint."""
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    match toleration.operator or "Equal":
+        case "Exists":
+            return True
+        case "Equal":
+            return toleration.value == taint.value and bool(toleration.key)
+        case "Gt" | "Lt":
+            return _compares(toleration.operator, taint.value, toleration.value)
+        case _:
+            return False
+
+
+def find_untolerated(taints: Iterable[WireTaint], tolerations: Iterable[WireToleration]) -> WireTaint | None:
+    """Return the first NoSchedule or NoExecute taint that no toleration covers, None if there is none."""
+    held = tuple(tolerations)
+    for taint in taints:
+        if taint.effect in _BINDING_EFFECTS and not any(tolerates(toleration, taint) for toleration in held):
+            return taint
+    return None
+
+
+def taint_text(taint: WireTaint) -> str:
+    """Return a taint as kubectl prints it: key=value:effect."""
+    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
+
+
+def matches_flavor(spec: WirePodSpec, flavor_labels: Mapping[str, str]) -> bool:
+    """Return whether the pods may land on nodes with these labels, as far as the labels can tell.
+
+    Only keys that the flavor defines are looked at: the nodes of a flavor may carry any others. A required
+    affinity term left without such a key can hold on some node, so it (and with it the whole OR) matches.
+    Source: Kueue, pkg/scheduler/flavorassigner/flavorassigner.go, flavorSelector.
+    """
+    for key, value in (spec.node_selector or _NO_LABELS).items():
+        if key in flavor_labels and flavor_labels[key] != value:
+            return False
+    terms = _required_terms(spec.affinity)
+    return not terms or any(_term_matches(term, flavor_labels) for term in terms)
+
+
+def matches_node(
+    node_selector: Mapping[str, str] | None,
+    affinity: WireAffinity | None,
+    *,
+    name: str,
+    labels: Mapping[str, str],
+) -> tuple[bool, bool]:
+    """Return whether a node of that name and those labels has all of the node selector, and whether it meets
+    the required affinity. Terms are alternatives; a term without any expression holds nowhere.
+    """
+    terms = _required_terms(affinity)
+    has_selected = all(labels.get(key) == value for key, value in (node_selector or _NO_LABELS).items())
+    return has_selected, not terms or any(_term_holds(term, name, labels) for term in terms)
+
+
+def _term_holds(term: WireNodeSelectorTerm, name: str, labels: Mapping[str, str]) -> bool:
+    expressions, fields = term.match_expressions or (), term.match_fields or ()
+    if not expressions and not fields:
+        return False
+    return all(matches_requirement(one, labels) for one in expressions) and all(
+        matches_requirement(one, {"metadata.name": name}) for one in fields
+    )
+
+
+def _required_terms(affinity: WireAffinity | None) -> tuple[WireNodeSelectorTerm, ...]:
+    if affinity is None or affinity.node_affinity is None:
+        return ()
+    required = affinity.node_affinity.required_during_scheduling_ignored_during_execution
+    return (required.node_selector_terms or ()) if required is not None else ()
+
+
+def _term_matches(term: WireNodeSelectorTerm, flavor_labels: Mapping[str, str]) -> bool:
+    return all(
+        matches_requirement(requirement, flavor_labels)
+        for requirement in term.match_expressions or ()
+        if requirement.key in flavor_labels
+    )
+
+
+def _compares(operator: str, value: str | None, bound: str | None) -> bool:
+    try:
+        left, right = int(value or ""), int(bound or "")
+    except ValueError:
+        return False
+    return left > right if operator == "Gt" else left < right

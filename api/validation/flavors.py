@@ -1,0 +1,39 @@
+"""Rules of ResourceFlavors, Topologies and policies that a schema cannot say.
+
+Source: Kueue, pkg/webhooks/resourceflavor_webhook.go; Topology's rules are those of its CRD.
+"""
+
+from collections.abc import Iterator
+
+from api.faults import FieldError
+from api.models.admission_policy import AdmissionPolicy
+from api.models.resource_flavor import HOSTNAME_LABEL, ResourceFlavor, Topology
+from api.validation.names import duplicates, label_errors, selector_errors, taint_errors, toleration_errors
+
+
+def resource_flavor_errors(flavor: ResourceFlavor) -> Iterator[FieldError]:
+    """Yield what keeps a ResourceFlavor from being used."""
+    spec = flavor.spec
+    yield from label_errors("spec.nodeLabels", spec.node_labels)
+    yield from taint_errors("spec.nodeTaints", spec.node_taints)
+    yield from toleration_errors("spec.tolerations", spec.tolerations)
+    if spec.topology_name and not spec.node_labels:
+        yield FieldError(
+            path="spec.topologyName", value=spec.topology_name, rule="needs at least one of spec.nodeLabels"
+        )
+
+
+def topology_errors(topology: Topology) -> Iterator[FieldError]:
+    """Yield what keeps a Topology from being a tree."""
+    levels = [level.node_label for level in topology.spec.levels]
+    for name in duplicates(levels):
+        yield FieldError(path="spec.levels", value=name, rule="levels must be unique")
+    if HOSTNAME_LABEL in levels[:-1]:
+        yield FieldError(
+            path="spec.levels", value=levels, rule=f"{HOSTNAME_LABEL} can only be the last level"
+        )
+
+
+def admission_policy_errors(policy: AdmissionPolicy) -> Iterator[FieldError]:
+    """Yield what keeps an AdmissionPolicy from being in force."""
+    yield from selector_errors("spec.clusterQueues.selector", policy.spec.cluster_queues.selector)

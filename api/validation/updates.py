@@ -1,0 +1,201 @@
+"""What of an object may not change, and when: rules between the object before and after.
+
+Both are read as plain objects. What a queue decided by cannot be swapped under a running Job, and what quota
+was given for stands as long as the Workload holds it.
+Source: Kueue, pkg/controller/jobframework/validation.go, pkg/controller/jobs/job/job_webhook.go and
+pkg/webhooks/workload_webhook.go.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from api import keys
+from api.faults import ABSENT, FieldError
+
+_Object = Mapping[str, Any]
+_RUNNING = "cannot change while the Job is not suspended"
+_RESERVED = "cannot change while quota is reserved"
+
+
+def job_update_errors(old: _Object, new: _Object) -> Iterator[FieldError]:
+    """Yield what of this change a Job may not make."""
+    was_suspended, is_suspended = _is_suspended(old), _is_suspended(new)
+    if not is_suspended:
+        yield from _frozen_key(old, new, keys.QUEUE_NAME, _RUNNING)
+        yield from _frozen_key(old, new, keys.PREBUILT_WORKLOAD_NAME, _RUNNING)
+    if not (was_suspended and is_suspended):
+        rule = "can change only while the Job is suspended before and after"
+        yield from _frozen_key(old, new, keys.MAX_EXEC_TIME_SECONDS, rule)
+    yield from _priority_errors(old, new, is_suspended=is_suspended)
+    if (_key(old, keys.ELASTIC_JOB) == "true") != (_key(new, keys.ELASTIC_JOB) == "true"):
+        yield _key_error(new, keys.ELASTIC_JOB, "cannot change")
+    if not was_suspended and _key(old, keys.JOB_MIN_PARALLELISM):
+        yield from _partial_errors(old, new)
+    yield from gate_update_errors(old, new)
+
+
+def gate_update_errors(old: _Object, new: _Object) -> Iterator[FieldError]:
+    """Yield the gates that were added: a Job or Workload gets them at its creation and can only lose them."""
+    before, after = _gates(old), _gates(new)
+    for gate in after:
+        if gate not in before:
+            path = f"metadata.annotations[{keys.ADMISSION_GATED_BY}]"
+            yield FieldError(path=path, value=gate, rule="gates can be removed, and none added")
+
+
+def workload_update_errors(old: _Object, new: _Object) -> Iterator[FieldError]:
+    """Yield what of this change a Workload may not make."""
+    before, after = _part(old, "status"), _part(new, "status")
+    if _is_true(before, "QuotaReserved"):
+        yield from _pod_set_errors(old, new)
+        if _is_true(after, "QuotaReserved"):
+            yield from _reclaimable_errors(before, after)
+    yield from _admission_errors(before, after)
+    yield from _check_errors(before, after)
+    yield from _cluster_errors(before, after)
+    yield from gate_update_errors(old, new)
+
+
+# --- Jobs ----------------------------------------------------------------------------------------
+
+
+def _is_suspended(job: _Object) -> bool:
+    return _part(job, "spec").get("suspend") is True
+
+
+def _frozen_key(old: _Object, new: _Object, key: str, rule: str) -> Iterator[FieldError]:
+    if _key(old, key) != _key(new, key):
+        yield _key_error(new, key, f"{rule}; it was {_key(old, key)!r}")
+
+
+def _priority_errors(old: _Object, new: _Object, *, is_suspended: bool) -> Iterator[FieldError]:
+    before, after = _key(old, keys.PRIORITY_CLASS), _key(new, keys.PRIORITY_CLASS)
+    if before and not after:
+        yield _key_error(new, keys.PRIORITY_CLASS, f"cannot be removed; it was {before!r}")
+    elif after and not before and not is_suspended:
+        yield _key_error(new, keys.PRIORITY_CLASS, "cannot be added while the Job is not suspended")
+
+
+def _partial_errors(old: _Object, new: _Object) -> Iterator[FieldError]:
+    yield from _frozen_key(old, new, keys.JOB_MIN_PARALLELISM, _RUNNING)
+    before, after = (_part(job, "spec").get("parallelism", 1) for job in (old, new))
+    if before != after:
+        rule = f"cannot change while a Job that may run in part is not suspended; it was {before}"
+        yield FieldError(path="spec.parallelism", value=after, rule=rule)
+
+
+# --- Workloads -----------------------------------------------------------------------------------
+
+
+def _pod_set_errors(old: _Object, new: _Object) -> Iterator[FieldError]:
+    before, after = (_items(_part(workload, "spec"), "podSets") for workload in (old, new))
+    if before == after:
+        return
+    if _key(old, keys.ELASTIC_JOB) == "true" and _is_shrunk(before, after):
+        return
+    yield FieldError(path="spec.podSets", value=[one.get("name") for one in after], rule=_RESERVED)
+
+
+def _is_shrunk(before: Sequence[_Object], after: Sequence[_Object]) -> bool:
+    if len(before) != len(after):
+        return False
+    pairs = list(zip(before, after, strict=True))
+    return all({**old, "count": 0} == {**new, "count": 0} for old, new in pairs) and all(
+        new.get("count", 1) <= old.get("count", 1) for old, new in pairs
+    )
+
+
+def _reclaimable_errors(before: _Object, after: _Object) -> Iterator[FieldError]:
+    now = {one.get("name"): one.get("count", 0) for one in _items(after, "reclaimablePods")}
+    for one in _items(before, "reclaimablePods"):
+        name, count = one.get("name"), one.get("count", 0)
+        if now.get(name, 0) < count:
+            rule = f"cannot fall below {count} while quota is reserved"
+            yield FieldError(
+                path=f"status.reclaimablePods[{name}].count", value=now.get(name, ABSENT), rule=rule
+            )
+
+
+def _admission_errors(before: _Object, after: _Object) -> Iterator[FieldError]:
+    old, new = before.get("admission"), after.get("admission")
+    if old and new and _frozen_part(old) != _frozen_part(new):
+        yield FieldError(path="status.admission", value=new.get("clusterQueue"), rule=_RESERVED)
+
+
+def _frozen_part(admission: _Object) -> object:
+    """Return all of an admission but what is filled in and mended later."""
+    later = ("topologyAssignment", "delayedTopologyRequest")
+    pod_sets = [
+        {key: value for key, value in one.items() if key not in later}
+        for one in _items(admission, "podSetAssignments")
+    ]
+    return {**admission, "podSetAssignments": pod_sets}
+
+
+def _check_errors(before: _Object, after: _Object) -> Iterator[FieldError]:
+    ready = {one.get("name"): one for one in _items(before, "admissionChecks") if one.get("state") == "Ready"}
+    for one in _items(after, "admissionChecks"):
+        old = ready.get(one.get("name"))
+        if old is None or one.get("state") != "Ready":
+            continue
+        if (old.get("podSetUpdates") or []) != (one.get("podSetUpdates") or []):
+            path = f"status.admissionChecks[{one.get('name')}].podSetUpdates"
+            yield FieldError(
+                path=path, value=one.get("podSetUpdates"), rule="cannot change while the check is Ready"
+            )
+
+
+def _cluster_errors(before: _Object, after: _Object) -> Iterator[FieldError]:
+    cluster, nominated = after.get("clusterName"), before.get("nominatedClusterNames") or []
+    if cluster and not before.get("clusterName") and cluster not in nominated:
+        rule = f"must be one of the nominated clusters: {', '.join(nominated) or 'there are none'}"
+        yield FieldError(path="status.clusterName", value=cluster, rule=rule)
+
+
+def _is_true(status: _Object, type_: str) -> bool:
+    return any(
+        one.get("type") == type_ and one.get("status") == "True" for one in _items(status, "conditions")
+    )
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+def _part(obj: _Object, name: str) -> _Object:
+    value = obj.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _items(obj: _Object, name: str) -> Sequence[_Object]:
+    value = obj.get(name)
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def _key(obj: _Object, key: str) -> str:
+    """Return a label, or the annotation that Kueue once had in its place; empty for neither."""
+    metadata = _part(obj, "metadata")
+    for place in ("labels", "annotations"):
+        value = _part(metadata, place).get(key)
+        if isinstance(value, str) and value:
+            return value
+    return ""
+
+
+def _key_error(obj: _Object, key: str, rule: str) -> FieldError:
+    metadata = _part(obj, "metadata")
+    place = "annotations" if key in _part(metadata, "annotations") else _HOME.get(key, "labels")
+    return FieldError(path=f"metadata.{place}[{key}]", value=_key(obj, key) or ABSENT, rule=rule)
+
+
+_HOME = {keys.ELASTIC_JOB: "annotations", keys.JOB_MIN_PARALLELISM: "annotations"}
+
+
+def _gates(obj: _Object) -> Sequence[str]:
+    text = _part(_part(obj, "metadata"), "annotations").get(keys.ADMISSION_GATED_BY)
+    return [gate for gate in text.split(",") if gate] if isinstance(text, str) else []
+
+
+UPDATE_RULES: Mapping[tuple[str, str], Callable[[_Object, _Object], Iterator[FieldError]]] = {
+    ("batch/v1", "Job"): job_update_errors,
+    (keys.KUEUE_VERSION, "Workload"): workload_update_errors,
+}

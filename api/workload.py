@@ -1,0 +1,417 @@
+"""Workload: the unit that is admitted, as a frozen value, and its translation from the wire.
+
+A Workload asks for pod sets; an Admission says which flavors they got. Instants are Unix seconds (UTC),
+resources are integers in canonical units (`api.quantities.amount`: milli-CPU, else whole units).
+What a pod set *requests* depends on the cluster (limit ranges, overheads, transformations) and is worked
+out in `api.requests`; here stands only what the object itself says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import msgspec
+
+from api.keys import RESOURCE_IN_USE
+from api.objects import (
+    WireAdmission,
+    WireCheckState,
+    WireCondition,
+    WirePodSet,
+    WirePodSetAssignment,
+    WirePodTemplate,
+    WirePriorityClassRef,
+    WireSchedulingStats,
+    WireSlice,
+    WireTopologyAssignment,
+    WireTopologyRequest,
+    WorkloadObject,
+)
+from api.problems import SpecError, read_amount, require_at_most_one, require_unique
+from api.reasons import ConditionType
+
+NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+class WorkloadKey(NamedTuple):
+    """Namespace and name; sorts and hashes fast, prints as Kubernetes prints it."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """One status condition; `at` is lastTransitionTime."""
+
+    type: str
+    status: bool
+    reason: str = ""
+    message: str = ""
+    at: float = 0.0
+    observed_generation: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceConstraint:
+    """Every `size` pods within one domain of the level `topology`."""
+
+    topology: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopologyRequest:
+    """What a pod set asks of the topology; at most one of required, preferred, unconstrained is set."""
+
+    required: str | None = None
+    preferred: str | None = None
+    unconstrained: bool = False
+    pod_set_group: str | None = None
+    slices: tuple[SliceConstraint, ...] = ()
+    pod_index_label: str | None = None
+    sub_group_index_label: str | None = None
+    sub_group_count: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodSet:
+    """`count` pods of one template. `min_count` is the floor of partial admission, None: all or nothing."""
+
+    name: str
+    count: int
+    template: WirePodTemplate
+    min_count: int | None = None
+    topology_request: TopologyRequest | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DomainCount:
+    """`count` pods in the topology domain whose level values are `values` (widest level first)."""
+
+    values: tuple[str, ...]
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopologyAssignment:
+    """Where the pods of a pod set go: one entry a domain, `levels` are the node labels of `values`."""
+
+    levels: tuple[str, ...]
+    domains: tuple[DomainCount, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodSetAssignment:
+    """The flavors of one pod set, by resource, and what is charged for all its pods together."""
+
+    name: str
+    count: int
+    flavors: Mapping[str, str]
+    usage: Mapping[str, int]
+    topology: TopologyAssignment | None = None
+    delayed_topology_request: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """A quota reservation as it stands in status.admission."""
+
+    cluster_queue: str
+    pod_sets: tuple[PodSetAssignment, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckState:
+    """One entry of status.admissionChecks; `state` is Pending, Ready, Retry or Rejected."""
+
+    name: str
+    state: str
+    message: str = ""
+    at: float = 0.0
+    requeue_after_seconds: int | None = None
+    retry_count: int = 0
+    pod_set_updates: tuple[Mapping[str, object], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """One Workload object as a value. Everything the decision needs, nothing of the wire.
+
+    `evictions` counts them by reason and underlying cause.
+    """
+
+    key: WorkloadKey
+    uid: str
+    created_at: float
+    pod_sets: tuple[PodSet, ...]
+    queue_name: str = ""
+    priority: int = 0
+    priority_class: WirePriorityClassRef | None = None
+    active: bool = True
+    maximum_execution_time_seconds: int | None = None
+    preemption_gates: tuple[str, ...] = ()
+    open_gates: frozenset[str] = frozenset()
+    generation: int = 0
+    resource_version: str = ""
+    deleted_at: float | None = None
+    labels: Mapping[str, str] = field(default_factory=lambda: NOTHING)
+    annotations: Mapping[str, str] = field(default_factory=lambda: NOTHING)
+    owner_uid: str | None = None
+    owner_kind: str | None = None
+    owner_name: str | None = None
+    has_finalizer: bool = False
+    admission: Admission | None = None
+    conditions: Mapping[str, Condition] = field(default_factory=dict)
+    checks: tuple[CheckState, ...] = ()
+    requeue_at: float | None = None
+    requeue_count: int = 0
+    reclaimable: Mapping[str, int] = field(default_factory=dict)
+    unhealthy_nodes: tuple[str, ...] = ()
+    accumulated_execution_seconds: int = 0
+    evictions: Mapping[tuple[str, str], int] = field(default_factory=dict)
+
+    def is_true(self, type_: str) -> bool:
+        """Return whether the condition stands and is True."""
+        condition = self.conditions.get(type_)
+        return condition is not None and condition.status
+
+    def is_false(self, type_: str) -> bool:
+        """Return whether the condition stands and is False (a missing one is not)."""
+        condition = self.conditions.get(type_)
+        return condition is not None and not condition.status
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the work has ended, in success or not."""
+        return self.is_true(ConditionType.FINISHED)
+
+    @property
+    def has_quota_reservation(self) -> bool:
+        """Whether it holds quota: admission and QuotaReserved=True, as Kueue counts it."""
+        return self.admission is not None and self.is_true(ConditionType.QUOTA_RESERVED)
+
+    @property
+    def is_admitted(self) -> bool:
+        """Whether its Job may run."""
+        return self.has_quota_reservation and self.is_true(ConditionType.ADMITTED)
+
+    @property
+    def is_evicted(self) -> bool:
+        """Whether it has been told to stop; its quota is freed when its Job has stopped."""
+        return self.is_true(ConditionType.EVICTED)
+
+
+def to_seconds(text: str | None) -> float:
+    """Return an RFC 3339 instant as Unix seconds; 0 for none. Raises ValueError naming the text."""
+    if not text:
+        return 0.0
+    try:
+        parsed = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no RFC 3339 time such as 2026-01-31T12:00:00Z") from None
+    return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
+
+
+def to_rfc3339(at: float) -> str:
+    """Return Unix seconds as RFC 3339 in whole seconds, UTC, as Kubernetes writes metav1.Time."""
+    return datetime.fromtimestamp(int(at), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def to_conditions(wire: tuple[WireCondition, ...] | None) -> dict[str, Condition]:
+    """Return conditions by type."""
+    return {
+        c.type: Condition(
+            type=c.type,
+            status=c.status == "True",
+            reason=c.reason,
+            message=c.message,
+            at=to_seconds(c.last_transition_time),
+            observed_generation=c.observed_generation,
+        )
+        for c in wire or ()
+    }
+
+
+def to_template(raw: msgspec.Raw | bytes) -> WirePodTemplate:
+    """Return a pod template's scheduling-relevant part. Raises msgspec.DecodeError where unreadable."""
+    return _TEMPLATE.decode(raw)
+
+
+_TEMPLATE = msgspec.json.Decoder(WirePodTemplate)
+
+
+def to_workload(wire: WorkloadObject, previous: Workload | None = None) -> Workload:
+    """Return the Workload as a value. Raises ValueError (SpecError) naming field and value.
+
+    `previous` is the same object as read before: its pod sets are taken over where the spec has not changed,
+    since reading pod templates is the costly part.
+    """
+    meta, spec, status = wire.metadata, wire.spec, wire.status
+    is_same_spec = (
+        previous is not None
+        and previous.uid == meta.uid
+        and previous.generation == meta.generation
+        and meta.generation > 0
+    )
+    owner = next((ref for ref in meta.owner_references or () if ref.controller), None)
+    requeue = status.requeue_state
+    return Workload(
+        key=WorkloadKey(meta.namespace, meta.name),
+        uid=meta.uid,
+        created_at=to_seconds(meta.creation_timestamp),
+        pod_sets=previous.pod_sets if previous is not None and is_same_spec else _pod_sets(spec.pod_sets),
+        queue_name=spec.queue_name or "",
+        priority=spec.priority or 0,
+        priority_class=spec.priority_class_ref,
+        active=spec.active is not False,
+        maximum_execution_time_seconds=spec.maximum_execution_time_seconds,
+        preemption_gates=tuple(gate.get("name", "") for gate in spec.preemption_gates or ()),
+        open_gates=frozenset(gate.name for gate in status.preemption_gates or () if gate.position == "Open"),
+        generation=meta.generation,
+        resource_version=meta.resource_version,
+        deleted_at=to_seconds(meta.deletion_timestamp) if meta.deletion_timestamp else None,
+        labels=meta.labels or NOTHING,
+        annotations=meta.annotations or NOTHING,
+        owner_uid=owner.uid if owner is not None else None,
+        owner_kind=owner.kind if owner is not None else None,
+        owner_name=owner.name if owner is not None else None,
+        has_finalizer=RESOURCE_IN_USE in (meta.finalizers or ()),
+        admission=to_admission(status.admission) if status.admission is not None else None,
+        conditions=to_conditions(status.conditions),
+        checks=tuple(_check(check) for check in status.admission_checks or ()),
+        requeue_at=to_seconds(requeue.requeue_at) if requeue is not None and requeue.requeue_at else None,
+        requeue_count=(requeue.count or 0) if requeue is not None else 0,
+        reclaimable={one.name: one.count for one in status.reclaimable_pods or ()},
+        unhealthy_nodes=tuple(node.name for node in status.unhealthy_nodes or ()),
+        accumulated_execution_seconds=status.accumulated_past_execution_time_seconds or 0,
+        evictions=_evictions(status.scheduling_stats),
+    )
+
+
+def _evictions(wire: WireSchedulingStats | None) -> dict[tuple[str, str], int]:
+    counters = wire.evictions if wire is not None else None
+    return {(one.reason, one.underlying_cause): one.count for one in counters or ()}
+
+
+def to_admission(wire: WireAdmission) -> Admission:
+    """Return status.admission as a value. Raises SpecError where an amount or a topology cannot be read."""
+    return Admission(
+        cluster_queue=wire.cluster_queue,
+        pod_sets=tuple(_assignment(one) for one in wire.pod_set_assignments or ()),
+    )
+
+
+def _pod_sets(wire: tuple[WirePodSet, ...] | None) -> tuple[PodSet, ...]:
+    if not wire:
+        raise SpecError("spec.podSets is empty; give at least one pod set")
+    require_unique("spec.podSets", (pod_set.name for pod_set in wire))
+    return tuple(_pod_set(pod_set) for pod_set in wire)
+
+
+def _pod_set(wire: WirePodSet) -> PodSet:
+    field_name = f"spec.podSets[{wire.name}]"
+    if wire.count < 0:
+        raise SpecError(f"{field_name}.count is {wire.count}, but must not be negative")
+    if wire.min_count is not None and not 0 < wire.min_count <= wire.count:
+        raise SpecError(
+            f"{field_name}.minCount is {wire.min_count}, but must be from 1 to count {wire.count}"
+        )
+    try:
+        template = to_template(wire.template)
+    except msgspec.DecodeError as error:
+        raise SpecError(f"{field_name}.template cannot be read: {error}; correct the pod template") from error
+    return PodSet(
+        name=wire.name,
+        count=wire.count,
+        template=template,
+        min_count=wire.min_count,
+        topology_request=_topology_request(f"{field_name}.topologyRequest", wire.topology_request),
+    )
+
+
+def _topology_request(field_name: str, wire: WireTopologyRequest | None) -> TopologyRequest | None:
+    if wire is None:
+        return None
+    given = [name for name in ("required", "preferred", "unconstrained") if getattr(wire, name)]
+    require_at_most_one(field_name, given)
+    slices = [
+        SliceConstraint(topology=one.topology, size=one.size)
+        for one in wire.podset_slice_required_topology_constraints or ()
+    ]
+    if not slices and wire.pod_set_slice_required_topology and wire.pod_set_slice_size:
+        slices = [
+            SliceConstraint(topology=wire.pod_set_slice_required_topology, size=wire.pod_set_slice_size)
+        ]
+    return TopologyRequest(
+        required=wire.required,
+        preferred=wire.preferred,
+        unconstrained=bool(wire.unconstrained),
+        pod_set_group=wire.pod_set_group_name,
+        slices=tuple(slices),
+        pod_index_label=wire.pod_index_label,
+        sub_group_index_label=wire.sub_group_index_label,
+        sub_group_count=wire.sub_group_count,
+    )
+
+
+def _check(wire: WireCheckState) -> CheckState:
+    return CheckState(
+        name=wire.name,
+        state=wire.state,
+        message=wire.message,
+        at=to_seconds(wire.last_transition_time),
+        requeue_after_seconds=wire.requeue_after_seconds,
+        retry_count=wire.retry_count or 0,
+        pod_set_updates=wire.pod_set_updates or (),
+    )
+
+
+def _assignment(wire: WirePodSetAssignment) -> PodSetAssignment:
+    field_name = f"status.admission.podSetAssignments[{wire.name}]"
+    return PodSetAssignment(
+        name=wire.name,
+        count=wire.count or 0,
+        flavors=wire.flavors or {},
+        usage={
+            resource: read_amount(f"{field_name}.resourceUsage.{resource}", resource, quantity)
+            for resource, quantity in (wire.resource_usage or {}).items()
+        },
+        topology=_topology(field_name, wire.topology_assignment),
+        delayed_topology_request=wire.delayed_topology_request,
+    )
+
+
+def _topology(field_name: str, wire: WireTopologyAssignment | None) -> TopologyAssignment | None:
+    """Return the domains that the compact encoding stands for, slice after slice."""
+    if wire is None:
+        return None
+    try:
+        domains = [domain for one in wire.slices for domain in _domains(one)]
+    except (KeyError, ValueError, TypeError, IndexError) as error:
+        raise SpecError(f"{field_name}.topologyAssignment cannot be read: {error}") from error
+    return TopologyAssignment(levels=wire.levels, domains=tuple(domains))
+
+
+def _domains(wire: WireSlice) -> Iterator[DomainCount]:
+    columns = [_column(values, wire.domain_count) for values in wire.values_per_level]
+    universal = wire.pod_counts.get("universal")
+    counts = wire.pod_counts["individual"] if universal is None else [universal] * wire.domain_count
+    for values, count in zip(zip(*columns, strict=True), counts, strict=True):
+        yield DomainCount(values=values, count=count)
+
+
+def _column(values: Mapping[str, Any], count: int) -> list[str]:
+    universal = values.get("universal")
+    if universal is not None:
+        return [universal] * count
+    one = values["individual"]
+    prefix, suffix = one.get("prefix") or "", one.get("suffix") or ""
+    return [f"{prefix}{root}{suffix}" for root in one["roots"]]

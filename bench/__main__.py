@@ -1,0 +1,24 @@
+"""`python -m bench`: every bench in turn, each by its own name too (`python -m bench.decide`).
+
+Figures depend on the machine and on what else runs there: compare within one run, and quote medians.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+_BENCHES = ("decide", "placement", "extender", "throughput")
+
+
+def main() -> int:
+    """Run them all; return the first exit code that is not 0."""
+    code = 0
+    for name in _BENCHES:
+        print(f"== bench.{name}", flush=True)
+        code = code or subprocess.run([sys.executable, "-m", f"bench.{name}"], check=False).returncode
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,35 @@
+"""The order of pending Workloads, in one place: higher priority first, then the older, then the uid.
+
+A Workload keeps the place of its creation through preemption. Only an eviction that was its own doing (its
+pods did not become ready, a check asked for a retry) moves it behind those that came meanwhile.
+Source: Kueue, pkg/workload/workload.go, Ordering.GetQueueOrderTimestamp; pkg/cache/queue/cluster_queue.go.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from api.reasons import ConditionType, EvictionReason
+from api.workload import Workload
+
+
+class RequeuingTimestamp(StrEnum):
+    """What a Workload queues by after its pods did not become ready.
+
+    Kueue's waitForPodsReady.requeuingStrategy.timestamp.
+    """
+
+    EVICTION = "Eviction"
+    CREATION = "Creation"
+
+
+def queued_at(workload: Workload, timestamp: RequeuingTimestamp = RequeuingTimestamp.EVICTION) -> float:
+    """Return the instant that the Workload queues by, in Unix seconds."""
+    evicted = workload.conditions.get(ConditionType.EVICTED)
+    if evicted is not None and evicted.status:
+        if evicted.reason == EvictionReason.ADMISSION_CHECK:
+            return evicted.at
+        by_eviction = timestamp is RequeuingTimestamp.EVICTION
+        if by_eviction and evicted.reason == EvictionReason.PODS_READY_TIMEOUT:
+            return evicted.at
+    return workload.created_at

@@ -1,0 +1,484 @@
+"""The pending Workloads of one ClusterQueue: who is next, who is parked, and what brings them back.
+
+A Workload is *active* (it will be tried) or *parked* (it was tried in vain, or backs off; Kueue's word is
+inadmissible). Workloads that ask for the same at the same priority are one class: what does not fit for one
+of them does not fit for any, so a class is parked and woken as a whole:
+
+    ready heap ──▶ class (priority 200, 8 GPUs) ──▶ w1, w7, w9        heap by queue timestamp
+               ──▶ class (priority 100, 1 GPU)  ──▶ w2, w3
+    parked     ──▶ class (priority 100, 8 GPUs) ──▶ w4, w5, w6
+               ──▶ w8                                                 alone: backs off until 12:05
+
+Kueue keeps one heap of Workloads and moves each of them; with thousands queued, every finished Workload
+would then cost thousands of moves. Here it costs one per class, and the order is the same. Heap entries that
+no longer hold (their Workload left, or changed) stay until they surface, or are swept when too many.
+
+StrictFIFO never parks its head, so nothing behind it is tried; BestEffortFIFO parks it and tries the next.
+Source: Kueue, pkg/cache/queue/cluster_queue.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from heapq import heapify, heappop, heappush
+from math import inf
+
+from api.queueing import QueueingStrategy
+from api.reasons import ConditionType, PendingReason
+from api.requests import PodSetRequests
+from api.workload import Workload, WorkloadKey
+
+# Heaps below this size are not worth sweeping.
+_SMALL_HEAP = 64
+
+
+class RequeueReason(StrEnum):
+    """Why a popped Workload comes back; it decides whether it is tried again at once."""
+
+    GENERIC = ""
+    NAMESPACE_MISMATCH = "NamespaceMismatch"
+    NO_FIT = "NoFit"
+    PREEMPTION_NO_CANDIDATES = "PreemptionNoCandidates"
+    PREEMPTION_GATED = "PreemptionGated"
+    FAILED_AFTER_NOMINATION = "FailedAfterNomination"
+    PENDING_PREEMPTION = "PendingPreemption"
+    PREEMPTION_FAILED = "PreemptionFailed"
+
+
+_IMMEDIATE = frozenset(
+    {
+        RequeueReason.FAILED_AFTER_NOMINATION,
+        RequeueReason.PENDING_PREEMPTION,
+        RequeueReason.PREEMPTION_FAILED,
+    }
+)
+_WHOLE_CLASS = frozenset({RequeueReason.NO_FIT, RequeueReason.PREEMPTION_NO_CANDIDATES})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlavorScan:
+    """How far the search through the flavors has come, so that the next cycle goes on from there.
+
+    `tried` holds, by pod set, the index of the last flavor tried for each resource; -1: all were tried.
+    The scan is outdated when the shape of the Workload or the quota of its tree has changed since.
+    """
+
+    tried: tuple[Mapping[str, int], ...]
+    generation: int
+    cycle: int
+    shape: bytes
+
+    @property
+    def has_flavors_left(self) -> bool:
+        """Whether some flavor has not been looked at yet."""
+        return any(index != -1 for of_pod_set in self.tried for index in of_pod_set.values())
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Pending:
+    """A Workload in a queue. `retry_at` is the end of its back-off; infinity: until it is told to requeue."""
+
+    workload: Workload
+    requests: tuple[PodSetRequests, ...]
+    shape: bytes
+    queued_at: float
+    retry_at: float = 0.0
+    scan: FlavorScan | None = None
+    # Why Kubernetes would refuse its pods whatever the quota, None: it would not.
+    problem: str | None = None
+    # The sequence number of the heap entry that stands for it; 0: in no heap.
+    ticket: int = field(default=0, repr=False)
+
+    @property
+    def key(self) -> WorkloadKey:
+        """The Workload's key."""
+        return self.workload.key
+
+
+def retry_at(workload: Workload) -> float:
+    """Return when the Workload may be tried again: 0 at once, infinity while Requeued is False."""
+    if workload.is_false(ConditionType.REQUEUED):
+        return inf
+    return workload.requeue_at or 0.0
+
+
+_ClassKey = tuple[int, bytes]
+# A reason, for machines, and a message, for people.
+Told = tuple[PendingReason, str]
+_Entry = tuple[float, str, WorkloadKey, int, Pending]
+
+
+class _Class:
+    """Workloads of one priority and shape, the first queued on top."""
+
+    __slots__ = ("announced", "entries", "is_parked", "priority", "size", "told")
+
+    def __init__(self, priority: int) -> None:
+        self.priority = priority
+        # The ticket under which the class stands in the ready heap; 0: it does not.
+        self.announced = 0
+        self.entries: list[_Entry] = []
+        self.size = 0
+        self.is_parked = False
+        # Why the Workload that was tried for all of them did not fit.
+        self.told: Told | None = None
+
+    def add(self, pending: Pending) -> None:
+        workload = pending.workload
+        heappush(self.entries, (pending.queued_at, workload.uid, workload.key, pending.ticket, pending))
+        self.size += 1
+
+    def discard(self, pending: Pending) -> None:
+        pending.ticket = 0
+        self.size -= 1
+        if len(self.entries) > max(_SMALL_HEAP, 2 * self.size):
+            self.entries = [entry for entry in self.entries if entry[4].ticket == entry[3]]
+            heapify(self.entries)
+
+    def top(self) -> _Entry | None:
+        entries = self.entries
+        while entries and entries[0][4].ticket != entries[0][3]:
+            heappop(entries)
+        return entries[0] if entries else None
+
+    def members(self) -> Iterator[Pending]:
+        return (entry[4] for entry in self.entries if entry[4].ticket == entry[3])
+
+
+class PendingQueue:
+    """The pending Workloads of one ClusterQueue. One task owns it; it reads no clock."""
+
+    def __init__(self, name: str, strategy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO) -> None:
+        self.name = name
+        self.strategy = strategy
+        # The Workload that evicted others and waits for their quota, and its generation then.
+        self.preemptor: WorkloadKey | None = None
+        self.preemptor_generation = 0
+        self._members: dict[WorkloadKey, Pending] = {}
+        self._classes: dict[_ClassKey, _Class] = {}
+        self._parked_classes: dict[_ClassKey, _Class] = {}
+        self._parked: dict[WorkloadKey, Pending] = {}
+        self._ready: list[tuple[int, float, str, WorkloadKey, int, _Class]] = []
+        self._retries: list[tuple[float, int, Pending]] = []
+        self._sequence = 0
+        self._pop_cycle = 0
+        self._wake_cycle = -1
+
+    # --- questions ---------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __contains__(self, key: WorkloadKey) -> bool:
+        return key in self._members
+
+    def get(self, key: WorkloadKey) -> Pending | None:
+        """Return the Workload's entry, None where it does not wait here."""
+        return self._members.get(key)
+
+    def head(self) -> WorkloadKey | None:
+        """Return who is to be tried next, None for nobody."""
+        head = self._peek()
+        return head.key if head is not None else None
+
+    def told(self, key: WorkloadKey) -> Told | None:
+        """Return what the one that was tried for the Workload's whole parked class was told."""
+        pending = self._members.get(key)
+        if pending is None or pending.ticket == 0:
+            return None
+        class_ = self._parked_classes.get(_class_key(pending))
+        return class_.told if class_ is not None else None
+
+    @property
+    def pop_cycle(self) -> int:
+        """How often a head was taken; it dates flavor scans."""
+        return self._pop_cycle
+
+    @property
+    def parked_count(self) -> int:
+        """How many wait for something to change."""
+        return len(self._parked) + sum(class_.size for class_ in self._parked_classes.values())
+
+    @property
+    def active_count(self) -> int:
+        """How many will be tried."""
+        return len(self._members) - self.parked_count
+
+    def is_parked(self, key: WorkloadKey) -> bool:
+        """Return whether the Workload waits here and is parked."""
+        pending = self._members.get(key)
+        return pending is not None and self._is_parked(pending)
+
+    def is_preemptor(self, pending: Pending) -> bool:
+        """Return whether this Workload issued the evictions that the queue waits for, unchanged since."""
+        workload = pending.workload
+        return self.preemptor == workload.key and self.preemptor_generation == workload.generation
+
+    def in_order(self) -> list[Pending]:
+        """Return all, parked ones too, in the order in which they would be tried."""
+        sticky = self._sticky()
+        return sorted(
+            self._members.values(),
+            key=lambda pending: (
+                pending.key != sticky,
+                -pending.workload.priority,
+                pending.queued_at,
+                pending.workload.uid,
+                pending.key,
+            ),
+        )
+
+    @property
+    def has_retries(self) -> bool:
+        """Whether a back-off may be running."""
+        return bool(self._retries)
+
+    def next_retry_at(self) -> float | None:
+        """Return the earliest end of a back-off, None where none is running."""
+        while self._retries and not self._is_due_later(self._retries[0][2], self._retries[0][0]):
+            heappop(self._retries)
+        return self._retries[0][0] if self._retries else None
+
+    # --- changes -----------------------------------------------------------------------------------------
+
+    def tell(self, pending: Pending, told: Told) -> None:
+        """Keep why a Workload did not fit: while its class is parked, that holds for all of it."""
+        class_ = self._parked_classes.get(_class_key(pending))
+        if class_ is not None:
+            class_.told = told
+
+    def offer(self, pending: Pending, *, now: float) -> bool:
+        """Take in a Workload, new or changed. Returns whether what will be tried has changed by it.
+
+        A parked Workload stays parked unless something changed that could make it fit.
+        """
+        key = pending.key
+        old = self._members.get(key)
+        if old is None:
+            return self._place(pending, now=now)
+        if self._is_parked(old):
+            if not _may_fit_now(old, pending):
+                old.workload = pending.workload
+                return False
+        elif _rank(old) == _rank(pending) and old.retry_at == pending.retry_at:
+            old.workload, old.requests, old.problem = pending.workload, pending.requests, pending.problem
+            return False
+        if old.shape == pending.shape:
+            pending.scan = old.scan
+        self._take_out(old)
+        self._place(pending, now=now)
+        return True
+
+    def discard(self, key: WorkloadKey) -> bool:
+        """Remove a Workload that waits no longer. Returns whether it was here."""
+        pending = self._members.get(key)
+        if pending is None:
+            return False
+        self._take_out(pending)
+        if self.preemptor == key:
+            self.preemptor = None
+        return True
+
+    def pop(self) -> Pending | None:
+        """Take out the head, None where nothing is to be tried.
+
+        A BestEffortFIFO queue keeps the Workload that evicted others first until it is admitted or replaced.
+        """
+        head = self._peek()
+        self._pop_cycle += 1
+        if head is not None:
+            self._take_out(head)
+        return head
+
+    def has_head(self) -> bool:
+        """Return whether something is to be tried."""
+        return self._peek() is not None
+
+    def requeue(self, pending: Pending, reason: RequeueReason, *, now: float) -> bool:
+        """Put a popped Workload back. Returns whether it was parked.
+
+        It stays active where its failure is passing, where the queue was woken while it was tried, or where
+        flavors are left to try. Source: Kueue, cluster_queue.go, requeueIfNotPresent.
+        """
+        self._remember_preemptor(pending, reason)
+        if self.strategy is QueueingStrategy.STRICT_FIFO:
+            is_immediate = reason is not RequeueReason.NAMESPACE_MISMATCH
+        else:
+            is_immediate = reason in _IMMEDIATE
+        has_flavors_left = pending.scan is not None and pending.scan.has_flavors_left
+        is_backing_off = pending.retry_at > now
+        self._members[pending.key] = pending
+        if not is_backing_off and (is_immediate or self._wake_cycle >= self._pop_cycle or has_flavors_left):
+            self._activate(pending)
+            return False
+        is_whole_class = reason in _WHOLE_CLASS and self.strategy is QueueingStrategy.BEST_EFFORT_FIFO
+        if is_whole_class and not is_backing_off:
+            self._activate(pending)
+        else:
+            self._park(pending)
+        if is_whole_class:
+            self._park_class(_class_key(pending))
+        return True
+
+    def wake(self, *, now: float, may_enter: Callable[[Workload], bool]) -> bool:
+        """Make active again what is parked and may enter, as capacity came free.
+
+        Returns whether anything moved.
+        """
+        self._wake_cycle = self._pop_cycle
+        moved = bool(self._parked_classes)
+        for key, class_ in self._parked_classes.items():
+            class_.is_parked = False
+            self._announce(class_)
+            if not class_.size:
+                self._classes.pop(key, None)
+        self._parked_classes.clear()
+        for pending in list(self._parked.values()):
+            if pending.retry_at <= now and may_enter(pending.workload):
+                del self._parked[pending.key]
+                self._activate(pending)
+                moved = True
+        return moved
+
+    def release_due(self, *, now: float) -> bool:
+        """Make active again those whose back-off has ended. Returns whether there were any."""
+        moved = False
+        while self._retries and self._retries[0][0] <= now:
+            at, _, pending = heappop(self._retries)
+            if self._is_due_later(pending, at):
+                del self._parked[pending.key]
+                moved |= self._place(pending, now=now)
+        return moved
+
+    def validate(self) -> None:
+        """Raise AssertionError where the books disagree: a member in no bucket or in two."""
+        for key, pending in self._members.items():
+            in_class = pending.ticket != 0
+            alone = key in self._parked
+            assert in_class != alone, f"{self.name}: {key} is in {int(in_class) + int(alone)} buckets, not 1"
+        sizes = sum(class_.size for class_ in self._classes.values())
+        assert sizes + len(self._parked) == len(self._members), f"{self.name}: classes hold {sizes}"
+        for class_ in self._classes.values():
+            held = sum(1 for _ in class_.members())
+            assert held == class_.size, f"{self.name}: a class counts {class_.size} but holds {held}"
+
+    # --- within ------------------------------------------------------------------------------------------
+
+    def _sticky(self) -> WorkloadKey | None:
+        return self.preemptor if self.strategy is QueueingStrategy.BEST_EFFORT_FIFO else None
+
+    def _is_parked(self, pending: Pending) -> bool:
+        return pending.ticket == 0 or _class_key(pending) in self._parked_classes
+
+    def _is_due_later(self, pending: Pending, at: float) -> bool:
+        return self._parked.get(pending.key) is pending and pending.retry_at == at
+
+    def _peek(self) -> Pending | None:
+        sticky = self._sticky()
+        if sticky is not None and sticky in self._members and not self._is_parked(self._members[sticky]):
+            return self._members[sticky]
+        while self._ready:
+            *_, ticket, class_ = self._ready[0]
+            top = None if class_.is_parked else class_.top()
+            if top is not None and top[3] == ticket:
+                return top[4]
+            heappop(self._ready)
+            if class_.announced == ticket:
+                class_.announced = 0
+        return None
+
+    def _place(self, pending: Pending, *, now: float) -> bool:
+        self._members[pending.key] = pending
+        if pending.retry_at > now:
+            self._park(pending)
+            return False
+        self._activate(pending)
+        return not self._is_parked(pending)
+
+    def _park(self, pending: Pending) -> None:
+        pending.ticket = 0
+        self._parked[pending.key] = pending
+        if 0 < pending.retry_at < inf:
+            self._sequence += 1
+            heappush(self._retries, (pending.retry_at, self._sequence, pending))
+
+    def _activate(self, pending: Pending) -> None:
+        """Put into its class; where that is parked, the Workload is parked with it."""
+        key = _class_key(pending)
+        class_ = self._classes.get(key)
+        if class_ is None:
+            class_ = self._classes[key] = _Class(pending.workload.priority)
+        self._sequence += 1
+        pending.ticket = self._sequence
+        class_.add(pending)
+        self._announce(class_)
+
+    def _announce(self, class_: _Class) -> None:
+        """Let the ready heap know the class by its present head, unless it does already."""
+        top = class_.top()
+        if top is None or class_.is_parked or top[3] == class_.announced:
+            return
+        class_.announced = top[3]
+        if len(self._ready) > max(_SMALL_HEAP, 4 * len(self._classes)):
+            self._sweep_ready()
+        heappush(self._ready, (-class_.priority, top[0], top[1], top[2], top[3], class_))
+
+    def _sweep_ready(self) -> None:
+        self._ready = [entry for entry in self._ready if entry[5].announced == entry[4]]
+        heapify(self._ready)
+
+    def _take_out(self, pending: Pending) -> None:
+        del self._members[pending.key]
+        if self._parked.pop(pending.key, None) is not None:
+            return
+        key = _class_key(pending)
+        class_ = self._classes[key]
+        top = class_.top()
+        was_top = top is not None and top[4] is pending
+        class_.discard(pending)
+        if class_.size == 0 and not class_.is_parked:
+            del self._classes[key]
+        elif was_top:
+            self._announce(class_)
+
+    def _park_class(self, key: _ClassKey) -> None:
+        class_ = self._classes.get(key)
+        if class_ is None:
+            class_ = self._classes[key] = _Class(key[0])
+        class_.is_parked = True
+        class_.announced = 0
+        self._parked_classes[key] = class_
+
+    def _remember_preemptor(self, pending: Pending, reason: RequeueReason) -> None:
+        if reason is RequeueReason.PENDING_PREEMPTION:
+            self.preemptor = pending.key
+            self.preemptor_generation = pending.workload.generation
+        elif self.preemptor == pending.key:
+            self.preemptor = None
+
+
+def _class_key(pending: Pending) -> _ClassKey:
+    return pending.workload.priority, pending.shape
+
+
+def _rank(pending: Pending) -> tuple[int, float, str, bytes]:
+    return pending.workload.priority, pending.queued_at, pending.workload.uid, pending.shape
+
+
+def _may_fit_now(old: Pending, new: Pending) -> bool:
+    """Return whether the change could make a parked Workload fit, or moves it in the order."""
+    before, after = old.workload, new.workload
+    return (
+        _rank(old) != _rank(new)
+        or before.generation != after.generation
+        or old.retry_at != new.retry_at
+        or old.problem != new.problem
+        or before.reclaimable != after.reclaimable
+        or before.open_gates != after.open_gates
+        or any(
+            before.conditions.get(type_) != after.conditions.get(type_)
+            for type_ in (ConditionType.EVICTED, ConditionType.REQUEUED)
+        )
+    )

@@ -1,0 +1,269 @@
+"""The quota tree's arithmetic: how much a ClusterQueue may use, and how far up the tree it borrows.
+
+A tree has Cohorts inside and ClusterQueues as leaves. Each node has one cell per flavor and resource:
+
+        root cohort                 subtree 30   usage 6   (what its children could not cover themselves)
+        ├── cohort a                subtree 20   usage 6
+        │   ├── ClusterQueue x      nominal 10, lendingLimit 4: local 6 is never lent, 4 are
+        │   └── ClusterQueue y      nominal 16
+        └── ClusterQueue z          nominal 10
+
+- subtree(n) is n's own nominal quota and what its children lend upward.
+- local(n) is the part of subtree(n) that is not lent to the parent (beyond lendingLimit).
+- usage(queue) is what its Workloads hold; usage(cohort) is what its children use beyond their local parts.
+
+A request is served from the local part first, and what is left climbs to the parent. Adding and removing
+are mirror images in any order, since the usage of every node is a function of the leaves alone. That is why
+trying a change and taking it back needs no copy of the tree.
+
+Source: Kueue, pkg/cache/scheduler/resource_node.go; kueue-docs "Cohort" and "Hierarchical cohorts".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from api.queueing import ResourceQuota
+from queues.resources import FlavorResource, Quantities
+
+_NO_QUOTA = ResourceQuota(nominal=0)
+
+
+class BorrowHeight(NamedTuple):
+    """How far up the tree a request must reach.
+
+    `height` is 0 within the own quota, else the height of the smallest cohort subtree that covers it.
+    `can_reclaim` says that capacity lent away below that node could be taken back.
+    """
+
+    height: int
+    can_reclaim: bool
+
+
+class QuotaCell:
+    """One resource of one flavor at one node. Everything but `usage` is fixed once the tree is built."""
+
+    __slots__ = (
+        "borrowing_limit",
+        "height",
+        "lending_limit",
+        "local",
+        "nominal",
+        "parent",
+        "potential",
+        "subtree",
+        "usage",
+    )
+
+    def __init__(self, quota: ResourceQuota, *, height: int, from_children: int) -> None:
+        self.parent: QuotaCell | None = None
+        self.height = height
+        self.nominal = quota.nominal
+        self.borrowing_limit = quota.borrowing_limit
+        self.lending_limit = quota.lending_limit
+        self.subtree = quota.nominal + from_children
+        self.local = 0 if quota.lending_limit is None else max(0, self.subtree - quota.lending_limit)
+        self.potential = self.subtree
+        self.usage = 0
+
+    def attach(self, parent: QuotaCell) -> None:
+        """Hang this cell below its parent's, whose own parent is attached already."""
+        self.parent = parent
+        self.potential = self.local + parent.potential
+        if self.borrowing_limit is not None:
+            self.potential = min(self.potential, self.subtree + self.borrowing_limit)
+
+    @property
+    def lent(self) -> int:
+        """What this node offers to its parent."""
+        return self.subtree - self.local
+
+    @property
+    def local_available(self) -> int:
+        """What is free of the part that is never lent; never negative."""
+        return max(0, self.local - self.usage)
+
+    @property
+    def available(self) -> int:
+        """What this node may still use, borrowing included.
+
+        In the resource's unit. Negative where usage exceeds quota, as after quota is lowered under running
+        Workloads. Walks to the root. Source: Kueue, resource_node.go, available().
+        """
+        parent = self.parent
+        if parent is None:
+            return self.subtree - self.usage
+        from_parent = parent.available
+        if self.borrowing_limit is not None:
+            stored_in_parent = self.subtree - self.local
+            used_in_parent = max(0, self.usage - self.local)
+            from_parent = min(from_parent, stored_in_parent - used_in_parent + self.borrowing_limit)
+        return max(0, self.local - self.usage) + from_parent
+
+    def is_borrowing_with(self, amount: int) -> bool:
+        """Return whether `amount` more would exceed what this subtree has of its own."""
+        return self.subtree < self.usage + amount
+
+    def add(self, amount: int) -> None:
+        """Charge `amount`: the local part first, the rest to the parent."""
+        cell: QuotaCell | None = self
+        while cell is not None and amount > 0:
+            local_available = max(0, cell.local - cell.usage)
+            cell.usage += amount
+            amount -= local_available
+            cell = cell.parent
+
+    def remove(self, amount: int) -> None:
+        """Give `amount` back, the borrowed part first; the mirror image of `add`."""
+        cell: QuotaCell | None = self
+        while cell is not None and amount > 0:
+            stored_in_parent = cell.usage - cell.local
+            cell.usage -= amount
+            amount = min(amount, stored_in_parent)
+            cell = cell.parent
+
+    def borrow_height(self, amount: int) -> BorrowHeight:
+        """Return how far up `amount` more would have to reach.
+
+        A queue within its quota is at 0.
+        Source: Kueue, pkg/scheduler/preemption/classical, FindHeightOfLowestSubtreeThatFits.
+        """
+        has_parent = self.parent is not None
+        if not has_parent or not self.is_borrowing_with(amount):
+            return BorrowHeight(0, has_parent)
+        remaining = amount - self.local_available
+        cell = self
+        while cell.parent is not None:
+            cell = cell.parent
+            if not cell.is_borrowing_with(remaining):
+                return BorrowHeight(cell.height, cell.parent is not None)
+            remaining -= cell.local_available
+        return BorrowHeight(cell.height, False)
+
+
+class QuotaNode:
+    """A Cohort or a ClusterQueue in the tree.
+
+    `height` is 0 for a ClusterQueue; a Cohort is one higher than its highest child. `weight_milli` is the
+    fair-sharing weight in thousandths.
+    """
+
+    __slots__ = (
+        "cells",
+        "children",
+        "height",
+        "is_queue",
+        "lendable",
+        "name",
+        "parent",
+        "quotas",
+        "root",
+        "undeclared",
+        "weight_milli",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        is_queue: bool,
+        quotas: dict[FlavorResource, ResourceQuota],
+        weight_milli: int = 1000,
+    ) -> None:
+        self.name = name
+        self.is_queue = is_queue
+        self.quotas = quotas
+        self.weight_milli = weight_milli
+        self.parent: QuotaNode | None = None
+        self.root: QuotaNode = self
+        self.children: list[QuotaNode] = []
+        self.height = 0
+        self.cells: dict[FlavorResource, QuotaCell] = {}
+        # Cells of pairs that nobody at or below this node declares but somebody uses all the same.
+        self.undeclared: dict[FlavorResource, QuotaCell] = {}
+        # The most it could ever give by resource, worked out when first asked (`queues.fair_sharing`).
+        self.lendable: dict[str, int] | None = None
+
+    def adopt(self, child: QuotaNode) -> None:
+        """Take `child` below this node. `build` is due afterwards."""
+        child.parent = self
+        self.children.append(child)
+
+    def build(self) -> None:
+        """Work out heights and cells of the whole tree; call it on the root, with no usage charged."""
+        self._build_up()
+        self._build_down(self)
+
+    def cell(self, pair: FlavorResource) -> QuotaCell:
+        """Return the cell of `pair`, one without quota where none is declared (it was taken away in use)."""
+        return self.cells.get(pair) or self._undeclared_cell(pair)
+
+    def available(self, pair: FlavorResource) -> int:
+        """Return how much of `pair` this node may still use, borrowing included; may be negative."""
+        return self.cell(pair).available
+
+    def add(self, usage: Quantities) -> None:
+        """Charge `usage` to this node and, where it borrows, to its ancestors."""
+        for pair, amount in usage.items():
+            self.cell(pair).add(amount)
+
+    def remove(self, usage: Quantities) -> None:
+        """Give `usage` back; the mirror image of `add`."""
+        for pair, amount in usage.items():
+            self.cell(pair).remove(amount)
+
+    def fits(self, usage: Quantities) -> bool:
+        """Return whether all of `usage` is available now; a request for nothing always is."""
+        return all(amount <= max(0, self.cell(pair).available) for pair, amount in usage.items())
+
+    def is_within_nominal(self, pairs: Iterable[FlavorResource]) -> bool:
+        """Return whether this subtree uses no more than its own quota of every pair."""
+        return all((cell := self.cell(pair)).subtree >= cell.usage for pair in pairs)
+
+    def ancestors(self) -> Iterator[QuotaNode]:
+        """Return the parent, its parent, up to the root."""
+        node = self.parent
+        while node is not None:
+            yield node
+            node = node.parent
+
+    def path(self) -> str:
+        """Return the names from the root to here, as Kueue's messages write them: /root/.../queue."""
+        names = [self.name, *(node.name for node in self.ancestors())]
+        return "/" + "/".join(reversed(names))
+
+    def queues(self) -> Iterator[QuotaNode]:
+        """Return the ClusterQueues of this subtree, in the order of the tree."""
+        if self.is_queue:
+            yield self
+        for child in self.children:
+            yield from child.queues()
+
+    def _undeclared_cell(self, pair: FlavorResource) -> QuotaCell:
+        cell = self.undeclared.get(pair)
+        if cell is None:
+            cell = self.undeclared[pair] = QuotaCell(_NO_QUOTA, height=self.height, from_children=0)
+            if self.parent is not None:
+                cell.attach(self.parent.cell(pair))
+        return cell
+
+    def _build_up(self) -> None:
+        lent: dict[FlavorResource, int] = dict.fromkeys(self.quotas, 0)
+        for child in self.children:
+            child._build_up()
+            for pair, cell in child.cells.items():
+                lent[pair] = lent.get(pair, 0) + cell.lent
+        self.height = 1 + max(child.height for child in self.children) if self.children else 0
+        self.cells = {
+            pair: QuotaCell(self.quotas.get(pair, _NO_QUOTA), height=self.height, from_children=amount)
+            for pair, amount in lent.items()
+        }
+
+    def _build_down(self, root: QuotaNode) -> None:
+        self.root = root
+        if self.parent is not None:
+            for pair, cell in self.cells.items():
+                cell.attach(self.parent.cell(pair))
+        for child in self.children:
+            child._build_down(root)

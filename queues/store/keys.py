@@ -1,0 +1,52 @@
+"""Every Redis key of Berth, in one place.
+
+All keys of a shard share one hash tag, the braces' content: so they lie in one slot of a Redis Cluster, and
+one script may touch them all. Field names inside the reservations hash are made here too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from api.workload import WorkloadKey
+from queues.reservations import ReservationId
+
+PREFIX = "berth"
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys of one shard."""
+
+    shard: str
+
+    @property
+    def fence(self) -> str:
+        """A string: the highest fence shown to the store."""
+        return f"{PREFIX}:{{{self.shard}}}:fence"
+
+    @property
+    def reservations(self) -> str:
+        """A hash: `to_field` of a reservation's id to its encoded value."""
+        return f"{PREFIX}:{{{self.shard}}}:reservations"
+
+    @property
+    def log(self) -> str:
+        """A stream: the decision log, the newest last."""
+        return f"{PREFIX}:{{{self.shard}}}:log"
+
+    def request(self, request_id: str) -> str:
+        """A string that expires: what a commit was answered."""
+        return f"{PREFIX}:{{{self.shard}}}:request:{request_id}"
+
+
+def to_field(id_: ReservationId) -> str:
+    """Return the field of a reservation: namespace/name/uid, none of which can contain a slash."""
+    (namespace, name), uid = id_
+    return f"{namespace}/{name}/{uid}"
+
+
+def to_id(field: str) -> ReservationId:
+    """Return the reservation's id of a field. Raises ValueError where it is none of ours."""
+    namespace, name, uid = field.split("/")
+    return WorkloadKey(namespace, name), uid

@@ -1,0 +1,402 @@
+"""The store as a leader uses it: admission goes on while Redis is lost, and what it missed is written back.
+
+Redis is not needed for safety: every write to the cluster is guarded by the lease and by the version that the
+decision saw. It is needed to tell a successor what a dead leader was about to do. So a lost Redis costs that
+knowledge for a while, and nothing else; an installation that wants it always asks for `require_store`.
+
+One of these serves one leadership. It remembers each reservation that Redis holds for it, and decides on its
+own memory when Redis is gone:
+
+    state        commit             confirm, release   live              left for
+    -----------  -----------------  -----------------  ----------------  ---------------------------------
+    UP           Redis              Redis              Redis             LOST: no answer, or refused
+                                                                         NEEDS_SEED: NoFence
+    LOST         memory, unfenced¹  memory             memory¹           UP: a probe wrote back what waited
+                                                                         NEEDS_SEED: NoFence
+    NEEDS_SEED   raises NoFence     memory             raises NoFence    UP: `seed_fence`
+                                                                         LOST: no answer, or refused
+    ¹ with `require_store`: raises StoreUnreachable
+
+A Redis that comes back empty may be one that failed over to a replica which never knew the fence. Who leads
+can then only be learned from the lease: so in NEEDS_SEED nothing is decided until the leader, having renewed
+its lease after `needs_seed` became true, calls `seed_fence`. All that memory holds is then written back.
+
+FenceTooLow always reaches the caller. A leader whose own lease number started anew raises it above
+`FenceTooLow.highest` and goes on with the new fence; nothing that waits to be written back is lost by that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from uuid import uuid4
+
+from queues.memory import InMemoryReservationStore
+from queues.reservations import (
+    CorruptValue,
+    FenceTooLow,
+    LoggedDecision,
+    Lost,
+    NoFence,
+    QuotaReservation,
+    ReservationId,
+    ReservationStore,
+    Reserved,
+    StoreRefused,
+    StoreUnreachable,
+    check_commit,
+    logged,
+)
+
+# The first and the longest wait between two probes of a lost store: a restarted Redis is noticed at once, a
+# dead one costs next to nothing.
+FIRST_PROBE_SECONDS = 0.1
+LONGEST_PROBE_SECONDS = 5.0
+# How often a store that nobody talks to is asked whether it is still there, and still knows the fence.
+HEARTBEAT_SECONDS = 5.0
+# Decisions made without the store that are kept for its log; older ones are dropped, the log is expendable.
+LOG_BACKLOG = 2_000
+
+
+class StoreState(StrEnum):
+    """Where the store stands; the table is at the head of the module."""
+
+    UP = "Up"
+    LOST = "Lost"
+    NEEDS_SEED = "NeedsSeed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreStatus:
+    """The store's state as metrics, conditions and logs show it.
+
+    `lost_since` in Unix seconds, None while UP; `reason` is the sentence of the latest error. `unwritten`
+    counts Workloads whose reservation Redis has yet to be told of. `needs_recovery`: this leadership has not
+    read what its predecessor left in Redis, because Redis was lost when it began; call `live` once it is UP.
+    """
+
+    state: StoreState
+    lost_since: float | None
+    reason: str
+    unwritten: int
+    needs_recovery: bool
+
+    @property
+    def is_up(self) -> bool:
+        """Whether decisions are being reserved in Redis: the gauge `berth_store_up`."""
+        return self.state is StoreState.UP
+
+
+class ResilientStore:
+    """A `ReservationStore` on another one that may be lost, for one leadership.
+
+    `run` must run beside it: it notices loss and return. `on_change` is called after each change of state,
+    and after recovery; it must not raise. `require_store` stops admitting instead of going on without the
+    store. `clock` gives Unix seconds.
+    """
+
+    def __init__(
+        self,
+        store: ReservationStore,
+        *,
+        require_store: bool = False,
+        on_change: Callable[[StoreStatus], None] = lambda _: None,
+        clock: Callable[[], float] = time.time,
+        first_probe_seconds: float = FIRST_PROBE_SECONDS,
+        heartbeat_seconds: float = HEARTBEAT_SECONDS,
+    ) -> None:
+        self._store = store
+        self._require_store = require_store
+        self._on_change = on_change
+        self._clock = clock
+        self._first_probe_seconds = first_probe_seconds
+        self._heartbeat_seconds = heartbeat_seconds
+        #: What Redis holds, or should hold, for this leadership.
+        self._memory = InMemoryReservationStore()
+        self._memory.fence = 0
+        #: Ids whose reservation in Redis may differ from that in memory.
+        self._unwritten: set[ReservationId] = set()
+        self._backlog: deque[LoggedDecision] = deque(maxlen=LOG_BACKLOG)
+        self._committing = asyncio.Lock()
+        self._writing = asyncio.Lock()
+        self._went_down = asyncio.Event()
+        self._state = StoreState.UP
+        self._lost_since: float | None = None
+        self._reason = ""
+        self._fence: int | None = None
+        self._is_recovered = False
+
+    @property
+    def needs_seed(self) -> bool:
+        """Whether the store lost its fence: renew the lease after now, then call `seed_fence`."""
+        return self._state is StoreState.NEEDS_SEED
+
+    def status(self) -> StoreStatus:
+        """Return the state, frozen."""
+        return StoreStatus(
+            state=self._state,
+            lost_since=self._lost_since,
+            reason=self._reason,
+            unwritten=len(self._unwritten),
+            needs_recovery=self._fence is not None and not self._is_recovered,
+        )
+
+    async def run(self) -> None:
+        """Watch over the store until cancelled: probe it while it is lost, else ask for it now and then."""
+        while True:
+            try:
+                async with asyncio.timeout(self._heartbeat_seconds):
+                    await self._went_down.wait()
+            except TimeoutError:
+                await self._ask()
+            else:
+                await self._wait_back()
+
+    async def commit(
+        self,
+        reservations: Sequence[QuotaReservation],
+        *,
+        fence: int,
+        request_id: str,
+        log: Sequence[LoggedDecision] = (),
+    ) -> tuple[Reserved | Lost, ...]:
+        """Reserve for a whole cycle, in Redis or, while it is lost, in memory.
+
+        Raises FenceTooLow, NoFence (see `needs_seed`), and with `require_store` StoreUnreachable.
+        """
+        check_commit(reservations, fence=fence, request_id=request_id)
+        # One at a time, as cycles come anyway: `_reclaim` may not take one commit's answers for leftovers.
+        async with self._committing:
+            self._fence = max(fence, self._fence or 0)
+            if self._memory.knows(request_id):
+                return await self._memory.commit(reservations, fence=fence, request_id=request_id)
+            if self._state is StoreState.UP:
+                with self._noticing():
+                    return await self._commit_in_store(reservations, fence, request_id, log)
+                # Redis may have taken the call that was given up on. It shall hold what memory holds.
+                self._unwritten.update(reservation.id for reservation in reservations)
+            self._refuse_to_decide()
+            return await self._commit_in_memory(reservations, fence, request_id, log)
+
+    async def confirm(self, ids: Sequence[ReservationId], *, fence: int) -> None:
+        """Delete reservations that the cluster shows; Redis hears of it when it can. Raises FenceTooLow."""
+        await self.restore((), ids, fence=fence)
+
+    async def release(self, ids: Sequence[ReservationId], *, fence: int) -> None:
+        """Delete reservations whose decision was withdrawn, likewise."""
+        await self.restore((), ids, fence=fence)
+
+    async def restore(
+        self, held: Sequence[QuotaReservation], gone: Sequence[ReservationId], *, fence: int
+    ) -> None:
+        """Make it so that `held` are reserved and `gone` are not, likewise."""
+        self._fence = max(fence, self._fence or 0)
+        await self._memory.restore(held, gone, fence=fence)
+        self._unwritten.update((reservation.id for reservation in held), gone)
+        if self._state is StoreState.UP:
+            with suppress(NoFence), self._noticing():
+                await self._write_back(fence)
+
+    async def live(self, *, fence: int) -> tuple[QuotaReservation, ...]:
+        """Return all reservations: at first what the predecessor left, later this leadership's own as well.
+
+        While Redis is lost that is what memory holds, and `needs_recovery` stays true until a call succeeds.
+        Raises as `commit` does.
+        """
+        self._fence = max(fence, self._fence or 0)
+        if self._state is StoreState.UP:
+            with self._noticing():
+                await self._write_back(fence)
+                found = await self._store.live(fence=fence)
+                await self._memory.restore(found, (), fence=fence)
+                self._is_recovered = True
+                self._on_change(self.status())
+                return found
+        self._refuse_to_decide()
+        return await self._memory.live(fence=fence)
+
+    async def seed_fence(self, fence: int) -> None:
+        """Give an emptied store its fence, then all that memory holds. Raises FenceTooLow.
+
+        The caller has renewed its lease since `needs_seed` became true. A store that is lost or emptied once
+        more meanwhile is LOST or NEEDS_SEED again; that is no error.
+        """
+        self._fence = max(fence, self._fence or 0)
+        with suppress(NoFence), self._noticing():
+            await self._store.seed_fence(fence)
+            self._unwritten.update(self._memory.reservations)
+            await self._write_back(fence)
+            self._come_up()
+
+    async def highest_fence(self) -> int | None:
+        """Return the highest fence that Redis knows; None when it knows none."""
+        return await self._store.highest_fence()
+
+    async def decisions(self, *, limit: int) -> tuple[LoggedDecision, ...]:
+        """Return the last `limit` log entries, the newest first: Redis's, or those since it was lost."""
+        if self._state is StoreState.UP:
+            return await self._store.decisions(limit=limit)
+        return tuple(reversed(self._backlog))[:limit]
+
+    async def ping(self) -> None:
+        """Return when Redis answers."""
+        await self._store.ping()
+
+    async def close(self) -> None:
+        """Close the store beneath; reservations that it was not told of are forgotten."""
+        await self._store.close()
+
+    async def _commit_in_store(
+        self,
+        reservations: Sequence[QuotaReservation],
+        fence: int,
+        request_id: str,
+        log: Sequence[LoggedDecision],
+    ) -> tuple[Reserved | Lost, ...]:
+        await self._write_back(fence)
+        answers = await self._store.commit(reservations, fence=fence, request_id=request_id, log=log)
+        answers = await self._reclaim(reservations, answers, log)
+        self._memory.adopt(reservations, answers, fence=fence, request_id=request_id)
+        return answers
+
+    async def _commit_in_memory(
+        self,
+        reservations: Sequence[QuotaReservation],
+        fence: int,
+        request_id: str,
+        log: Sequence[LoggedDecision],
+    ) -> tuple[Reserved | Lost, ...]:
+        answers = await self._memory.commit(reservations, fence=fence, request_id=request_id)
+        self._unwritten.update(reservation.id for reservation in reservations)
+        self._backlog.extend(logged(log, reservations, answers))
+        return answers
+
+    async def _reclaim(
+        self,
+        reservations: Sequence[QuotaReservation],
+        answers: tuple[Reserved | Lost, ...],
+        log: Sequence[LoggedDecision],
+    ) -> tuple[Reserved | Lost, ...]:
+        """Reserve anew what was Lost to nobody, and return the answers with these put right.
+
+        A call that was given up on may take effect late, when Redis wakes. Its reservation is then of this
+        leadership, which knows nothing of it; and of no other, whose fence would have been refused.
+        """
+        known = self._memory.reservations
+        stuck = {
+            r.id: dataclasses.replace(r, request_id=f"{r.request_id}.again")
+            for r, answer in zip(reservations, answers, strict=True)
+            if isinstance(answer, Lost) and self._is_recovered and r.id not in known
+        }
+        if not stuck:
+            return answers
+        fence, request_id = next((r.fence, r.request_id) for r in stuck.values())
+        await self._store.release(tuple(stuck), fence=fence)
+        entries = [entry for entry in log if (entry.key, entry.uid) in stuck]
+        again = await self._store.commit(
+            tuple(stuck.values()), fence=fence, request_id=request_id, log=entries
+        )
+        answers_again = dict(zip(stuck, again, strict=True))
+        return tuple(answers_again.get(r.id, a) for r, a in zip(reservations, answers, strict=True))
+
+    async def _write_back(self, fence: int, *, always: bool = False) -> None:
+        """Tell Redis what it has not heard; `always`: call it even when that is nothing, as a probe.
+
+        Raises what the store raises, and then nothing is forgotten.
+        """
+        if not (self._unwritten or always):
+            return
+        async with self._writing:
+            while self._unwritten or always:
+                await self._write_once(fence)
+                always = False
+            await self._write_log(fence)
+
+    async def _write_once(self, fence: int) -> None:
+        # What changes during the call is noted in the new set, and written in the next turn.
+        ids, self._unwritten = self._unwritten, set()
+        reservations = self._memory.reservations
+        held = [reservations[id_] for id_ in sorted(ids) if id_ in reservations]
+        gone = [id_ for id_ in sorted(ids) if id_ not in reservations]
+        try:
+            await self._store.restore(held, gone, fence=fence)
+        except BaseException:
+            self._unwritten |= ids
+            raise
+
+    async def _write_log(self, fence: int) -> None:
+        entries = tuple(self._backlog)
+        if entries:
+            await self._store.commit((), fence=fence, request_id=f"log-{uuid4()}", log=entries)
+            self._backlog.clear()
+
+    async def _ask(self) -> None:
+        """Ask a store that is UP whether it still is, and still knows a fence."""
+        if self._state is StoreState.UP:
+            with suppress(NoFence), self._noticing():
+                if await self._store.highest_fence() is None and self._fence is not None:
+                    raise NoFence
+
+    async def _wait_back(self) -> None:
+        wait_seconds = self._first_probe_seconds
+        while self._state is StoreState.LOST:
+            await asyncio.sleep(wait_seconds)
+            wait_seconds = min(2 * wait_seconds, LONGEST_PROBE_SECONDS)
+            await self._probe()
+
+    async def _probe(self) -> None:
+        with suppress(NoFence), self._noticing():
+            await self._store.ping()
+            # FenceTooLow is for the caller of the next call: the store is there, the leadership may not be.
+            with suppress(FenceTooLow):
+                if self._fence is not None:
+                    await self._write_back(self._fence, always=True)
+            self._come_up()
+
+    @contextmanager
+    def _noticing(self) -> Iterator[None]:
+        """Notice what calls tell of the store's state: end quietly when it is lost, pass on the rest."""
+        try:
+            yield
+        except NoFence as error:
+            self._need_seed(error)
+            raise
+        except (StoreUnreachable, StoreRefused, CorruptValue) as error:
+            self._lose(error)
+
+    def _refuse_to_decide(self) -> None:
+        if self._state is StoreState.NEEDS_SEED:
+            raise NoFence
+        if self._require_store:
+            raise StoreUnreachable(f"{self._reason}; nothing is admitted meanwhile, as --require-store asks")
+
+    def _lose(self, error: Exception) -> None:
+        self._reason = str(error)
+        if self._state is StoreState.LOST:
+            return
+        self._state = StoreState.LOST
+        self._lost_since = self._lost_since or self._clock()
+        self._went_down.set()
+        self._on_change(self.status())
+
+    def _need_seed(self, error: NoFence) -> None:
+        # Nothing of what was written is there any more.
+        self._unwritten.update(self._memory.reservations)
+        self._reason = str(error)
+        if self._state is StoreState.NEEDS_SEED:
+            return
+        self._state = StoreState.NEEDS_SEED
+        self._lost_since = self._lost_since or self._clock()
+        self._went_down.clear()
+        self._on_change(self.status())
+
+    def _come_up(self) -> None:
+        self._state, self._lost_since, self._reason = StoreState.UP, None, ""
+        self._went_down.clear()
+        self._on_change(self.status())

@@ -1,0 +1,43 @@
+-- Berth's reservation scripts: the part that all of them begin with.
+--
+-- A script checks everything before it writes anything, because Redis keeps what a script wrote before it
+-- failed. Answers are arrays whose first element is a word:
+--   OK ...                   done, with what the script returns
+--   DUP ...                  done before, with what was returned then
+--   NOFENCE                  no fence is known: nothing was done
+--   FENCE <highest>          the caller's fence is too low: nothing was done
+--   CORRUPT <key> <wanted>   the key holds something that is not ours: nothing was done
+
+-- Return nil where `key` is absent or of type `kind`, else the CORRUPT answer.
+local function wrong_type(key, kind)
+  local found = redis.call('TYPE', key)
+  if type(found) == 'table' then found = found.ok end
+  if found ~= 'none' and found ~= kind then
+    return {'CORRUPT', key, 'a ' .. kind}
+  end
+  return nil
+end
+
+-- Return the highest fence as text, or nil; and the CORRUPT answer, or nil.
+local function highest_fence(key)
+  local wrong = wrong_type(key, 'string')
+  if wrong then return nil, wrong end
+  local highest = redis.call('GET', key)
+  if not highest then return nil, nil end
+  if not string.match(highest, '^%d+$') then
+    return nil, {'CORRUPT', key, 'a whole number'}
+  end
+  return highest, nil
+end
+
+-- Return nil where a caller with `fence` may go on, else the answer that turns it away.
+-- A fence higher than the remembered one is remembered.
+local function turned_away(key, fence)
+  local highest, wrong = highest_fence(key)
+  if wrong then return wrong end
+  if not highest then return {'NOFENCE'} end
+  if tonumber(fence) < tonumber(highest) then return {'FENCE', highest} end
+  if tonumber(fence) > tonumber(highest) then redis.call('SET', key, fence) end
+  return nil
+end
+

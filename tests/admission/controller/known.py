@@ -1,0 +1,89 @@
+"""What a controller knows, filled with objects as the API server would send them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from admission.controller.journal import Journal
+from admission.controller.kinds import watched_kinds
+from admission.controller.knowledge import Knowledge, KnowledgeSettings
+from admission.controller.metrics import Metrics
+from admission.controller.statuses import StatusBoard
+from admission.engine import Engine
+from api.kube.client import KubeClient
+from api.kube.credentials import FixedCredentials
+from api.kube.events import EventRecorder
+from api.kube.informer import Change, ChangeType
+from api.kube.kubeconfig import Endpoint
+from tests.admission.controller.fakes import FakeClock
+
+Object = dict[str, Any]
+KUEUE = "kueue.x-k8s.io/v1beta2"
+
+
+class Known:
+    """A Knowledge, and what it is told."""
+
+    def __init__(self, *objects: Object, settings: KnowledgeSettings | None = None) -> None:
+        nowhere = Endpoint(server="http://nowhere", origin="a test", credentials=FixedCredentials())
+        journal = Journal(EventRecorder(KubeClient(nowhere), instance="a test"), Metrics(version="test"))
+        engine = Engine()
+        self.knowledge = Knowledge(engine, journal, FakeClock(), settings or KnowledgeSettings())
+        board = StatusBoard(engine, with_share=False, is_busy=lambda _: False)
+        self._kinds = {kind.resource.kind: kind for kind in watched_kinds(self.knowledge, board)}
+        self._versions = 0
+        for obj in objects:
+            self.tell(obj)
+
+    def tell(self, obj: Object, type_: ChangeType = ChangeType.ADDED) -> None:
+        """Let it see the object."""
+        self._versions += 1
+        metadata = {"uid": obj["metadata"]["name"], "generation": 1, **obj["metadata"]}
+        raw = msgspec.json.encode(
+            {**obj, "metadata": {**metadata, "resourceVersion": str(self._versions)}},
+        )
+        kind = self._kinds[obj["kind"]]
+        kind.take(Change(type_, msgspec.json.decode(raw, type=kind.wire), None, raw))
+
+
+def made(kind: str, name: str, namespace: str = "", *, version: str = KUEUE, **fields: Any) -> Object:
+    """Return an object; `labels`, `annotations`, `owners` and `created` go into its metadata."""
+    words = {"owners": "ownerReferences", "created": "creationTimestamp"}
+    metadata: Object = {"name": name}
+    if namespace:
+        metadata["namespace"] = namespace
+    for word in ("labels", "annotations", "owners", "created"):
+        if word in fields:
+            metadata[words.get(word, word)] = fields.pop(word)
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, **fields}
+
+
+def namespace_object(name: str, **labels: str) -> Object:
+    """Return a namespace with the label that every namespace has."""
+    labels = {"kubernetes.io/metadata.name": name, **labels}
+    return made("Namespace", name, version="v1", labels=labels)
+
+
+def cluster_queue_object(name: str, cpu: str = "0", **spec: Any) -> Object:
+    """Return a ClusterQueue with this much CPU of flavor f, open to all namespaces."""
+    quota: Mapping[str, Any] = {"name": "cpu", "nominalQuota": cpu}
+    group = {"coveredResources": ["cpu"], "flavors": [{"name": "f", "resources": [quota]}]}
+    return made("ClusterQueue", name, spec={"resourceGroups": [group], "namespaceSelector": {}, **spec})
+
+
+def local_queue_object(name: str, namespace: str, cluster_queue: str) -> Object:
+    """Return a LocalQueue."""
+    return made("LocalQueue", name, namespace, spec={"clusterQueue": cluster_queue})
+
+
+def workload_object(name: str, namespace: str, queue: str, *, priority: int = 0, **metadata: Any) -> Object:
+    """Return a Workload of one pod that asks for one CPU."""
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}
+    template = {"spec": {"containers": [container], "restartPolicy": "Never"}}
+    pod_sets = [{"name": "main", "count": 1, "template": template}]
+    spec = {"queueName": queue, "priority": priority, "podSets": pod_sets}
+    created = metadata.pop("created", "2026-01-01T00:00:00Z")
+    return made("Workload", name, namespace, spec=spec, created=created, **metadata)

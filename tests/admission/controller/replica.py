@@ -1,0 +1,279 @@
+"""Controllers on a cluster in memory: all of one replica but HTTP and the election, on virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+import msgspec
+
+from admission.controller.brain import Brain
+from admission.controller.executor import Target
+from admission.controller.failpoints import Failpoint
+from admission.controller.journal import Journal
+from admission.controller.kinds import WatchedKind, watched_kinds
+from admission.controller.knowledge import Knowledge, KnowledgeSettings
+from admission.controller.metrics import Metrics
+from admission.controller.statuses import StatusBoard
+from admission.controller.takeover import Takeover, TakeoverSettings
+from admission.engine import Engine
+from admission.lifecycle import LifecycleSettings
+from api.kube.errors import Conflict
+from api.kube.informer import Change, ChangeType
+from api.kube.lease import Leadership
+from queues.memory import InMemoryReservationStore
+from queues.reservations import (
+    LoggedDecision,
+    Lost,
+    QuotaReservation,
+    ReservationId,
+    Reserved,
+    StoreUnreachable,
+)
+from tests.admission.controller.cluster import FakeCluster, Line, Object
+from tests.admission.controller.fakes import FakeRecorder
+from tests.admission.controller.virtualtime import VirtualLoop
+
+T = TypeVar("T")
+
+LEASE_SECONDS = 4.0
+REQUEST_SECONDS = 1.5
+
+
+class StoreLine:
+    """One client's way to the store: calls take a moment, and fail while the line or the store is away."""
+
+    def __init__(self, model: InMemoryReservationStore, chance: random.Random) -> None:
+        self.model = model
+        self.is_away = False
+        # How many of the next calls take effect though their answer is lost.
+        self.lost = 0
+        self._chance = chance
+
+    async def commit(
+        self,
+        reservations: Sequence[QuotaReservation],
+        *,
+        fence: int,
+        request_id: str,
+        log: Sequence[LoggedDecision] = (),
+    ) -> tuple[Reserved | Lost, ...]:
+        """Commit."""
+        return await self._call(
+            lambda: self.model.commit(reservations, fence=fence, request_id=request_id, log=log)
+        )
+
+    async def confirm(self, ids: Sequence[ReservationId], *, fence: int) -> None:
+        """Delete what the cluster shows."""
+        await self._call(lambda: self.model.confirm(ids, fence=fence))
+
+    async def release(self, ids: Sequence[ReservationId], *, fence: int) -> None:
+        """Delete what was withdrawn."""
+        await self._call(lambda: self.model.release(ids, fence=fence))
+
+    async def restore(
+        self, held: Sequence[QuotaReservation], gone: Sequence[ReservationId], *, fence: int
+    ) -> None:
+        """Write back."""
+        await self._call(lambda: self.model.restore(held, gone, fence=fence))
+
+    async def live(self, *, fence: int) -> tuple[QuotaReservation, ...]:
+        """Read all."""
+        return await self._call(lambda: self.model.live(fence=fence))
+
+    async def highest_fence(self) -> int | None:
+        """Read the fence."""
+        return await self._call(self.model.highest_fence)
+
+    async def seed_fence(self, fence: int) -> None:
+        """Seed the fence."""
+        await self._call(lambda: self.model.seed_fence(fence))
+
+    async def decisions(self, *, limit: int) -> tuple[LoggedDecision, ...]:
+        """Read the log."""
+        return await self._call(lambda: self.model.decisions(limit=limit))
+
+    async def ping(self) -> None:
+        """Answer."""
+        await self._call(self.model.ping)
+
+    async def close(self) -> None:
+        """Do nothing."""
+
+    async def _call(self, call: Callable[[], Awaitable[T]]) -> T:
+        await asyncio.sleep(self._chance.uniform(0.0005, 0.002))
+        if self.is_away:
+            await asyncio.sleep(0.1)
+            raise StoreUnreachable("the store is away")
+        answer = await call()
+        if self.lost:
+            self.lost -= 1
+            raise StoreUnreachable("the answer was lost")
+        await asyncio.sleep(self._chance.uniform(0.0005, 0.002))
+        return answer
+
+
+@dataclass
+class Lease:
+    """The election's book: the highest number given so far."""
+
+    number: int = 0
+
+
+class FakeLeadership(Leadership):
+    """One time of leading, renewed without fail until it is said to have ended."""
+
+    def __init__(self, lease: Lease, fence: int, loop: VirtualLoop) -> None:
+        self._lease = lease
+        self._fence = fence
+        self._loop = loop
+        self.is_over = False
+        lease.number = fence
+
+    def remaining_seconds(self) -> float:
+        """Return what is left of the lease."""
+        return -1.0 if self.is_over else LEASE_SECONDS - 0.5
+
+    async def wait_renewed_after(self, instant: float) -> None:
+        """Renew at once; never where the lease is another's."""
+        await asyncio.sleep(0.005)
+        if self.is_over:
+            await asyncio.Event().wait()
+
+    async def raise_fence(self, above: int) -> int:
+        """Raise the fence."""
+        await asyncio.sleep(0.005)
+        if self.is_over:
+            raise Conflict("the lease is another's", status=409)
+        self._fence = self._lease.number = max(self._fence, above + 1)
+        return self._fence
+
+
+class Replica:
+    """One controller. `start` it; `lead` and `stop_leading` are what the elector would call."""
+
+    def __init__(
+        self,
+        name: str,
+        cluster: FakeCluster,
+        store: InMemoryReservationStore,
+        lease: Lease,
+        loop: VirtualLoop,
+        *,
+        seed: int = 0,
+        require_store: bool = False,
+    ) -> None:
+        chance = random.Random(f"{name} {seed}")
+        self.name = name
+        self.line = Line(cluster, loop, chance)
+        self.store = StoreLine(store, chance)
+        self.recorder = FakeRecorder()
+        self.metrics = Metrics(version="test")
+        self.journal = Journal(self.recorder, self.metrics, monotonic=loop.monotonic)
+        settings = KnowledgeSettings(lifecycle=LifecycleSettings(pods_ready=None))
+        self.knowledge = Knowledge(Engine(), self.journal, loop, settings)
+        self.board = StatusBoard(self.knowledge.engine, with_share=False, is_busy=self._is_busy)
+        self.brain = Brain(self.knowledge, self.board, self.journal, loop)
+        self.leadership: FakeLeadership | None = None
+        self._lease = lease
+        self._loop = loop
+        self._settings = TakeoverSettings(
+            identity=name,
+            shard="test",
+            request_seconds=REQUEST_SECONDS,
+            max_in_flight=4,
+            max_unconfirmed=6,
+            max_unconfirmed_seconds=10.0,
+            awaits_pods=False,
+            require_store=require_store,
+        )
+        self._kinds = {kind.resource.kind: kind for kind in watched_kinds(self.knowledge, self.board)}
+        self._known: dict[tuple[str, str, str], Any] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._leading: asyncio.Task[None] | None = None
+        for obj in cluster.objects.values():
+            self._hear(ChangeType.ADDED, obj)
+        self.line.watch(self._hear)
+
+    @property
+    def is_leading(self) -> bool:
+        """Whether it leads, or believes so."""
+        return self._leading is not None
+
+    def start(self) -> None:
+        """Run the brain; what the cluster holds is known already."""
+        self.brain.is_synced = True
+        self._tasks.append(self._loop.create_task(self.brain.run()))
+
+    def lead(self, fence: int) -> None:
+        """Lead with this fence."""
+        assert self._leading is None
+        self.leadership = FakeLeadership(self._lease, fence, self._loop)
+        takeover = Takeover(
+            self.line,
+            self.line,
+            self.store,
+            self.brain,
+            self._loop,
+            self.metrics,
+            settings=self._settings,
+            failpoint=Failpoint(None),
+            wait_synced=_at_once,
+        )
+        self._leading = self._loop.create_task(takeover.lead(self.leadership))
+
+    def stop_leading(self) -> None:
+        """Stop, and return when all that was sent has been answered."""
+        assert self._leading is not None
+        self._leading.cancel()
+        self._loop.run_until_complete(asyncio.wait([self._leading]))
+        assert self._leading.cancelled(), self._leading.exception()
+        self._leading = None
+
+    def crash(self) -> None:
+        """Die: nothing more is sent or heard, what is on its way arrives."""
+        self.line.faults.is_cut = self.store.is_away = True
+        if self._leading is not None:
+            self.stop_leading()
+        for task in self._tasks:
+            task.cancel()
+        self.recorder.events.clear()
+
+    def check(self) -> None:
+        """Raise AssertionError where the replica has broken down or stumbled, or its books are wrong."""
+        for task in self._tasks:
+            assert not task.done(), f"{self.name}: a task has ended: {task}"
+        if self._leading is not None:
+            assert not self._leading.done(), f"{self.name} ended leading by itself: {self._leading}"
+        assert self.stumbles() == 0, f"{self.name} stumbled"
+        self.knowledge.engine.validate()
+
+    def stumbles(self) -> float:
+        """Return how often a fault of our own was caught."""
+        metric = self.metrics.registry.get_sample_value
+        roles = ("leader", "follower")
+        return sum(metric("berth_stumbles_total", {"replica_role": role}) or 0.0 for role in roles)
+
+    def _is_busy(self, key: tuple[str, str, str]) -> bool:
+        return self.brain.is_busy(Target(*key))
+
+    def _hear(self, type_: ChangeType, obj: Object) -> None:
+        """Do as an informer does."""
+        metadata = obj["metadata"]
+        kind: WatchedKind = self._kinds[obj["kind"]]
+        key = obj["kind"], metadata.get("namespace", ""), metadata["name"]
+        raw = msgspec.json.encode(obj)
+        value = msgspec.json.decode(raw, type=kind.wire)
+        previous = self._known.pop(key, None)
+        if type_ is not ChangeType.DELETED:
+            self._known[key] = value
+        change = Change(type_, value, previous, raw if kind.keeps_raw else None)
+        self.brain.post(partial(kind.take, change))
+
+
+async def _at_once() -> None:
+    return None

@@ -1,0 +1,98 @@
+"""Nodes and pods on their way into the engine, and the pods that wait at the topology gate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from api.kube.informer import Change, ChangeType
+from api.objects import PodObject
+from api.workload import WorkloadKey
+from tests.admission.controller.known import Known, made
+
+W = WorkloadKey("team", "w")
+TOPOLOGY = {"kueue.x-k8s.io/podset-unconstrained-topology": "true"}
+GATE = {"name": "kueue.x-k8s.io/topology"}
+
+
+def flavor(topology: str | None) -> dict[str, Any]:
+    """Return a flavor with or without a topology."""
+    return made("ResourceFlavor", "gpus", spec={"topologyName": topology} if topology else {})
+
+
+def pod(name: str, *, version: int = 1, gated: bool = True, phase: str = "Pending") -> PodObject:
+    """Return a pod of the Workload w, as its Job makes it."""
+    raw = {
+        "metadata": {
+            "name": name,
+            "namespace": "team",
+            "uid": name,
+            "resourceVersion": str(version),
+            "labels": {"kueue.x-k8s.io/podset": "main"},
+            "annotations": {"kueue.x-k8s.io/workload": "w", **TOPOLOGY},
+        },
+        "spec": {"schedulingGates": [GATE] if gated else None},
+        "status": {"phase": phase},
+    }
+    return msgspec.convert(raw, PodObject)
+
+
+def see(known: Known, obj: PodObject, type_: ChangeType = ChangeType.MODIFIED) -> None:
+    """Let the pod be seen."""
+    known.knowledge.ground.take_pod(Change(type_, obj, None, None))
+
+
+def names(known: Known) -> list[tuple[str, bool]]:
+    """Return the Workload's pods and whether each is gated."""
+    return [(one.name, one.is_gated) for one in known.knowledge.ground.pods_of(W)]
+
+
+def test_nodes_and_pods_are_needed_once_a_flavor_names_a_topology() -> None:
+    known = Known(flavor(None))
+    assert not known.knowledge.ground.is_needed.is_set()
+
+    known.tell(flavor("racks"))
+
+    assert known.knowledge.ground.is_needed.is_set()
+
+
+def test_pods_keep_the_order_in_which_they_were_first_seen() -> None:
+    known = Known()
+    for name in ("b", "a"):
+        see(known, pod(name))
+
+    see(known, pod("b", version=2, gated=False))
+
+    assert names(known) == [("b", False), ("a", True)]
+
+
+def test_a_pod_at_the_gate_brings_its_workload_up() -> None:
+    known = Known()
+
+    see(known, pod("a"))
+
+    assert known.knowledge.take_dirty_workload() == ("team", "w")
+
+
+def test_the_answer_to_a_patch_counts_before_the_watch_tells() -> None:
+    known = Known()
+    see(known, pod("a"))
+
+    assert known.knowledge.see_raw("Pod", msgspec.json.encode(pod("a", version=2, gated=False)))
+    see(known, pod("a", version=1))
+
+    assert names(known) == [("a", False)]
+
+
+def test_a_pod_that_ended_gives_its_place_to_another() -> None:
+    known = Known()
+    see(known, pod("a"))
+    see(known, pod("b"))
+    known.knowledge.take_dirty_workload()
+
+    see(known, pod("a", version=2, phase="Failed"))
+    see(known, pod("b", version=2), ChangeType.DELETED)
+
+    assert names(known) == []
+    assert known.knowledge.take_dirty_workload() == ("team", "w")

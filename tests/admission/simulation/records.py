@@ -1,0 +1,82 @@
+"""Recorded objects for tests of the audit, written as a table writes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from admission.simulation.records import Record
+from api.objects import ClusterQueueObject, CohortObject, WorkloadObject
+
+
+def queue(
+    name: str, gpus: int | str, *, cohort: str | None = None, version: int = 1, **limits: Any
+) -> Record:
+    """A ClusterQueue of one flavor; limits are borrowing=, lending=."""
+    spec = {"cohortName": cohort, "resourceGroups": [_group(gpus, **limits)]}
+    return _record(ClusterQueueObject, name, spec=spec, version=version)
+
+
+def cohort(name: str, gpus: int = 0, *, parent: str | None = None, version: int = 1, **limits: Any) -> Record:
+    """A Cohort with quota of its own."""
+    spec = {"parentName": parent, "resourceGroups": [_group(gpus, **limits)]}
+    return _record(CohortObject, name, spec=spec, version=version)
+
+
+def pending(name: str, *, version: int, at: float = 0.0) -> Record:
+    """A Workload that waits."""
+    return _record(WorkloadObject, name, version=version, at=at, namespace="n")
+
+
+def holding(
+    name: str,
+    queue: str,
+    gpus: int,
+    *,
+    version: int,
+    at: float = 0.0,
+    count: int = 1,
+    reclaimable: int = 0,
+    finished: bool = False,
+    flavor: str = "a100",
+) -> Record:
+    """A Workload that holds quota, or held it until it finished."""
+    conditions = [{"type": "QuotaReserved", "status": "True"}]
+    if finished:
+        conditions.append({"type": "Finished", "status": "True"})
+    assignment = {"flavors": {"gpu": flavor}, "resourceUsage": {"gpu": gpus}, "count": count}
+    status = {
+        "admission": {"clusterQueue": queue, "podSetAssignments": [{"name": "main", **assignment}]},
+        "conditions": conditions,
+        "reclaimablePods": [{"name": "main", "count": reclaimable}] if reclaimable else None,
+    }
+    return _record(WorkloadObject, name, status=status, version=version, at=at, namespace="n")
+
+
+def gone(record: Record, *, at: float) -> Record:
+    """The deletion of what `record` shows."""
+    return Record(at=at, object=record.object, is_deleted=True)
+
+
+def _group(gpus: int | str, *, borrowing: int | None = None, lending: int | None = None) -> dict[str, Any]:
+    quota = {
+        "name": "gpu",
+        "nominalQuota": gpus,
+        "borrowingLimit": borrowing,
+        "lendingLimit": lending,
+    }
+    return {"coveredResources": ["gpu"], "flavors": [{"name": "a100", "resources": [quota]}]}
+
+
+def _record(
+    type_: type[WorkloadObject | ClusterQueueObject | CohortObject],
+    name: str,
+    *,
+    version: int,
+    at: float = 0.0,
+    namespace: str = "",
+    **parts: Any,
+) -> Record:
+    metadata = {"name": name, "namespace": namespace, "resourceVersion": str(version)}
+    return Record(at=at, object=msgspec.convert({"metadata": metadata, **parts}, type_))

@@ -1,0 +1,1 @@
+"""Tests of the client side of api/kube, and of the embedded API server."""

@@ -1,0 +1,179 @@
+"""Kubeconfigs with certificates, and the service account of a pod, against a server that speaks TLS."""
+
+from __future__ import annotations
+
+import base64
+import ssl
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from api.http.certificates import Certificates, ServingTls, renewed
+from api.http.server import HttpServer, Request, Response, Route, json_response
+from api.kube import errors
+from api.kube.client import KubeClient
+from api.kube.kubeconfig import find_endpoint
+
+NAME = "api.berth.test"
+
+
+async def version(request: Request) -> Response:
+    """Answer as version what authorization was sent."""
+    return json_response({"gitVersion": request.headers.get("authorization", "nobody")})
+
+
+@asynccontextmanager
+async def serving(certificates: Certificates, *, asks_clients: bool = False) -> AsyncIterator[HttpServer]:
+    context = ServingTls(certificates.leaf).context
+    if asks_clients:
+        context.load_verify_locations(cadata=certificates.trusted.decode())
+        context.verify_mode = ssl.CERT_REQUIRED
+    async with HttpServer([Route("GET", "/version", version)], tls=context) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def certificates() -> Certificates:
+    return renewed(None, [NAME, "127.0.0.1"], now=time.time())
+
+
+@pytest.fixture(scope="module")
+def elsewhere() -> Certificates:
+    return renewed(None, [NAME], now=time.time())
+
+
+@pytest.fixture
+async def server(certificates: Certificates) -> AsyncIterator[HttpServer]:
+    async with serving(certificates) as server:
+        yield server
+
+
+def client_certificate(certificates: Certificates) -> tuple[bytes, bytes]:
+    """Return a certificate of the client jane, signed by the authority, and its key."""
+    issuer = x509.load_pem_x509_certificate(certificates.authority.certificate)
+    signer = serialization.load_pem_private_key(certificates.authority.key, password=None)
+    assert isinstance(signer, ec.EllipticCurvePrivateKey)
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "jane")]))
+        .issuer_name(issuer.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(minutes=1))
+        .not_valid_after(now + timedelta(days=1))
+        .sign(signer, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    form, none = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    return made.public_bytes(pem), key.private_bytes(pem, form, none)
+
+
+def write(folder: Path, server: str, cluster: dict[str, Any], user: dict[str, Any] | None = None) -> str:
+    config = {
+        "current-context": "main",
+        "contexts": [{"name": "main", "context": {"cluster": "here", "user": "me"}}],
+        "clusters": [{"name": "here", "cluster": {"server": server, **cluster}}],
+        "users": [{"name": "me", "user": user or {}}],
+    }
+    (folder / "config").write_text(yaml.safe_dump(config))
+    return str(folder / "config")
+
+
+def text(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+async def ask(kubeconfig: str) -> str:
+    async with await KubeClient.connect(kubeconfig) as client:
+        return await client.server_version()
+
+
+async def test_the_authority_may_stand_in_the_kubeconfig(
+    server: HttpServer, certificates: Certificates, tmp_path: Path
+) -> None:
+    cluster = {"certificate-authority-data": text(certificates.trusted)}
+
+    assert await ask(write(tmp_path, server.url, cluster, {"token": "t"})) == "Bearer t"
+
+
+async def test_the_authority_may_be_a_file_beside_the_kubeconfig(
+    server: HttpServer, certificates: Certificates, tmp_path: Path
+) -> None:
+    (tmp_path / "ca.pem").write_bytes(certificates.trusted)
+
+    assert await ask(write(tmp_path, server.url, {"certificate-authority": "ca.pem"})) == "nobody"
+
+
+async def test_a_server_may_go_by_another_name(
+    server: HttpServer, certificates: Certificates, tmp_path: Path
+) -> None:
+    url = f"https://localhost:{server.port}"
+    cluster = {"certificate-authority-data": text(certificates.trusted)}
+
+    with pytest.raises(errors.Unreachable, match=r"certificate is not trusted .*localhost"):
+        await ask(write(tmp_path, url, cluster))
+    assert await ask(write(tmp_path, url, {**cluster, "tls-server-name": NAME})) == "nobody"
+
+
+async def test_an_unknown_authority_is_not_trusted_unless_told_so(
+    server: HttpServer, elsewhere: Certificates, tmp_path: Path
+) -> None:
+    cluster = {"certificate-authority-data": text(elsewhere.trusted)}
+
+    with pytest.raises(errors.Unreachable, match=r"is not trusted .*; check the certificate-authority"):
+        await ask(write(tmp_path, server.url, cluster))
+    assert await ask(write(tmp_path, server.url, {"insecure-skip-tls-verify": True})) == "nobody"
+
+
+async def test_a_client_certificate_may_stand_in_the_kubeconfig_or_in_files(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    certificate, key = client_certificate(certificates)
+    (tmp_path / "jane.crt").write_bytes(certificate)
+    (tmp_path / "jane.key").write_bytes(key)
+    data = {"client-certificate-data": text(certificate), "client-key-data": text(key)}
+    files = {"client-certificate": "jane.crt", "client-key": "jane.key"}
+    cluster = {"certificate-authority-data": text(certificates.trusted)}
+
+    async with serving(certificates, asks_clients=True) as server:
+        assert await ask(write(tmp_path, server.url, cluster, data)) == "nobody"
+        assert await ask(write(tmp_path, server.url, cluster, files)) == "nobody"
+        with pytest.raises(errors.Unreachable):
+            await ask(write(tmp_path, server.url, cluster))
+
+
+async def test_https_spoken_to_a_plain_server_is_told(tmp_path: Path) -> None:
+    async with HttpServer([]) as plain:
+        with pytest.raises(errors.Unreachable, match=r"TLS failed .*; check that it speaks https"):
+            await ask(write(tmp_path, plain.url.replace("http:", "https:"), {}))
+
+
+async def test_a_pod_uses_its_service_account(
+    server: HttpServer, certificates: Certificates, tmp_path: Path
+) -> None:
+    (tmp_path / "ca.crt").write_bytes(certificates.trusted)
+    (tmp_path / "token").write_text("of-the-pod")
+    environment = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(server.port)}
+    endpoint = find_endpoint(environment=environment, service_account=tmp_path)
+
+    async with KubeClient(endpoint) as client:
+        assert await client.server_version() == "Bearer of-the-pod"
+
+
+def test_the_address_of_an_ipv6_cluster_is_bracketed(certificates: Certificates, tmp_path: Path) -> None:
+    (tmp_path / "ca.crt").write_bytes(certificates.trusted)
+
+    endpoint = find_endpoint(environment={"KUBERNETES_SERVICE_HOST": "fd00::1"}, service_account=tmp_path)
+
+    assert endpoint.server == "https://[fd00::1]:443"

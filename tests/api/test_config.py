@@ -1,0 +1,489 @@
+"""Kueue's configuration file and Berth's settings beside it: read, checked, and said what has no effect."""
+
+from __future__ import annotations
+
+import textwrap
+from fractions import Fraction
+from typing import Any
+
+import pytest
+import yaml
+
+from api.config import ConfigError, ControllerConfig, LeaseTimes, load_config
+from api.config.kueue import Configuration, WaitForPodsReady
+from api.requests import QuotaCheckStrategy, Transformation, TransformationStrategy
+
+KUEUE = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
+OLD = "apiVersion: config.kueue.x-k8s.io/v1beta1\nkind: Configuration\n"
+BERTH = "apiVersion: berth.dev/v1alpha1\nkind: ControllerConfig\n"
+
+
+def load(text: str) -> ControllerConfig:
+    return load_config(text, source="f.yaml")
+
+
+def kueue(body: str, *, version: str = KUEUE) -> Configuration:
+    return load(version + textwrap.dedent(body)).kueue
+
+
+def faults(text: str) -> list[str]:
+    with pytest.raises(ConfigError) as refused:
+        load(text)
+    return list(refused.value.sentences)
+
+
+FULL: dict[str, Any] = {
+    "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+    "kind": "Configuration",
+    "namespace": "queues",
+    "webhook": {"port": 9444, "host": "::", "certDir": "/certs"},
+    "leaderElection": {
+        "leaderElect": True,
+        "leaseDuration": "20s",
+        "renewDeadline": "12s",
+        "retryPeriod": "3s",
+        "resourceName": "c1f6bfd2.kueue.x-k8s.io",
+        "resourceNamespace": "queues",
+        "resourceLock": "leases",
+    },
+    "metrics": {
+        "bindAddress": ":8443",
+        "enableClusterQueueResources": True,
+        "customLabels": [
+            {
+                "name": "team",
+                "sourceLabelKey": "example.com/team",
+                "sourceKind": "Workload",
+                "trackedValues": ["a"],
+            },
+            {"name": "site", "sourceAnnotationKey": "example.com/site"},
+        ],
+        "localQueueMetrics": {"enable": True, "localQueueSelector": {"matchLabels": {"a": "b"}}},
+    },
+    "health": {
+        "healthProbeBindAddress": ":8081",
+        "readinessEndpointName": "readyz",
+        "livenessEndpointName": "healthz",
+    },
+    "pprofBindAddress": ":8083",
+    "controller": {"groupKindConcurrency": {"Job.batch": 5}, "cacheSyncTimeout": 120000000000},
+    "tls": {
+        "minVersion": "VersionTLS12",
+        "cipherSuites": ["TLS_AES_128_GCM_SHA256"],
+        "curvePreferences": ["X25519"],
+    },
+    "manageJobsWithoutQueueName": True,
+    "managedJobsNamespaceSelector": {
+        "matchExpressions": [
+            {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", "queues"]}
+        ]
+    },
+    "internalCertManagement": {"enable": True, "webhookServiceName": "s", "webhookSecretName": "c"},
+    "waitForPodsReady": {
+        "timeout": "5m",
+        "blockAdmission": True,
+        "recoveryTimeout": "3m",
+        "requeuingStrategy": {
+            "timestamp": "Creation",
+            "backoffLimitCount": 5,
+            "backoffBaseSeconds": 30,
+            "backoffMaxSeconds": 600,
+        },
+    },
+    "clientConnection": {"qps": 50, "burst": 100},
+    "integrations": {
+        "frameworks": ["batch/job", "pod", "deployment", "jobset.x-k8s.io/jobset"],
+        "externalFrameworks": ["MyJob.v1.example.com"],
+        "labelKeysToCopy": ["team"],
+    },
+    "multiKueue": {
+        "gcInterval": "2m",
+        "origin": "here",
+        "workerLostTimeout": "20m",
+        "dispatcherName": "kueue.x-k8s.io/multikueue-dispatcher-incremental",
+        "externalFrameworks": [{"name": "TheirJob.v1.example.com"}],
+        "clusterProfile": {"accessProviders": [{"name": "p", "execConfig": {"command": "get-token"}}]},
+        "incrementalDispatcherConfig": {"stepSize": 2},
+    },
+    "fairSharing": {"preemptionStrategies": ["LessThanInitialShare"]},
+    "admissionFairSharing": {
+        "usageHalfLifeTime": "168h",
+        "usageSamplingInterval": "5m",
+        "resourceWeights": {"cpu": 2, "memory": 0.5},
+    },
+    "resources": {
+        "quotaCheckStrategy": "IgnoreUndeclared",
+        "excludeResourcePrefixes": ["example.com/"],
+        "transformations": [
+            {
+                "input": "nvidia.com/mig-1g.5gb",
+                "strategy": "Replace",
+                "multiplyBy": "cpu",
+                "outputs": {"example.com/credits": "10"},
+            }
+        ],
+        "deviceClassMappings": [
+            {
+                "name": "gpus",
+                "deviceClassNames": ["gpu.nvidia.com"],
+                "sources": [{"counter": {"name": "memory", "driver": "gpu.nvidia.com"}}],
+            }
+        ],
+    },
+    "featureGates": {"PartialAdmission": True},
+    "objectRetentionPolicies": {"workloads": {"afterFinished": "1h", "afterDeactivatedByKueue": "0s"}},
+    "visibilityServer": {"bindAddress": "127.0.0.1", "bindPort": 8082},
+}
+
+
+def test_every_documented_field_of_kueues_file_is_read() -> None:
+    config = load(yaml.safe_dump(FULL))
+
+    assert config.warnings == ()
+    assert config.kueue.namespace == "queues"
+    assert config.kueue.admission_fair_sharing is not None
+    assert config.kueue.admission_fair_sharing.usage_half_life_seconds == 604800.0
+    assert config.kueue.wait_for_pods_ready is not None
+    assert config.kueue.wait_for_pods_ready.requeuing_strategy.backoff_limit_count == 5
+    assert config.kueue.object_retention_policies.workloads.after_deactivated_seconds == 0.0
+    assert config.resources.quota_check is QuotaCheckStrategy.IGNORE_UNDECLARED
+    assert config.resources.exclude_prefixes == ("example.com/",)
+    assert config.resources.transformations == (
+        Transformation(
+            input="nvidia.com/mig-1g.5gb",
+            strategy=TransformationStrategy.REPLACE,
+            outputs={"example.com/credits": Fraction(10)},
+            multiply_by="cpu",
+        ),
+    )
+
+
+def test_without_a_file_the_defaults_are_kueues_and_berths_own() -> None:
+    config = ControllerConfig()
+
+    assert load_config("", source="") == config
+    assert config.kueue.integrations.frameworks == ["batch/job"]
+    assert config.kueue.wait_for_pods_ready == WaitForPodsReady()
+    assert config.kueue.fair_sharing is None
+    assert config.berth.shard == "default"
+    assert config.berth.execution.max_in_flight == 32
+    assert config.lease == LeaseTimes(duration_seconds=4.0, renew_seconds=1.0, deadline_seconds=2.5)
+    assert config.unused() == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        pytest.param(KUEUE, (4.0, 1.0, 2.5), id="Berth's defaults, when nobody says anything"),
+        pytest.param(
+            KUEUE + "leaderElection: {leaseDuration: 30s}",
+            (30.0, 2.0, 10.0),
+            id="Kueue's, when one is written",
+        ),
+        pytest.param(
+            KUEUE + "leaderElection: {leaderElect: true}", (4.0, 1.0, 2.5), id="not for its switch alone"
+        ),
+        pytest.param(
+            KUEUE + "leaderElection: {leaseDuration: 30s}\n---\n" + BERTH + "lease: {durationSeconds: 6}",
+            (6.0, 1.0, 2.5),
+            id="Berth's, when both are written",
+        ),
+    ],
+)
+def test_the_times_of_the_lease_are(text: str, want: tuple[float, float, float]) -> None:
+    lease = load(text).lease
+
+    assert (lease.duration_seconds, lease.renew_seconds, lease.deadline_seconds) == want
+
+
+def test_both_documents_are_read_in_either_order() -> None:
+    first = load(KUEUE + "namespace: a\n---\n" + BERTH + "shard: gold\n")
+    second = load(BERTH + "shard: gold\n---\n---\n" + KUEUE + "namespace: a\n")
+
+    assert first == second
+    assert (first.kueue.namespace, first.berth.shard) == ("a", "gold")
+
+
+def test_null_is_as_good_as_absent() -> None:
+    assert kueue("webhook:\nfairSharing: null\n") == Configuration()
+
+
+@pytest.mark.parametrize(
+    ("body", "want"),
+    [
+        pytest.param("", None, id="absent is off"),
+        pytest.param("waitForPodsReady: {enable: false, timeout: 1m}", None, id="disabled is off"),
+        pytest.param(
+            "waitForPodsReady: {enable: true, timeout: 1m}", (60.0, True), id="enabled blocks by default"
+        ),
+        pytest.param(
+            "waitForPodsReady: {enable: true, blockAdmission: false}",
+            (1800.0, False),
+            id="enabled and told not to block",
+        ),
+    ],
+)
+def test_wait_for_pods_ready_of_v1beta1(body: str, want: tuple[float, bool] | None) -> None:
+    section = kueue(body, version=OLD).wait_for_pods_ready
+
+    assert (section and (section.timeout_seconds, section.block_admission)) == want
+
+
+def test_the_gate_switches_wait_for_pods_ready_off() -> None:
+    assert kueue("featureGates: {DisableWaitForPodsReady: true}").wait_for_pods_ready is None
+
+
+@pytest.mark.parametrize(
+    ("version", "body", "want"),
+    [
+        pytest.param(OLD, "fairSharing: {enable: false}", None, id="disabled in v1beta1 is off"),
+        pytest.param(
+            OLD,
+            "fairSharing: {enable: true, preemptionStrategies: []}",
+            ["LessThanOrEqualToFinalShare", "LessThanInitialShare"],
+            id="enabled in v1beta1 without strategies has both",
+        ),
+        pytest.param(
+            OLD,
+            "fairSharing: {enable: true, preemptionStrategies: [LessThanInitialShare]}",
+            ["LessThanInitialShare"],
+            id="enabled in v1beta1 with one has that",
+        ),
+        pytest.param(KUEUE, "", None, id="absent in v1beta2 is off"),
+        pytest.param(
+            KUEUE,
+            "fairSharing: {}",
+            ["LessThanOrEqualToFinalShare", "LessThanInitialShare"],
+            id="empty in v1beta2 has both strategies",
+        ),
+    ],
+)
+def test_fair_sharing(version: str, body: str, want: list[str] | None) -> None:
+    sharing = kueue(body, version=version).fair_sharing
+
+    assert (sharing.preemption_strategies if sharing else None) == want
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        pytest.param(
+            KUEUE + "waitForPodReady: {}",
+            "f.yaml: waitForPodReady is not known; did you mean waitForPodsReady?",
+            id="a misspelt section",
+        ),
+        pytest.param(
+            KUEUE + "clientConnection: {qsp: 5}",
+            "f.yaml: clientConnection.qsp is not known; did you mean qps?",
+            id="a misspelt field",
+        ),
+        pytest.param(
+            KUEUE + "resources: {transformations: [{input: a, multiply: b}]}",
+            "f.yaml: resources.transformations[0].multiply is not known; did you mean multiplyBy?",
+            id="a misspelt field in a list",
+        ),
+        pytest.param(
+            KUEUE + "frobnicate: 1",
+            "f.yaml: frobnicate is not known",
+            id="a field like no other has no advice",
+        ),
+        pytest.param(
+            BERTH + "leese: {}", "f.yaml: leese is not known; did you mean lease?", id="in Berth's document"
+        ),
+        pytest.param(
+            OLD + "queueVisibility: {}",
+            "f.yaml: queueVisibility is gone in v1beta2; positions are served by the visibility API",
+            id="a section that is gone",
+        ),
+        pytest.param(
+            OLD + "integrations: {podOptions: {}}",
+            "f.yaml: integrations.podOptions is gone in v1beta2; use managedJobsNamespaceSelector",
+            id="a field that is gone",
+        ),
+    ],
+)
+def test_what_nobody_knows_is_a_warning(text: str, want: str) -> None:
+    assert load(text).warnings == (want,)
+
+
+def test_what_has_no_effect_is_said_field_by_field() -> None:
+    body = """
+        namespace: queues
+        clientConnection: {qps: 50}
+        featureGates: {DisableWaitForPodsReady: true, PartialAdmission: false}
+        managedJobsNamespaceSelector: {matchLabels: {a: b}}
+        integrations: {frameworks: [batch/job, pod]}
+        """
+    assert load(KUEUE + textwrap.dedent(body)).unused() == (
+        "f.yaml: clientConnection.qps is read and has no effect in Berth",
+        "f.yaml: featureGates.PartialAdmission is read and has no effect in Berth",
+        "f.yaml: integrations.frameworks: pod is not managed by Berth",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        pytest.param(
+            KUEUE + "waitForPodsReady: {timeout: 5 minutes}",
+            'f.yaml: waitForPodsReady.timeout is "5 minutes": must be a duration such as 30s, 5m or 1h30m',
+            id="a duration in words",
+        ),
+        pytest.param(
+            KUEUE + "waitForPodsReady: {timeout: 300}",
+            "f.yaml: waitForPodsReady.timeout is 300: must be a duration such as 30s, 5m or 1h30m",
+            id="a duration without unit",
+        ),
+        pytest.param(
+            KUEUE + "waitForPodsReady: {timeout: -5m}",
+            'f.yaml: waitForPodsReady.timeout is "-5m": must be at least 0',
+            id="a negative duration",
+        ),
+        pytest.param(
+            KUEUE + "webhook: {port: '9443'}",
+            'f.yaml: webhook.port is "9443": must be a whole number',
+            id="a number as text",
+        ),
+        pytest.param(
+            KUEUE + "webhook: {port: 70000}",
+            "f.yaml: webhook.port is 70000: must be at most 65535",
+            id="a port beyond the last",
+        ),
+        pytest.param(
+            KUEUE + "webhook: 9443",
+            "f.yaml: webhook is 9443: must be an object with named fields",
+            id="a value in place of a section",
+        ),
+        pytest.param(
+            KUEUE + "manageJobsWithoutQueueName: 'yes'",
+            'f.yaml: manageJobsWithoutQueueName is "yes": must be true or false',
+            id="a word for a switch",
+        ),
+        pytest.param(
+            KUEUE + "integrations: {frameworks: [jobset]}",
+            'f.yaml: integrations.frameworks[0] is "jobset": must be',
+            id="a kind that is none",
+        ),
+        pytest.param(
+            KUEUE + "integrations: {frameworks: [deployment]}",
+            'f.yaml: integrations.frameworks[0] is "deployment": needs pod to be listed too',
+            id="a kind made of pods without pods",
+        ),
+        pytest.param(
+            KUEUE + "integrations: {externalFrameworks: [MyJob]}",
+            'f.yaml: integrations.externalFrameworks[0] is "MyJob": must be Kind.version.group,'
+            " such as MyJob.v1.example.com",
+            id="a kind without group",
+        ),
+        pytest.param(
+            KUEUE
+            + "fairSharing: {preemptionStrategies: [LessThanInitialShare, LessThanOrEqualToFinalShare]}",
+            'f.yaml: fairSharing.preemptionStrategies is ["LessThanInitialShare",'
+            ' "LessThanOrEqualToFinalShare"]: must be LessThanOrEqualToFinalShare, LessThanInitialShare,'
+            " or both in this order",
+            id="strategies in the wrong order",
+        ),
+        pytest.param(
+            KUEUE + "resources: {transformations: [{input: a}, {input: a}]}",
+            'f.yaml: resources.transformations is "a": a resource may be the input of one only',
+            id="a resource turned into others twice",
+        ),
+        pytest.param(
+            KUEUE + "resources: {transformations: [{input: a, outputs: {b: many}}]}",
+            "f.yaml: resources.transformations[0].outputs.b is \"many\": 'many' is not a quantity",
+            id="a transformation into no quantity",
+        ),
+        pytest.param(
+            KUEUE + "resources: {transformations: [{strategy: Retain}]}",
+            "f.yaml: resources.transformations[0].input is not set: it is required",
+            id="a transformation of nothing",
+        ),
+        pytest.param(
+            KUEUE + "metrics: {customLabels: [{name: a, sourceLabelKey: b, sourceAnnotationKey: c}]}",
+            'f.yaml: metrics.customLabels[0].sourceAnnotationKey is "c": sourceLabelKey and'
+            " sourceAnnotationKey exclude each other",
+            id="a metric label from two sources",
+        ),
+        pytest.param(
+            KUEUE + "metrics: {customLabels: [{name: a, sourceKind: Workload}]}",
+            "f.yaml: metrics.customLabels[0].trackedValues is not set: a label of Workloads needs",
+            id="a metric label with a value for every Workload",
+        ),
+        pytest.param(
+            KUEUE + "metrics: {customLabels: [" + ", ".join(f"{{name: l{n}}}" for n in range(7)) + "]}",
+            "f.yaml: metrics.customLabels is 7: at most 6 may have sourceKind ClusterQueue",
+            id="too many metric labels",
+        ),
+        pytest.param(
+            KUEUE + "tls: {minVersion: VersionTLS13, cipherSuites: [A]}",
+            'f.yaml: tls.cipherSuites is ["A"]: TLS 1.3 has no choice of cipher suites',
+            id="cipher suites of TLS 1.3",
+        ),
+        pytest.param(
+            KUEUE + "multiKueue: {incrementalDispatcherConfig: {stepSize: 2}}",
+            'f.yaml: multiKueue.incrementalDispatcherConfig is {"stepSize": 2}: needs'
+            " multiKueue.dispatcherName kueue.x-k8s.io/multikueue-dispatcher-incremental",
+            id="steps of a dispatcher that has none",
+        ),
+        pytest.param(
+            KUEUE + "integrations: {frameworks: [pod]}\n"
+            "managedJobsNamespaceSelector: {matchLabels: {kubernetes.io/metadata.name: kube-system}}",
+            'f.yaml: managedJobsNamespaceSelector is {"matchLabels": {"kubernetes.io/metadata.name":'
+            ' "kube-system"}}: must not match the namespace kube-system while integrations.frameworks has',
+            id="the system's pods in a queue",
+        ),
+        pytest.param(
+            KUEUE + "managedJobsNamespaceSelector: {matchExpressions: [{key: a, operator: In}]}",
+            "f.yaml: managedJobsNamespaceSelector is [\"In\"]: matchExpressions for 'a': In needs values",
+            id="a selector that selects nothing",
+        ),
+        pytest.param(
+            KUEUE + "leaderElection: {leaseDuration: 5s}",
+            'f.yaml: leaderElection.leaseDuration is "5s": must be more than renewDeadline (10s)',
+            id="a lease shorter than its deadline",
+        ),
+        pytest.param(
+            BERTH + "lease: {deadlineSeconds: 0.5}",
+            "f.yaml: lease.deadlineSeconds is 0.5: must be more than renewSeconds (1)",
+            id="a deadline before the first renewal",
+        ),
+        pytest.param(
+            BERTH + "lease: {durationSeconds: 2}",
+            "f.yaml: lease.durationSeconds is 2.0: must be more than deadlineSeconds (2.5)",
+            id="a lease that ends before its leader stops",
+        ),
+        pytest.param(
+            BERTH + "execution: {maxInFlight: 0}",
+            "f.yaml: execution.maxInFlight is 0: must be at least 1",
+            id="no request at all",
+        ),
+        pytest.param(
+            BERTH + "shard: Gold",
+            "f.yaml: shard is \"Gold\": must be a DNS label: lower-case letters, digits and '-'",
+            id="a shard in capitals",
+        ),
+        pytest.param(
+            "apiVersion: v1\nkind: ConfigMap\n",
+            "f.yaml: document 1 is ConfigMap of v1; expected Configuration of"
+            " config.kueue.x-k8s.io/v1beta1 or v1beta2, or ControllerConfig of berth.dev/v1alpha1",
+            id="another document",
+        ),
+        pytest.param("- a", "f.yaml: document 1 is no object with named fields; expected", id="a list"),
+        pytest.param(
+            KUEUE + "---\n" + KUEUE,
+            "f.yaml: document 2 is a second Configuration; one is expected",
+            id="a document twice",
+        ),
+        pytest.param(KUEUE + "webhook: {port: [", "f.yaml: line 3, column 18 is not YAML", id="broken YAML"),
+    ],
+)
+def test_a_wrong_file_is_refused_with_a_sentence(text: str, want: str) -> None:
+    (sentence,) = faults(text)
+
+    assert sentence.startswith(want)
+
+
+def test_all_faults_are_said_at_once() -> None:
+    text = KUEUE + "webhook: {port: -1}\nclientConnection: {burst: many}\n---\n" + BERTH + "shard: ''\n"
+
+    assert len(faults(text)) == 3

@@ -1,0 +1,75 @@
+"""Nodes and pods as placement sees them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from api.node import NodeInfo, PodUsage, to_node, to_pod_usage
+from api.objects import NodeObject, PodObject, WireTaint
+from api.problems import SpecError
+
+
+def node(**status: Any) -> NodeObject:
+    """Return a cordoned node."""
+    raw = {
+        "metadata": {"name": "n", "labels": {"rack": "r0"}},
+        "spec": {"unschedulable": True, "taints": [{"key": "k", "effect": "NoSchedule"}]},
+        "status": status,
+    }
+    return msgspec.convert(raw, NodeObject)
+
+
+def test_a_node_is_read() -> None:
+    ready = [{"type": "Ready", "status": "True"}]
+
+    assert to_node(node(allocatable={"cpu": "1500m", "pods": "110"}, conditions=ready)) == NodeInfo(
+        name="n",
+        labels={"rack": "r0"},
+        taints=(WireTaint(key="k", effect="NoSchedule"),),
+        allocatable={"cpu": 1500, "pods": 110},
+        is_ready=True,
+        is_unschedulable=True,
+    )
+
+
+def test_a_node_that_says_nothing_of_itself_is_not_ready() -> None:
+    assert not to_node(node()).is_ready
+
+
+def test_an_amount_that_cannot_be_read_is_named() -> None:
+    with pytest.raises(SpecError, match=r"status\.allocatable\.cpu: 'x'"):
+        to_node(node(allocatable={"cpu": "x"}))
+
+
+@pytest.mark.parametrize(
+    ("spec", "phase", "annotations", "want"),
+    [
+        pytest.param({"nodeName": "n"}, "Running", {}, "n", id="bound"),
+        pytest.param({}, "Pending", {}, "", id="not bound"),
+        pytest.param({"nodeName": "n"}, "Succeeded", {}, "", id="ended"),
+        pytest.param(
+            {"nodeName": "n"},
+            "Running",
+            {"kueue.x-k8s.io/podset-required-topology": "rack"},
+            "",
+            id="placed by topology, counted through its Workload",
+        ),
+    ],
+)
+def test_a_pod_counts_on_its_node_if_nobody_else_counts_it(
+    spec: dict[str, Any], phase: str, annotations: dict[str, str], want: str
+) -> None:
+    container = {"name": "c", "resources": {"requests": {"cpu": "1"}}}
+    raw = {
+        "metadata": {"name": "p", "namespace": "ns", "annotations": annotations},
+        "spec": {"containers": [container], **spec},
+        "status": {"phase": phase},
+    }
+
+    usage = to_pod_usage(msgspec.convert(raw, PodObject))
+
+    requests = {"cpu": 1000, "pods": 1} if want else {}
+    assert usage == PodUsage(namespace="ns", name="p", node=want, requests=requests)

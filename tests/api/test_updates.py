@@ -1,0 +1,260 @@
+"""What of a Job or Workload may not change: each rule once broken, and once kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from api import keys
+from api.validation import validate_update
+
+Object = dict[str, Any]
+
+
+def make_job(
+    labels: Object | None = None,
+    annotations: Object | None = None,
+    *,
+    suspend: bool = False,
+    parallelism: int = 4,
+) -> Object:
+    """Return a Job, running unless it is said to be suspended."""
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "j", "labels": labels or {}, "annotations": annotations or {}},
+        "spec": {"suspend": suspend, "parallelism": parallelism, "template": {}},
+    }
+
+
+def make_workload(*, count: int = 2, elastic: bool = False, gates: str = "", **status: Any) -> Object:
+    """Return a Workload of one pod set with this status."""
+    annotations = {keys.ADMISSION_GATED_BY: gates} if gates else {}
+    if elastic:
+        annotations[keys.ELASTIC_JOB] = "true"
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}
+    template = {"spec": {"containers": [container], "restartPolicy": "Never"}}
+    return {
+        "apiVersion": keys.KUEUE_VERSION,
+        "kind": "Workload",
+        "metadata": {"name": "w", "namespace": "team", "annotations": annotations},
+        "spec": {"queueName": "lq", "podSets": [{"name": "main", "count": count, "template": template}]},
+        "status": status,
+    }
+
+
+def make_admission(queue: str = "cq", **assignment: Any) -> Object:
+    """Return an admission of two pods."""
+    usage = {"flavors": {"cpu": "f"}, "resourceUsage": {"cpu": "2"}, "count": 2}
+    return {"clusterQueue": queue, "podSetAssignments": [{"name": "main", **usage, **assignment}]}
+
+
+RESERVED: Object = {
+    "conditions": [
+        {
+            "type": "QuotaReserved",
+            "status": "True",
+            "reason": "QuotaReserved",
+            "message": "m",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }
+    ],
+    "admission": make_admission(),
+}
+
+
+def make_check(image: str, state: str = "Ready") -> Object:
+    """Return the state of an admission check that puts a label on the pods."""
+    updates = [{"name": "main", "labels": {"image": image}}]
+    at = "2026-01-01T00:00:00Z"
+    return {"name": "c", "state": state, "message": "", "lastTransitionTime": at, "podSetUpdates": updates}
+
+
+QUEUE, CLASS, LIMIT = keys.QUEUE_NAME, keys.PRIORITY_CLASS, keys.MAX_EXEC_TIME_SECONDS
+FROZEN = "cannot change while the Job is not suspended"
+LEAST, ELASTIC, GATES = keys.JOB_MIN_PARALLELISM, keys.ELASTIC_JOB, keys.ADMISSION_GATED_BY
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "want"),
+    [
+        pytest.param(
+            make_job({QUEUE: "a"}),
+            make_job({QUEUE: "b"}),
+            f"metadata.labels[{QUEUE}] is \"b\": cannot change while the Job is not suspended; it was 'a'",
+            id="another queue for a running Job",
+        ),
+        pytest.param(
+            make_job({QUEUE: "a"}, suspend=True),
+            make_job({QUEUE: "b"}),
+            f"metadata.labels[{QUEUE}] is \"b\": cannot change while the Job is not suspended; it was 'a'",
+            id="another queue for a Job as it starts",
+        ),
+        pytest.param(
+            make_job({QUEUE: "a"}),
+            make_job(),
+            f"metadata.labels[{QUEUE}] is not set: cannot change while the Job is not suspended; it was 'a'",
+            id="a running Job out of its queue",
+        ),
+        pytest.param(
+            make_job(annotations={keys.PREBUILT_WORKLOAD_NAME: "a"}),
+            make_job(annotations={keys.PREBUILT_WORKLOAD_NAME: "b"}),
+            f'metadata.annotations[{keys.PREBUILT_WORKLOAD_NAME}] is "b": cannot change while the Job is not'
+            " suspended; it was 'a'",
+            id="another Workload for a running Job",
+        ),
+        pytest.param(
+            make_job({LIMIT: "60"}, suspend=True),
+            make_job({LIMIT: "90"}),
+            f'metadata.labels[{LIMIT}] is "90": can change only while the Job is suspended before and after; '
+            "it was '60'",
+            id="more time for a Job as it starts",
+        ),
+        pytest.param(
+            make_job({CLASS: "high"}, suspend=True),
+            make_job(suspend=True),
+            f"metadata.labels[{CLASS}] is not set: cannot be removed; it was 'high'",
+            id="a suspended Job without its priority",
+        ),
+        pytest.param(
+            make_job(),
+            make_job({CLASS: "high"}),
+            f'metadata.labels[{CLASS}] is "high": cannot be added while the Job is not suspended',
+            id="a priority for a running Job",
+        ),
+        pytest.param(
+            make_job(suspend=True),
+            make_job(annotations={ELASTIC: "true"}, suspend=True),
+            f'metadata.annotations[{ELASTIC}] is "true": cannot change',
+            id="a Job made elastic",
+        ),
+        pytest.param(
+            make_job(annotations={LEAST: "2"}),
+            make_job(annotations={LEAST: "2"}, parallelism=3),
+            "spec.parallelism is 3: cannot change while a Job that may run in part is not suspended;"
+            " it was 4",
+            id="fewer pods of a running Job that may run in part",
+        ),
+        pytest.param(
+            make_job(annotations={LEAST: "2"}),
+            make_job(annotations={LEAST: "3"}),
+            f"metadata.annotations[{LEAST}] is \"3\": {FROZEN}; it was '2'",
+            id="another minimum of a running Job",
+        ),
+        pytest.param(
+            make_job(annotations={GATES: "x.io/a"}, suspend=True),
+            make_job(annotations={GATES: "x.io/a,x.io/b"}, suspend=True),
+            f'metadata.annotations[{GATES}] is "x.io/b": gates can be removed, and none added',
+            id="another gate",
+        ),
+        pytest.param(
+            make_workload(**RESERVED),
+            make_workload(count=3, **RESERVED),
+            'spec.podSets is ["main"]: cannot change while quota is reserved',
+            id="more pods for quota that is held",
+        ),
+        pytest.param(
+            make_workload(elastic=True, **RESERVED),
+            make_workload(count=3, elastic=True, **RESERVED),
+            'spec.podSets is ["main"]: cannot change while quota is reserved',
+            id="more pods of an elastic Workload",
+        ),
+        pytest.param(
+            make_workload(**RESERVED, reclaimablePods=[{"name": "main", "count": 2}]),
+            make_workload(**RESERVED, reclaimablePods=[{"name": "main", "count": 1}]),
+            "status.reclaimablePods[main].count is 1: cannot fall below 2 while quota is reserved",
+            id="pods that are taken back",
+        ),
+        pytest.param(
+            make_workload(**RESERVED),
+            make_workload(**{**RESERVED, "admission": make_admission("other")}),
+            'status.admission is "other": cannot change while quota is reserved',
+            id="another queue's quota",
+        ),
+        pytest.param(
+            make_workload(**RESERVED, admissionChecks=[make_check("a")]),
+            make_workload(**RESERVED, admissionChecks=[make_check("b")]),
+            'status.admissionChecks[c].podSetUpdates is [{"name": "main", "labels": {"image": "b"}}]: cannot'
+            " change while the check is Ready",
+            id="other updates by a check that is ready",
+        ),
+        pytest.param(
+            make_workload(nominatedClusterNames=["a", "b"]),
+            make_workload(clusterName="c"),
+            'status.clusterName is "c": must be one of the nominated clusters: a, b',
+            id="a cluster that was not nominated",
+        ),
+        pytest.param(
+            make_workload(gates="x.io/a"),
+            make_workload(gates="x.io/b"),
+            f'metadata.annotations[{GATES}] is "x.io/b": gates can be removed, and none added',
+            id="another gate of a Workload",
+        ),
+    ],
+)
+def test_what_may_not_change_is_said(old: Object, new: Object, want: str) -> None:
+    assert list(map(str, validate_update(old, new))) == [want]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        pytest.param(
+            make_job({QUEUE: "a", CLASS: "low", LIMIT: "60"}, suspend=True),
+            make_job({QUEUE: "b", CLASS: "high", LIMIT: "90"}, suspend=True),
+            id="all of a suspended Job",
+        ),
+        pytest.param(
+            make_job(annotations={LEAST: "2"}, suspend=True),
+            make_job(annotations={LEAST: "2"}, parallelism=3),
+            id="fewer pods as a Job starts in part",
+        ),
+        pytest.param(make_job(parallelism=4), make_job(parallelism=8), id="more pods of a whole Job"),
+        pytest.param(
+            make_job({QUEUE: "a"}), make_job(annotations={QUEUE: "a"}), id="a queue in the older spelling"
+        ),
+        pytest.param(
+            make_job(annotations={GATES: "x.io/a,x.io/b"}),
+            make_job(annotations={GATES: "x.io/b"}),
+            id="a gate",
+        ),
+        pytest.param(make_workload(), make_workload(count=3), id="pods of a Workload that waits"),
+        pytest.param(
+            make_workload(elastic=True, **RESERVED),
+            make_workload(count=1, elastic=True, **{**RESERVED, "admission": make_admission()}),
+            id="fewer pods of an elastic Workload",
+        ),
+        pytest.param(
+            make_workload(**RESERVED),
+            make_workload(**{**RESERVED, "admission": make_admission(delayedTopologyRequest="Pending")}),
+            id="an admission that is completed",
+        ),
+        pytest.param(make_workload(**RESERVED), make_workload(), id="quota that is given back"),
+        pytest.param(
+            make_workload(**RESERVED, admissionChecks=[make_check("a", "Pending")]),
+            make_workload(**RESERVED, admissionChecks=[make_check("b")]),
+            id="updates by a check that becomes ready",
+        ),
+        pytest.param(
+            make_workload(nominatedClusterNames=["a", "b"]),
+            make_workload(clusterName="b"),
+            id="a nominated cluster",
+        ),
+    ],
+)
+def test_everything_else_may(old: Object, new: Object) -> None:
+    assert list(map(str, validate_update(old, new))) == []
+
+
+def test_what_was_wrong_before_does_not_stand_in_a_changes_way() -> None:
+    broken = make_job({QUEUE: "My Queue"}, suspend=True)
+
+    assert validate_update(broken, {**broken, "status": {"active": 1}}) == ()
+
+
+def test_a_new_fault_beside_an_old_one_is_said() -> None:
+    old = make_job({QUEUE: "My Queue"}, suspend=True)
+    new = make_job({QUEUE: "My Queue", LIMIT: "long"}, suspend=True)
+
+    assert [error.path for error in validate_update(old, new)] == [f"metadata.labels[{LIMIT}]"]

@@ -1,0 +1,60 @@
+"""`python -m tests.controlplane build|path|start`: build the control plane, tell where it is, run one.
+
+Exit codes: 0 done, 1 it cannot be had here (one line on stderr says why), 2 wrong usage, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.children import ChildError
+from tests.controlplane.binaries import CONTROLLERS, AssetsMissing, build, cache_folder, find_assets
+from tests.controlplane.plane import ControlPlane
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.controlplane", description=__doc__)
+    commands = {"build": _build, "path": _path, "start": _start}
+    parser.add_argument("command", choices=commands)
+    try:
+        commands[parser.parse_args(arguments).command]()
+    except (AssetsMissing, ChildError) as error:
+        print(f"control plane: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _build() -> None:
+    print(build(lambda line: print(f"control plane: {line}", flush=True)).folder)
+
+
+def _path() -> None:
+    print(cache_folder())
+
+
+def _start() -> None:
+    """Run a control plane in the foreground until interrupted, and leave nothing behind."""
+    assets = find_assets()
+    with (
+        tempfile.TemporaryDirectory(prefix="berth-controlplane-") as folder,
+        ControlPlane(assets, Path(folder)) as plane,
+    ):
+        if assets.has(*CONTROLLERS):
+            plane.start_controllers()
+        print(f"{assets.version} at {plane.server}; logs in {folder}; Ctrl-C ends it")
+        print(f"export KUBECONFIG={plane.kubeconfig}", flush=True)
+        stops = (signal.SIGINT, signal.SIGTERM)
+        signal.pthread_sigmask(signal.SIG_BLOCK, stops)  # only now: the servers would inherit it
+        signal.sigwait(stops)
+        raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,38 @@
+"""Installs kinds on a server, Berth's or a test's own, so that tests can create their objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from api.crds import crds
+from tests.controlplane.rest import Rest, RestError
+
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+
+def install_definitions(rest: Rest) -> None:
+    """Create every CustomResourceDefinition that is not there, and return when all kinds can be listed."""
+    install_crds(rest, crds())
+
+
+def install_crds(rest: Rest, definitions: Iterable[Mapping[str, Any]]) -> None:
+    """Create those CustomResourceDefinitions that are not there, and return when their kinds can be listed.
+
+    Raises RestError for one that the server refuses, AssertionError for one that it does not serve.
+    """
+    for definition in (wanted := list(definitions)):
+        try:
+            rest.create(CRDS, definition)
+        except RestError as error:
+            if error.reason != "AlreadyExists":
+                raise
+    # An established kind still answers 429 for a moment, until its storage stands.
+    for definition in wanted:
+        for collection in _served_collections(definition["spec"]):
+            rest.wait(collection, lambda found: "items" in found)
+
+
+def _served_collections(spec: Mapping[str, Any]) -> list[str]:
+    versions = [version["name"] for version in spec["versions"] if version["served"]]
+    return [f"/apis/{spec['group']}/{version}/{spec['names']['plural']}" for version in versions]

@@ -1,0 +1,147 @@
+"""A plain, synchronous Kubernetes client for tests, on nothing but the standard library.
+
+It sets scenes and looks at the outcome, so that what is under test is not also the witness.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+MERGE_PATCH = "application/merge-patch+json"
+
+
+class RestError(Exception):
+    """The API server refused: `status` is the HTTP status, `reason` the word of the Status object."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(f"{status} {reason}: {message}")
+        self.status = status
+        self.reason = reason
+
+
+class Rest:
+    """Requests to one API server as one user. Each opens its own connection, so a restart is no matter."""
+
+    def __init__(self, server: str, *, token: str = "", ca_file: str | None = None) -> None:
+        parts = urlsplit(server)
+        assert parts.hostname is not None
+        self.server = server
+        self._host, self._port = parts.hostname, parts.port
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._tls = ssl.create_default_context(cafile=ca_file) if parts.scheme == "https" else None
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        content_type: str = "application/json",
+        timeout_seconds: float = 10.0,
+    ) -> Any:
+        """Send one request and return the decoded answer, or its text where it is no JSON.
+
+        Raises RestError for a status of 400 and above, OSError when the server cannot be reached.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        while True:
+            connection = self._connection(timeout_seconds)
+            try:
+                headers = {**self._headers, "Content-Type": content_type, "Accept": "application/json"}
+                connection.request(method, path, None if body is None else json.dumps(body), headers)
+                response = connection.getresponse()
+                status, text = response.status, response.read().decode()
+            finally:
+                connection.close()
+            # "storage is (re)initializing": a kind whose definition has just changed asks to come again.
+            if status != 429 or time.monotonic() > deadline:
+                return _decoded(status, text)
+            time.sleep(float(response.headers.get("Retry-After") or 1))
+
+    def stream(self, path: str, *, timeout_seconds: float = 10.0) -> Iterator[Any]:
+        """Yield the JSON objects that the server sends one a line, as a watch does, until it ends the answer.
+
+        Raises as `request` does; OSError also when nothing comes for so long.
+        """
+        connection = self._connection(timeout_seconds)
+        try:
+            connection.request("GET", path, headers={**self._headers, "Accept": "application/json"})
+            response = connection.getresponse()
+            if response.status >= 400:
+                _decoded(response.status, response.read().decode())
+            yield from (json.loads(line) for line in response if line.strip())
+        except http.client.HTTPException as error:
+            raise ConnectionError(f"{path}: {error!r}") from error
+        finally:
+            connection.close()
+
+    def _connection(self, timeout_seconds: float) -> http.client.HTTPConnection:
+        if self._tls is None:
+            return http.client.HTTPConnection(self._host, self._port, timeout=timeout_seconds)
+        return http.client.HTTPSConnection(self._host, self._port, timeout=timeout_seconds, context=self._tls)
+
+    def get(self, path: str) -> Any:
+        """Return the object, list or text at `path`."""
+        return self.request("GET", path)
+
+    def exists(self, path: str) -> bool:
+        """Tell whether there is something at `path`."""
+        try:
+            self.get(path)
+        except RestError as error:
+            if error.status == 404:
+                return False
+            raise
+        return True
+
+    def create(self, path: str, body: object) -> Any:
+        """Create `body` in the collection `path` and return the object as the server keeps it."""
+        return self.request("POST", path, body)
+
+    def patch(self, path: str, body: object) -> Any:
+        """Merge `body` into the object at `path` and return the outcome."""
+        return self.request("PATCH", path, body, content_type=MERGE_PATCH)
+
+    def delete(self, path: str, options: object = None) -> None:
+        """Delete the object, or the whole collection, at `path`; it may already be gone."""
+        try:
+            self.request("DELETE", path, options)
+        except RestError as error:
+            if error.status != 404:
+                raise
+
+    def wait(self, path: str, is_reached: Callable[[Any], bool], *, timeout_seconds: float = 20.0) -> Any:
+        """Return what is at `path` once `is_reached` says so of it; a refusal counts as not yet.
+
+        Raises AssertionError, with what was seen last, when time runs out.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        while True:
+            try:
+                if is_reached(seen := self.get(path)):
+                    return seen
+            except RestError as error:
+                seen = str(error)
+            if time.monotonic() > deadline:
+                raise AssertionError(
+                    f"{path} has not got there in {timeout_seconds:.0f} s: {json.dumps(seen)}"
+                )
+            time.sleep(0.05)
+
+
+def _decoded(status: int, text: str) -> Any:
+    try:
+        answer = json.loads(text)
+    except ValueError:
+        answer = text
+    if status < 400:
+        return answer
+    if isinstance(answer, dict):
+        raise RestError(status, answer.get("reason", ""), answer.get("message", ""))
+    raise RestError(status, "", text)

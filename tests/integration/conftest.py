@@ -1,0 +1,119 @@
+"""Fixtures of whole clusters, the real one and the embedded one, and of controllers on either."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests import parts
+from tests.children import Child
+from tests.controlplane import ControlPlane, Rest, clean
+from tests.controlplane.definitions import install_definitions
+from tests.integration.nodes import simulated_nodes
+from tests.integration.replica import BERTH, Replica
+from tests.integration.scene import Scene
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """Where a test plays: an API server as an administrator sees it, with nodes in the pool `pool`."""
+
+    rest: Rest
+    kubeconfig: str
+    pool: str
+
+    def new_scene(self) -> Scene:
+        """Return a scene in a new namespace."""
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"generateName": "test-"}}
+        name = str(self.rest.create("/api/v1/namespaces", body)["metadata"]["name"])
+        return Scene(self.rest, name, pool=self.pool)
+
+
+class Controllers:
+    """Controllers of one test, which end with it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._replicas: list[Replica] = []
+
+    @property
+    def children(self) -> tuple[Child, ...]:
+        """Their processes, whose logs are shown with a failure."""
+        return tuple(replica.child for replica in self._replicas)
+
+    def start(self, kubeconfig: str, *flags: str, **options: Any) -> Replica:
+        """Start one more, with arguments as Replica's, and return at once."""
+        options.setdefault("name", f"controller-{len(self._replicas) + 1}")
+        replica = Replica(kubeconfig, self._folder, *flags, **options)
+        self._replicas.append(replica)
+        replica.start()
+        return replica
+
+    def stop(self) -> None:
+        """End all at once."""
+        for replica in self._replicas:
+            replica.child.kill()
+
+
+@pytest.fixture
+def controllers(tmp_path: Path) -> Iterator[Controllers]:
+    """Give the means to start controllers, which end with the test."""
+    started = Controllers(tmp_path)
+    yield started
+    started.stop()
+
+
+@pytest.fixture(scope="module")
+def real_cluster(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Give the real control plane with scheduler, Job controller, Berth's kinds, and two pools of nodes."""
+    parts.need("controllers")
+    clean(control_plane.rest)
+    install_definitions(control_plane.rest)
+    control_plane.start_controllers()
+    folder = tmp_path_factory.mktemp("nodes")
+    with simulated_nodes(control_plane.kubeconfig, folder, "blue:2:64", "green:1:64"):
+        yield Cluster(rest=control_plane.rest, kubeconfig=control_plane.kubeconfig, pool="blue")
+    clean(control_plane.rest)
+
+
+@pytest.fixture
+def real_scene(real_cluster: Cluster) -> Iterator[Scene]:
+    """Give a scene on the real cluster; its Jobs end with the test."""
+    scene = real_cluster.new_scene()
+    yield scene
+    real_cluster.rest.delete(scene.jobs, {"propagationPolicy": "Background"})
+
+
+@pytest.fixture(scope="module")
+def embedded_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Give an embedded API server with its stand-ins and four nodes, in a process of its own."""
+    folder = tmp_path_factory.mktemp("apiserver")
+    kubeconfig = folder / "kubeconfig"
+    arguments = [BERTH, "apiserver", "--nodes", "4x8", "--kubeconfig", str(kubeconfig)]
+    with Child(name="berth-apiserver", arguments=arguments, log=folder / "log") as child:
+        child.wait_ready(kubeconfig.exists, timeout_seconds=30.0)
+        yield Cluster(rest=rest_of(kubeconfig), kubeconfig=str(kubeconfig), pool="node")
+        child.stop()
+
+
+def rest_of(kubeconfig: Path) -> Rest:
+    """Return a client of an embedded server, which asks nobody for credentials."""
+    document = yaml.safe_load(kubeconfig.read_text())
+    return Rest(document["clusters"][0]["cluster"]["server"])
+
+
+@pytest.fixture
+def embedded_scene(embedded_cluster: Cluster) -> Scene:
+    """Give a scene on the embedded cluster."""
+    return embedded_cluster.new_scene()
+
+
+@pytest.fixture
+def own_namespace(embedded_cluster: Cluster) -> str:
+    """Give a namespace on the embedded cluster for the lease of this test's controllers."""
+    return embedded_cluster.new_scene().namespace

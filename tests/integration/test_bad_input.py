@@ -1,0 +1,251 @@
+"""What cannot be served says so in one clear sentence, in a condition or an Event; all others go on.
+
+The sentence names the thing and the fix, and what is mended is served. What keeps a controller from starting
+stands in test_bad_starts.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import pytest
+
+from tests.controlplane import RestError
+from tests.integration.conftest import Cluster
+from tests.integration.manifests import KUEUE, Object, kueue_object, quota
+from tests.integration.replica import Replica
+from tests.integration.scene import Scene
+
+pytestmark = pytest.mark.xdist_group("bad-input")
+
+
+@pytest.fixture(scope="module")
+def controller(embedded_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replica]:
+    """Give the one controller of this module, leading."""
+    folder = tmp_path_factory.mktemp("controller")
+    replica = Replica(
+        embedded_cluster.kubeconfig, folder, "--namespace", embedded_cluster.new_scene().namespace
+    )
+    with replica.child:
+        replica.wait_leading()
+        yield replica
+
+
+@pytest.fixture
+def scene(controller: Replica, embedded_scene: Scene) -> Iterator[Scene]:
+    """Give a namespace that the controller serves, with a queue in order."""
+    assert controller.child.is_running()
+    embedded_scene.create_queue("good")
+    yield embedded_scene
+    embedded_scene.rest.delete(embedded_scene.jobs, {"propagationPolicy": "Background"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A Job `bad` in a queue `bad` that cannot serve it: what is made before it, and what mends it.
+
+    `says` is its Workload's message, `queue_says` that of the ClusterQueue's Active condition; NS stands for
+    the namespace, which is the prefix of what has none.
+    """
+
+    make: Callable[[Scene], None] = lambda _: None
+    job: Mapping[str, int] = field(default_factory=dict)
+    reason: str
+    says: str
+    mend: Callable[[Scene], object]
+    queue_reason: str = ""
+    queue_says: str = ""
+
+
+def create_bad_queue(scene: Scene, *groups: Object, **spec: object) -> None:
+    """Create LocalQueue and ClusterQueue `bad`."""
+    scene.create_local_queue("bad", scene.create_cluster_queue("bad", *groups, **spec))
+
+
+def create_good_queue(scene: Scene) -> None:
+    """Create them with a flavor of four CPUs."""
+    create_bad_queue(scene, quota(scene.create_flavor("bad")))
+
+
+def create_queue_of_memory(scene: Scene) -> None:
+    """Create them with memory alone."""
+    create_bad_queue(scene, quota(scene.create_flavor("bad"), "memory", "1Gi"))
+
+
+def create_queue_without_flavor(scene: Scene) -> None:
+    """Create them with a flavor that does not exist."""
+    create_bad_queue(scene, quota(scene.scoped("ghost")))
+
+
+def create_queue_with_less_than_nothing(scene: Scene) -> None:
+    """Create them with a quota that a server takes which has no rules beside the schema."""
+    create_bad_queue(scene, quota(scene.create_flavor("bad"), nominal=-1))
+
+
+def create_queue_below_a_circle(scene: Scene) -> None:
+    """Create them in a cohort whose parent is its child."""
+    for name, parent in (("upper", "lower"), ("lower", "upper")):
+        body = kueue_object("Cohort", {"name": scene.scoped(name)}, {"parentName": scene.scoped(parent)})
+        scene.rest.create(f"/apis/{KUEUE}/cohorts", body)
+    create_bad_queue(scene, quota(scene.create_flavor("bad")), cohortName=scene.scoped("lower"))
+
+
+def open_circle(scene: Scene) -> None:
+    """Take the upper cohort out of the lower one."""
+    scene.rest.patch(f"/apis/{KUEUE}/cohorts/{scene.scoped('upper')}", {"spec": {"parentName": None}})
+
+
+def set_quota(scene: Scene, cpus: int) -> None:
+    """Give the ClusterQueue `bad` so many CPUs."""
+    groups = [quota(scene.scoped("bad"), nominal=cpus)]
+    path = f"/apis/{KUEUE}/clusterqueues/{scene.scoped('bad')}"
+    scene.rest.patch(path, {"spec": {"resourceGroups": groups}})
+
+
+NO_FLAVOR = "references missing ResourceFlavor(s): NS-ghost; create them"
+NEGATIVE = (
+    "spec.resourceGroups[0].flavors[NS-bad].resources[cpu].nominalQuota is -1, but must not be negative"
+)
+A_CIRCLE = "its cohorts form a cycle (NS-lower → NS-upper → NS-lower); change spec.parentName of one of them"
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(
+            Case(
+                reason="Misconfigured",
+                says="LocalQueue NS/bad doesn't exist; create it",
+                mend=create_good_queue,
+            ),
+            id="its queue does not exist",
+        ),
+        pytest.param(
+            Case(
+                make=lambda scene: scene.create_local_queue("bad", scene.scoped("bad")),
+                reason="Misconfigured",
+                says="ClusterQueue NS-bad doesn't exist; create it",
+                mend=lambda scene: scene.create_cluster_queue("bad", quota(scene.create_flavor("bad"))),
+            ),
+            id="its queue has no ClusterQueue",
+        ),
+        pytest.param(
+            Case(
+                make=create_queue_without_flavor,
+                reason="Suspended",
+                says=f"ClusterQueue NS-bad is inactive: {NO_FLAVOR}",
+                mend=lambda scene: scene.create_flavor("ghost"),
+                queue_reason="FlavorNotFound",
+                queue_says=f"Can't admit new workloads: {NO_FLAVOR}",
+            ),
+            id="a flavor of its ClusterQueue is missing",
+        ),
+        pytest.param(
+            Case(
+                make=create_queue_below_a_circle,
+                reason="Suspended",
+                says=f"ClusterQueue NS-bad is inactive: {A_CIRCLE}",
+                mend=open_circle,
+                queue_reason="CohortCycle",
+                queue_says=f"Can't admit new workloads: {A_CIRCLE}",
+            ),
+            id="the cohorts above its ClusterQueue form a circle",
+        ),
+        pytest.param(
+            Case(
+                make=create_queue_with_less_than_nothing,
+                reason="Suspended",
+                says=f"ClusterQueue NS-bad is inactive: {NEGATIVE}",
+                mend=lambda scene: set_quota(scene, 4),
+                queue_reason="Unknown",
+                queue_says=f"Can't admit new workloads: {NEGATIVE}",
+            ),
+            id="a quota of its ClusterQueue cannot be read",
+        ),
+        pytest.param(
+            Case(
+                make=create_queue_of_memory,
+                reason="NoMatchingFlavor",
+                says="couldn't assign flavors to pod set main: resource cpu unavailable in ClusterQueue",
+                mend=lambda scene: set_quota(scene, 4),
+            ),
+            id="its ClusterQueue does not have the resource",
+        ),
+        pytest.param(
+            Case(
+                make=create_good_queue,
+                job={"cpus": 3, "pods": 2},
+                reason="ExceedsMaxQuota",
+                says="couldn't assign flavors to pod set main: insufficient quota for cpu in flavor NS-bad,"
+                " previously considered podsets requests (0) + current podset request (6) > maximum"
+                " capacity (4)",
+                mend=lambda scene: set_quota(scene, 6),
+            ),
+            id="it is larger than its ClusterQueue",
+        ),
+    ],
+)
+def test_a_job_that_cannot_be_served_says_why_until_that_is_mended_when(scene: Scene, case: Case) -> None:
+    case.make(scene)
+    scene.create_job("bad", queue="bad", **case.job)
+    scene.create_job("neighbour", queue="good")
+
+    said = scene.wait_pending("bad", case.reason)["message"]
+    assert said == case.says.replace("NS", scene.namespace)
+    if case.queue_reason:
+        active = scene.wait_active(scene.scoped("bad"), reason=case.queue_reason)
+        assert (active["status"], active["message"]) == (
+            "False",
+            case.queue_says.replace("NS", scene.namespace),
+        )
+    scene.wait_admitted("neighbour")
+
+    case.mend(scene)
+
+    scene.wait_admitted("bad")
+
+
+@pytest.mark.parametrize(
+    ("labels", "reason", "says"),
+    [
+        pytest.param(
+            {"kueue.x-k8s.io/priority-class": "urgent"},
+            "WorkloadPriorityClassNotFound",
+            "Job NS/bad: label kueue.x-k8s.io/priority-class names WorkloadPriorityClass 'urgent', which does"
+            " not exist; create it or name another",
+            id="a priority class that does not exist",
+        ),
+        pytest.param(
+            {"kueue.x-k8s.io/max-exec-time-seconds": "soon"},
+            "ErrWorkloadCompose",
+            'Job NS/bad: metadata.labels[kueue.x-k8s.io/max-exec-time-seconds] is "soon": must be a whole'
+            " number of seconds above 0",
+            id="a time limit that is no number",
+        ),
+        pytest.param(
+            {"berth.dev/paralelism": "ddp"},
+            "UnknownKey",
+            "The label 'berth.dev/paralelism' is unknown and changes nothing; did you mean"
+            " 'berth.dev/parallelism'?",
+            id="a misspelt key",
+        ),
+    ],
+)
+def test_a_label_that_means_nothing_is_told_in_an_event(
+    scene: Scene, labels: Mapping[str, str], reason: str, says: str
+) -> None:
+    scene.create_job("bad", queue="good", labels=labels)
+    scene.create_job("neighbour", queue="good")
+
+    scene.wait_events("bad", reason)
+    assert says.replace("NS", scene.namespace) in scene.notes_about("bad")
+    scene.wait_admitted("neighbour")
+
+
+def test_a_quantity_that_is_none_is_refused_by_the_server_which_names_the_field(scene: Scene) -> None:
+    with pytest.raises(RestError) as refused:
+        create_bad_queue(scene, quota(scene.create_flavor("bad"), nominal="four"))
+
+    assert refused.value.status == 422
+    assert 'flavors[0].resources[0].nominalQuota: Invalid value: "four"' in str(refused.value)

@@ -1,0 +1,135 @@
+"""A controller that dies at any step of its work is taken over: each Job runs once, no quota is exceeded.
+
+The first controller exits at a named step, as after kill -9, with a real Redis between it and its successor.
+What happened is read from every version of the objects, not from what a controller says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from admission.controller.failpoints import Step
+from queues.store.keys import Keys
+from tests.integration.conftest import Cluster, Controllers
+from tests.integration.manifests import Object, is_true
+from tests.integration.replica import Replica
+from tests.integration.scene import Scene
+from tests.integration.waiting import wait_for
+from tests.integration.witness import Witness
+from tests.redisserver import RedisServer
+
+pytestmark = [pytest.mark.real, pytest.mark.redis, pytest.mark.xdist_group("crashes")]
+
+KILLED = 137
+# A successor waits for the end of the dead one's lease; the default of 4 s only makes the test longer.
+CONFIG = """
+apiVersion: berth.dev/v1alpha1
+kind: ControllerConfig
+lease: {durationSeconds: 2, renewSeconds: 0.5, deadlineSeconds: 1.2}
+"""
+
+
+@pytest.fixture
+def witness(real_scene: Scene) -> Iterator[Witness]:
+    """Give a witness of all that happens in the scene."""
+    with Witness(real_scene.rest, real_scene.namespace) as watching:
+        yield watching
+
+
+class Pair:
+    """A controller that dies at a step, and its successor."""
+
+    def __init__(self, cluster: Cluster, controllers: Controllers, redis_server: RedisServer) -> None:
+        self._cluster = cluster
+        self._controllers = controllers
+        self._redis = redis_server
+        self._lease_namespace = cluster.new_scene().namespace
+
+    def start(self, failpoint: Step | None = None) -> Replica:
+        """Start a controller that dies at the step, or one that does not."""
+        flags = ("--redis", self._redis.url, "--namespace", self._lease_namespace)
+        step = None if failpoint is None else failpoint.value
+        return self._controllers.start(self._cluster.kubeconfig, *flags, failpoint=step, config=CONFIG)
+
+    def wait_store_empty(self) -> None:
+        """Return when Redis holds no reservation."""
+        with redis.Redis.from_url(self._redis.url) as client:
+            wait_for(lambda: client.hlen(Keys("default").reservations) == 0, "no reservation in Redis")
+
+
+@pytest.fixture
+def pair(real_cluster: Cluster, controllers: Controllers, redis_server: RedisServer) -> Pair:
+    """Give a pair of controllers, none started."""
+    return Pair(real_cluster, controllers, redis_server)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param(Step.AFTER_CREATE, id="its Workload is created"),
+        pytest.param(Step.AFTER_RESERVE, id="its quota is reserved and not written"),
+        pytest.param(Step.BEFORE_PATCH, id="its admission is about to be written"),
+        pytest.param(Step.AFTER_PATCH, id="its admission is written"),
+        pytest.param(Step.BEFORE_START, id="it is about to be started"),
+        pytest.param(Step.AFTER_START, id="it is started"),
+    ],
+)
+def test_a_job_runs_once_though_the_controller_dies_when(
+    step: Step, real_scene: Scene, pair: Pair, witness: Witness
+) -> None:
+    cluster_queue = real_scene.create_queue(cpus=2)
+    first = pair.start(step)
+    first.wait_leading()
+
+    real_scene.create_job("one", pods=2, seconds=0.5)
+    real_scene.create_job("two", pods=2, seconds=0.5)
+    assert first.wait_exit() == KILLED
+    pair.start()
+
+    real_scene.wait_finished("one", "two")
+    pair.wait_store_empty()
+    witness.catch_up()
+    for job in ("one", "two"):
+        assert witness.starts(job) == 1
+        assert len(witness.workload_uids(job)) == 1
+        assert len(witness.pod_uids(job)) == 2
+    assert witness.peak_reserved(cluster_queue) == witness.peak_running() == 2
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param(Step.AFTER_EVICT, id="its eviction is written"),
+        pytest.param(Step.AFTER_STOP, id="it is suspended"),
+        pytest.param(Step.AFTER_RELEASE, id="its quota is given back"),
+    ],
+)
+def test_a_preempted_job_stops_once_and_comes_back_though_the_controller_dies_when(
+    step: Step, real_scene: Scene, pair: Pair, witness: Witness
+) -> None:
+    high = real_scene.create_priority("high", 1000)
+    cluster_queue = real_scene.create_queue(cpus=2, preemption={"withinClusterQueue": "LowerPriority"})
+    first = pair.start(step)
+    first.wait_leading()
+    real_scene.create_job("low", cpus=2)
+    real_scene.wait_admitted("low")
+
+    real_scene.create_job("high", cpus=2, seconds=0.5, labels={"kueue.x-k8s.io/priority-class": high})
+    assert first.wait_exit() == KILLED
+    pair.start()
+
+    real_scene.wait_finished("high")
+    real_scene.wait_workload("low", is_running_again, "running again")
+    pair.wait_store_empty()
+    real_scene.wait_admitted("low")
+    witness.catch_up()
+    assert (witness.starts("low"), witness.starts("high")) == (2, 1)
+    assert witness.peak_reserved(cluster_queue) == witness.peak_running() == 2
+
+
+def is_running_again(workload: Object) -> bool:
+    """Tell whether a preempted Workload has been admitted once more."""
+    return is_true(workload, "Admitted") and not is_true(workload, "Evicted")

@@ -1,0 +1,200 @@
+"""Two replicas on a real control plane: one leads, and when it fails the other goes on with what it left.
+
+A Redis is between them. Leaders die, freeze and wake, lose their network, and stop in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from admission.controller.failpoints import Step
+from tests.controlplane import ControlPlane
+from tests.integration.conftest import Cluster, Controllers
+from tests.integration.manifests import is_true
+from tests.integration.proxy import Proxy
+from tests.integration.replica import Replica
+from tests.integration.scene import Scene
+from tests.integration.waiting import wait_for
+from tests.integration.witness import Witness
+from tests.redisserver import RedisServer
+
+pytestmark = [pytest.mark.real, pytest.mark.redis, pytest.mark.xdist_group("failover")]
+
+# Nobody would take over in time by waiting for the end of this lease.
+LONG_LEASE = """
+apiVersion: berth.dev/v1alpha1
+kind: ControllerConfig
+lease: {durationSeconds: 120, renewSeconds: 1, deadlineSeconds: 100}
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """A scene with a queue of two CPUs, and replicas that share a lease and a Redis."""
+
+    cluster: Cluster
+    scene: Scene
+    witness: Witness
+    cluster_queue: str
+    controllers: Controllers
+    flags: tuple[str, ...]
+
+    def start(self, *, kubeconfig: str | None = None, **options: str) -> Replica:
+        """Start one more replica."""
+        return self.controllers.start(kubeconfig or self.cluster.kubeconfig, *self.flags, **options)
+
+    def start_two(self, **options: str) -> tuple[Replica, Replica]:
+        """Start a leader and a follower, the latter ready to take over."""
+        leader = self.start(**options)
+        leader.wait_leading()
+        follower = self.start(**{key: value for key, value in options.items() if key != "failpoint"})
+        follower.wait_ready()
+        return leader, follower
+
+    def check_each_ran_once(self, *jobs: str) -> None:
+        """Check what happened: the Jobs started once, and never more of them than the quota allows."""
+        self.witness.catch_up()
+        assert {job: self.witness.starts(job) for job in jobs} == dict.fromkeys(jobs, 1)
+        assert {job: len(self.witness.pod_uids(job)) for job in jobs} == dict.fromkeys(jobs, 1)
+        assert self.witness.peak_reserved(self.cluster_queue) <= 2
+        assert self.witness.peak_running() <= 2
+
+
+@pytest.fixture
+def stage(
+    real_cluster: Cluster, real_scene: Scene, controllers: Controllers, redis_server: RedisServer
+) -> Iterator[Stage]:
+    """Give the stage, its witness watching."""
+    flags = ("--redis", redis_server.url, "--namespace", real_cluster.new_scene().namespace)
+    with Witness(real_scene.rest, real_scene.namespace) as witness:
+        yield Stage(
+            cluster=real_cluster,
+            scene=real_scene,
+            witness=witness,
+            cluster_queue=real_scene.create_queue(cpus=2),
+            controllers=controllers,
+            flags=flags,
+        )
+
+
+def test_one_leads_and_the_other_is_ready_and_writes_nothing(stage: Stage) -> None:
+    leader, follower = stage.start_two()
+
+    stage.scene.create_job("one", cpus=2)
+    stage.scene.wait_admitted("one")
+
+    assert (leader.metric("berth_leader"), follower.metric("berth_leader")) == (1, 0)
+    assert follower.get("http", "/readyz") == (200, "ok")
+    assert leader.metric("berth_writes_total") > 0
+    assert follower.metric("berth_writes_total") == 0
+
+
+def test_the_follower_goes_on_within_the_lease_when_the_leader_is_killed(stage: Stage) -> None:
+    leader, follower = stage.start_two()
+    stage.scene.create_job("before", cpus=2, seconds=6)
+    stage.scene.wait_admitted("before")
+
+    leader.child.kill()
+    stage.scene.create_job("after", cpus=2, seconds=0.5)
+
+    # The lease of 4 s, the follower's next look 1 s later, and room for a busy machine.
+    wait_for(lambda: follower.has_logged("deciding"), "the follower leading", timeout_seconds=12)
+    stage.scene.wait_finished("before", "after")
+    stage.check_each_ran_once("before", "after")
+
+
+def test_a_leader_that_stops_in_order_hands_over_at_once(stage: Stage) -> None:
+    leader, follower = stage.start_two(config=LONG_LEASE)
+
+    leader.child.stop()
+
+    assert leader.wait_exit() == 0
+    follower.wait_leading()
+    stage.scene.create_job("one", seconds=0.5)
+    stage.scene.wait_finished("one")
+    stage.check_each_ran_once("one")
+
+
+def test_a_leader_whose_lease_is_deleted_leads_again_with_a_higher_fence(stage: Stage) -> None:
+    replica = stage.start()
+    replica.wait_leading()
+    namespace = stage.flags[-1]
+    stage.scene.rest.delete(f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/berth-default")
+
+    replica.wait_logged("deciding", "fence=2")
+    stage.scene.create_job("one", seconds=0.5)
+    stage.scene.wait_finished("one")
+    stage.check_each_ran_once("one")
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param(Step.AFTER_RESERVE, id="after reserving"),
+        pytest.param(Step.BEFORE_PATCH, id="right before its patch"),
+    ],
+)
+def test_a_leader_that_froze_finds_the_quota_given_away_and_takes_nothing_back(
+    step: Step, stage: Stage
+) -> None:
+    leader, follower = stage.start_two(failpoint=f"{step.value}:1:stop")
+    stage.scene.create_job("first", cpus=2, seconds=0.5)
+    leader.wait_frozen()
+
+    # The first gives up its turn; the new leader gives the quota to the second.
+    stage.scene.set_active("first", active=False)
+    stage.scene.create_job("second", cpus=2)
+    stage.scene.wait_admitted("second")
+    leader.child.resume()
+    leader.wait_logged("stopped_leading")
+    stage.scene.set_active("first", active=True)
+
+    stage.scene.wait_pending("first")
+    assert not is_true(stage.scene.workload_of("first"), "Admitted")
+    assert follower.metric("berth_leader") == 1
+    stage.scene.delete_job("second")
+    stage.scene.wait_finished("first")
+    stage.check_each_ran_once("first", "second")
+
+
+@pytest.fixture
+def proxy(control_plane: ControlPlane) -> Iterator[Proxy]:
+    """Give a door to the real API server."""
+    with Proxy(control_plane.server, token=control_plane.token, ca_file=control_plane.ca_file) as door:
+        yield door
+
+
+def test_a_patch_that_was_long_on_its_way_is_refused_when_the_quota_is_given_away(
+    stage: Stage, proxy: Proxy, tmp_path: Path
+) -> None:
+    leader = stage.start(kubeconfig=proxy.write_kubeconfig(tmp_path))
+    leader.wait_leading()
+    follower = stage.start()
+    follower.wait_ready()
+    gate = Event()
+    admission = proxy.add("PUT", r"/workloads/job-first-\w+/status", gate=gate)
+    stage.scene.create_job("first", cpus=2, seconds=0.5)
+    wait_for(lambda: admission.seen, "the admission on its way")
+
+    # From here on the leader reaches nobody; what it has sent is still in the network.
+    for method in ("GET", "PUT"):
+        proxy.add(method, "/leases/", gate=gate)
+    stage.scene.set_active("first", active=False)
+    follower.wait_logged("recover", "verdict=release")
+    stage.scene.create_job("second", cpus=2)
+    stage.scene.wait_admitted("second")
+    gate.set()
+
+    wait_for(lambda: len(admission.answers) == admission.seen, "every held patch answered")
+    assert set(admission.answers) == {409}
+    fenced = stage.scene.wait_workload("first")
+    assert fenced["metadata"]["annotations"]["berth.dev/fence"] == "2"
+    stage.scene.delete_job("second")
+    stage.scene.set_active("first", active=True)
+    stage.scene.wait_finished("first")
+    stage.check_each_ran_once("first", "second")

@@ -1,0 +1,109 @@
+"""Gangs that ask for a rack, on a real control plane: they land in one, and the next one in another.
+
+Its nodes are of the pool `blue`; each test labels them as racks of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.integration.conftest import Cluster
+from tests.integration.manifests import KUEUE, POOL, Object, kueue_object, make_job, quota
+from tests.integration.replica import Replica
+from tests.integration.scene import Scene
+from tests.integration.waiting import wait_for
+
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("kueue")]
+
+REQUIRED = "kueue.x-k8s.io/podset-required-topology"
+HOST = "kubernetes.io/hostname"
+# The pool `blue` has two nodes of 64 CPUs: two racks of one node each.
+NODES = ("blue-0", "blue-1")
+
+
+@pytest.fixture(scope="module")
+def controller(real_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replica]:
+    """Give the one controller of this module, leading."""
+    folder = tmp_path_factory.mktemp("controller")
+    lease_namespace = real_cluster.new_scene().namespace
+    replica = Replica(real_cluster.kubeconfig, folder, "--namespace", lease_namespace)
+    with replica.child:
+        replica.wait_leading()
+        yield replica
+
+
+@pytest.fixture
+def scene(controller: Replica, real_scene: Scene) -> Iterator[Scene]:
+    """Give a namespace with a queue whose flavor has racks."""
+    assert controller.child.is_running()
+    rack = rack_label(real_scene)
+    for number, node in enumerate(NODES):
+        real_scene.rest.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": {rack: f"r{number}"}}})
+    create_racks(real_scene)
+    yield real_scene
+    for node in NODES:
+        real_scene.rest.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": {rack: None}}})
+
+
+def rack_label(scene: Scene) -> str:
+    """Return the label of this scene's racks."""
+    return f"test.berth.dev/{scene.namespace}"
+
+
+def create_racks(scene: Scene) -> None:
+    """Create a Topology, a flavor that follows it, and a queue of more CPUs than the nodes have."""
+    rest, name = scene.rest, scene.scoped("racks")
+    levels = [{"nodeLabel": rack_label(scene)}, {"nodeLabel": HOST}]
+    rest.create(f"/apis/{KUEUE}/topologies", kueue_object("Topology", {"name": name}, {"levels": levels}))
+    flavor = kueue_object(
+        "ResourceFlavor", {"name": name}, {"nodeLabels": {POOL: scene.pool}, "topologyName": name}
+    )
+    rest.create(f"/apis/{KUEUE}/resourceflavors", flavor)
+    scene.create_local_queue("main", scene.create_cluster_queue("main", quota(name, nominal=1000)))
+
+
+def create_gang(scene: Scene, name: str, *, pods: int, cpus: int, **fields: Any) -> None:
+    """Create a Job that needs one rack."""
+    job = make_job(name, pods=pods, cpus=cpus, **fields)
+    job["spec"]["template"]["metadata"]["annotations"][REQUIRED] = rack_label(scene)
+    scene.rest.create(scene.jobs, job)
+
+
+def nodes_of(scene: Scene, job: str) -> set[str]:
+    """Return the nodes that all pods of the Job are bound to, once they are."""
+
+    def bound() -> list[Object] | None:
+        pods = scene.pods_of(job)
+        is_complete = len(pods) == scene.job(job)["spec"]["parallelism"]
+        return pods if is_complete and all(pod["spec"].get("nodeName") for pod in pods) else None
+
+    return {pod["spec"]["nodeName"] for pod in wait_for(bound, f"pods of {job} bound")}
+
+
+def test_gangs_land_in_one_rack_each_and_the_third_waits(scene: Scene) -> None:
+    for name in ("a", "b"):
+        create_gang(scene, name, pods=4, cpus=12)
+        scene.wait_admitted(name)
+
+    assert len(nodes_of(scene, "a")) == 1
+    assert len(nodes_of(scene, "b")) == 1
+    assert nodes_of(scene, "a") != nodes_of(scene, "b")
+    create_gang(scene, "c", pods=4, cpus=12)
+    told = scene.wait_pending("c")
+    assert "allows to fit only 1 out of 4 pod(s)" in told["message"]
+
+    scene.delete_job("a")
+
+    scene.wait_admitted("c")
+    assert len(nodes_of(scene, "c")) == 1
+
+
+def test_a_gang_larger_than_every_rack_is_told_so(scene: Scene) -> None:
+    create_gang(scene, "huge", pods=2, cpus=40)
+
+    told = scene.wait_pending("huge", "TopologyPlacementFailed")
+
+    assert "allows to fit only 1 out of 2 pod(s). Total nodes: 2" in told["message"]

@@ -1,0 +1,217 @@
+"""Laws of deciding, for any cluster and any sequence of events.
+
+- quota is never exceeded by a decision, and the books agree after every event (`Engine.validate`);
+- deciding ends: cycle after cycle comes to rest;
+- the order in which objects become known changes nothing;
+- a cycle that decides leaves the picture as it found it but for its decisions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import hypothesis.strategies as st
+from hypothesis import HealthCheck, given, settings
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
+
+from admission.decision import Admit, Decision, Evict
+from admission.engine import Engine, EngineSettings
+from admission.preemption.fair import FairSharing
+from api.queueing import ClusterQueue, LocalQueue, Namespace, ResourceFlavor
+from api.reasons import ConditionType
+from api.workload import Workload, WorkloadKey
+from tests.builders import (
+    NAMESPACE,
+    admitted,
+    finished,
+    make_condition,
+    released,
+    with_conditions,
+)
+from tests.laws.generators import FLAVORS, QUEUES, cluster_queues, cohorts, workloads
+
+# Far more than any of these small clusters needs; a run that gets here would never end.
+_MOST_CYCLES = 300
+
+
+def overdraft(engine: Engine) -> dict[tuple[str, str, str], int]:
+    """Return by how much each ClusterQueue overdraws its allowance, where it does, by flavor and resource."""
+    overdrawn = {}
+    for queue in engine._cache.queues.values():
+        for pair, cell in queue.node.cells.items():
+            if cell.available < 0:
+                overdrawn[(queue.name, pair.flavor, pair.resource)] = -cell.available
+    return overdrawn
+
+
+def cluster(engine: Engine, values: list[Any]) -> Engine:
+    for value in values:
+        engine.upsert(value, now=0)
+    return engine
+
+
+def base(queues: list[ClusterQueue]) -> list[Any]:
+    local = [LocalQueue(namespace=NAMESPACE, name=one.name, cluster_queue=one.name) for one in queues]
+    return [Namespace(name=NAMESPACE), *(ResourceFlavor(name=name) for name in FLAVORS), *queues, *local]
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> list[Any]:
+    """A cluster with waiting Workloads, as the objects to upsert."""
+    queues = [draw(cluster_queues(name)) for name in QUEUES]
+    waiting = [draw(workloads(f"w{index}", at=float(index))) for index in range(draw(st.integers(0, 12)))]
+    return [*base(queues), *draw(cohorts()), *waiting]
+
+
+def settle(engine: Engine, *, now: float = 0) -> list[Decision]:
+    """Run cycles until the engine rests, checking that none overdraws more than was overdrawn before."""
+    decisions: list[Decision] = []
+    for _ in range(_MOST_CYCLES):
+        if not engine.has_heads(now=now):
+            return decisions
+        before = overdraft(engine)
+        decisions += engine.cycle(now=now)
+        engine.validate()
+        after = overdraft(engine)
+        assert all(amount <= before.get(key, 0) for key, amount in after.items()), (before, after)
+    raise AssertionError(f"still deciding after {_MOST_CYCLES} cycles")
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(clusters(), st.randoms(use_true_random=False), st.sampled_from([None, FairSharing()]))
+def test_the_order_in_which_objects_become_known_changes_nothing(
+    values: list[Any], random: Random, sharing: FairSharing | None
+) -> None:
+    shuffled = [*values]
+    random.shuffle(shuffled)
+
+    first = settle(cluster(Engine(EngineSettings(fair_sharing=sharing)), values))
+    second = settle(cluster(Engine(EngineSettings(fair_sharing=sharing)), shuffled))
+
+    assert first == second
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(clusters(), st.sampled_from([None, FairSharing()]))
+def test_who_is_admitted_fits_and_who_waits_is_told_why(
+    values: list[Any], sharing: FairSharing | None
+) -> None:
+    engine = cluster(Engine(EngineSettings(fair_sharing=sharing)), values)
+
+    decisions = settle(engine)
+
+    assert overdraft(engine) == {}
+    holding = {key for key, _ in engine.admissions()}
+    assert holding == {one.key for one in decisions if isinstance(one, Admit)}
+    for one in decisions:
+        if isinstance(one, Admit):
+            assert all(part.count > 0 or not part.usage for part in one.admission.pod_sets)
+        else:
+            assert one.message
+
+
+class Cluster(RuleBasedStateMachine):
+    """Any sequence of what users, the controller and other programs do."""
+
+    sharing: FairSharing | None = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.engine = Engine(EngineSettings(fair_sharing=self.sharing))
+        self.now = 0.0
+        self.counter = 0
+
+    known = Bundle("known")
+
+    @initialize(data=st.data())
+    def begin(self, data: st.DataObject) -> None:
+        queues = [data.draw(cluster_queues(name)) for name in QUEUES]
+        cluster(self.engine, [*base(queues), *data.draw(cohorts())])
+
+    @rule(target=known, data=st.data())
+    def create(self, data: st.DataObject) -> WorkloadKey:
+        self.counter += 1
+        workload = data.draw(workloads(f"w{self.counter}", at=self.now))
+        self.put(workload)
+        return workload.key
+
+    @rule(key=known)
+    def confirm(self, key: WorkloadKey) -> None:
+        """The object shows what was decided."""
+        workload, admission = self.engine.workload(key), dict(self.engine.admissions()).get(key)
+        if workload is not None and admission is not None:
+            self.put(admitted(workload, admission, at=self.now))
+
+    @rule(key=known)
+    def stop(self, key: WorkloadKey) -> None:
+        """A Workload that holds quota is evicted and its Job stops."""
+        workload = self.engine.workload(key)
+        if workload is not None and workload.has_quota_reservation:
+            condition = make_condition(ConditionType.EVICTED, reason="Preempted", at=self.now)
+            self.put(with_conditions(workload, condition))
+            self.put(released(workload, at=self.now))
+
+    @rule(key=consumes(known))
+    def finish(self, key: WorkloadKey) -> None:
+        workload = self.engine.workload(key)
+        if workload is not None:
+            self.put(finished(workload))
+
+    @rule(key=consumes(known))
+    def delete(self, key: WorkloadKey) -> None:
+        self.engine.remove(Workload, key, now=self.now)
+
+    @rule(key=known, priority=st.integers(0, 3))
+    def change_priority(self, key: WorkloadKey, priority: int) -> None:
+        workload = self.engine.workload(key)
+        if workload is not None:
+            self.put(replace(workload, priority=priority, generation=workload.generation + 1))
+
+    @rule(key=known)
+    def fail_to_write(self, key: WorkloadKey) -> None:
+        workload = self.engine.workload(key)
+        if workload is not None:
+            self.engine.forget(key, workload.uid, now=self.now)
+
+    @rule(data=st.data(), name=st.sampled_from(QUEUES))
+    def change_queue(self, data: st.DataObject, name: str) -> None:
+        self.engine.upsert(data.draw(cluster_queues(name)), now=self.now)
+
+    @rule(name=st.sampled_from(QUEUES))
+    def delete_queue(self, name: str) -> None:
+        self.engine.remove(ClusterQueue, name, now=self.now)
+
+    @rule(data=st.data())
+    def change_cohorts(self, data: st.DataObject) -> None:
+        cluster(self.engine, list(data.draw(cohorts())))
+
+    @rule()
+    def decide(self) -> None:
+        self.now += 1
+        for decision in settle(self.engine, now=self.now):
+            if isinstance(decision, Evict):
+                assert decision.key in dict(self.engine.admissions())
+
+    @invariant()
+    def the_books_agree(self) -> None:
+        self.engine.validate()
+
+    def put(self, workload: Workload) -> None:
+        self.engine.upsert(workload, now=self.now)
+
+
+class FairCluster(Cluster):
+    """The same under fair sharing."""
+
+    sharing = FairSharing()
+
+
+_steps = settings(
+    max_examples=25, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+)
+TestCluster = Cluster.TestCase
+TestCluster.settings = _steps
+TestFairCluster = FairCluster.TestCase
+TestFairCluster.settings = _steps

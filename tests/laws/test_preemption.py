@@ -1,0 +1,133 @@
+"""Laws of choosing victims, for any cluster that is full enough to need them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import hypothesis.strategies as st
+from hypothesis import HealthCheck, given, settings
+
+from admission.engine import Engine, EngineSettings
+from admission.nomination import CyclePolicy, Entry, nominate
+from admission.preemption.fair import FairSharing
+from admission.preemption.preemptor import Preemptor
+from admission.scheduler import schedule
+from api.queueing import LocalQueue, Namespace, PreemptionPolicy, ResourceFlavor
+from queues.quota import QuotaNode
+from queues.resources import Quantities
+from tests.builders import NAMESPACE, reserved
+from tests.laws.generators import FLAVORS, QUEUES, cluster_queues, cohorts, workloads
+
+_settings = settings(suppress_health_check=list(HealthCheck), deadline=None)
+_sharing = st.sampled_from([None, FairSharing()])
+
+
+@st.composite
+def full_clusters(draw: st.DrawFn) -> list[Any]:
+    """A cluster with many running Workloads, some over the quota, and some that wait."""
+    queues = [draw(cluster_queues(name)) for name in QUEUES]
+    values: list[Any] = [Namespace(name=NAMESPACE), *(ResourceFlavor(name=name) for name in FLAVORS)]
+    for queue in queues:
+        values += [queue, LocalQueue(namespace=NAMESPACE, name=queue.name, cluster_queue=queue.name)]
+    values += draw(cohorts())
+    for index in range(draw(st.integers(0, 10))):
+        running = draw(workloads(f"r{index}", at=float(index)))
+        values.append(reserved(running, flavor=draw(st.sampled_from(FLAVORS)), at=float(index)))
+    for index in range(draw(st.integers(1, 6))):
+        values.append(draw(workloads(f"w{index}", at=50.0 + index)))
+    return values
+
+
+def build(values: list[Any], sharing: FairSharing | None) -> Engine:
+    engine = Engine(EngineSettings(fair_sharing=sharing))
+    for value in values:
+        engine.upsert(value, now=0)
+    engine.validate()
+    return engine
+
+
+def usage(engine: Engine) -> dict[tuple[bool, str, str], int]:
+    nodes: list[QuotaNode] = [
+        *engine._cache.hierarchy.queues.values(),
+        *engine._cache.hierarchy.cohorts.values(),
+    ]
+    return {
+        (node.is_queue, node.name, str(pair)): cell.usage
+        for node in nodes
+        for pair, cell in (*node.cells.items(), *node.undeclared.items())
+        if cell.usage
+    }
+
+
+def nominated(engine: Engine, sharing: FairSharing | None) -> Iterator[Entry]:
+    """Nominate every head on the picture as it is."""
+    engine.has_heads(now=0)
+    snapshot = engine._cache.snapshot()
+    preemptor = Preemptor(snapshot=snapshot, fair_sharing=sharing)
+    for queue, pending in engine._pop_heads():
+        yield nominate(
+            snapshot, queue, pending, preemptor=preemptor, policy=CyclePolicy(fair_sharing=sharing)
+        )
+
+
+@_settings
+@given(full_clusters(), _sharing)
+def test_deciding_leaves_the_picture_as_it_found_it(values: list[Any], sharing: FairSharing | None) -> None:
+    engine = build(values, sharing)
+    engine.has_heads(now=0)
+    before = usage(engine)
+
+    snapshot = engine._cache.snapshot()
+    schedule(snapshot, engine._pop_heads(), policy=CyclePolicy(fair_sharing=sharing), now=0)
+
+    assert usage(engine) == before
+    assert snapshot.is_untouched
+
+
+@_settings
+@given(full_clusters(), _sharing)
+def test_the_victims_are_enough_and_none_of_them_could_stay(
+    values: list[Any], sharing: FairSharing | None
+) -> None:
+    engine = build(values, sharing)
+    for entry in nominated(engine, sharing):
+        if not entry.targets:
+            continue
+        node, need = entry.queue.node, entry.assignment.usage
+        for target in entry.targets:
+            target.queue.node.remove(target.held.usage)
+        assert node.fits(need)
+        takes_from_others = any(target.queue is not entry.queue for target in entry.targets)
+        for target in entry.targets:
+            target.queue.node.add(target.held.usage)
+            assert not _fits(node, need, is_borrowing=not takes_from_others), f"{target.held.key} could stay"
+            target.queue.node.remove(target.held.usage)
+        for target in entry.targets:
+            target.queue.node.add(target.held.usage)
+
+
+def _fits(node: QuotaNode, need: Quantities, *, is_borrowing: bool) -> bool:
+    """Return whether `need` fits; where others give way for it, only what fits without borrowing counts."""
+    return node.fits(need) and (
+        is_borrowing or not any(node.cell(pair).is_borrowing_with(amount) for pair, amount in need.items())
+    )
+
+
+@_settings
+@given(full_clusters(), _sharing)
+def test_no_victim_is_taken_that_the_policy_protects(values: list[Any], sharing: FairSharing | None) -> None:
+    engine = build(values, sharing)
+    for entry in nominated(engine, sharing):
+        policies = entry.queue.spec.preemption
+        for target in entry.targets:
+            is_own = target.queue is entry.queue
+            policy = policies.within_cluster_queue if is_own else policies.reclaim_within_cohort
+            priority = entry.pending.workload.priority
+            assert policy is not PreemptionPolicy.NEVER
+            if policy is PreemptionPolicy.LOWER_PRIORITY:
+                assert target.held.workload.priority < priority
+            if policy is PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY:
+                assert target.held.workload.priority <= priority
+            if not is_own:
+                assert not target.queue.node.is_within_nominal(entry.assignment.preempting())

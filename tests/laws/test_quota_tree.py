@@ -1,0 +1,127 @@
+"""Laws of the quota tree, for any tree and any use of it."""
+
+from __future__ import annotations
+
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.queueing import ClusterQueue, Cohort
+from queues.fair_sharing import dominant_resource_share
+from queues.hierarchy import Hierarchy, build_hierarchy
+from queues.quota import QuotaNode
+from queues.resources import FlavorResource
+from tests.laws.generators import FLAVORS, QUEUES, cluster_queues, cohorts
+
+GPU = FlavorResource(FLAVORS[0], "gpu")
+_uses = st.lists(st.tuples(st.sampled_from(QUEUES), st.integers(0, 8)), max_size=12)
+
+
+@st.composite
+def specs(draw: st.DrawFn) -> tuple[list[ClusterQueue], tuple[Cohort, ...]]:
+    return [draw(cluster_queues(name)) for name in QUEUES], draw(cohorts())
+
+
+def all_nodes(tree: Hierarchy) -> list[QuotaNode]:
+    return [*tree.queues.values(), *tree.cohorts.values()]
+
+
+def usage_of(tree: Hierarchy) -> dict[tuple[bool, str], int]:
+    return {(node.is_queue, node.name): node.cell(GPU).usage for node in all_nodes(tree)}
+
+
+def fill(tree: Hierarchy, uses: list[tuple[str, int]]) -> None:
+    for name, amount in uses:
+        tree.queues[name].add({GPU: amount})
+
+
+@given(specs(), _uses, st.randoms(use_true_random=False))
+def test_adding_and_removing_are_mirror_images_in_any_order(
+    drawn: tuple[list[ClusterQueue], tuple[Cohort, ...]], uses: list[tuple[str, int]], random: Random
+) -> None:
+    tree = build_hierarchy(*drawn)
+    fill(tree, uses)
+    before = usage_of(tree)
+    tried = [*uses]
+    random.shuffle(tried)
+
+    fill(tree, tried)
+    for name, amount in uses:
+        tree.queues[name].remove({GPU: amount})
+
+    assert usage_of(tree) == before
+
+
+@given(specs(), _uses)
+def test_a_cohorts_usage_is_what_its_children_use_beyond_their_local_part(
+    drawn: tuple[list[ClusterQueue], tuple[Cohort, ...]], uses: list[tuple[str, int]]
+) -> None:
+    tree = build_hierarchy(*drawn)
+    fill(tree, uses)
+
+    for cohort in tree.cohorts.values():
+        cells = [child.cell(GPU) for child in cohort.children]
+        assert cohort.cell(GPU).usage == sum(max(0, cell.usage - cell.local) for cell in cells)
+
+
+@given(specs(), _uses)
+def test_nobody_ever_has_more_available_than_its_potential(
+    drawn: tuple[list[ClusterQueue], tuple[Cohort, ...]], uses: list[tuple[str, int]]
+) -> None:
+    tree = build_hierarchy(*drawn)
+    empty = {node.name: node.available(GPU) for node in tree.queues.values()}
+    assert empty == {node.name: node.cell(GPU).potential for node in tree.queues.values()}
+
+    fill(tree, uses)
+
+    for node in tree.queues.values():
+        assert node.available(GPU) <= node.cell(GPU).potential
+
+
+@given(specs(), _uses, st.sampled_from(QUEUES), st.integers(1, 8))
+def test_using_what_is_available_leaves_nobody_worse_than_empty(
+    drawn: tuple[list[ClusterQueue], tuple[Cohort, ...]],
+    uses: list[tuple[str, int]],
+    name: str,
+    amount: int,
+) -> None:
+    tree = build_hierarchy(*drawn)
+    for other, wanted in uses:
+        node = tree.queues[other]
+        node.add({GPU: min(wanted, max(0, node.available(GPU)))})
+    free = tree.queues[name].available(GPU)
+
+    tree.queues[name].add({GPU: min(amount, max(0, free))})
+
+    # What was allowed to each on its own never overdraws the whole: a tree without over-admission stays so.
+    for root in {node.root for node in tree.queues.values()}:
+        assert root.available(GPU) >= 0
+
+
+@given(specs(), _uses)
+def test_the_borrow_height_is_0_exactly_within_the_own_quota(
+    drawn: tuple[list[ClusterQueue], tuple[Cohort, ...]], uses: list[tuple[str, int]]
+) -> None:
+    tree = build_hierarchy(*drawn)
+    fill(tree, uses)
+
+    for node in tree.queues.values():
+        cell = node.cell(GPU)
+        is_within = cell.usage + 1 <= cell.nominal
+        assert (cell.borrow_height(1).height == 0) == (is_within or node.parent is None)
+
+
+@given(specs(), _uses)
+def test_a_share_is_positive_only_for_those_who_borrow(
+    drawn: tuple[list[ClusterQueue], tuple[Cohort, ...]], uses: list[tuple[str, int]]
+) -> None:
+    tree = build_hierarchy(*drawn)
+    fill(tree, uses)
+
+    for node in all_nodes(tree):
+        share = dominant_resource_share(node)
+        assert share.order >= (0, 0)
+        assert share.is_borrowing or share.order == (0, 0)
+        if node.parent is not None:
+            assert share.is_borrowing == any(cell.usage > cell.subtree for cell in node.cells.values())

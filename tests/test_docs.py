@@ -1,0 +1,167 @@
+"""README, docs/ and examples/ are true: what they name exists, and what exists they name."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+import yaml
+
+from admission.cli.__main__ import COMMANDS
+from admission.cli.errors import ExitCode
+from admission.controller.journal import Journal
+from admission.controller.metrics import Metrics
+from api import reasons
+from api.config.berth import Settings
+from api.config.fields import Section
+from api.config.loading import ACTED_UPON
+from api.kube.client import KubeClient
+from api.kube.credentials import FixedCredentials
+from api.kube.events import EventRecorder
+from api.kube.kubeconfig import Endpoint
+from tests import cli_reference
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+TEXTS = {path.relative_to(ROOT).as_posix(): path.read_text() for path in (ROOT / "README.md", *PAGES)}
+
+
+def commands_of(text: str) -> Iterator[list[str]]:
+    """Yield every command line of the shell blocks: after a prompt in a console, each line elsewhere."""
+    for language, block in re.findall(
+        r"^```(console|sh|bash)\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL
+    ):
+        for line in block.splitlines():
+            if language != "console" or line.startswith("$ "):
+                yield from _split_at_pipes(line.removeprefix("$ "))
+
+
+def _split_at_pipes(line: str) -> Iterator[list[str]]:
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    for is_pipe, words in groupby(lexer, lambda word: word == "|"):
+        if not is_pipe:
+            yield list(words)
+
+
+BERTH_LINES = sorted(
+    {" ".join(words) for text in TEXTS.values() for words in commands_of(text) if words[:1] == ["berth"]}
+)
+
+
+@pytest.mark.parametrize("line", BERTH_LINES)
+def test_a_command_line_of_the_documentation_has_a_command_and_flags_that_exist(line: str) -> None:
+    words = line.split()
+    if words[1] == "COMMAND":
+        return
+
+    assert words[1] in COMMANDS
+    flags = {word.split("=")[0] for word in words[2:] if re.match(r"--?[a-zA-Z]", word)}
+    assert flags - cli_reference.flags_of(words[1]) == set()
+
+
+@pytest.mark.parametrize("page", sorted(TEXTS))
+def test_files_and_targets_that_a_page_names_exist(page: str) -> None:
+    words = {word for line in commands_of(TEXTS[page]) for word in line}
+    files = {word for word in words if re.match(r"(examples|deploy)/", word)}
+    targets = {line[1] for line in commands_of(TEXTS[page]) if line[:1] == ["make"] and len(line) > 1}
+    makefile = (ROOT / "Makefile").read_text()
+
+    assert [file for file in files if not (ROOT / file).exists()] == []
+    assert [target for target in targets if not re.search(rf"^{target}:", makefile, re.MULTILINE)] == []
+
+
+@pytest.mark.parametrize("page", sorted(TEXTS))
+def test_the_links_of_a_page_lead_somewhere(page: str) -> None:
+    base = (ROOT / page).parent
+
+    assert [link for link in _links(TEXTS[page]) if not _leads_somewhere(base, page, link)] == []
+
+
+def test_the_page_of_the_commands_is_what_the_parsers_say() -> None:
+    assert cli_reference.PAGE.read_text() == cli_reference.render(), (
+        "write it anew: python -m tests.cli_reference"
+    )
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    navigation = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
+
+    assert sorted(file for entry in navigation for file in entry.values()) == [page.name for page in PAGES]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        reasons.PendingReason,
+        reasons.EvictionReason,
+        reasons.PreemptionReason,
+        reasons.FinishedReason,
+        reasons.RequeueReason,
+        reasons.InactiveReason,
+    ],
+    ids=lambda words: words.__name__,
+)
+def test_every_reason_is_explained(words: Iterable[str]) -> None:
+    page = TEXTS["docs/troubleshooting.md"]
+
+    assert [str(word) for word in words if f"`{word}`" not in page] == []
+
+
+def test_every_exit_code_is_explained() -> None:
+    page = TEXTS["docs/troubleshooting.md"]
+
+    assert [code for code in ExitCode if f"\n| {code.value} | " not in page] == []
+
+
+def test_every_setting_with_an_effect_is_explained() -> None:
+    page = TEXTS["docs/running.md"]
+    ours = set(_settings(Settings, ""))
+    theirs = {path for path in ACTED_UPON if not path.startswith("leaderElection.")}
+
+    assert [path for path in sorted(ours | theirs) if f"`{path}`" not in page] == []
+
+
+def test_every_metric_is_explained_and_none_of_ours_that_is_not_served() -> None:
+    metrics = Metrics(version="1")
+    metrics.observe_queues(lambda: (), lambda: ())
+    nowhere = Endpoint(server="http://nowhere", origin="a test", credentials=FixedCredentials())
+    Journal(EventRecorder(KubeClient(nowhere), instance="a test"), metrics)
+    names = re.findall(r"^# HELP (\w+)", metrics.render().decode(), flags=re.MULTILINE)
+    served = {name for name in names if not name.startswith("kueue_local_queue_")}
+    told = set(re.findall(r"`((?:kueue|berth)_\w+)`", TEXTS["docs/running.md"]))
+
+    assert served - told == set()
+    assert {name for name in told - served if name.startswith("berth_")} == set()
+
+
+def _links(text: str) -> list[str]:
+    return [link for link in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in link]
+
+
+def _leads_somewhere(base: Path, page: str, link: str) -> bool:
+    file, _, anchor = link.partition("#")
+    target = base / file if file else ROOT / page
+    if not anchor:
+        return target.exists()
+    return target.is_file() and anchor in _anchors(target.read_text())
+
+
+def _anchors(text: str) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)
+    return {re.sub(r"[^a-z0-9 -]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def _settings(section: type[Section], path: str) -> Iterator[str]:
+    """Yield the path of each setting, as it is written in the file."""
+    for name, field in section.model_fields.items():
+        written = f"{path}{field.alias or name}"
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, Section):
+            yield from _settings(inner, f"{written}.")
+        else:
+            yield written
