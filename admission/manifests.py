@@ -6,7 +6,7 @@ passed over; what it knows but cannot read is noted in the engine and told, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -102,8 +102,17 @@ _READERS: dict[str, _Reader[Any]] = {
 _ORDER = {kind: position for position, kind in enumerate(_READERS)}
 
 
-def load(engine: Engine, objects: Iterable[bytes | msgspec.Raw], *, now: float) -> tuple[str, ...]:
-    """Give all objects to the engine. Returns one sentence for each that cannot be read."""
+def load(
+    engine: Engine,
+    objects: Iterable[bytes | msgspec.Raw],
+    *,
+    now: float,
+    without: Collection[str] = (),
+) -> tuple[str, ...]:
+    """Give all objects to the engine, but those of the kinds `without`.
+
+    Returns one sentence for each that cannot be read.
+    """
     known: list[tuple[_Head, bytes | msgspec.Raw]] = []
     problems: list[str] = []
     for raw in objects:
@@ -112,7 +121,7 @@ def load(engine: Engine, objects: Iterable[bytes | msgspec.Raw], *, now: float) 
         except msgspec.DecodeError as error:
             problems.append(f"an object has no readable kind and metadata: {error}")
             continue
-        if head.kind in _READERS:
+        if head.kind in _READERS and head.kind not in without:
             known.append((head, raw))
     for head, raw in sorted(known, key=lambda pair: _ORDER[pair[0].kind]):
         reader = _READERS[head.kind]

@@ -231,6 +231,44 @@ def test_a_case_may_switch_fair_sharing_on(typed: Any, capsys: pytest.CaptureFix
     assert list(json.loads(capsys.readouterr().out)["admissions"]) == ["team/a"]
 
 
+def full_node() -> list[Object]:
+    """A topology of one node, and a bound Pod that leaves nothing of it to a Workload."""
+    flavor = kueue("ResourceFlavor", "default", {"topologyName": "hosts", "nodeLabels": {"pool": "a"}})
+    topology = kueue("Topology", "hosts", {"levels": [{"nodeLabel": "kubernetes.io/hostname"}]})
+    labels = {"pool": "a", "kubernetes.io/hostname": "n0"}
+    status = {
+        "allocatable": {"gpu": "1", "pods": "9"},
+        "conditions": [{"type": "Ready", "status": "True"}],
+    }
+    container = {"name": "c", "resources": {"requests": {"gpu": "1"}}}
+    return [
+        topology,
+        flavor,
+        {"kind": "Node", "metadata": {"name": "n0", "labels": labels}, "spec": {}, "status": status},
+        {
+            "kind": "Pod",
+            "metadata": {"name": "daemon", "namespace": "team"},
+            "spec": {"nodeName": "n0", "containers": [container]},
+            "status": {"phase": "Running"},
+        },
+    ]
+
+
+def test_pods_take_room_in_manifests_but_not_in_a_recorded_cycle(
+    typed: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    others = [*full_node(), workload("a", 1)]
+    path = write(tmp_path, "all.json", cluster(*others))
+    typed(case("recorded", *others))
+
+    main(["decide", "-f", path, "-o", "json"])
+    main(["decide", "--jsonl"])
+
+    manifests, recorded = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert manifests["waiting"] == {"team/a": "TopologyPlacementFailed"}
+    assert list(recorded["admissions"]) == ["team/a"]
+
+
 def test_the_configuration_of_kueue_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(
