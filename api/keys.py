@@ -82,6 +82,8 @@ BERTH_TEMPLATE_KEYS = frozenset(
         "checkpoint-interval-seconds",
     )
 )
+# The level of a topology that is the host itself; a node's own name where nobody changed it.
+HOSTNAME = "kubernetes.io/hostname"
 # Read by the simulated kubelet of the demo and of replays.
 BERTH_SIMULATION_PREFIX = BERTH_PREFIX + "simulated-"
 # Written by Berth, so a user's object may carry them.

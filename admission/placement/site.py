@@ -14,9 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from admission.placement.tree import DomainTree, Values
+from api.keys import HOSTNAME
 from api.node import NodeInfo
-
-HOSTNAME = "kubernetes.io/hostname"
 
 Amounts = Mapping[str, int]
 # Who uses a leaf is known by the values that an assignment names: the hostname alone, or those of all levels.

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from api.keys import HOSTNAME
 from api.models.common import DnsSubdomain, KueueObject, LabelKey, Model, Taints, Tolerations
 from api.models.markers import ATOMIC, field_rules, object_rules, rule
 
@@ -42,11 +43,8 @@ class ResourceFlavor(KueueObject):
     """Nodes of this flavor, and what pods need to run on them."""
 
 
-HOSTNAME_LABEL = "kubernetes.io/hostname"
-
-
 def _ends_in_hosts(levels: str) -> str:
-    return f"{levels}[size({levels}) - 1].nodeLabel == '{HOSTNAME_LABEL}'"
+    return f"{levels}[size({levels}) - 1].nodeLabel == '{HOSTNAME}'"
 
 
 # A tree that ends in hosts can be cut anew without making assignments unreadable, because those name the
@@ -54,12 +52,12 @@ def _ends_in_hosts(levels: str) -> str:
 _LEVEL_RULES = field_rules(
     rule("self.all(l, self.exists_one(m, m.nodeLabel == l.nodeLabel))", "levels must be unique"),
     rule(
-        f"!self.exists(l, l.nodeLabel == '{HOSTNAME_LABEL}') || {_ends_in_hosts('self')}",
-        f"{HOSTNAME_LABEL} can only be the last level",
+        f"!self.exists(l, l.nodeLabel == '{HOSTNAME}') || {_ends_in_hosts('self')}",
+        f"{HOSTNAME} can only be the last level",
     ),
     rule(
         f"self == oldSelf || ({_ends_in_hosts('self')} && {_ends_in_hosts('oldSelf')})",
-        f"levels are immutable unless {HOSTNAME_LABEL} is the last one before and after",
+        f"levels are immutable unless {HOSTNAME} is the last one before and after",
     ),
 )
 

@@ -6,8 +6,9 @@ Source: Kueue, pkg/webhooks/resourceflavor_webhook.go; Topology's rules are thos
 from collections.abc import Iterator
 
 from api.faults import FieldError
+from api.keys import HOSTNAME
 from api.models.admission_policy import AdmissionPolicy
-from api.models.resource_flavor import HOSTNAME_LABEL, ResourceFlavor, Topology
+from api.models.resource_flavor import ResourceFlavor, Topology
 from api.validation.names import duplicates, label_errors, selector_errors, taint_errors, toleration_errors
 
 
@@ -28,10 +29,8 @@ def topology_errors(topology: Topology) -> Iterator[FieldError]:
     levels = [level.node_label for level in topology.spec.levels]
     for name in duplicates(levels):
         yield FieldError(path="spec.levels", value=name, rule="levels must be unique")
-    if HOSTNAME_LABEL in levels[:-1]:
-        yield FieldError(
-            path="spec.levels", value=levels, rule=f"{HOSTNAME_LABEL} can only be the last level"
-        )
+    if HOSTNAME in levels[:-1]:
+        yield FieldError(path="spec.levels", value=levels, rule=f"{HOSTNAME} can only be the last level")
 
 
 def admission_policy_errors(policy: AdmissionPolicy) -> Iterator[FieldError]:
