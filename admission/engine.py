@@ -352,6 +352,7 @@ class Engine(Questions):
         queue, pending, decision = outcome.queue, outcome.pending, outcome.decision
         if isinstance(decision, Admit):
             self._admits += 1
+            queue.pending.note_admitted(pending.key)
             self._roster.assume(pending, decision.admission)
             decisions.append(decision)
             return True

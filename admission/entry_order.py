@@ -4,6 +4,12 @@ Without fair sharing: who borrows from nearest first, then priority, then age. W
 holds a tournament: every cohort sends the best of its children upward, each child judged by the share it
 would have with its newcomer admitted.
 
+Before both comes the Workload that others were evicted for, until it is admitted or gives up. What came free
+was freed for it. In the plain order an evicted Workload that is older, or borrows from nearer, takes its
+place back before the preemptor gets there, is evicted again, and so for ever: as fast as the two phases of
+an eviction go, with work lost each time. Kueue has this order behind the gate PrioritizePreemptorWorkloads;
+here it always holds, as it says nothing about a first attempt.
+
             root                   the winner of root is served; then the tournament begins anew,
             ├── a ── x (share 10)  since what was served has changed the shares above it
             │   └─── y (share 30)
@@ -21,11 +27,11 @@ from admission.snapshot import Snapshot, Tree
 from queues.fair_sharing import Share, dominant_resource_share
 from queues.quota import QuotaNode
 
-_Rank = tuple[bool, tuple[float, float], int, float, str]
+_Rank = tuple[bool, bool, tuple[float, float], int, float, str]
 
 
 def classical_order(entries: Iterable[Entry]) -> Iterator[Entry]:
-    """Return the entries: least borrow height first, then higher priority, then the older."""
+    """Return the entries: preemptors, then least borrow height, then higher priority, then the older."""
     yield from sorted(entries, key=_classical_rank)
 
 
@@ -45,9 +51,15 @@ def fair_order(snapshot: Snapshot, entries: Iterable[Entry]) -> Iterator[Entry]:
         yield from _Tournament(snapshot, trees[name].root, by_tree[name]).winners()
 
 
-def _classical_rank(entry: Entry) -> tuple[int, int, float, str]:
+def _classical_rank(entry: Entry) -> tuple[bool, int, int, float, str]:
     workload = entry.pending.workload
-    return entry.assignment.borrowing, -workload.priority, entry.pending.queued_at, workload.uid
+    return (
+        not entry.is_preemptor,
+        entry.assignment.borrowing,
+        -workload.priority,
+        entry.pending.queued_at,
+        workload.uid,
+    )
 
 
 @dataclass(slots=True)
@@ -108,6 +120,7 @@ class _Tournament:
         workload = entry.pending.workload
         requested = [pair for pair, amount in entry.assignment.usage.items() if amount > 0]
         return (
+            True,
             share.is_borrowing_any(requested),
             share.order,
             -workload.priority,

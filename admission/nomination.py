@@ -51,6 +51,11 @@ class Entry:
     assignment: Assignment
     targets: tuple[Target, ...] = ()
 
+    @property
+    def is_preemptor(self) -> bool:
+        """Whether others were evicted for it, and it has not been tried in vain since."""
+        return self.queue.pending.is_preemptor(self.pending)
+
 
 def find_rejection(snapshot: Snapshot, queue: QueueState, pending: Pending) -> Rejection | None:
     """Return why the head may not be admitted whatever the quota, None where it may."""

@@ -1,7 +1,7 @@
 """One cycle: the heads of the ClusterQueues, and what becomes of each.
 
     1 nominate  give every head the best flavors it could have, as if it were alone
-    2 order     least borrowing first, then priority, then age
+    2 order     who others were evicted for, then least borrowing, then priority, then age
     3 process   in that order, on top of what those before it took: admit, evict others for it, or wait
 
 A cycle takes one head of each ClusterQueue. All of them are nominated on the same picture; one that no longer
@@ -99,7 +99,8 @@ class _Cycle:
         if mode is Mode.NO_FIT:
             return _waiting(entry, entry.assignment.no_fit_reason(), RequeueReason.NO_FIT)
         if mode is Mode.PREEMPT and not entry.targets:
-            if queue.spec.preemption.reclaim_within_cohort is not PreemptionPolicy.ANY:
+            is_any = queue.spec.preemption.reclaim_within_cohort is PreemptionPolicy.ANY
+            if not is_any or entry.is_preemptor:
                 self.snapshot.reserve(queue, self._to_reserve(entry), entry.assignment.places)
             return _waiting(entry, PendingReason.WAITING_FOR_QUOTA, RequeueReason.PREEMPTION_NO_CANDIDATES)
         if mode is Mode.DEFERRED_FIT:

@@ -296,6 +296,14 @@ class PendingQueue:
         """Return whether something is to be tried."""
         return self._peek() is not None
 
+    def note_admitted(self, key: WorkloadKey) -> None:
+        """Take note that a popped Workload has its quota: what was freed for it is in use.
+
+        Should it be evicted in its turn, it comes back as any other, not as one that is owed something.
+        """
+        if self.preemptor == key:
+            self.preemptor = None
+
     def requeue(self, pending: Pending, reason: RequeueReason, *, now: float) -> bool:
         """Put a popped Workload back. Returns whether it was parked.
 

@@ -266,6 +266,15 @@ class World:
             if isinstance(decision, Admit):
                 self.put(admitted(self.get(decision.key.name), decision.admission, at=self.now))
 
+    def carry_out(self, decisions: tuple[Decision, ...]) -> tuple[Decision, ...]:
+        """Let the objects show what was decided, as if every evicted Job stopped at once; return it."""
+        self.confirm(decisions)
+        for decision in decisions:
+            if isinstance(decision, Evict):
+                evicted = make_condition(ConditionType.EVICTED, reason=decision.reason, at=self.now)
+                self.put(released(with_conditions(self.get(decision.key.name), evicted), at=self.now))
+        return decisions
+
     def get(self, name: str) -> Workload:
         """Return a Workload as last seen."""
         workload = self.engine.workload(WorkloadKey(NAMESPACE, name))

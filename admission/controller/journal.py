@@ -41,6 +41,8 @@ class Journal:
         self._workload_metrics = WorkloadMetrics(metrics, with_local_queues=with_local_queues)
         self._monotonic = monotonic
         self._told: OrderedDict[tuple[str, str, str], float] = OrderedDict()
+        # Who was evicted for whom, by uid, the latest last.
+        self._gave_way: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     @property
     def role(self) -> str:
@@ -96,8 +98,20 @@ class Journal:
                     self._metrics.preempted.labels(
                         self.role, decision.preempting_cluster_queue, decision.preemption_reason
                     ).inc()
+                    self._note_repeat(decision)
             case Wait():
                 log.debug("wait", workload=decision.key, reason=decision.reason, message=decision.message)
+
+    def _note_repeat(self, decision: Evict) -> None:
+        """Count a Workload that gives way to one for which it was evicted before: work lost in vain."""
+        pair = (decision.uid, decision.preemptor_uid)
+        if pair in self._gave_way:
+            self._metrics.repeated_preemptions.labels(self.role, decision.preempting_cluster_queue).inc()
+            log.warning("evicted-again", workload=decision.key, preemptor=decision.preemptor)
+        self._gave_way[pair] = None
+        self._gave_way.move_to_end(pair)
+        if len(self._gave_way) > MAX_REMEMBERED:
+            self._gave_way.popitem(last=False)
 
     def note_progress(self, before: Workload, after: Workload, *, now: float) -> None:
         """Count what has come about between two versions of a Workload. Who does not lead counts nothing."""

@@ -82,6 +82,11 @@ class Metrics:
         self.preempted = counter(
             "kueue_preempted_workloads", "Preemptions", ("preempting_cluster_queue", "reason")
         )
+        self.repeated_preemptions = counter(
+            "berth_repeated_preemptions",
+            "Preemptions of a Workload for one that it was evicted for before",
+            ("preempting_cluster_queue",),
+        )
         self.writes = counter("berth_writes", "Writes to the API server", ("purpose", "result"))
         self.write_seconds = histogram(
             "berth_write_duration_seconds", "A write, from queued to answered", ("purpose",), None

@@ -24,6 +24,7 @@ from api.reasons import ConditionType
 from api.workload import Workload, WorkloadKey
 from tests.builders import (
     NAMESPACE,
+    World,
     admitted,
     finished,
     make_condition,
@@ -110,6 +111,20 @@ def test_who_is_admitted_fits_and_who_waits_is_told_why(
             assert all(part.count > 0 or not part.usage for part in one.admission.pod_sets)
         else:
             assert one.message
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(clusters(), st.sampled_from([None, FairSharing()]))
+def test_evicting_ends_where_nothing_else_happens(values: list[Any], sharing: FairSharing | None) -> None:
+    world = World(EngineSettings(fair_sharing=sharing)).put(*values)
+
+    for _ in range(_MOST_CYCLES):
+        if not world.engine.has_heads(now=world.now):
+            return
+        world.now += 1
+        world.carry_out(world.cycle())
+
+    raise AssertionError(f"still evicting after {_MOST_CYCLES} cycles")
 
 
 class Cluster(RuleBasedStateMachine):
