@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from api.keys import BATCH_VERSION, KUEUE_VERSION
+from api.keys import BATCH_VERSION, BERTH_VERSION, KUEUE_VERSION
 
 
 class Verb(StrEnum):
@@ -113,6 +113,11 @@ def job_ref(namespace: str, name: str, uid: str) -> ObjectRef:
 def workload_ref(namespace: str, name: str, uid: str) -> ObjectRef:
     """Return the reference to a Workload."""
     return ObjectRef(kind="Workload", api_version=KUEUE_VERSION, namespace=namespace, name=name, uid=uid)
+
+
+def policy_ref(name: str, uid: str) -> ObjectRef:
+    """Return the reference to an AdmissionPolicy."""
+    return ObjectRef(kind="AdmissionPolicy", api_version=BERTH_VERSION, namespace="", name=name, uid=uid)
 
 
 def guarded_patch(patch: dict[str, Any], *, uid: str, resource_version: str) -> bytes:

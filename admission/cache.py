@@ -13,6 +13,7 @@ from typing import Any
 
 from admission.placement.fleet import Fleet
 from admission.snapshot import Held, Inactive, QueueState, Snapshot, Tree
+from api.policy import AdmissionPolicy, choose_policy
 from api.queueing import (
     AdmissionCheck,
     ClusterQueue,
@@ -29,7 +30,7 @@ from queues.hierarchy import Hierarchy, build_hierarchy
 from queues.pending import PendingQueue
 from queues.quota import QuotaNode
 
-Spec = ClusterQueue | Cohort | ResourceFlavor | Topology | AdmissionCheck
+Spec = ClusterQueue | Cohort | ResourceFlavor | Topology | AdmissionCheck | AdmissionPolicy
 
 
 @dataclass(slots=True, eq=False)
@@ -42,6 +43,7 @@ class Cache:
     flavors: dict[str, ResourceFlavor] = field(default_factory=dict)
     topologies: dict[str, Topology] = field(default_factory=dict)
     checks: dict[str, AdmissionCheck] = field(default_factory=dict)
+    policies: dict[str, AdmissionPolicy] = field(default_factory=dict)
     namespaces: dict[str, dict[str, str]] = field(default_factory=dict)
     runtime_classes: dict[str, RuntimeClass] = field(default_factory=dict)
     limits: dict[str, tuple[LimitRange, ...]] = field(default_factory=dict)
@@ -52,7 +54,7 @@ class Cache:
     hierarchy: Hierarchy = field(default_factory=Hierarchy)
     fleet: Fleet = field(default_factory=Fleet)
     _is_stale: bool = False
-    # Whether a flavor, topology or check has changed, which may matter to any queue.
+    # Whether a flavor, topology, check or policy has changed, which may matter to any queue.
     _wakes_all: bool = False
     _generation: int = 0
 
@@ -81,6 +83,8 @@ class Cache:
     def remove_spec(self, kind: type, name: str) -> bool:
         """Forget a spec. Returns whether it was known."""
         self._is_stale = True
+        # Without its policy a queue may admit what the policy held back.
+        self._wakes_all |= kind is AdmissionPolicy
         return self._table(kind).pop(name, None) is not None
 
     def _table(self, kind: type) -> dict[str, Any]:
@@ -90,6 +94,7 @@ class Cache:
             ResourceFlavor: self.flavors,
             Topology: self.topologies,
             AdmissionCheck: self.checks,
+            AdmissionPolicy: self.policies,
         }
         try:
             return tables[kind]
@@ -149,6 +154,7 @@ class Cache:
             pending = known.pending if known is not None else PendingQueue(name)
             pending.strategy = spec.queueing_strategy
             queue = QueueState(spec=spec, node=node, tree=tree, pending=pending)
+            queue.policy = choose_policy(self.policies.values(), spec)
             queue.inactive = tuple(self._problems(spec))
             tree.queues.append(queue)
             queues[name] = queue

@@ -31,6 +31,7 @@ from admission.views import (
     Touched,
 )
 from api.node import NodeInfo, PodUsage
+from api.policy import AdmissionPolicy
 from api.queueing import (
     AdmissionCheck,
     ClusterQueue,
@@ -47,7 +48,7 @@ from api.workload import Workload, WorkloadKey
 from queues.ordering import RequeuingTimestamp
 from queues.pending import Pending, RequeueReason
 
-Spec = ClusterQueue | Cohort | ResourceFlavor | Topology | AdmissionCheck
+Spec = ClusterQueue | Cohort | ResourceFlavor | Topology | AdmissionCheck | AdmissionPolicy
 Upsertable = Workload | Spec | LocalQueue | Namespace | LimitRange | RuntimeClass | NodeInfo | PodUsage
 ObjectKey = str | tuple[str, str] | WorkloadKey
 
@@ -77,6 +78,7 @@ class Engine(Questions):
         roster = Roster(cache, resources=settings.resources, requeuing_timestamp=settings.requeuing_timestamp)
         super().__init__(cache, roster)
         self._touched_cohorts: set[str] = set()
+        self._touched_policies: set[str] = set()
         self._cycles = 0
         self._admits = 0
         self._evicts = 0
@@ -139,7 +141,8 @@ class Engine(Questions):
     def unreadable(self, kind: type, key: ObjectKey, message: str, *, now: float) -> None:
         """Note that an object exists but cannot be read; `message` says what is wrong and how to mend it.
 
-        A ClusterQueue becomes inactive, a Workload waits outside the queue; all others go on.
+        A ClusterQueue becomes inactive, a Workload waits outside the queue, an AdmissionPolicy is not in
+        force; all others go on.
         """
         self._roster.now = now
         self._cache.unreadable[(kind, key)] = message
@@ -156,6 +159,10 @@ class Engine(Questions):
                 self._roster.unqueue(record)
         elif kind is LocalQueue:
             self._roster.reroute(_pair(key))
+        elif kind is AdmissionPolicy:
+            # Not the last good version: what is in force must follow from the objects alone, so that a
+            # controller that starts now decides like one that has seen the edit.
+            self._cache.remove_spec(kind, str(key))
 
     def forget(self, key: WorkloadKey, uid: str, *, now: float) -> None:
         """Take back an Admit or Evict that could not be written; an admitted Workload queues again."""
@@ -227,10 +234,12 @@ class Engine(Questions):
             cluster_queues=frozenset(roster.touched_queues),
             local_queues=frozenset(roster.touched_local_queues),
             cohorts=frozenset(self._touched_cohorts | above),
+            policies=frozenset(self._touched_policies),
         )
         roster.touched_queues.clear()
         roster.touched_local_queues.clear()
         self._touched_cohorts.clear()
+        self._touched_policies.clear()
         return result
 
     def statistics(self) -> EngineStatistics:
@@ -312,6 +321,7 @@ class Engine(Questions):
         self._roster.touched_queues.update(self._cache.cluster_queues)
         self._roster.touched_local_queues.update(self._cache.local_queues)
         self._touched_cohorts.update(self._cache.cohorts)
+        self._touched_policies.update(self._cache.policies)
 
     # --- the cycle ---------------------------------------------------------------------------------------
 

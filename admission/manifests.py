@@ -29,6 +29,8 @@ from api.objects import (
     TopologyObject,
     WorkloadObject,
 )
+from api.policy import AdmissionPolicy
+from api.policyspec import AdmissionPolicyObject, to_admission_policy
 from api.queueing import (
     AdmissionCheck,
     ClusterQueue,
@@ -89,6 +91,7 @@ _READERS: dict[str, _Reader[Any]] = {
     "ResourceFlavor": _Reader(ResourceFlavor, ResourceFlavorObject, to_resource_flavor),
     "Topology": _Reader(Topology, TopologyObject, to_topology),
     "AdmissionCheck": _Reader(AdmissionCheck, AdmissionCheckObject, _offline_check),
+    "AdmissionPolicy": _Reader(AdmissionPolicy, AdmissionPolicyObject, to_admission_policy),
     "Cohort": _Reader(Cohort, CohortObject, to_cohort),
     "ClusterQueue": _Reader(ClusterQueue, ClusterQueueObject, to_cluster_queue),
     "LocalQueue": _Reader(LocalQueue, LocalQueueObject, to_local_queue),

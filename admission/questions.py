@@ -16,11 +16,14 @@ from admission.views import (
     CohortView,
     LocalQueueView,
     PendingWorkload,
+    PolicyView,
     cluster_queue_view,
     cohort_view,
     local_queue_view,
+    policy_view,
 )
 from api.objects import WireToleration
+from api.policy import KUEUE, AdmissionPolicy
 from api.workload import Admission, PodSetAssignment, Workload, WorkloadKey
 
 
@@ -43,6 +46,13 @@ class Questions:
     def cluster_queues(self) -> tuple[str, ...]:
         """Return the names of all ClusterQueues, sorted."""
         return tuple(sorted(self._cache.cluster_queues))
+
+    def policy_of(self, cluster_queue: str) -> AdmissionPolicy:
+        """Return the policy that governs the ClusterQueue; `KUEUE`, with every section off, where none
+        does."""
+        self._roster.refresh()
+        queue = self._cache.queues.get(cluster_queue)
+        return queue.policy if queue is not None else KUEUE
 
     def admissions(self) -> Iterator[tuple[WorkloadKey, Admission]]:
         """Return who holds quota, assumed or in fact, and what they hold, in order of key."""
@@ -128,3 +138,8 @@ class Questions:
         """Return the Cohort's status, None where nobody names it."""
         self._roster.refresh()
         return cohort_view(self._cache, name)
+
+    def policy_view(self, name: str) -> PolicyView | None:
+        """Return the AdmissionPolicy's status, None where there is no such policy."""
+        self._roster.refresh()
+        return policy_view(self._cache, name)

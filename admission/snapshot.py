@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from admission.placement.fleet import Fleet, Place
+from api.policy import KUEUE, AdmissionPolicy
 from api.queueing import ClusterQueue, ResourceFlavor, ResourceGroup
 from api.reasons import ConditionType, InactiveReason
 from api.workload import Admission, Workload, WorkloadKey
@@ -102,7 +103,8 @@ class QueueGroup:
 class QueueState:
     """A ClusterQueue: its spec, its place in the quota tree, who holds its quota and who waits.
 
-    `inactive` are the reasons not to admit, none: active.
+    `inactive` are the reasons not to admit, none: active. `policy` governs it; without one its sections are
+    all off.
     """
 
     spec: ClusterQueue
@@ -112,6 +114,7 @@ class QueueState:
     groups: dict[str, QueueGroup] = field(default_factory=dict)
     held: dict[WorkloadKey, Held] = field(default_factory=dict)
     inactive: tuple[Inactive, ...] = ()
+    policy: AdmissionPolicy = KUEUE
 
     def __post_init__(self) -> None:
         for index, spec in enumerate(self.spec.resource_groups):

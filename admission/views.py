@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from admission.cache import Cache
+from admission.inforce import without_effect
 from admission.snapshot import Held, QueueState
+from api.policy import AdmissionPolicy
 from api.queueing import Cohort, LocalQueue
 from api.reasons import InactiveReason
 from api.workload import WorkloadKey
@@ -82,6 +84,22 @@ class CohortView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyView:
+    """An AdmissionPolicy as its status shows it. `problem` is set where it cannot be used and is not in
+    force.
+
+    `cluster_queues` are those that it governs now, sorted; `without_effect` the settings that nothing acts
+    on.
+    """
+
+    name: str
+    uid: str
+    problem: str | None
+    cluster_queues: tuple[str, ...] = ()
+    without_effect: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PendingWorkload:
     """A waiting Workload, in a list that stands in queue order."""
 
@@ -99,6 +117,7 @@ class Touched:
     cluster_queues: frozenset[str] = frozenset()
     local_queues: frozenset[LocalQueueKey] = frozenset()
     cohorts: frozenset[str] = frozenset()
+    policies: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,3 +238,21 @@ def _inactive_message(queue: QueueState) -> str:
     if not queue.inactive:
         return "Can admit new workloads"
     return "Can't admit new workloads: " + "; ".join(problem.message for problem in queue.inactive)
+
+
+def policy_view(cache: Cache, name: str) -> PolicyView | None:
+    """Return the policy's status, None where there is no such policy."""
+    problem = cache.unreadable.get((AdmissionPolicy, name))
+    if problem is not None:
+        return PolicyView(name=name, uid="", problem=problem)
+    policy = cache.policies.get(name)
+    if policy is None:
+        return None
+    governed = (queue.name for queue in cache.queues.values() if queue.policy is policy)
+    return PolicyView(
+        name=name,
+        uid=policy.uid,
+        problem=None,
+        cluster_queues=tuple(sorted(governed)),
+        without_effect=without_effect(policy),
+    )

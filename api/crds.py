@@ -157,6 +157,19 @@ KINDS: tuple[Kind, ...] = (
             Column(
                 name="Precedence", path=".spec.precedence", type="integer", description="The highest counts"
             ),
+            _condition("Accepted", "Whether it is in force"),
+            Column(
+                name="ClusterQueues",
+                path=".status.clusterQueueCount",
+                type="integer",
+                description="ClusterQueues that it governs",
+            ),
+            Column(
+                name="Message",
+                path=".status.conditions[?(@.type=='Accepted')].message",
+                description="What is wrong with it, or has no effect",
+                wide=True,
+            ),
             _AGE,
         ),
     ),

@@ -9,6 +9,7 @@ from __future__ import annotations
 KUEUE_GROUP = "kueue.x-k8s.io"
 KUEUE_VERSION = "kueue.x-k8s.io/v1beta2"
 BATCH_VERSION = "batch/v1"
+BERTH_VERSION = "berth.dev/v1alpha1"
 _KUEUE = KUEUE_GROUP + "/"
 BERTH_PREFIX = "berth.dev/"
 # Raised by a new leader on a Workload, so that a late write of the old one meets 409.

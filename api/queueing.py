@@ -105,13 +105,17 @@ class CheckRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterQueue:
-    """A ClusterQueue's spec. `namespace_selector` None selects no namespace, an empty one every."""
+    """A ClusterQueue's spec. `namespace_selector` None selects no namespace, an empty one every.
+
+    Policies select by `labels`.
+    """
 
     name: str
     uid: str = ""
     generation: int = 0
     created_at: float = 0.0
     is_terminating: bool = False
+    labels: Mapping[str, str] = field(default_factory=dict)
     cohort: str | None = None
     resource_groups: tuple[ResourceGroup, ...] = ()
     queueing_strategy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO

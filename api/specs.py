@@ -71,6 +71,7 @@ def to_cluster_queue(wire: ClusterQueueObject) -> ClusterQueue:
         generation=meta.generation,
         created_at=to_seconds(meta.creation_timestamp),
         is_terminating=meta.deletion_timestamp is not None,
+        labels=meta.labels or {},
         cohort=spec.cohort_name or None,
         resource_groups=_groups(spec.resource_groups),
         queueing_strategy=read_word(

@@ -23,7 +23,7 @@ from api.kube.client import KubeClient
 from api.kube.credentials import FixedCredentials
 from api.kube.events import EventRecorder
 from api.kube.kubeconfig import Endpoint
-from tests import cli_reference
+from tests import cli_reference, policy_reference
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -85,6 +85,12 @@ def test_the_links_of_a_page_lead_somewhere(page: str) -> None:
 def test_the_page_of_the_commands_is_what_the_parsers_say() -> None:
     assert cli_reference.PAGE.read_text() == cli_reference.render(), (
         "write it anew: python -m tests.cli_reference"
+    )
+
+
+def test_the_page_of_policies_has_every_field() -> None:
+    assert policy_reference.PAGE.read_text() == policy_reference.wanted(), (
+        "write it anew: python -m tests.policy_reference"
     )
 
 

@@ -1,4 +1,4 @@
-"""`berth get queues` and `berth get workloads`: who waits, at which place, and why, read through the API."""
+"""`berth get queues|workloads|policies`: who waits, at which place, and why, read through the API."""
 
 from __future__ import annotations
 
@@ -14,17 +14,20 @@ from rich.text import Text
 
 from admission.cli.arguments import Subparsers, add_command, add_kubeconfig
 from admission.cli.errors import ExitCode, WrongUsageError
+from admission.cli.policy_view import PolicyRow, policy_rows
 from admission.cli.queue_view import QueueRow, queue_rows
 from admission.cli.running import run
 from admission.cli.tables import duration_text, make_console, make_table, print_table, quota_text
 from admission.cli.workload_view import WorkloadRow, workload_rows
 from api.kube.client import KubeClient
 from api.kube.errors import NotFound
-from api.kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
+from api.kube.resources import ADMISSION_POLICIES, CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
 from api.objects import ClusterQueueObject, LocalQueueObject, WorkloadObject
+from api.policyspec import AdmissionPolicyObject
 
 _QUEUES = ("queues", "queue", "clusterqueues", "clusterqueue", "cq")
 _WORKLOADS = ("workloads", "workload", "kwl", "wl")
+_POLICIES = ("policies", "policy", "admissionpolicies", "admissionpolicy", "apol")
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -32,19 +35,21 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "get",
-        help_line="queues and workloads of a cluster, and why they wait",
+        help_line="queues, workloads and policies of a cluster, and why they wait",
         description=(
-            "Show ClusterQueues with their use of quota, or Workloads with their place in the queue\n"
-            "(1 is next) and the reason why they wait. Reads the API server only."
+            "Show ClusterQueues with their use of quota, Workloads with their place in the queue (1 is\n"
+            "next) and the reason why they wait, or AdmissionPolicies with the ClusterQueues that they\n"
+            "govern. Reads the API server only."
         ),
         examples=(
             "  berth get queues\n"
             "  berth get workloads -n team-a\n"
+            "  berth get policies\n"
             "  berth get workloads -o json | jq '.[] | select(.status == \"pending\")'"
         ),
         run=_run,
     )
-    parser.add_argument("kind", metavar="queues|workloads", help="what to show")
+    parser.add_argument("kind", metavar="queues|workloads|policies", help="what to show")
     scope = parser.add_mutually_exclusive_group()
     scope.add_argument("-A", "--all-namespaces", action="store_true", help="all namespaces (the default)")
     scope.add_argument(
@@ -59,7 +64,9 @@ def _run(arguments: argparse.Namespace) -> int:
         return run(_get_queues(arguments))
     if arguments.kind in _WORKLOADS:
         return run(_get_workloads(arguments))
-    raise WrongUsageError(f"cannot get {arguments.kind!r}; berth get knows queues and workloads")
+    if arguments.kind in _POLICIES:
+        return run(_get_policies(arguments))
+    raise WrongUsageError(f"cannot get {arguments.kind!r}; berth get knows queues, workloads and policies")
 
 
 async def _get_queues(arguments: argparse.Namespace) -> int:
@@ -95,9 +102,21 @@ async def _get_workloads(arguments: argparse.Namespace) -> int:
     return ExitCode.DONE
 
 
-def _no_kinds(client: KubeClient) -> WrongUsageError:
+async def _get_policies(arguments: argparse.Namespace) -> int:
+    async with await KubeClient.connect(arguments.kubeconfig) as client:
+        try:
+            found = await client.list(ADMISSION_POLICIES, type_=AdmissionPolicyObject)
+        except NotFound as error:
+            raise _no_kinds(client, "berth.dev/v1alpha1") from error
+    rows = policy_rows(found.items)
+    if not _printed([_to_object(asdict(row)) for row in rows], arguments.output):
+        _print_policies(rows)
+    return ExitCode.DONE
+
+
+def _no_kinds(client: KubeClient, version: str = "kueue.x-k8s.io/v1beta2") -> WrongUsageError:
     return WrongUsageError(
-        f"{client.server} does not serve kueue.x-k8s.io/v1beta2;"
+        f"{client.server} does not serve {version};"
         " install the kinds with: berth crds | kubectl apply --server-side -f -"
     )
 
@@ -164,6 +183,26 @@ def _print_workloads(rows: Sequence[WorkloadRow]) -> None:
             "" if row.position is None else str(row.position),
             duration_text(row.age_seconds),
             row.reason,
+            row.message,
+        )
+    print_table(console, table)
+
+
+def _print_policies(rows: Sequence[PolicyRow]) -> None:
+    console = make_console()
+    if not rows:
+        console.print("there is no AdmissionPolicy")
+        return
+    columns = ("NAME", "PRECEDENCE", "ACCEPTED", "CLUSTERQUEUES", "SECTIONS", "MESSAGE")
+    table = make_table(*columns, right=("PRECEDENCE", "CLUSTERQUEUES"))
+    words = {True: "yes", False: "no", None: "unknown"}
+    for row in rows:
+        table.add_row(
+            row.name,
+            str(row.precedence),
+            words[row.accepted],
+            str(row.cluster_queue_count),
+            ",".join(row.sections),
             row.message,
         )
     print_table(console, table)

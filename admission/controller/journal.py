@@ -123,10 +123,10 @@ class Journal:
         self._metrics.writes.labels(self.role, write.purpose, type(result).__name__).inc()
         if not isinstance(result, Written):
             return
-        if write.purpose is Purpose.QUEUE_STATUS:
-            return
         for event in write.events:
             self.note(event, is_once=False)
+        if write.purpose is Purpose.QUEUE_STATUS:
+            return
         log.debug("written", purpose=write.purpose, kind=write.kind, object=f"{write.namespace}/{write.name}")
 
     def note_refused(self, write: Write, error: KubeError) -> None:

@@ -19,6 +19,8 @@ from api.kube.informer import Change, ChangeType, Informer
 from api.kube.listing import Unreadable
 from api.kube.resources import Resource
 from api.node import NodeInfo, PodUsage
+from api.policy import AdmissionPolicy
+from api.policyspec import AdmissionPolicyObject, to_admission_policy
 from api.requests import LimitRange, RuntimeClass
 from api.workload import Workload
 
@@ -91,6 +93,7 @@ def watched_kinds(knowledge: Knowledge, board: StatusBoard) -> tuple[WatchedKind
             queueing.AdmissionCheck,
             specs.to_admission_check,
         ),
+        spec(kueue.ADMISSION_POLICIES, AdmissionPolicyObject, AdmissionPolicy, to_admission_policy),
         spec(kueue.COHORTS, objects.CohortObject, queueing.Cohort, specs.to_cohort),
         spec(kueue.CLUSTER_QUEUES, objects.ClusterQueueObject, queueing.ClusterQueue, specs.to_cluster_queue),
         spec(kueue.LOCAL_QUEUES, objects.LocalQueueObject, queueing.LocalQueue, specs.to_local_queue),

@@ -19,6 +19,7 @@ _RESOURCES: dict[str, Resource] = {
         resources.CLUSTER_QUEUES,
         resources.LOCAL_QUEUES,
         resources.COHORTS,
+        resources.ADMISSION_POLICIES,
         resources.PODS,
     )
 }

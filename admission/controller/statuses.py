@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from admission.actions import Purpose, Verb, Write
+from admission.actions import Event, Purpose, Verb, Write, policy_ref
 from admission.engine import Engine
+from admission.policystatus import policy_events, policy_status
 from admission.queuestatus import cluster_queue_status, cohort_status, local_queue_status
 from api.objects import ClusterQueueObject, CohortObject, LocalQueueObject, Meta, NamedObject
+from api.policyspec import AdmissionPolicyObject
 
 BoardKey = tuple[str, str, str]
 
@@ -27,6 +29,7 @@ KINDS: dict[str, type[msgspec.Struct]] = {
     "ClusterQueue": ClusterQueueObject,
     "LocalQueue": LocalQueueObject,
     "Cohort": CohortObject,
+    "AdmissionPolicy": AdmissionPolicyObject,
 }
 
 
@@ -112,6 +115,7 @@ class StatusBoard:
         keys += [("LocalQueue", namespace, name) for namespace, name in sorted(touched.local_queues)]
         if self._with_share:
             keys += [("Cohort", "", name) for name in sorted(touched.cohorts)]
+        keys += [("AdmissionPolicy", "", name) for name in sorted(touched.policies)]
         self._due.update((key, None) for key in keys if key in self._raw and key not in self._due)
 
     def _refill(self, monotonic: float) -> None:
@@ -135,7 +139,13 @@ class StatusBoard:
             uid=metadata.uid,
             resource_version=metadata.resource_version,
             purpose=Purpose.QUEUE_STATUS,
+            events=self._events(key, metadata, raw),
         )
+
+    def _events(self, key: BoardKey, metadata: Meta, raw: bytes) -> tuple[Event, ...]:
+        """Return what is to be told of the object when its status has been written."""
+        view = self._engine.policy_view(key[2]) if key[0] == "AdmissionPolicy" else None
+        return policy_events(raw, view, policy_ref(key[2], metadata.uid)) if view is not None else ()
 
     def _body(self, key: BoardKey, raw: bytes, now: float) -> bytes | None:
         kind, namespace, name = key
@@ -146,6 +156,9 @@ class StatusBoard:
         if kind == "LocalQueue":
             local = self._engine.local_queue_view(namespace, name)
             return local_queue_status(raw, local, now=now) if local is not None else None
+        if kind == "AdmissionPolicy":
+            policy = self._engine.policy_view(name)
+            return policy_status(raw, policy, now=now) if policy is not None else None
         cohort = self._engine.cohort_view(name)
         return cohort_status(raw, cohort, now=now) if cohort is not None else None
 

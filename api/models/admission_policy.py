@@ -8,8 +8,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from api.models.common import Conditions, DnsSubdomain, Int32, LabelSelector, Model, ObjectMeta
+from api.models.common import Conditions, Count, DnsSubdomain, Int32, LabelSelector, Model, ObjectMeta
 from api.models.markers import EMPTY, SET
+from api.models.policy_placement import PlacementSection
+from api.models.policy_preemption import PreemptionSection
+from api.models.policy_time import Backfill, Estimates, Ordering, QuotaWindows, Reservations
 
 
 class BoundClusterQueues(Model):
@@ -32,6 +35,20 @@ class AdmissionPolicySpec(Model):
     aliases: Literal["None", "Articles"] = "None"
     """Articles: the unprefixed keys of the scheduling articles count like their berth.dev/ counterparts.
     Default None, because the Job controller itself sets one of them, job-name, on every pod."""
+    ordering: Ordering | None = None
+    """In which order Workloads of equal priority are tried. Absent: Kueue's."""
+    backfill: Backfill | None = None
+    """Promised starts and who may fill the gap before them. Absent: none."""
+    preemption: PreemptionSection | None = None
+    """What an eviction may cost, and whom it spares. Absent: Kueue's rules alone."""
+    placement: PlacementSection | None = None
+    """Where the pods of a gang go. Absent: Kueue's topology-aware scheduling alone."""
+    quota_windows: QuotaWindows | None = None
+    """Times with another nominal quota."""
+    reservations: Reservations | None = None
+    """Capacity kept for a LocalQueue at a given time."""
+    estimates: Estimates | None = None
+    """How long Workloads run that do not say so themselves. Absent: only their own word counts."""
 
 
 class AdmissionPolicyStatus(Model):
@@ -39,6 +56,10 @@ class AdmissionPolicyStatus(Model):
 
     conditions: Conditions | None = None
     """Accepted: whether the policy is in force, and why not."""
+    cluster_queue_count: Count | None = None
+    """ClusterQueues that the policy governs now."""
+    cluster_queues: Annotated[list[str], Field(max_length=256), SET] | None = None
+    """Their names, the first 256 in order."""
 
 
 class AdmissionPolicy(Model):

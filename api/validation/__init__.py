@@ -12,8 +12,9 @@ from pydantic import BaseModel, ValidationError
 
 from api import models
 from api.faults import FieldError, validation_errors
-from api.validation.flavors import admission_policy_errors, resource_flavor_errors, topology_errors
+from api.validation.flavors import resource_flavor_errors, topology_errors
 from api.validation.jobs import job_errors
+from api.validation.policies import admission_policy_errors
 from api.validation.quotas import cluster_queue_errors, cohort_errors
 from api.validation.updates import UPDATE_RULES
 from api.validation.workloads import workload_errors

@@ -1,4 +1,4 @@
-"""Rules of ResourceFlavors, Topologies and policies that a schema cannot say.
+"""Rules of ResourceFlavors and Topologies that a schema cannot say.
 
 Source: Kueue, pkg/webhooks/resourceflavor_webhook.go; Topology's rules are those of its CRD.
 """
@@ -7,9 +7,8 @@ from collections.abc import Iterator
 
 from api.faults import FieldError
 from api.keys import HOSTNAME
-from api.models.admission_policy import AdmissionPolicy
 from api.models.resource_flavor import ResourceFlavor, Topology
-from api.validation.names import duplicates, label_errors, selector_errors, taint_errors, toleration_errors
+from api.validation.names import duplicates, label_errors, taint_errors, toleration_errors
 
 
 def resource_flavor_errors(flavor: ResourceFlavor) -> Iterator[FieldError]:
@@ -31,8 +30,3 @@ def topology_errors(topology: Topology) -> Iterator[FieldError]:
         yield FieldError(path="spec.levels", value=name, rule="levels must be unique")
     if HOSTNAME in levels[:-1]:
         yield FieldError(path="spec.levels", value=levels, rule=f"{HOSTNAME} can only be the last level")
-
-
-def admission_policy_errors(policy: AdmissionPolicy) -> Iterator[FieldError]:
-    """Yield what keeps an AdmissionPolicy from being in force."""
-    yield from selector_errors("spec.clusterQueues.selector", policy.spec.cluster_queues.selector)

@@ -93,7 +93,13 @@ def test_every_list_says_how_it_merges(kind: Kind) -> None:
         pytest.param(
             "WorkloadPriorityClass", "Cluster", ["wpc"], ["Value", "Age"], id="WorkloadPriorityClass"
         ),
-        pytest.param("AdmissionPolicy", "Cluster", ["apol"], ["Precedence", "Age"], id="AdmissionPolicy"),
+        pytest.param(
+            "AdmissionPolicy",
+            "Cluster",
+            ["apol"],
+            ["Precedence", "Accepted", "ClusterQueues", "Message (wide)", "Age"],
+            id="AdmissionPolicy",
+        ),
     ],
 )
 def test_names_and_columns_are_those_people_know(

@@ -334,6 +334,67 @@ def test_a_cohort(changes: Object, want: list[str]) -> None:
             "spec.clusterQueues.selector.matchExpressions[0].values is not set: NotIn needs at least one",
             id="a policy for queues that cannot be selected",
         ),
+        pytest.param(
+            "AdmissionPolicy",
+            {"spec.ordering.levels": [10.0, 1.0]},
+            "spec.ordering.levels is [10.0, 1.0]: must rise",
+            id="levels that fall",
+        ),
+        pytest.param(
+            "AdmissionPolicy",
+            {"spec.placement.domainRules.sizeRules": [{"maxNodes": 2}, {"maxNodes": 2}]},
+            "spec.placement.domainRules.sizeRules is 2: one rule for each maxNodes",
+            id="two rules for one size",
+        ),
+        pytest.param(
+            "AdmissionPolicy",
+            {
+                "spec.placement.scoringWeights": {
+                    "resourceAvailability": 0,
+                    "topologyAlignment": 0,
+                    "domainUtilization": 0,
+                    "historicalPerformance": 0,
+                }
+            },
+            "spec.placement.scoringWeights is ",
+            id="weights that are all nothing",
+        ),
+        pytest.param(
+            "AdmissionPolicy",
+            {"spec.quotaWindows.0.schedule": "0 25 * * *"},
+            "spec.quotaWindows[0].schedule is \"0 25 * * *\": the hour '25' must lie between 0 and 23",
+            id="a window at an hour that does not exist",
+        ),
+        pytest.param(
+            "AdmissionPolicy",
+            {"spec.quotaWindows.0.timeZone": "Atlantis"},
+            'spec.quotaWindows[0].timeZone is "Atlantis": must be an IANA time zone',
+            id="a window in a time zone that does not exist",
+        ),
+        pytest.param(
+            "AdmissionPolicy",
+            {"spec.quotaWindows.0.start": "2026-03-01T08:00:00Z"},
+            'spec.quotaWindows[0] is "night": give start and end, or schedule and durationSeconds',
+            id="a window of both forms",
+        ),
+        pytest.param(
+            "AdmissionPolicy",
+            {"spec.quotaWindows.1.end": "2026-03-01T08:00:00Z"},
+            'spec.quotaWindows[1].end is "2026-03-01T08:00:00Z": must be after start',
+            id="a window that ends when it begins",
+        ),
+        pytest.param(
+            "AdmissionPolicy",
+            {"spec.reservations.0.domain": "block-1"},
+            'spec.reservations[0] is "launch": give resources or a domain, not both',
+            id="a reservation of resources and a domain",
+        ),
+        pytest.param(
+            "AdmissionPolicy",
+            {"spec.reservations.0.resources.0.amount": -1},
+            "spec.reservations[0].resources[0].amount is -1: must not be negative",
+            id="a reservation of less than nothing",
+        ),
     ],
 )
 def test_an_object_is_refused(kind: str, changes: Object, want: str) -> None:

@@ -1,0 +1,48 @@
+"""Which settings of an AdmissionPolicy this version does not act on yet.
+
+A setting without effect is never taken silently: the policy's Accepted condition names it. Whoever builds
+a feature takes its line out of the table; the table goes when it is empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from api.policy import AdmissionPolicy, Aliases, BackfillMode, OrderingMode, PlacementRules
+
+_Used = Callable[[AdmissionPolicy], bool]
+
+
+def _in_placement(is_used: Callable[[PlacementRules], bool]) -> _Used:
+    return lambda policy: policy.placement is not None and is_used(policy.placement)
+
+
+def _orders_by(mode: OrderingMode) -> _Used:
+    return lambda policy: policy.ordering is not None and policy.ordering.mode is mode
+
+
+NOT_IN_FORCE: Mapping[str, _Used] = {
+    "spec.aliases": lambda policy: policy.aliases is not Aliases.NONE,
+    "spec.ordering (ShortestPredicted)": _orders_by(OrderingMode.SHORTEST_PREDICTED),
+    "spec.ordering (LeastAttained)": _orders_by(OrderingMode.LEAST_ATTAINED),
+    "spec.backfill": lambda policy: (
+        policy.backfill is not None and policy.backfill.mode is not BackfillMode.NONE
+    ),
+    "spec.preemption": lambda policy: policy.preemption is not None,
+    "spec.placement": lambda policy: policy.placement is not None,
+    "spec.placement.consolidation": _in_placement(lambda rules: rules.consolidation is not None),
+    "spec.placement.labelPreset": _in_placement(lambda rules: rules.label_preset is not None),
+    "spec.quotaWindows": lambda policy: bool(policy.quota_windows),
+    "spec.reservations": lambda policy: bool(policy.reservations),
+    "spec.estimates": lambda policy: policy.estimates is not None,
+}
+"""Settings without effect, by the name that people see, and whether a policy uses them."""
+
+
+def without_effect(policy: AdmissionPolicy) -> tuple[str, ...]:
+    """Return the settings that the policy uses and nothing acts on, in the order of the spec.
+
+    Where a whole section has no effect its fields are not named again.
+    """
+    idle = [name for name, is_used in NOT_IN_FORCE.items() if is_used(policy)]
+    return tuple(name for name in idle if name.rpartition(".")[0] not in idle)

@@ -1,0 +1,80 @@
+"""Status of an AdmissionPolicy and the Event that goes with it: in force or not, for whom, what has no
+effect."""
+
+from __future__ import annotations
+
+import msgspec
+
+from admission.actions import Event, EventType, ObjectRef
+from admission.views import PolicyView
+from api.objects import WireCondition
+from api.render import StatusEdit
+
+ACCEPTED = "Accepted"
+# The status lists at most as many names as its schema allows; the count tells of all.
+_MOST_NAMES = 256
+_SHOWN_NAMES = 10
+
+
+class _Status(msgspec.Struct):
+    conditions: tuple[WireCondition, ...] | None = None
+
+
+class _Object(msgspec.Struct):
+    status: _Status | None = None
+
+
+def policy_status(raw: bytes, view: PolicyView, *, now: float) -> bytes | None:
+    """Return the policy with its status brought up to date, None where nothing would change."""
+    edit = StatusEdit(raw, now=now)
+    reason, message = _said(view)
+    edit.set_condition(ACCEPTED, view.problem is None, reason=reason, message=message)
+    edit.put("clusterQueueCount", len(view.cluster_queues))
+    edit.put("clusterQueues", list(view.cluster_queues[:_MOST_NAMES]) or None)
+    return edit.to_bytes() if edit.is_changed else None
+
+
+def policy_events(raw: bytes, view: PolicyView, about: ObjectRef) -> tuple[Event, ...]:
+    """Return a Warning where the policy is not in force, or a setting is not, unless its status says so
+    already."""
+    if view.problem is None and not view.without_effect:
+        return ()
+    reason, message = _said(view)
+    known = _accepted(raw)
+    if known is not None and (known.reason, known.message) == (reason, message):
+        return ()
+    return (
+        Event(
+            regarding=about,
+            type=EventType.WARNING,
+            reason=f"Policy{reason}",
+            note=message,
+            action="ReadPolicy",
+        ),
+    )
+
+
+def _said(view: PolicyView) -> tuple[str, str]:
+    if view.problem is not None:
+        return "Invalid", f"The policy is not in force: {view.problem}"
+    governs = _governs(view)
+    if view.without_effect:
+        return "PartlyInForce", f"{governs}; without effect in this version: {', '.join(view.without_effect)}"
+    return "InForce", governs
+
+
+def _governs(view: PolicyView) -> str:
+    names = view.cluster_queues
+    if not names:
+        return "Governs no ClusterQueue: none is selected, or another policy comes before this one"
+    more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
+    return f"Governs ClusterQueue {', '.join(names[:_SHOWN_NAMES])}{more}"
+
+
+def _accepted(raw: bytes) -> WireCondition | None:
+    try:
+        status = msgspec.json.decode(raw, type=_Object).status
+    except msgspec.DecodeError:
+        return None
+    conditions = (status.conditions or ()) if status is not None else ()
+    return next((one for one in conditions if one.type == ACCEPTED), None)

@@ -1,0 +1,246 @@
+"""AdmissionPolicy as frozen values: which features are on for which ClusterQueues, and with which numbers.
+
+A section that is None is off, and decisions are then Kueue's. The values say what is to be decided, not how;
+each belongs to the module that acts on it. How they are read from the object stands in `api.policyspec`, what
+each field means to its writer in `api.models.policy_*` and docs/policy.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from api.objects import WireSelector
+from api.queueing import ClusterQueue
+from api.selectors import matches_selector
+
+
+class Aliases(StrEnum):
+    """Whether the keys of the scheduling articles count like their berth.dev/ counterparts."""
+
+    NONE = "None"
+    ARTICLES = "Articles"
+
+
+class OrderingMode(StrEnum):
+    """Which of equal priority goes first."""
+
+    PRIORITY = "Priority"
+    SHORTEST_PREDICTED = "ShortestPredicted"
+    LEAST_ATTAINED = "LeastAttained"
+
+
+class BackfillMode(StrEnum):
+    """Who is promised a start, and who may run before it."""
+
+    NONE = "None"
+    EASY = "EASY"
+    CONSERVATIVE = "Conservative"
+    OPPORTUNISTIC = "Opportunistic"
+
+
+class OnOverrun(StrEnum):
+    """What becomes of backfilled work that is still running at the promised start."""
+
+    EVICT = "Evict"
+    EXTEND = "Extend"
+
+
+class StrategyChoice(StrEnum):
+    """How pods are spread; by workload type: training consolidated, inference distributed, others
+    balanced."""
+
+    BY_WORKLOAD_TYPE = "ByWorkloadType"
+    CONSOLIDATED = "Consolidated"
+    DISTRIBUTED = "Distributed"
+    BALANCED = "Balanced"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ordering:
+    """spec.ordering. `age_seconds` None: nobody ages. `level_ends` in device-seconds received, rising."""
+
+    mode: OrderingMode = OrderingMode.PRIORITY
+    age_seconds: int | None = 86400
+    level_ends: tuple[float, ...] = (3600.0, 36000.0, 360000.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backfill:
+    """spec.backfill. `reservation_depth`: Workloads of a ClusterQueue that are promised a start at a time."""
+
+    mode: BackfillMode = BackfillMode.EASY
+    reservation_depth: int = 1
+    window_seconds: int = 604800
+    resolution_seconds: int = 60
+    max_tested: int = 500
+    on_overrun: OnOverrun = OnOverrun.EVICT
+    eta_depth: int = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimates:
+    """spec.estimates. `default_seconds` None: no estimate of last resort."""
+
+    default_seconds: int | None = None
+    quantile: float = 0.9
+    min_observations: int = 3
+    raise_percent: int = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VictimRules:
+    """spec.preemption.rules. None: the rule is off."""
+
+    protected_priority: int | None = None
+    """Training of this priority or more is never a victim."""
+    prefers_inference: bool = False
+    """Inference of lower priority is always a candidate."""
+    protected_remaining_seconds: int | None = None
+    """Training with less left than this is never a victim."""
+    protects_uncheckpointed: bool = False
+    """Training without checkpoints is never a victim."""
+    checkpoint_max_age_seconds: int | None = None
+    """Training is a candidate only while its last checkpoint is younger than this."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreemptionRules:
+    """spec.preemption. `grace_seconds` 0: the request to save is SIGTERM alone."""
+
+    rules: VictimRules = field(default_factory=VictimRules)
+    max_counted_loss_seconds: int = 3600
+    max_declared_seconds: int = 600
+    default_save_seconds: int = 30
+    default_restart_seconds: int = 30
+    grace_seconds: int = 120
+    minimum_runtime_seconds: int = 600
+    hold_seconds: int = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizeRule:
+    """Domain of gangs of up to `max_nodes` nodes. `leaves` None: as few as hold the gang."""
+
+    max_nodes: int
+    leaves: int | None = None
+    is_adjacent: bool = True
+    is_complete: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DomainRules:
+    """spec.placement.domainRules. `size_rules` by rising `max_nodes`; none: the standard ones."""
+
+    leaf_level: str | None = None
+    adjacency_label: str | None = None
+    max_nodes_per_leaf: int = 4
+    max_gpus_per_leaf: int = 32
+    size_rules: tuple[SizeRule, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoringWeights:
+    """spec.placement.scoringWeights, divided by their sum: they add up to 1."""
+
+    resource_availability: float = 0.4
+    topology_alignment: float = 0.3
+    domain_utilization: float = 0.2
+    historical_performance: float = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consolidation:
+    """spec.placement.consolidation."""
+
+    max_moves_per_hour: int = 6
+    min_waiting_seconds: int = 600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementRules:
+    """spec.placement. `domain_rules` None: no rules by size. `label_preset` None: Berth's own keys alone."""
+
+    strategy: StrategyChoice = StrategyChoice.BY_WORKLOAD_TYPE
+    domain_rules: DomainRules | None = None
+    weights: ScoringWeights = field(default_factory=ScoringWeights)
+    avoids_fragmentation: bool = False
+    consolidation: Consolidation | None = None
+    label_preset: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """When a window opens again and again: a five-field cron line in a time zone."""
+
+    cron: str
+    time_zone: str
+    duration_seconds: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaWindow:
+    """One of spec.quotaWindows: open from `start_at` to `end_at`, or by `schedule`."""
+
+    name: str
+    cluster_queue: str
+    flavor: str
+    resource: str
+    nominal: int
+    start_at: float | None = None
+    end_at: float | None = None
+    schedule: Schedule | None = None
+    reclaim_lead_seconds: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityReservation:
+    """One of spec.reservations: amounts by flavor and resource, or a `domain` by its values, widest first."""
+
+    name: str
+    local_queue: tuple[str, str]
+    start_at: float
+    end_at: float
+    amounts: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    domain: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdmissionPolicy:
+    """One policy. `queue_names` and `selector` together name nobody: it governs every ClusterQueue."""
+
+    name: str
+    uid: str = ""
+    generation: int = 0
+    precedence: int = 0
+    queue_names: frozenset[str] = frozenset()
+    selector: WireSelector | None = None
+    aliases: Aliases = Aliases.NONE
+    ordering: Ordering | None = None
+    backfill: Backfill | None = None
+    preemption: PreemptionRules | None = None
+    placement: PlacementRules | None = None
+    quota_windows: tuple[QuotaWindow, ...] = ()
+    reservations: tuple[CapacityReservation, ...] = ()
+    estimates: Estimates | None = None
+
+    def is_for(self, queue: ClusterQueue) -> bool:
+        """Return whether the policy is bound to this ClusterQueue; another one may still come before it."""
+        if not self.queue_names and self.selector is None:
+            return True
+        return queue.name in self.queue_names or matches_selector(self.selector, queue.labels)
+
+
+KUEUE = AdmissionPolicy(name="")
+"""What governs a ClusterQueue that no policy is bound to: every section off, decisions are Kueue's."""
+
+
+def choose_policy(policies: Iterable[AdmissionPolicy], queue: ClusterQueue) -> AdmissionPolicy:
+    """Return the policy that governs the queue: of the highest precedence, then the first by name.
+
+    KUEUE where none is bound to it. Sections are not mixed: what the chosen policy leaves out is off, so
+    that one object tells all about a queue.
+    """
+    bound = (policy for policy in policies if policy.is_for(queue))
+    return min(bound, key=lambda policy: (-policy.precedence, policy.name), default=KUEUE)

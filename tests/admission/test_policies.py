@@ -1,0 +1,107 @@
+"""Policies in the engine: which one governs a ClusterQueue, and what their changes wake."""
+
+from __future__ import annotations
+
+import pytest
+
+from admission.inforce import NOT_IN_FORCE, without_effect
+from api.policy import (
+    KUEUE,
+    AdmissionPolicy,
+    Aliases,
+    Backfill,
+    Consolidation,
+    PlacementRules,
+)
+from tests.builders import World, make_cluster_queue, make_workload
+
+
+def make_world(*values: object) -> World:
+    return World().put(*values)
+
+
+def test_a_queue_without_policy_is_kueues() -> None:
+    world = make_world(make_cluster_queue())
+
+    assert world.engine.policy_of("queue") is KUEUE
+    assert world.engine.policy_of("missing") is KUEUE
+
+
+def test_a_policy_governs_from_the_next_cycle_on_and_until_it_goes() -> None:
+    policy = AdmissionPolicy(name="p", backfill=Backfill())
+    world = make_world(make_cluster_queue(), policy)
+
+    assert world.engine.policy_of("queue") is policy
+    world.remove(AdmissionPolicy, "p")
+    assert world.engine.policy_of("queue") is KUEUE
+
+
+def test_a_policy_that_cannot_be_read_makes_room_for_the_next() -> None:
+    first, second = AdmissionPolicy(name="a"), AdmissionPolicy(name="b")
+    world = make_world(make_cluster_queue(), first, second)
+
+    world.engine.unreadable(AdmissionPolicy, "a", "spec.precedence is broken", now=world.now)
+
+    assert world.engine.policy_of("queue") is second
+    view = world.engine.policy_view("a")
+    assert view is not None
+    assert view.problem == "spec.precedence is broken"
+
+
+@pytest.mark.parametrize("change", ["created", "changed", "deleted", "broken"])
+def test_a_change_of_a_policy_wakes_the_parked(change: str) -> None:
+    policy = AdmissionPolicy(name="p", backfill=Backfill())
+    world = make_world(make_cluster_queue(quota=0), make_workload(gpus=1))
+    if change != "created":
+        world.put(policy)
+    world.settle()
+    assert world.parked() == ["w"]
+
+    match change:
+        case "created":
+            world.put(policy)
+        case "changed":
+            world.put(AdmissionPolicy(name="p"))
+        case "deleted":
+            world.remove(AdmissionPolicy, "p")
+        case _:
+            world.engine.unreadable(AdmissionPolicy, "p", "it is broken", now=world.now)
+
+    assert world.engine.has_heads(now=world.now)
+
+
+def test_a_policy_that_says_nothing_new_wakes_nobody() -> None:
+    world = make_world(make_cluster_queue(quota=0), AdmissionPolicy(name="p"), make_workload(gpus=1))
+    world.settle()
+
+    world.put(AdmissionPolicy(name="p"))
+
+    assert not world.engine.has_heads(now=world.now)
+
+
+def test_a_status_write_is_due_when_who_is_governed_changes() -> None:
+    world = make_world(make_cluster_queue(), AdmissionPolicy(name="p", queue_names=frozenset({"other"})))
+    world.engine.drain_touched()
+
+    world.put(make_cluster_queue("other"))
+
+    assert world.engine.drain_touched().policies == {"p"}
+    view = world.engine.policy_view("p")
+    assert view is not None
+    assert view.cluster_queues == ("other",)
+
+
+def test_settings_without_effect_are_named_once() -> None:
+    """A section that has no effect at all stands for its fields."""
+    policy = AdmissionPolicy(
+        name="p", aliases=Aliases.ARTICLES, placement=PlacementRules(consolidation=Consolidation())
+    )
+
+    named = without_effect(policy)
+
+    assert set(named) <= set(NOT_IN_FORCE)
+    assert not any(name.startswith(f"{other}.") for name in named for other in named)
+
+
+def test_a_policy_without_sections_has_nothing_without_effect() -> None:
+    assert without_effect(KUEUE) == ()
