@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from api.models.common import Count, LabelKey, Model, PositiveCount
-from api.models.markers import ATOMIC, EMPTY, object_rules, rule
+from api.models.markers import ATOMIC, object_rules, rule
 from api.models.policy_time import Fraction
 
 
@@ -80,7 +80,7 @@ class PlacementSection(Model):
     inference distributed, all else balanced. A Job's own berth.dev/placement-strategy counts before it."""
     domain_rules: DomainRules | None = None
     """Which domain a gang gets by its size."""
-    scoring_weights: Annotated[ScoringWeights, EMPTY] = Field(default_factory=ScoringWeights)
+    scoring_weights: ScoringWeights = Field(default_factory=ScoringWeights)
     """Weights of the score of a domain."""
     fragmentation: Literal["Ignore", "Avoid"] = "Ignore"
     """Avoid: small work goes where others are already, so that whole leaves stay free for gangs."""

@@ -392,6 +392,8 @@ FULL: dict[str, Object] = {
                     "nominalQuota": "8",
                     "start": "2026-03-01T08:00:00Z",
                     "end": "2026-03-05T18:00:00Z",
+                    "timeZone": "UTC",
+                    "reclaimLeadSeconds": 0,
                 },
             ],
             "reservations": [
