@@ -26,8 +26,9 @@ from api.queueing import (
 from api.reasons import InactiveReason
 from api.requests import LimitRange, RuntimeClass
 from api.workload import WorkloadKey
+from queues.admission_fair_sharing import UsageLedger
 from queues.hierarchy import Hierarchy, build_hierarchy
-from queues.pending import PendingQueue
+from queues.pending import LocalQueueKey, PendingQueue
 from queues.quota import QuotaNode
 
 Spec = ClusterQueue | Cohort | ResourceFlavor | Topology | AdmissionCheck | AdmissionPolicy
@@ -53,6 +54,8 @@ class Cache:
     held: dict[WorkloadKey, Held] = field(default_factory=dict)
     hierarchy: Hierarchy = field(default_factory=Hierarchy)
     fleet: Fleet = field(default_factory=Fleet)
+    # Past usage of LocalQueues, None where admission fair sharing is not configured.
+    ledger: UsageLedger | None = None
     _is_stale: bool = False
     # Whether a flavor, topology, check or policy has changed, which may matter to any queue.
     _wakes_all: bool = False
@@ -156,11 +159,33 @@ class Cache:
             queue = QueueState(spec=spec, node=node, tree=tree, pending=pending)
             queue.policy = choose_policy(self.policies.values(), spec)
             queue.inactive = tuple(self._problems(spec))
+            if self.ledger is not None and spec.is_admission_fair_sharing:
+                queue.usage_of = self.usage_of
+            queue.pending.share_by(queue.usage_of)
             tree.queues.append(queue)
             queues[name] = queue
         self.queues = queues
         for held in self.held.values():
             self._charge(held)
+
+    def usage_of(self, local_queue: LocalQueueKey) -> float:
+        """Return what the LocalQueue has used in the past, by its weight; one that is missing has weight 1.
+
+        Source: Kueue, pkg/util/admissionfairsharing, ResolveLQWeight.
+        """
+        if self.ledger is None:
+            return 0.0
+        spec = self.local_queues.get(local_queue)
+        return self.ledger.usage(local_queue, spec.fair_weight_milli if spec is not None else 1000)
+
+    def sharing_local_queues(self) -> list[LocalQueueKey]:
+        """Return the LocalQueues whose past usage decides who goes first in their ClusterQueue."""
+        queues = self.queues
+        return [
+            key
+            for key, spec in sorted(self.local_queues.items())
+            if spec.cluster_queue in queues and queues[spec.cluster_queue].usage_of is not None
+        ]
 
     def _problems(self, spec: ClusterQueue) -> Iterator[Inactive]:
         """Return why the ClusterQueue admits nothing, the field's order of reasons."""

@@ -31,6 +31,7 @@ from admission.views import (
     Touched,
 )
 from api.node import NodeInfo, PodUsage
+from api.past_usage import PastUsage
 from api.policy import AdmissionPolicy
 from api.queueing import (
     AdmissionCheck,
@@ -45,6 +46,7 @@ from api.queueing import (
 from api.reasons import PendingReason
 from api.requests import LimitRange, ResourceSettings, RuntimeClass
 from api.workload import Workload, WorkloadKey
+from queues.admission_fair_sharing import AdmissionFairSharing, UsageLedger
 from queues.ordering import RequeuingTimestamp
 from queues.pending import Pending, RequeueReason
 
@@ -59,11 +61,12 @@ _MOST_HEADS = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
-    """What the configuration says about deciding. `fair_sharing` None: off."""
+    """What the configuration says about deciding. `fair_sharing`, `admission_fair_sharing` None: off."""
 
     resources: ResourceSettings = field(default_factory=ResourceSettings)
     requeuing_timestamp: RequeuingTimestamp = RequeuingTimestamp.EVICTION
     fair_sharing: FairSharing | None = None
+    admission_fair_sharing: AdmissionFairSharing | None = None
 
 
 class Engine(Questions):
@@ -74,7 +77,8 @@ class Engine(Questions):
         self._policy = CyclePolicy(
             quota_check=settings.resources.quota_check, fair_sharing=settings.fair_sharing
         )
-        cache = Cache()
+        sharing = settings.admission_fair_sharing
+        cache = Cache(ledger=UsageLedger(sharing) if sharing is not None else None)
         roster = Roster(cache, resources=settings.resources, requeuing_timestamp=settings.requeuing_timestamp)
         super().__init__(cache, roster)
         self._touched_cohorts: set[str] = set()
@@ -119,6 +123,8 @@ class Engine(Questions):
             self._roster.drop(WorkloadKey(*_pair(key)))
         elif kind is LocalQueue:
             self._cache.local_queues.pop(_pair(key), None)
+            if self._cache.ledger is not None:
+                self._cache.ledger.forget(_pair(key))
             self._roster.reroute(_pair(key))
         elif kind is Namespace:
             self._cache.namespaces.pop(str(key), None)
@@ -217,6 +223,34 @@ class Engine(Questions):
             waits += self._explanation(key)
         return tuple(waits)
 
+    def sample_usage(self, *, now: float) -> None:
+        """Bring the past usage of LocalQueues up to now, once every sampling interval.
+
+        Another Workload may be the head of its queue then. Without admission fair sharing nothing happens.
+        """
+        at = self.next_sample_at()
+        if self._cache.ledger is None or at is None or at > now:
+            return
+        local_queues = self._cache.sharing_local_queues()
+        self._cache.ledger.sample(local_queues, now=now)
+        self._roster.touched_local_queues.update(local_queues)
+        for queue in self._cache.queues.values():
+            if queue.usage_of is not None:
+                self._roster.unsettled[queue.tree] = None
+
+    def next_sample_at(self) -> float | None:
+        """Return when past usage is to be sampled next, None where no ClusterQueue goes by it."""
+        self._roster.refresh()
+        ledger, queues = self._cache.ledger, self._cache.queues.values()
+        if ledger is None or all(queue.usage_of is None for queue in queues):
+            return None
+        return ledger.next_sample_at()
+
+    def adopt_usage(self, local_queue: LocalQueueKey, past: PastUsage) -> None:
+        """Take in the past usage in a LocalQueue's status, where it is newer than what is known here."""
+        if self._cache.ledger is not None:
+            self._cache.ledger.adopt(local_queue, past)
+
     def next_wake_at(self) -> float | None:
         """Return the earliest end of a back-off, None where none is running."""
         ends = [queue.pending.next_retry_at() for queue in self._cache.queues.values()]
@@ -290,6 +324,8 @@ class Engine(Questions):
 
     def _upsert_local_queue(self, value: LocalQueue) -> None:
         key = (value.namespace, value.name)
+        if value.past_usage is not None:
+            self.adopt_usage(key, value.past_usage)
         was_unreadable = self._cache.unreadable.pop((LocalQueue, key), None) is not None
         if self._cache.local_queues.get(key) == value and not was_unreadable:
             return

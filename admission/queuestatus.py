@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from admission.views import ClusterQueueView, CohortView, FlavorUsages, LocalQueueView
+from api.past_usage import to_fair_sharing_status
 from api.quantities import to_text
 from api.render import StatusEdit
 
@@ -41,6 +42,8 @@ def local_queue_status(raw: bytes, view: LocalQueueView, *, now: float) -> bytes
     edit.put("admittedWorkloads", view.admitted)
     edit.put("flavorsReservation", _flavors(view.flavors_reservation, with_borrowed=False))
     edit.put("flavorsUsage", _flavors(view.flavors_usage, with_borrowed=False))
+    if view.past_usage is not None:
+        edit.put("fairSharing", to_fair_sharing_status(view.past_usage))
     return edit.to_bytes() if edit.is_changed else None
 
 

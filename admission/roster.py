@@ -182,6 +182,8 @@ class Roster:
         """Free what the Workload holds, and let others try for it."""
         held = self._cache.held[key]
         queue = self._cache.release(key)
+        if self._cache.ledger is not None:
+            self._cache.ledger.release(key)
         self.touched_local_queues.add((key.namespace, held.workload.queue_name))
         if queue is not None:
             self.touched_queues.add(queue.name)
@@ -205,6 +207,8 @@ class Roster:
             queues = self._cache.queues
             self.woken = changed | {queues[name].tree for name in names if name in queues}
             self.unsettled = {queue.tree: None for queue in queues.values()}
+            for held in self._cache.held.values():
+                self._weigh(held)
         if self._unplaced:
             unplaced, self._unplaced = self._unplaced, {}
             for record in unplaced.values():
@@ -282,6 +286,7 @@ class Roster:
         held.reserved_at = _reserved_at(workload)
         held.queued_at = queued_at(workload, self._timestamp)
         self.touched_queues.add(held.admission.cluster_queue)
+        self._weigh(held)
 
     def _keeps_assumption(self, workload: Workload) -> bool:
         """Return whether an event without admission leaves an assumed Workload assumed.
@@ -300,7 +305,21 @@ class Roster:
         queue = self._cache.hold(held)
         if queue is not None:
             self.touched_queues.add(queue.name)
-        self.touched_local_queues.add((held.key.namespace, held.workload.queue_name))
+        self.touched_local_queues.add(held.local_queue)
+        self._weigh(held)
+
+    def _weigh(self, held: Held) -> None:
+        """Let what a Workload holds weigh on its LocalQueue, where past usage decides who goes first."""
+        ledger, queue = self._cache.ledger, self._cache.queues.get(held.admission.cluster_queue)
+        if ledger is None:
+            return
+        if queue is None or queue.usage_of is None:
+            ledger.release(held.key)
+            return
+        amounts: dict[str, int] = {}
+        for pair, amount in held.usage.items():
+            amounts[pair.resource] = amounts.get(pair.resource, 0) + amount
+        ledger.hold(held.key, held.local_queue, amounts, is_admitted=held.is_admitted, now=self.now)
 
     def _queue_for(self, record: Record) -> QueueState | None:
         if not record.may_queue:

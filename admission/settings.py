@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from admission.engine import EngineSettings
 from admission.preemption.fair import FairRule, FairSharing
 from api.config import ControllerConfig
+from queues.admission_fair_sharing import AdmissionFairSharing
 from queues.ordering import RequeuingTimestamp
 
 
@@ -14,11 +15,18 @@ def engine_settings(config: ControllerConfig) -> EngineSettings:
     """Return what the engine is told: resources, place after a late start, fair sharing where it is on."""
     pods_ready = config.kueue.wait_for_pods_ready
     timestamp = pods_ready.requeuing_strategy.timestamp if pods_ready is not None else "Eviction"
-    sharing = config.kueue.fair_sharing
+    sharing, by_usage = config.kueue.fair_sharing, config.kueue.admission_fair_sharing
     return EngineSettings(
         resources=config.resources,
         requeuing_timestamp=RequeuingTimestamp(timestamp),
         fair_sharing=None if sharing is None else FairSharing(rules=_rules(sharing.preemption_strategies)),
+        admission_fair_sharing=None
+        if by_usage is None
+        else AdmissionFairSharing(
+            half_life_seconds=by_usage.usage_half_life_seconds,
+            sampling_seconds=by_usage.usage_sampling_seconds,
+            resource_weights=by_usage.resource_weights,
+        ),
     )
 
 

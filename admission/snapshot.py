@@ -17,7 +17,7 @@ from api.policy import KUEUE, AdmissionPolicy
 from api.queueing import ClusterQueue, ResourceFlavor, ResourceGroup
 from api.reasons import ConditionType, InactiveReason
 from api.workload import Admission, Workload, WorkloadKey
-from queues.pending import PendingQueue
+from queues.pending import LocalQueueKey, PendingQueue, UsageOf
 from queues.quota import QuotaCell, QuotaNode
 from queues.resources import FlavorResource, Quantities
 
@@ -52,6 +52,11 @@ class Held:
     def key(self) -> WorkloadKey:
         """The Workload's key."""
         return self.workload.key
+
+    @property
+    def local_queue(self) -> LocalQueueKey:
+        """The LocalQueue that it came by."""
+        return self.workload.key.namespace, self.workload.queue_name
 
     @property
     def is_evicted(self) -> bool:
@@ -104,7 +109,8 @@ class QueueState:
     """A ClusterQueue: its spec, its place in the quota tree, who holds its quota and who waits.
 
     `inactive` are the reasons not to admit, none: active. `policy` governs it; without one its sections are
-    all off.
+    all off. `usage_of` is what a LocalQueue has used in the past, where that decides who goes first here
+    (admission fair sharing).
     """
 
     spec: ClusterQueue
@@ -115,6 +121,7 @@ class QueueState:
     held: dict[WorkloadKey, Held] = field(default_factory=dict)
     inactive: tuple[Inactive, ...] = ()
     policy: AdmissionPolicy = KUEUE
+    usage_of: UsageOf | None = None
 
     def __post_init__(self) -> None:
         for index, spec in enumerate(self.spec.resource_groups):

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from admission.cache import Cache
 from admission.inforce import without_effect
 from admission.snapshot import Held, QueueState
+from api.past_usage import PastUsage
 from api.policy import AdmissionPolicy
 from api.queueing import Cohort, LocalQueue
 from api.reasons import InactiveReason
@@ -58,7 +59,11 @@ class ClusterQueueView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalQueueView:
-    """A LocalQueue as its status shows it."""
+    """A LocalQueue as its status shows it.
+
+    With admission fair sharing `past_usage` is what it has consumed, and `fair_usage` the number that its
+    place goes by; else None.
+    """
 
     namespace: str
     name: str
@@ -70,6 +75,8 @@ class LocalQueueView:
     admitted: int
     flavors_reservation: FlavorUsages
     flavors_usage: FlavorUsages
+    past_usage: PastUsage | None = None
+    fair_usage: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +173,7 @@ def local_queue_view(
     admitted = [one for one in held if one.is_admitted]
     queue = cache.queues.get(spec.cluster_queue)
     reason, message = _local_queue_problem(cache, key, spec, queue)
+    ledger = cache.ledger if queue is not None and queue.usage_of is not None else None
     return LocalQueueView(
         namespace=key[0],
         name=key[1],
@@ -177,6 +185,8 @@ def local_queue_view(
         admitted=len(admitted),
         flavors_reservation=_to_usages(_sum_usage(held), queue.node if queue is not None else None),
         flavors_usage=_to_usages(_sum_usage(admitted), queue.node if queue is not None else None),
+        past_usage=ledger.past_usage(key) if ledger is not None else None,
+        fair_usage=cache.usage_of(key) if ledger is not None else None,
     )
 
 

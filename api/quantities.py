@@ -84,6 +84,11 @@ def to_text(resource: str, amount: int) -> str:
     return _decimal_text(amount, 0)
 
 
+def nano_text(nanos: int) -> str:
+    """Return the canonical quantity for so many billionths of the base unit: 1_500_000_000 is "1500m"."""
+    return _decimal_text(nanos, -9)
+
+
 def canonical(text: str | int | float) -> str:
     """Return the form in which the API server would print this quantity: "1000m" is "1", "1024Mi" is "1Gi".
 

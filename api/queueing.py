@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from api.objects import WireSelector, WireTaint, WireToleration
+from api.past_usage import PastUsage
 
 
 class QueueingStrategy(StrEnum):
@@ -141,7 +142,10 @@ class Cohort:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalQueue:
-    """A LocalQueue's spec."""
+    """A LocalQueue's spec, and what its status remembers of the past.
+
+    Two are equal where their specs are: the status is written by ourselves, and is no news.
+    """
 
     namespace: str
     name: str
@@ -151,6 +155,7 @@ class LocalQueue:
     created_at: float = 0.0
     stop_policy: StopPolicy = StopPolicy.NONE
     fair_weight_milli: int = 1000
+    past_usage: PastUsage | None = field(default=None, compare=False)
 
     @property
     def is_stopped(self) -> bool:

@@ -29,6 +29,7 @@ from api.objects import (
     WireResourceGroup,
     WireResourceQuota,
 )
+from api.past_usage import read_past_usage
 from api.problems import SpecError, read_amount, read_word, require_unique
 from api.quantities import QuantityError, parse
 from api.queueing import (
@@ -117,6 +118,7 @@ def to_local_queue(wire: LocalQueueObject) -> LocalQueue:
         created_at=to_seconds(meta.creation_timestamp),
         stop_policy=read_word("spec.stopPolicy", StopPolicy, spec.stop_policy, StopPolicy.NONE),
         fair_weight_milli=_weight(spec.fair_sharing),
+        past_usage=read_past_usage(wire.status),
     )
 
 

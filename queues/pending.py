@@ -10,8 +10,11 @@ of them does not fit for any, so a class is parked and woken as a whole:
                ──▶ w8                                                 alone: backs off until 12:05
 
 Kueue keeps one heap of Workloads and moves each of them; with thousands queued, every finished Workload
-would then cost thousands of moves. Here it costs one per class, and the order is the same. Heap entries that
-no longer hold (their Workload left, or changed) stay until they surface, or are swept when too many.
+would then cost thousands of moves. Here it costs one per class, and the order is the same (`queues.lanes`).
+
+With admission fair sharing the Workloads of the LocalQueue that has used least go first, whatever their
+priority; between LocalQueues of equal usage, and within one, the order is the usual one. A class is parked in
+all LocalQueues at once: what it lacks is the ClusterQueue's.
 
 StrictFIFO never parks its head, so nothing behind it is tried; BestEffortFIFO parks it and tries the next.
 Source: Kueue, pkg/cache/queue/cluster_queue.go.
@@ -19,19 +22,18 @@ Source: Kueue, pkg/cache/queue/cluster_queue.go.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from enum import StrEnum
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from math import inf
 
 from api.queueing import QueueingStrategy
 from api.reasons import ConditionType, PendingReason
-from api.requests import PodSetRequests
 from api.workload import Workload, WorkloadKey
+from queues.entries import FlavorScan, LocalQueueKey, Pending, retry_at
+from queues.lanes import ClassKey, Lane, ShapeClass
 
-# Heaps below this size are not worth sweeping.
-_SMALL_HEAP = 64
+__all__ = ["FlavorScan", "LocalQueueKey", "Pending", "PendingQueue", "RequeueReason", "UsageOf", "retry_at"]
 
 
 class RequeueReason(StrEnum):
@@ -57,94 +59,11 @@ _IMMEDIATE = frozenset(
 _WHOLE_CLASS = frozenset({RequeueReason.NO_FIT, RequeueReason.PREEMPTION_NO_CANDIDATES})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlavorScan:
-    """How far the search through the flavors has come, so that the next cycle goes on from there.
-
-    `tried` holds, by pod set, the index of the last flavor tried for each resource; -1: all were tried.
-    The scan is outdated when the shape of the Workload or the quota of its tree has changed since.
-    """
-
-    tried: tuple[Mapping[str, int], ...]
-    generation: int
-    cycle: int
-    shape: bytes
-
-    @property
-    def has_flavors_left(self) -> bool:
-        """Whether some flavor has not been looked at yet."""
-        return any(index != -1 for of_pod_set in self.tried for index in of_pod_set.values())
-
-
-@dataclass(slots=True, eq=False, kw_only=True)
-class Pending:
-    """A Workload in a queue. `retry_at` is the end of its back-off; infinity: until it is told to requeue."""
-
-    workload: Workload
-    requests: tuple[PodSetRequests, ...]
-    shape: bytes
-    queued_at: float
-    retry_at: float = 0.0
-    scan: FlavorScan | None = None
-    # Why Kubernetes would refuse its pods whatever the quota, None: it would not.
-    problem: str | None = None
-    # The sequence number of the heap entry that stands for it; 0: in no heap.
-    ticket: int = field(default=0, repr=False)
-
-    @property
-    def key(self) -> WorkloadKey:
-        """The Workload's key."""
-        return self.workload.key
-
-
-def retry_at(workload: Workload) -> float:
-    """Return when the Workload may be tried again: 0 at once, infinity while Requeued is False."""
-    if workload.is_false(ConditionType.REQUEUED):
-        return inf
-    return workload.requeue_at or 0.0
-
-
-_ClassKey = tuple[int, bytes]
 # A reason, for machines, and a message, for people.
 Told = tuple[PendingReason, str]
-_Entry = tuple[float, str, WorkloadKey, int, Pending]
-
-
-class _Class:
-    """Workloads of one priority and shape, the first queued on top."""
-
-    __slots__ = ("announced", "entries", "is_parked", "priority", "size", "told")
-
-    def __init__(self, priority: int) -> None:
-        self.priority = priority
-        # The ticket under which the class stands in the ready heap; 0: it does not.
-        self.announced = 0
-        self.entries: list[_Entry] = []
-        self.size = 0
-        self.is_parked = False
-        # Why the Workload that was tried for all of them did not fit.
-        self.told: Told | None = None
-
-    def add(self, pending: Pending) -> None:
-        workload = pending.workload
-        heappush(self.entries, (pending.queued_at, workload.uid, workload.key, pending.ticket, pending))
-        self.size += 1
-
-    def discard(self, pending: Pending) -> None:
-        pending.ticket = 0
-        self.size -= 1
-        if len(self.entries) > max(_SMALL_HEAP, 2 * self.size):
-            self.entries = [entry for entry in self.entries if entry[4].ticket == entry[3]]
-            heapify(self.entries)
-
-    def top(self) -> _Entry | None:
-        entries = self.entries
-        while entries and entries[0][4].ticket != entries[0][3]:
-            heappop(entries)
-        return entries[0] if entries else None
-
-    def members(self) -> Iterator[Pending]:
-        return (entry[4] for entry in self.entries if entry[4].ticket == entry[3])
+# What a LocalQueue has used in the past, see `queues.admission_fair_sharing`.
+UsageOf = Callable[[LocalQueueKey], float]
+_NO_QUEUE: LocalQueueKey = ("", "")
 
 
 class PendingQueue:
@@ -157,10 +76,12 @@ class PendingQueue:
         self.preemptor: WorkloadKey | None = None
         self.preemptor_generation = 0
         self._members: dict[WorkloadKey, Pending] = {}
-        self._classes: dict[_ClassKey, _Class] = {}
-        self._parked_classes: dict[_ClassKey, _Class] = {}
+        # By LocalQueue where past usage decides, else one for all.
+        self._lanes: dict[LocalQueueKey, Lane] = {}
+        self._usage_of: UsageOf | None = None
+        # Why the Workload that was tried for all of its class did not fit; None while nobody was told.
+        self._parked_classes: dict[ClassKey, Told | None] = {}
         self._parked: dict[WorkloadKey, Pending] = {}
-        self._ready: list[tuple[int, float, str, WorkloadKey, int, _Class]] = []
         self._retries: list[tuple[float, int, Pending]] = []
         self._sequence = 0
         self._pop_cycle = 0
@@ -188,8 +109,7 @@ class PendingQueue:
         pending = self._members.get(key)
         if pending is None or pending.ticket == 0:
             return None
-        class_ = self._parked_classes.get(_class_key(pending))
-        return class_.told if class_ is not None else None
+        return self._parked_classes.get(_class_key(pending))
 
     @property
     def pop_cycle(self) -> int:
@@ -199,7 +119,7 @@ class PendingQueue:
     @property
     def parked_count(self) -> int:
         """How many wait for something to change."""
-        return len(self._parked) + sum(class_.size for class_ in self._parked_classes.values())
+        return len(self._parked) + sum(class_.size for _, class_ in self._classes_parked())
 
     @property
     def active_count(self) -> int:
@@ -217,18 +137,11 @@ class PendingQueue:
         return self.preemptor == workload.key and self.preemptor_generation == workload.generation
 
     def in_order(self) -> list[Pending]:
-        """Return all, parked ones too, in the order in which they would be tried."""
-        sticky = self._sticky()
-        return sorted(
-            self._members.values(),
-            key=lambda pending: (
-                pending.key != sticky,
-                -pending.workload.priority,
-                pending.queued_at,
-                pending.workload.uid,
-                pending.key,
-            ),
-        )
+        """Return all, parked ones too, in the order in which they would be tried now.
+
+        With admission fair sharing every admission changes it.
+        """
+        return sorted(self._members.values(), key=self._order(self._sticky()))
 
     @property
     def has_retries(self) -> bool:
@@ -245,9 +158,18 @@ class PendingQueue:
 
     def tell(self, pending: Pending, told: Told) -> None:
         """Keep why a Workload did not fit: while its class is parked, that holds for all of it."""
-        class_ = self._parked_classes.get(_class_key(pending))
-        if class_ is not None:
-            class_.told = told
+        if (key := _class_key(pending)) in self._parked_classes:
+            self._parked_classes[key] = told
+
+    def share_by(self, usage_of: UsageOf | None) -> None:
+        """Let the LocalQueue that has used least go first from now on; None: no regard to LocalQueues."""
+        has_changed = (usage_of is None) != (self._usage_of is None)
+        self._usage_of = usage_of
+        if has_changed:
+            self._lanes = {}
+            for pending in self._members.values():
+                if pending.ticket:
+                    self._activate(pending)
 
     def offer(self, pending: Pending, *, now: float) -> bool:
         """Take in a Workload, new or changed. Returns whether what will be tried has changed by it.
@@ -337,11 +259,8 @@ class PendingQueue:
         """
         self._wake_cycle = self._pop_cycle
         moved = bool(self._parked_classes)
-        for key, class_ in self._parked_classes.items():
-            class_.is_parked = False
-            self._announce(class_)
-            if not class_.size:
-                self._classes.pop(key, None)
+        for lane, class_ in self._classes_parked():
+            lane.announce(class_)
         self._parked_classes.clear()
         for pending in list(self._parked.values()):
             if pending.retry_at <= now and may_enter(pending.workload):
@@ -366,9 +285,10 @@ class PendingQueue:
             in_class = pending.ticket != 0
             alone = key in self._parked
             assert in_class != alone, f"{self.name}: {key} is in {int(in_class) + int(alone)} buckets, not 1"
-        sizes = sum(class_.size for class_ in self._classes.values())
+        classes = [class_ for lane in self._lanes.values() for class_ in lane.classes.values()]
+        sizes = sum(class_.size for class_ in classes)
         assert sizes + len(self._parked) == len(self._members), f"{self.name}: classes hold {sizes}"
-        for class_ in self._classes.values():
+        for class_ in classes:
             held = sum(1 for _ in class_.members())
             assert held == class_.size, f"{self.name}: a class counts {class_.size} but holds {held}"
 
@@ -384,18 +304,45 @@ class PendingQueue:
         return self._parked.get(pending.key) is pending and pending.retry_at == at
 
     def _peek(self) -> Pending | None:
+        sticky = self._active_sticky()
+        if self._usage_of is None:
+            if sticky is not None:
+                return sticky
+            lane = self._lanes.get(_NO_QUEUE)
+            return lane.peek(self._parked_classes) if lane is not None else None
+        heads = [lane.peek(self._parked_classes) for lane in self._lanes.values()]
+        candidates = [head for head in (sticky, *heads) if head is not None]
+        return min(candidates, key=self._order(sticky.key if sticky is not None else None), default=None)
+
+    def _order(self, sticky: WorkloadKey | None) -> Callable[[Pending], _Order]:
+        """Return the sort key of Workloads: past usage, the sticky one, priority, age, uid.
+
+        Source: Kueue, pkg/cache/queue/cluster_queue.go, queueOrderingFunc.
+        """
+        usage_of = self._usage_of
+
+        def order(pending: Pending) -> _Order:
+            workload = pending.workload
+            usage = usage_of(pending.local_queue) if usage_of is not None else 0.0
+            is_behind = pending.key != sticky
+            return usage, is_behind, -workload.priority, pending.queued_at, workload.uid, pending.key
+
+        return order
+
+    def _active_sticky(self) -> Pending | None:
         sticky = self._sticky()
-        if sticky is not None and sticky in self._members and not self._is_parked(self._members[sticky]):
-            return self._members[sticky]
-        while self._ready:
-            *_, ticket, class_ = self._ready[0]
-            top = None if class_.is_parked else class_.top()
-            if top is not None and top[3] == ticket:
-                return top[4]
-            heappop(self._ready)
-            if class_.announced == ticket:
-                class_.announced = 0
-        return None
+        pending = self._members.get(sticky) if sticky is not None else None
+        return pending if pending is not None and not self._is_parked(pending) else None
+
+    def _lane_of(self, pending: Pending) -> LocalQueueKey:
+        return _NO_QUEUE if self._usage_of is None else pending.local_queue
+
+    def _classes_parked(self) -> Iterator[tuple[Lane, ShapeClass]]:
+        """Return the parked classes that have members, by lane."""
+        for key in self._parked_classes:
+            for lane in self._lanes.values():
+                if key in lane.classes:
+                    yield lane, lane.classes[key]
 
     def _place(self, pending: Pending, *, now: float) -> bool:
         self._members[pending.key] = pending
@@ -414,50 +361,31 @@ class PendingQueue:
 
     def _activate(self, pending: Pending) -> None:
         """Put into its class; where that is parked, the Workload is parked with it."""
-        key = _class_key(pending)
-        class_ = self._classes.get(key)
-        if class_ is None:
-            class_ = self._classes[key] = _Class(pending.workload.priority)
+        key, name = _class_key(pending), self._lane_of(pending)
+        lane = self._lanes.get(name)
+        if lane is None:
+            lane = self._lanes[name] = Lane()
         self._sequence += 1
         pending.ticket = self._sequence
-        class_.add(pending)
-        self._announce(class_)
-
-    def _announce(self, class_: _Class) -> None:
-        """Let the ready heap know the class by its present head, unless it does already."""
-        top = class_.top()
-        if top is None or class_.is_parked or top[3] == class_.announced:
-            return
-        class_.announced = top[3]
-        if len(self._ready) > max(_SMALL_HEAP, 4 * len(self._classes)):
-            self._sweep_ready()
-        heappush(self._ready, (-class_.priority, top[0], top[1], top[2], top[3], class_))
-
-    def _sweep_ready(self) -> None:
-        self._ready = [entry for entry in self._ready if entry[5].announced == entry[4]]
-        heapify(self._ready)
+        class_ = lane.add(key, pending)
+        if key not in self._parked_classes:
+            lane.announce(class_)
 
     def _take_out(self, pending: Pending) -> None:
         del self._members[pending.key]
         if self._parked.pop(pending.key, None) is not None:
             return
-        key = _class_key(pending)
-        class_ = self._classes[key]
-        top = class_.top()
-        was_top = top is not None and top[4] is pending
-        class_.discard(pending)
-        if class_.size == 0 and not class_.is_parked:
-            del self._classes[key]
-        elif was_top:
-            self._announce(class_)
+        key, name = _class_key(pending), self._lane_of(pending)
+        lane = self._lanes[name]
+        lane.discard(key, pending, is_parked=key in self._parked_classes)
+        if not lane.classes:
+            del self._lanes[name]
 
-    def _park_class(self, key: _ClassKey) -> None:
-        class_ = self._classes.get(key)
-        if class_ is None:
-            class_ = self._classes[key] = _Class(key[0])
-        class_.is_parked = True
-        class_.announced = 0
-        self._parked_classes[key] = class_
+    def _park_class(self, key: ClassKey) -> None:
+        self._parked_classes[key] = None
+        for lane in self._lanes.values():
+            if key in lane.classes:
+                lane.classes[key].announced = 0
 
     def _remember_preemptor(self, pending: Pending, reason: RequeueReason) -> None:
         if reason is RequeueReason.PENDING_PREEMPTION:
@@ -467,12 +395,16 @@ class PendingQueue:
             self.preemptor = None
 
 
-def _class_key(pending: Pending) -> _ClassKey:
+_Order = tuple[float, bool, int, float, str, WorkloadKey]
+
+
+def _class_key(pending: Pending) -> ClassKey:
     return pending.workload.priority, pending.shape
 
 
-def _rank(pending: Pending) -> tuple[int, float, str, bytes]:
-    return pending.workload.priority, pending.queued_at, pending.workload.uid, pending.shape
+def _rank(pending: Pending) -> tuple[int, float, str, bytes, LocalQueueKey]:
+    workload = pending.workload
+    return workload.priority, pending.queued_at, workload.uid, pending.shape, pending.local_queue
 
 
 def _may_fit_now(old: Pending, new: Pending) -> bool:

@@ -231,6 +231,7 @@ class Brain:
 
     async def _act(self, term: Acting) -> None:
         self._note_due()
+        self.knowledge.engine.sample_usage(now=self._clock.now())
         await self._reconcile(term)
         await term.flush()
         await self._decide(term)
@@ -250,6 +251,7 @@ class Brain:
         now, monotonic = self._clock.now(), self._clock.monotonic()
         waits = [
             _seconds_until(self._deadlines.next_at(), now),
+            _seconds_until(self.knowledge.engine.next_sample_at(), now),
             _seconds_until(self._backoffs.next_at(), monotonic),
             _seconds_until(self._forgets.next_at(), monotonic),
             self._board.seconds_to_next(monotonic),

@@ -166,6 +166,8 @@ def local_queue_gauges(knowledge: Knowledge) -> list[LocalQueueGauges]:
             reserving=view.reserving,
             admitted=view.admitted,
             is_active=view.is_active,
+            cluster_queue=knowledge.local_queues[view.namespace, view.name].cluster_queue,
+            fair_usage=view.fair_usage,
         )
         for view in views
         if view is not None

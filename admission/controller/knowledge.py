@@ -193,6 +193,9 @@ class Knowledge:
 
     def _keep(self, kind: type, key: SpecKey, value: Any) -> bool:
         """Keep a readable spec. Returns whether it says anything new: most changes are of a status."""
+        if isinstance(value, LocalQueue) and value.past_usage is not None:
+            # What another leader has written: its status is no spec, and equal specs are passed over below.
+            self.engine.adopt_usage((value.namespace, value.name), value.past_usage)
         if self._values.get((kind, key)) == value:
             return False
         self._values[kind, key] = value

@@ -56,7 +56,7 @@ class QueueGauges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalQueueGauges:
-    """One LocalQueue as the gauges show it."""
+    """One LocalQueue as the gauges show it. `fair_usage` None: past usage does not decide its place."""
 
     namespace: str
     name: str
@@ -64,6 +64,8 @@ class LocalQueueGauges:
     reserving: int
     admitted: int
     is_active: bool
+    cluster_queue: str = ""
+    fair_usage: float | None = None
 
 
 class Metrics:
@@ -242,6 +244,22 @@ class _QueueCollector(Collector):
             for word, is_so in (("True", queue.is_active), ("False", not queue.is_active)):
                 status.add_metric((*names, word), float(is_so))
         yield from (pending, reserving, admitted, status)
+        yield from self._of_past_usage(queues)
+
+    def _of_past_usage(self, queues: tuple[LocalQueueGauges, ...]) -> Iterator[GaugeMetricFamily]:
+        family = self._family(
+            "kueue_local_queue_admission_fair_sharing_usage",
+            "Past usage by weight",
+            "name",
+            "namespace",
+            "cluster_queue",
+        )
+        for queue in queues:
+            if queue.fair_usage is not None:
+                labels = (self._metrics.role, queue.name, queue.namespace, queue.cluster_queue)
+                family.add_metric(labels, queue.fair_usage)
+        if family.samples:
+            yield family
 
 
 _QUOTA_FAMILIES: tuple[tuple[str, str, Callable[[QuotaGauges], float]], ...] = (

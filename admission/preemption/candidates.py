@@ -237,6 +237,23 @@ def rank_of(held: Held) -> Rank:
     return workload.priority, -held.reserved_at, workload.uid
 
 
+def rank_within(queue: QueueState) -> Callable[[Held], tuple[float, Rank]]:
+    """Return the order among candidates of one ClusterQueue.
+
+    With admission fair sharing those of the LocalQueue that has used most come first. Kueue compares usage
+    wherever two candidates share a ClusterQueue, in lists of several ClusterQueues too; that is no order (a
+    before b before c before a), and what comes of it depends on the order of arrival. Here it counts within
+    the preemptor's own ClusterQueue, and with fair sharing within each.
+    Source: Kueue, pkg/scheduler/preemption/common, CandidatesOrdering.
+    """
+    usage_of = queue.usage_of
+
+    def rank(held: Held) -> tuple[float, Rank]:
+        return (-usage_of(held.local_queue) if usage_of is not None else 0.0), rank_of(held)
+
+    return rank
+
+
 def _of_own_queue(snapshot: Snapshot, need: Need) -> list[Held]:
     policy = need.queue.spec.preemption.within_cluster_queue
     if policy is PreemptionPolicy.NEVER:
@@ -247,7 +264,7 @@ def _of_own_queue(snapshot: Snapshot, need: Need) -> list[Held]:
             for held in need.queue.held.values()
             if uses(held, need) and satisfies(policy, need, held) and not snapshot.is_gone(held)
         ),
-        key=rank_of,
+        key=rank_within(need.queue),
     )
 
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from admission.preemption.candidates import Need, candidate_order, satisfies, uses
+from admission.preemption.candidates import Need, candidate_order, rank_within, satisfies, uses
 from admission.preemption.targets import Target, fill_back, fits
 from admission.snapshot import Held, QueueState, Snapshot
 from api.reasons import PreemptionReason
@@ -66,7 +66,6 @@ _Candidates = dict[str, list[Held]]
 def _collect(snapshot: Snapshot, need: Need) -> _Candidates:
     """Return the candidates by ClusterQueue: of the own one, and of those that borrow something needed."""
     own = need.queue
-    order = candidate_order(own)
     found: _Candidates = {}
     for queue in own.tree.queues:
         preemption = own.spec.preemption
@@ -82,7 +81,8 @@ def _collect(snapshot: Snapshot, need: Need) -> _Candidates:
             if uses(one, need) and satisfies(policy, need, one) and not snapshot.is_gone(one)
         ]
         if held:
-            found[queue.name] = sorted(held, key=order)
+            rank = rank_within(queue)
+            found[queue.name] = sorted(held, key=lambda one: (not one.is_evicted, rank(one)))
     return found
 
 

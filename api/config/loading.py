@@ -28,6 +28,7 @@ _EXPECTED = (
 
 ACTED_UPON = frozenset(
     {
+        "admissionFairSharing",
         "fairSharing",
         "featureGates.DisableWaitForPodsReady",
         "integrations.frameworks",

@@ -1,0 +1,65 @@
+"""What stands in a pending queue for one Workload, and how far the search for its flavors has come."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import inf
+
+from api.reasons import ConditionType
+from api.requests import PodSetRequests
+from api.workload import Workload, WorkloadKey
+
+LocalQueueKey = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlavorScan:
+    """How far the search through the flavors has come, so that the next cycle goes on from there.
+
+    `tried` holds, by pod set, the index of the last flavor tried for each resource; -1: all were tried.
+    The scan is outdated when the shape of the Workload or the quota of its tree has changed since.
+    """
+
+    tried: tuple[Mapping[str, int], ...]
+    generation: int
+    cycle: int
+    shape: bytes
+
+    @property
+    def has_flavors_left(self) -> bool:
+        """Whether some flavor has not been looked at yet."""
+        return any(index != -1 for of_pod_set in self.tried for index in of_pod_set.values())
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Pending:
+    """A Workload in a queue. `retry_at` is the end of its back-off; infinity: until it is told to requeue."""
+
+    workload: Workload
+    requests: tuple[PodSetRequests, ...]
+    shape: bytes
+    queued_at: float
+    retry_at: float = 0.0
+    scan: FlavorScan | None = None
+    # Why Kubernetes would refuse its pods whatever the quota, None: it would not.
+    problem: str | None = None
+    # The sequence number of the heap entry that stands for it; 0: in no heap.
+    ticket: int = field(default=0, repr=False)
+
+    @property
+    def key(self) -> WorkloadKey:
+        """The Workload's key."""
+        return self.workload.key
+
+    @property
+    def local_queue(self) -> LocalQueueKey:
+        """The LocalQueue that it came by."""
+        return self.workload.key.namespace, self.workload.queue_name
+
+
+def retry_at(workload: Workload) -> float:
+    """Return when the Workload may be tried again: 0 at once, infinity while Requeued is False."""
+    if workload.is_false(ConditionType.REQUEUED):
+        return inf
+    return workload.requeue_at or 0.0
