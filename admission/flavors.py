@@ -189,22 +189,10 @@ class FlavorSearch:
         """Return why these pods cannot use the flavor whatever its quota, None where they can."""
         if self.pins is not None and all(self.pins[m.position].get(resource) != name for m in members):
             return _Refusal(f"flavor {name} is not the one nominated for {resource}")
-        flavor = self.snapshot.flavors.get(name)
-        if flavor is None:
-            return _Refusal(f"flavor {name} not found")
         for member in members:
-            asked = member.pod_set.topology_request
-            if flavor.topology_name is not None or asked is not None:
-                message = topology_refusal(self.snapshot, self.queue, flavor, asked)
-                if message is not None:
-                    return _Refusal(message)
-            spec = member.pod_set.template.spec or _NO_SPEC
-            if flavor.node_taints:
-                taint = find_untolerated(flavor.node_taints, (*(spec.tolerations or ()), *flavor.tolerations))
-                if taint is not None:
-                    return _Refusal(f"untolerated taint {taint_text(taint)} in flavor {name}")
-            if flavor.node_labels and not matches_flavor(spec, flavor.node_labels):
-                return _Refusal(f"flavor {name} doesn't match node affinity")
+            message = flavor_refusal(self.snapshot, self.queue, name, member.pod_set)
+            if message is not None:
+                return _Refusal(message)
         return None
 
     def _weigh(
@@ -259,6 +247,26 @@ class FlavorSearch:
         return preemption.borrow_within_cohort is not PreemptionPolicy.NEVER or (
             self.is_fair_sharing and preemption.reclaim_within_cohort is not PreemptionPolicy.NEVER
         )
+
+
+def flavor_refusal(snapshot: Snapshot, queue: QueueState, name: str, pod_set: PodSet) -> str | None:
+    """Return why the pods cannot use the flavor whatever its quota, None where they can."""
+    flavor = snapshot.flavors.get(name)
+    if flavor is None:
+        return f"flavor {name} not found"
+    asked = pod_set.topology_request
+    if flavor.topology_name is not None or asked is not None:
+        message = topology_refusal(snapshot, queue, flavor, asked)
+        if message is not None:
+            return message
+    spec = pod_set.template.spec or _NO_SPEC
+    if flavor.node_taints:
+        taint = find_untolerated(flavor.node_taints, (*(spec.tolerations or ()), *flavor.tolerations))
+        if taint is not None:
+            return f"untolerated taint {taint_text(taint)} in flavor {name}"
+    if flavor.node_labels and not matches_flavor(spec, flavor.node_labels):
+        return f"flavor {name} doesn't match node affinity"
+    return None
 
 
 # --- the search's working values -------------------------------------------------------------------------

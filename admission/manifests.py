@@ -66,7 +66,7 @@ class _Head(msgspec.Struct, rename="camel"):
 
 
 @dataclass(frozen=True, slots=True)
-class _Reader(Generic[_T]):
+class Reader(Generic[_T]):
     """How one kind is read: bytes to struct, struct to value."""
 
     kind: type
@@ -77,32 +77,30 @@ class _Reader(Generic[_T]):
     def __post_init__(self) -> None:
         object.__setattr__(self, "decoder", msgspec.json.Decoder(self.wire))
 
-    def read(self, raw: bytes | msgspec.Raw) -> Upsertable:
-        return self.translate(self.decoder.decode(raw))
-
 
 def _offline_check(wire: AdmissionCheckObject) -> AdmissionCheck:
     """A file describes no controller that could say that the check is active."""
     return to_admission_check(wire, without_conditions=True)
 
 
-_READERS: dict[str, _Reader[Any]] = {
-    "Namespace": _Reader(Namespace, NamespaceObject, to_namespace),
-    "ResourceFlavor": _Reader(ResourceFlavor, ResourceFlavorObject, to_resource_flavor),
-    "Topology": _Reader(Topology, TopologyObject, to_topology),
-    "AdmissionCheck": _Reader(AdmissionCheck, AdmissionCheckObject, _offline_check),
-    "AdmissionPolicy": _Reader(AdmissionPolicy, AdmissionPolicyObject, to_admission_policy),
-    "Cohort": _Reader(Cohort, CohortObject, to_cohort),
-    "ClusterQueue": _Reader(ClusterQueue, ClusterQueueObject, to_cluster_queue),
-    "LocalQueue": _Reader(LocalQueue, LocalQueueObject, to_local_queue),
-    "LimitRange": _Reader(LimitRange, LimitRangeObject, to_limit_range),
-    "RuntimeClass": _Reader(RuntimeClass, RuntimeClassObject, to_runtime_class),
-    "Node": _Reader(NodeInfo, NodeObject, to_node),
-    "Pod": _Reader(PodUsage, PodObject, to_pod_usage),
-    "Workload": _Reader(Workload, WorkloadObject, to_workload),
+# Every kind that decisions depend on, queues before who waits in them.
+READERS: dict[str, Reader[Any]] = {
+    "Namespace": Reader(Namespace, NamespaceObject, to_namespace),
+    "ResourceFlavor": Reader(ResourceFlavor, ResourceFlavorObject, to_resource_flavor),
+    "Topology": Reader(Topology, TopologyObject, to_topology),
+    "AdmissionCheck": Reader(AdmissionCheck, AdmissionCheckObject, _offline_check),
+    "AdmissionPolicy": Reader(AdmissionPolicy, AdmissionPolicyObject, to_admission_policy),
+    "Cohort": Reader(Cohort, CohortObject, to_cohort),
+    "ClusterQueue": Reader(ClusterQueue, ClusterQueueObject, to_cluster_queue),
+    "LocalQueue": Reader(LocalQueue, LocalQueueObject, to_local_queue),
+    "LimitRange": Reader(LimitRange, LimitRangeObject, to_limit_range),
+    "RuntimeClass": Reader(RuntimeClass, RuntimeClassObject, to_runtime_class),
+    "Node": Reader(NodeInfo, NodeObject, to_node),
+    "Pod": Reader(PodUsage, PodObject, to_pod_usage),
+    "Workload": Reader(Workload, WorkloadObject, to_workload),
 }
 # Queues before who waits in them: a Workload is then put in its place once.
-_ORDER = {kind: position for position, kind in enumerate(_READERS)}
+_ORDER = {kind: position for position, kind in enumerate(READERS)}
 
 
 def load(
@@ -124,16 +122,33 @@ def load(
         except msgspec.DecodeError as error:
             problems.append(f"an object has no readable kind and metadata: {error}")
             continue
-        if head.kind in _READERS and head.kind not in without:
+        if head.kind in READERS and head.kind not in without:
             known.append((head, raw))
     for head, raw in sorted(known, key=lambda pair: _ORDER[pair[0].kind]):
-        reader = _READERS[head.kind]
+        reader = READERS[head.kind]
         try:
-            engine.upsert(reader.read(raw), now=now)
-        except (msgspec.DecodeError, ValueError) as error:
-            engine.unreadable(reader.kind, _key(reader.kind, head.metadata), str(error), now=now)
-            problems.append(f"{object_name(head.kind, head.metadata)}: {error}")
+            problem = take(engine, head.kind, reader.decoder.decode(raw), now=now)
+        except msgspec.DecodeError as error:
+            problem = note_unreadable(engine, head.kind, head.metadata, str(error), now=now)
+        if problem is not None:
+            problems.append(problem)
     return tuple(problems)
+
+
+def take(engine: Engine, kind: str, wire: Any, *, now: float) -> str | None:
+    """Give an object of a kind in READERS to the engine. Returns a sentence where it makes no sense."""
+    try:
+        engine.upsert(READERS[kind].translate(wire), now=now)
+    except ValueError as error:
+        return note_unreadable(engine, kind, wire.metadata, str(error), now=now)
+    return None
+
+
+def note_unreadable(engine: Engine, kind: str, meta: Meta, error: str, *, now: float) -> str:
+    """Tell the engine of an object that cannot be read. Returns the sentence that names it."""
+    reader = READERS[kind]
+    engine.unreadable(reader.kind, _key(reader.kind, meta), error, now=now)
+    return f"{object_name(kind, meta)}: {error}"
 
 
 def _key(kind: type, meta: Meta) -> ObjectKey:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from admission.cache import Cache
+from admission.explain import PodSetLines, explain
 from admission.records import LocalQueueKey, Problem, queue_problem
 from admission.roster import Roster
 from admission.scheduler import required_checks
@@ -104,6 +105,20 @@ class Questions:
                 labels.update(flavor.node_labels)
                 tolerations += [one for one in flavor.tolerations if one not in tolerations]
         return labels, tuple(tolerations)
+
+    def cluster_queue_of(self, workload: Workload) -> str:
+        """Return the ClusterQueue that its LocalQueue leads to, "" where there is no such LocalQueue."""
+        local_queue = self._cache.local_queues.get((workload.key.namespace, workload.queue_name))
+        return local_queue.cluster_queue if local_queue is not None else ""
+
+    def explanation(self, workload: Workload) -> tuple[PodSetLines, ...]:
+        """Return all that a cycle would look at for the Workload, nothing where it cannot be tried at all."""
+        self._roster.refresh()
+        record = self._roster.records.get(workload.key)
+        queue = self._cache.queues.get(self.cluster_queue_of(workload))
+        if record is None or queue is None:
+            return ()
+        return explain(self._cache.snapshot(), queue, workload, record.requests)
 
     def pending(self, cluster_queue: str) -> tuple[PendingWorkload, ...]:
         """Return who waits in the ClusterQueue, parked ones too, in queue order."""

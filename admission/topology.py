@@ -76,17 +76,24 @@ def _request(
     name = next((one for one in sorted(flavors) if snapshot.fleet.has_topology(one)), None)
     if name is None or choice.count == 0:
         return None
+    return placement_request(pod_set, asked, snapshot.flavors[name], count=choice.count)
+
+
+def placement_request(
+    pod_set: PodSet, asked: PodSetRequests, flavor: ResourceFlavor, *, count: int
+) -> PlacementRequest:
+    """Return what `count` pods of the pod set ask of the flavor's topology."""
     spec = pod_set.template.spec or _NO_SPEC
     return PlacementRequest(
         pod_set=pod_set.name,
-        flavor=name,
-        count=choice.count,
+        flavor=flavor.name,
+        count=count,
         per_pod=taken_per_pod(asked.on_node),
         topology=pod_set.topology_request,
         rules=NodeRules(
             node_selector=tuple(sorted((spec.node_selector or {}).items())),
             affinity=spec.affinity,
-            tolerations=(*(spec.tolerations or ()), *snapshot.flavors[name].tolerations),
+            tolerations=(*(spec.tolerations or ()), *flavor.tolerations),
         ),
     )
 

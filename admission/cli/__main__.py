@@ -41,6 +41,7 @@ COMMANDS = {
     "decide": Command("decide", "decisions for a cluster described in files, offline"),
     "replay": Command("replay", "a recorded trace as real Jobs, with a report"),
     "get": Command("get", "queues and workloads of a cluster, and why they wait"),
+    "explain": Command("explain", "why a Workload waits: every flavor, domain and node with its counts"),
     "doctor": Command("doctor", "what a cluster's nodes say about its topology, and what is in the way"),
     "apiserver": Command("apiserver", "the embedded API server with simulated nodes alone"),
     "extender": Command("extender", "the scheduler extender alone, beside kube-scheduler"),

@@ -18,7 +18,6 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -26,13 +25,12 @@ import msgspec
 from admission.cli.arguments import Subparsers, add_command, existing_file, positive
 from admission.cli.errors import ExitCode, WrongUsageError
 from admission.cli.manifest_files import read_manifests
+from admission.cli.settings_file import read_settings
 from admission.cli.tables import duration_text, make_console, make_table, print_table
 from admission.decision import Admit, Evict, Wait
 from admission.engine import Engine, EngineSettings
 from admission.manifests import load
 from admission.preemption.fair import FairSharing
-from admission.settings import engine_settings
-from api.config import ConfigError, load_config
 from api.quantities import to_text
 from api.reasons import ConditionType
 from api.workload import Admission, Workload, WorkloadKey, to_seconds
@@ -80,7 +78,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    settings = _settings(arguments.config)
+    settings = read_settings(arguments.config)
     if arguments.jsonl:
         if arguments.filename:
             raise WrongUsageError("--jsonl reads cases from stdin; leave out -f")
@@ -231,16 +229,6 @@ def _run_manifests(arguments: argparse.Namespace, settings: EngineSettings) -> i
     for problem in problems:
         print(f"berth decide: {problem}", file=sys.stderr)
     return ExitCode.WRONG_USAGE if problems else ExitCode.DONE
-
-
-def _settings(config: Path | None) -> EngineSettings:
-    if config is None:
-        return EngineSettings()
-    try:
-        loaded = load_config(config.read_text(), source=str(config))
-    except (ConfigError, OSError, UnicodeDecodeError) as error:
-        raise WrongUsageError(str(error)) from error
-    return engine_settings(loaded)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from admission.cli.arguments import Subparsers, add_command, add_kubeconfig
 from admission.cli.errors import ExitCode, WrongUsageError
+from admission.cli.machine import to_api_keys
 from admission.cli.policy_view import PolicyRow, policy_rows
 from admission.cli.queue_view import QueueRow, queue_rows
 from admission.cli.running import run
@@ -81,7 +82,7 @@ async def _get_queues(arguments: argparse.Namespace) -> int:
         except NotFound as error:
             raise _no_kinds(client) from error
     rows = queue_rows(queues)
-    if not _printed([_to_object(asdict(row)) for row in rows], arguments.output):
+    if not _printed([to_api_keys(asdict(row)) for row in rows], arguments.output):
         _print_queues(rows)
     return ExitCode.DONE
 
@@ -97,7 +98,7 @@ async def _get_workloads(arguments: argparse.Namespace) -> int:
     rows = workload_rows(workloads.items, queues.items, now=time.time())
     if arguments.namespace:
         rows = tuple(row for row in rows if row.namespace == arguments.namespace)
-    if not _printed([_to_object(asdict(row)) for row in rows], arguments.output):
+    if not _printed([to_api_keys(asdict(row)) for row in rows], arguments.output):
         _print_workloads(rows)
     return ExitCode.DONE
 
@@ -109,7 +110,7 @@ async def _get_policies(arguments: argparse.Namespace) -> int:
         except NotFound as error:
             raise _no_kinds(client, "berth.dev/v1alpha1") from error
     rows = policy_rows(found.items)
-    if not _printed([_to_object(asdict(row)) for row in rows], arguments.output):
+    if not _printed([to_api_keys(asdict(row)) for row in rows], arguments.output):
         _print_policies(rows)
     return ExitCode.DONE
 
@@ -128,18 +129,6 @@ def _printed(rows: list[dict[str, Any]], output: str) -> bool:
     elif output == "yaml":
         print(yaml.safe_dump(rows, sort_keys=False), end="")
     return output != "table"
-
-
-def _to_object(row: Any) -> Any:
-    """Return a row with its keys as the API writes keys: cluster_queue becomes clusterQueue."""
-    if isinstance(row, dict):
-        return {_camel(key): _to_object(value) for key, value in row.items()}
-    return [_to_object(each) for each in row] if isinstance(row, list | tuple) else row
-
-
-def _camel(key: str) -> str:
-    first, *others = key.split("_")
-    return first + "".join(word.capitalize() for word in others)
 
 
 def _print_queues(rows: Sequence[QueueRow]) -> None:

@@ -37,10 +37,7 @@ class PlacementSearch:
         plan = make_plan(request, self.site.levels)
         if isinstance(plan, NoPlacement):
             return plan
-        per_leader = leader.per_pod if leader is not None else None
-        counts = self._counted(
-            make_shape(request.per_pod, per_leader, request.rules, plan, is_empty=is_empty)
-        )
+        counts = self.counts(request, plan, leader=leader, is_empty=is_empty)
         leaders = leader.count if leader is not None else 0
         chosen = Chooser(
             counts=counts, plan=plan, pods=request.count, leaders=leaders, within=within
@@ -51,6 +48,18 @@ class PlacementSearch:
             assignment=self._assignment((share.domain, share.pods) for share in chosen),
             leader=self._leader_assignment(chosen) if leaders else None,
         )
+
+    def counts(
+        self,
+        request: PlacementRequest,
+        plan: Plan,
+        *,
+        leader: PlacementRequest | None = None,
+        is_empty: bool = False,
+    ) -> Counts:
+        """Return how many pods of the request fit into every domain, as of now."""
+        per_leader = leader.per_pod if leader is not None else None
+        return self._counted(make_shape(request.per_pod, per_leader, request.rules, plan, is_empty=is_empty))
 
     def _counted(self, shape: Shape) -> Counts:
         counts = self._counts.pop(shape, None)

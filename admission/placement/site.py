@@ -55,7 +55,7 @@ class Site:
     def put_node(self, node: NodeInfo, taken: Amounts) -> bool:
         """Take in a node, of which other pods take `taken`. Returns whether it is one of this flavor's."""
         was_known = self.drop_node(node.name)
-        if not self._accepts(node):
+        if self.refusal(node) is not None:
             return was_known
         leaf = self.tree.hook(tuple(node.labels[level] for level in self.levels))
         self._leaf_of_node[node.name] = leaf
@@ -121,13 +121,17 @@ class Site:
         """Return what placed Workloads take of the leaf."""
         return self.used.get(self._names[leaf], _NOTHING)
 
-    def _accepts(self, node: NodeInfo) -> bool:
-        return (
-            node.is_ready
-            and not node.is_unschedulable
-            and all(node.labels.get(key) == value for key, value in self.node_labels.items())
-            and all(level in node.labels for level in self.levels)
-        )
+    def refusal(self, node: NodeInfo) -> str | None:
+        """Return why the node is none of this flavor's, whoever asks; None where it is one."""
+        if not node.is_ready:
+            return "not ready"
+        if node.is_unschedulable:
+            return "cordoned"
+        for key, value in self.node_labels.items():
+            if node.labels.get(key) != value:
+                return f"label {key} is not {value}"
+        missing = next((level for level in self.levels if level not in node.labels), None)
+        return f"lacks the label {missing}" if missing is not None else None
 
     def _touch(self, leaf: int) -> None:
         if len(self.log) >= _LONGEST_LOG:

@@ -1,8 +1,8 @@
 """The store as a leader uses it: admission goes on while Redis is lost, and what it missed is written back.
 
-Redis is not needed for safety: every write to the cluster is guarded by the lease and by the version that the
-decision saw. It is needed to tell a successor what a dead leader was about to do. So a lost Redis costs that
-knowledge for a while, and nothing else; an installation that wants it always asks for `require_store`.
+Redis is not needed for safety: every write to the cluster is guarded by the lease and by the version that
+the decision saw. It is needed to tell a successor what a dead leader was about to do. So a lost Redis costs
+that knowledge for a while, and nothing else; an installation that wants it always asks for `require_store`.
 
 One of these serves one leadership. It remembers each reservation that Redis holds for it, and decides on its
 own memory when Redis is gone:
@@ -337,11 +337,28 @@ class ResilientStore:
             self._backlog.clear()
 
     async def _ask(self) -> None:
-        """Ask a store that is UP whether it still is, and still knows a fence."""
+        """Ask a store that is UP whether it still is, and still knows a fence; put right what it holds."""
         if self._state is StoreState.UP:
             with suppress(NoFence), self._noticing():
                 if await self._store.highest_fence() is None and self._fence is not None:
                     raise NoFence
+                with suppress(FenceTooLow):
+                    await self._agree()
+
+    async def _agree(self) -> None:
+        """Make Redis hold what memory holds.
+
+        A commit that was given up on may take effect after all was written back. `_reclaim` mends that when
+        the same Workload comes again; one that never does would stay reserved until the next leader judges
+        it.
+        """
+        # No commit may be under way: what it has reserved is not in memory yet.
+        async with self._committing:
+            if self._fence is None or not self._is_recovered:
+                return
+            found = {one.id for one in await self._store.live(fence=self._fence)}
+            self._unwritten |= found ^ self._memory.reservations.keys()
+            await self._write_back(self._fence)
 
     async def _wait_back(self) -> None:
         wait_seconds = self._first_probe_seconds

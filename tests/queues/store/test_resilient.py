@@ -159,6 +159,19 @@ async def test_what_redis_did_late_is_reclaimed(leader: Leader) -> None:
     assert leader.held() == {"a": "r2.again", "b": "r2"}
 
 
+async def test_what_redis_did_late_is_taken_away_when_nobody_asks_again(leader: Leader) -> None:
+    await leader.commit("held")
+    late = make_reservation("late", request_id="r2")
+    await leader.beneath.model.commit([late], fence=5, request_id="r2")
+    assert leader.held() == {"held": "r1", "late": "r2"}
+
+    async with asyncio.timeout(10):
+        while "late" in leader.held():
+            await asyncio.sleep(0.001)
+
+    assert leader.held() == {"held": "r1"}
+
+
 async def test_what_a_predecessor_left_is_not_reclaimed(beneath: FaultyStore) -> None:
     await beneath.model.commit([make_reservation("a", fence=5)], fence=5, request_id="r1")
     leader = Leader(beneath)

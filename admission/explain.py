@@ -1,0 +1,190 @@
+"""Why a Workload waits, in full: every flavor with its quota, every domain and node with what fits.
+
+The answer comes from the functions that decide, asked one by one where a decision stops at the first that
+serves. It is the state of now: freed quota or a new node changes it. Asking changes nothing.
+
+    quota       by pod set and flavor: what is asked, what the ClusterQueue may still use, and the most it
+                could ever use (nominal, plus what its cohorts lend, within the limits)
+    topology    by flavor: how many pods fit into every domain now, and were it empty; for every node why
+                it takes none
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from admission.flavors import flavor_refusal
+from admission.placement.counts import Counts
+from admission.placement.request import NoPlacement, PlacementRequest, Plan, make_plan
+from admission.placement.search import PlacementSearch
+from admission.snapshot import QueueState, Snapshot
+from admission.topology import placement_request
+from api.requests import PodSetRequests
+from api.workload import PodSet, Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaLine:
+    """One resource of one flavor, in canonical units. `free` is negative where quota was cut."""
+
+    resource: str
+    wanted: int
+    free: int
+    most: int
+
+    @property
+    def fits(self) -> bool:
+        """Whether the quota is there now."""
+        return self.wanted <= max(self.free, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DomainLine:
+    """One domain: its level, its path of values, and how many of the pods fit now and were it empty.
+
+    `refusal` is why a host takes none; empty for what is above.
+    """
+
+    level: int
+    values: tuple[str, ...]
+    fits: int
+    fits_empty: int
+    refusal: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopologyLines:
+    """One flavor's domains from the widest down, each before those within it; nodes left out, with the
+    reason.
+
+    `wanted` says what the pods ask for; `problem` why it cannot be asked of these levels.
+    """
+
+    levels: tuple[str, ...]
+    wanted: str
+    domains: tuple[DomainLine, ...] = ()
+    left_out: tuple[tuple[str, str], ...] = ()
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlavorLines:
+    """One flavor for one pod set. `refusal` is why its pods cannot use it whatever the quota."""
+
+    flavor: str
+    refusal: str = ""
+    quota: tuple[QuotaLine, ...] = ()
+    topology: TopologyLines | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodSetLines:
+    """All flavors that the ClusterQueue offers for one pod set."""
+
+    name: str
+    count: int
+    flavors: tuple[FlavorLines, ...]
+
+
+def explain(
+    snapshot: Snapshot, queue: QueueState, workload: Workload, requests: tuple[PodSetRequests, ...]
+) -> tuple[PodSetLines, ...]:
+    """Return all that the cycle would look at for this Workload, one pod set after the other.
+
+    Each pod set is looked at as if it were alone; the cycle serves them on top of each other.
+    """
+    return tuple(
+        PodSetLines(
+            name=pod_set.name,
+            count=asked.count,
+            flavors=tuple(_flavors(snapshot, queue, pod_set, asked)),
+        )
+        for pod_set, asked in zip(workload.pod_sets, requests, strict=False)
+    )
+
+
+def _flavors(
+    snapshot: Snapshot, queue: QueueState, pod_set: PodSet, asked: PodSetRequests
+) -> Iterator[FlavorLines]:
+    names = dict.fromkeys(name for group in queue.groups.values() for name in group.flavors)
+    for name in names:
+        refusal = flavor_refusal(snapshot, queue, name, pod_set)
+        if refusal is not None:
+            yield FlavorLines(flavor=name, refusal=refusal)
+        else:
+            yield FlavorLines(
+                flavor=name,
+                quota=tuple(_quota(queue, name, asked)),
+                topology=_topology(snapshot, name, pod_set, asked),
+            )
+
+
+def _quota(queue: QueueState, flavor: str, asked: PodSetRequests) -> Iterator[QuotaLine]:
+    for resource, amount in sorted(asked.per_pod.items()):
+        group = queue.groups.get(resource)
+        if group is not None and flavor in group.flavors:
+            _, cell = group.cells[group.flavors.index(flavor)][resource]
+            yield QuotaLine(
+                resource=resource, wanted=amount * asked.count, free=cell.available, most=cell.potential
+            )
+
+
+def _topology(
+    snapshot: Snapshot, flavor: str, pod_set: PodSet, asked: PodSetRequests
+) -> TopologyLines | None:
+    if not snapshot.fleet.has_topology(flavor):
+        return None
+    search = snapshot.fleet.search(flavor)
+    request = placement_request(pod_set, asked, snapshot.flavors[flavor], count=asked.count)
+    levels = search.site.levels
+    plan = make_plan(request, levels)
+    if isinstance(plan, NoPlacement):
+        return TopologyLines(levels=levels, wanted="", problem=plan.message)
+    return TopologyLines(
+        levels=levels,
+        wanted=_wanted(request, plan, levels),
+        domains=tuple(_domains(search, request, plan)),
+        left_out=tuple(_left_out(snapshot, search)),
+    )
+
+
+def _wanted(request: PlacementRequest, plan: Plan, levels: tuple[str, ...]) -> str:
+    pods = f"{request.count} pods"
+    if plan.is_required:
+        return f"{pods} in one {levels[plan.level]}"
+    if plan.is_least_free:
+        return f"{pods} anywhere"
+    return f"{pods} in one {levels[plan.level]} if possible"
+
+
+def _domains(search: PlacementSearch, request: PlacementRequest, plan: Plan) -> Iterator[DomainLine]:
+    """Return the domains in the order of their paths, which puts each before those within it."""
+    tree = search.site.tree
+    # The counts of one shape are lists that the next question may extend, never replace.
+    now = search.counts(request, plan)
+    empty = search.counts(request, plan, is_empty=True)
+    hooked = (index for level in tree.at_level for index in level)
+    for index in sorted(hooked, key=lambda one: tree.values[one]):
+        yield DomainLine(
+            level=tree.level[index],
+            values=tree.values[index],
+            fits=now.pods[index],
+            fits_empty=empty.pods[index],
+            refusal=_refusal(now, empty, index),
+        )
+
+
+def _refusal(now: Counts, empty: Counts, index: int) -> str:
+    """Return why a leaf takes no pod: what no Workload's end would change goes first."""
+    return empty.excluded.get(index) or now.excluded.get(index, "")
+
+
+def _left_out(snapshot: Snapshot, search: PlacementSearch) -> Iterator[tuple[str, str]]:
+    """Return the nodes that are not of this flavor for another reason than their flavor's labels."""
+    site = search.site
+    for name, node in sorted(snapshot.fleet.nodes.items()):
+        refusal = site.refusal(node)
+        is_of_flavor = all(node.labels.get(key) == value for key, value in site.node_labels.items())
+        if refusal is not None and is_of_flavor:
+            yield name, refusal

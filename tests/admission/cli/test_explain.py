@@ -1,0 +1,203 @@
+"""`berth explain`: what a waiting team is told, from the objects of a cluster without any controller."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from admission.cli.__main__ import main
+from admission.cli.cluster import create, install_kinds
+from admission.cli.errors import ExitCode
+from admission.cli.manifests import GPU, cluster_queue, local_queue, namespace
+from api.kube.client import KubeClient
+from api.kube.resources import (
+    CLUSTER_QUEUES,
+    JOBS,
+    LOCAL_QUEUES,
+    NAMESPACES,
+    NODES,
+    RESOURCE_FLAVORS,
+    TOPOLOGIES,
+    WORKLOADS,
+    Resource,
+)
+
+RACK, HOST = "example.com/rack", "kubernetes.io/hostname"
+FLAVOR = {"nodeLabels": {"gpu": "a100"}, "topologyName": "default"}
+TOPOLOGY = {"levels": [{"nodeLabel": RACK}, {"nodeLabel": HOST}]}
+
+
+def make_node(name: str, rack: str | None, *, is_ready: bool = True) -> dict[str, Any]:
+    labels = {HOST: name, "gpu": "a100", **({RACK: rack} if rack is not None else {})}
+    return {
+        "metadata": {"name": name, "labels": labels},
+        "status": {
+            "allocatable": {GPU: "8", "pods": "110"},
+            "conditions": [{"type": "Ready", "status": str(is_ready)}],
+        },
+    }
+
+
+def make_workload(name: str, *, pods: int, gpus: int = 8, **spec: Any) -> dict[str, Any]:
+    container = {"name": "main", "image": "x", "resources": {"requests": {GPU: str(gpus)}}}
+    pod_set = {
+        "name": "main",
+        "count": pods,
+        "template": {"spec": {"containers": [container]}},
+        "topologyRequest": {"required": RACK},
+    }
+    meta = {"name": name, "namespace": "speech"}
+    return {"metadata": meta, "spec": {"queueName": "main", "podSets": [pod_set], **spec}}
+
+
+def own(workload: dict[str, Any], job: dict[str, Any]) -> dict[str, Any]:
+    """Return the Workload as the Job's."""
+    meta = job["metadata"]
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": meta["name"], "uid": meta["uid"]}
+    metadata = {**workload["metadata"], "ownerReferences": [{**owner, "controller": True}]}
+    return {**workload, "metadata": metadata}
+
+
+@pytest.fixture
+def cluster(bare_server: str) -> str:
+    """Give a cluster of two racks of two nodes, one of them not ready, and quota for 64 GPUs."""
+    nodes = [
+        make_node("n1", "a"),
+        make_node("n2", "a"),
+        make_node("n3", "b"),
+        make_node("n4", "b", is_ready=False),
+        make_node("n5", None),
+    ]
+    return fill(
+        bare_server,
+        (TOPOLOGIES, {"metadata": {"name": "default"}, "spec": TOPOLOGY}),
+        (RESOURCE_FLAVORS, {"metadata": {"name": "a100"}, "spec": FLAVOR}),
+        (CLUSTER_QUEUES, cluster_queue("speech", flavor="a100", nominal={GPU: 64}, cohort="research")),
+        (NAMESPACES, namespace("speech")),
+        (LOCAL_QUEUES, local_queue("main", "speech", "speech")),
+        *((NODES, node) for node in nodes),
+    )
+
+
+def fill(kubeconfig: str, *objects: tuple[Resource, dict[str, Any]]) -> str:
+    """Create the objects and return the kubeconfig."""
+
+    async def put() -> None:
+        async with await KubeClient.connect(kubeconfig) as client:
+            await install_kinds(client)
+            for resource, manifest in objects:
+                head = {"apiVersion": resource.api_version, "kind": resource.kind}
+                await create(client, resource, {**head, **manifest})
+                if resource is NODES:
+                    # The API server taints a new node until somebody says that it is ready.
+                    untainted = b'{"spec": {"taints": null}}'
+                    await client.merge_patch(NODES, manifest["metadata"]["name"], untainted)
+
+    asyncio.run(put())
+    return kubeconfig
+
+
+def explain(capsys: pytest.CaptureFixture[str], kubeconfig: str, *arguments: str) -> tuple[int, str, str]:
+    code = main(["explain", "--kubeconfig", kubeconfig, *arguments])
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
+
+
+def cells(out: str) -> list[list[str]]:
+    return [line.split() for line in out.splitlines()]
+
+
+def test_every_domain_and_node_is_shown_with_its_count(
+    cluster: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(cluster, (WORKLOADS, make_workload("w", pods=3)))
+
+    code, out, _ = explain(capsys, cluster, "speech/w")
+
+    assert code == ExitCode.DOES_NOT_HOLD
+    assert out.startswith("speech/w: pending in speech, 1 of 1 in the queue\n")
+    assert ["a100", GPU, "24", "64", "64", "fits"] in cells(out)
+    assert f"topology of flavor a100: 3 pods in one {RACK}" in out
+    assert ["a", "2", "2"] in cells(out)
+    assert ["n1,", "n2", "1", "1"] in cells(out)
+    assert ["b", "1", "1"] in cells(out)
+    assert "n4: not ready" in out
+    assert f"n5: lacks the label {RACK}" in out
+
+
+def test_the_name_of_its_job_will_do(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
+    async def put() -> None:
+        async with await KubeClient.connect(cluster) as client:
+            pods = {"containers": [{"name": "main", "image": "x"}], "restartPolicy": "Never"}
+            job = {"metadata": {"name": "train", "namespace": "speech"}, "spec": {"template": {"spec": pods}}}
+            made = await create(client, JOBS, {"apiVersion": "batch/v1", "kind": "Job", **job})
+            head = {"apiVersion": WORKLOADS.api_version, "kind": "Workload"}
+            await create(client, WORKLOADS, {**head, **own(make_workload("w", pods=1), made)})
+
+    asyncio.run(put())
+
+    assert explain(capsys, cluster, "-n", "speech", "train")[1].startswith("speech/w: pending")
+
+
+@pytest.mark.parametrize(
+    ("workload", "want"),
+    [
+        pytest.param({"pods": 9}, "more than this ClusterQueue can ever use", id="more than there can be"),
+        pytest.param({"pods": 1, "gpus": 16}, f'resource "{GPU}"', id="a pod that no node could ever hold"),
+        pytest.param(
+            {"pods": 1, "queueName": "typo"},
+            "LocalQueue speech/typo doesn't exist; create it",
+            id="a queue that does not exist",
+        ),
+    ],
+)
+def test_what_can_never_fit_is_told(
+    workload: dict[str, Any], want: str, cluster: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(cluster, (WORKLOADS, make_workload("w", **workload)))
+
+    assert want in explain(capsys, cluster, "speech/w")[1]
+
+
+def test_scripts_read_the_same_as_json(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
+    fill(cluster, (WORKLOADS, make_workload("w", pods=3)))
+
+    _, out, _ = explain(capsys, cluster, "speech/w", "-o", "json")
+
+    found = json.loads(out)
+    (flavor,) = found["podSets"][0]["flavors"]
+    assert (found["state"], found["position"], found["waiting"]) == ("pending", 1, 1)
+    assert flavor["quota"] == [{"resource": GPU, "wanted": 24, "free": 64, "most": 64}]
+    racks = {one["values"][0]: one["fits"] for one in flavor["topology"]["domains"] if one["level"] == 0}
+    assert racks == {"a": 2, "b": 1}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "want"),
+    [
+        pytest.param(["speech/nobody"], "namespace speech has no Workload nobody", id="unknown Workload"),
+        pytest.param(["speech/w", "-n", "vision"], "speech/w is not in -n vision", id="two namespaces"),
+    ],
+)
+def test_a_wrong_name_is_one_sentence(
+    arguments: list[str], want: str, cluster: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = explain(capsys, cluster, *arguments)
+
+    assert (code, want in err) == (ExitCode.WRONG_USAGE, True)
+
+
+def test_an_object_that_cannot_be_read_is_named_and_the_others_count(
+    cluster: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = cluster_queue("broken", flavor="a100", nominal={GPU: 8}, cohort="research")
+    broken["spec"]["namespaceSelector"] = {"matchExpressions": [{"key": "a", "operator": "Near"}]}
+    fill(cluster, (CLUSTER_QUEUES, broken), (WORKLOADS, make_workload("w", pods=1)))
+
+    _, out, err = explain(capsys, cluster, "speech/w")
+
+    assert "ClusterQueue broken" in err
+    assert "1 of 1 in the queue" in out
