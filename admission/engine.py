@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from admission.cache import Cache
+from admission.cycle_tally import CycleTally
 from admission.decision import Admit, Decision, Wait
 from admission.nomination import CyclePolicy
 from admission.preemption.fair import FairSharing
@@ -83,6 +84,7 @@ class Engine(Questions):
         super().__init__(cache, roster)
         self._touched_cohorts: set[str] = set()
         self._touched_policies: set[str] = set()
+        self.tally = CycleTally()
         self._cycles = 0
         self._admits = 0
         self._evicts = 0
@@ -196,6 +198,7 @@ class Engine(Questions):
             return ()
         self._cycles += 1
         outcomes = self._schedule(heads, now=now)
+        self.tally.count(outcomes)
         decisions: list[Decision] = []
         for outcome in outcomes:
             if self._apply(outcome, decisions, now=now):

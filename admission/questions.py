@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from admission.backlog import Backlog, backlog
 from admission.cache import Cache
 from admission.explain import PodSetLines, explain
 from admission.records import LocalQueueKey, Problem, queue_problem
@@ -142,6 +143,23 @@ class Questions:
         self._roster.refresh()
         queue = self._cache.queues.get(name)
         return cluster_queue_view(queue) if queue is not None else None
+
+    def backlog(self, name: str) -> Backlog | None:
+        """Return who waits in the ClusterQueue, summed up; None where there is no such queue."""
+        self._roster.refresh()
+        queue = self._cache.queues.get(name)
+        return backlog(queue.pending) if queue is not None else None
+
+    def cohorts(self) -> tuple[str, ...]:
+        """Return the names of all Cohorts, those that are only named too, sorted."""
+        self._roster.refresh()
+        return tuple(sorted(self._cache.hierarchy.cohorts))
+
+    def cohorts_above(self, cluster_queue: str) -> tuple[str, ...]:
+        """Return the Cohorts above the ClusterQueue, its own first and the root last; () for none."""
+        self._roster.refresh()
+        queue = self._cache.queues.get(cluster_queue)
+        return tuple(node.name for node in queue.node.ancestors()) if queue is not None else ()
 
     def local_queue_view(self, namespace: str, name: str) -> LocalQueueView | None:
         """Return the LocalQueue's status, None where there is no such queue."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from admission.assignment import Mode
 from admission.decision import Admit, Evict, Wait
@@ -29,11 +30,20 @@ from queues.pending import FlavorScan, Pending, RequeueReason
 from queues.resources import FlavorResource
 
 
+class Recomputation(StrEnum):
+    """What a second search for victims gave, after another head had taken one. The words of metrics."""
+
+    NEW_TARGETS = "new_targets"
+    DEFERRED_FIT = "deferred_fit"
+    SKIPPED = "skipped"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """What becomes of one head: admitted (`requeue` is None), or back to its queue for a reason.
 
     `evictions` make room for it in a later cycle. `scan` is where its next search through the flavors begins.
+    `is_preemption_skipped`: it had victims, but another head of this cycle was in the way.
     """
 
     queue: QueueState
@@ -42,6 +52,8 @@ class Outcome:
     requeue: RequeueReason | None = None
     scan: FlavorScan | None = None
     evictions: tuple[Evict, ...] = ()
+    is_preemption_skipped: bool = False
+    recomputation: Recomputation | None = None
 
 
 def schedule(
@@ -92,9 +104,14 @@ class _Cycle:
     def process(self, entry: Entry) -> Outcome:
         """Return what becomes of the entry on top of what those before it took."""
         if self._overlaps(entry):
-            entry = self._to_deferred(self._nominate_again(entry))
-        elif self._is_out_of_place(entry):
+            again = self._to_deferred(self._nominate_again(entry))
+            outcome = self._settle(again)
+            return replace(outcome, recomputation=_recomputation(again, outcome))
+        if self._is_out_of_place(entry):
             entry = self._nominate_again(entry)
+        return self._settle(entry)
+
+    def _settle(self, entry: Entry) -> Outcome:
         mode, queue = entry.assignment.mode, entry.queue
         if mode is Mode.NO_FIT:
             return _waiting(entry, entry.assignment.no_fit_reason(), RequeueReason.NO_FIT)
@@ -236,7 +253,7 @@ def _waiting(entry: Entry, reason: PendingReason, requeue: RequeueReason) -> Out
 
 
 def _skipped(entry: Entry, message: str) -> Outcome:
-    return _lost(
+    outcome = _lost(
         entry.queue,
         entry.pending,
         PendingReason.WAITING_FOR_QUOTA,
@@ -244,6 +261,14 @@ def _skipped(entry: Entry, message: str) -> Outcome:
         RequeueReason.FAILED_AFTER_NOMINATION,
         scan=entry.assignment.scan,
     )
+    return replace(outcome, is_preemption_skipped=bool(entry.targets))
+
+
+def _recomputation(entry: Entry, outcome: Outcome) -> Recomputation:
+    if outcome.evictions:
+        return Recomputation.NEW_TARGETS
+    is_deferred = entry.assignment.mode is Mode.DEFERRED_FIT
+    return Recomputation.DEFERRED_FIT if is_deferred else Recomputation.SKIPPED
 
 
 def _lost(

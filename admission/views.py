@@ -59,7 +59,7 @@ class ClusterQueueView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalQueueView:
-    """A LocalQueue as its status shows it.
+    """A LocalQueue as its status shows it; `parked` of its `pending` ones wait for something to change.
 
     With admission fair sharing `past_usage` is what it has consumed, and `fair_usage` the number that its
     place goes by; else None.
@@ -71,6 +71,7 @@ class LocalQueueView:
     reason: InactiveReason | None
     message: str
     pending: int
+    parked: int
     reserving: int
     admitted: int
     flavors_reservation: FlavorUsages
@@ -81,9 +82,14 @@ class LocalQueueView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CohortView:
-    """A Cohort as its status shows it; `problem` is set where it is part of a cycle or cannot be read."""
+    """A Cohort as status and metrics show it; `problem` is set where it is in a cycle or cannot be read.
+
+    `above` are the cohorts above it, its parent first. `admitted` counts the Workloads of its subtree.
+    """
 
     name: str
+    above: tuple[str, ...]
+    admitted: int
     weighted_share: int
     problem: str | None
     subtree: Mapping[FlavorResource, int] = field(default_factory=dict)
@@ -172,6 +178,7 @@ def local_queue_view(
     held = [cache.held[one] for one in keys if one in cache.held]
     admitted = [one for one in held if one.is_admitted]
     queue = cache.queues.get(spec.cluster_queue)
+    waiting = [one for one in keys if queue is not None and one in queue.pending]
     reason, message = _local_queue_problem(cache, key, spec, queue)
     ledger = cache.ledger if queue is not None and queue.usage_of is not None else None
     return LocalQueueView(
@@ -180,7 +187,8 @@ def local_queue_view(
         is_active=reason is None,
         reason=reason,
         message=message,
-        pending=sum(1 for one in keys if queue is not None and one in queue.pending),
+        pending=len(waiting),
+        parked=sum(1 for one in waiting if queue is not None and queue.pending.is_parked(one)),
         reserving=len(held),
         admitted=len(admitted),
         flavors_reservation=_to_usages(_sum_usage(held), queue.node if queue is not None else None),
@@ -199,8 +207,11 @@ def cohort_view(cache: Cache, name: str) -> CohortView | None:
     problem = cache.unreadable.get((Cohort, name))
     if cycle is not None:
         problem = f"cohorts form a cycle ({cycle}); change spec.parentName of one of them"
+    held = (one for queue in node.queues() for one in cache.queues[queue.name].held.values())
     return CohortView(
         name=name,
+        above=tuple(parent.name for parent in node.ancestors()),
+        admitted=sum(1 for one in held if one.is_admitted),
         weighted_share=dominant_resource_share(node).rounded(),
         problem=problem,
         subtree={pair: cell.subtree for pair, cell in node.cells.items()},

@@ -62,6 +62,9 @@ GPU_RESOURCE = "nvidia.com/gpu"
 # Kubernetes' own.
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 
+# training, inference or batch; on a Job or its pod template.
+WORKLOAD_TYPE = BERTH_PREFIX + "workload-type"
+
 # Ours, by where a user writes them (the others are written by Berth itself).
 BERTH_TEMPLATE_KEYS = frozenset(
     BERTH_PREFIX + name

@@ -143,6 +143,19 @@ class PendingQueue:
         """
         return sorted(self._members.values(), key=self._order(self._sticky()))
 
+    def groups(self) -> Iterator[tuple[Pending, int, bool]]:
+        """Yield who waits as groups of equal requests: one of them, how many they are, and whether parked.
+
+        A group costs one step however many it holds. The one that is given is the first queued of its group.
+        """
+        for lane in self._lanes.values():
+            for key, class_ in lane.classes.items():
+                top = class_.top()
+                if top is not None:
+                    yield top[4], class_.size, key in self._parked_classes
+        for pending in self._parked.values():
+            yield pending, 1, True
+
     @property
     def has_retries(self) -> bool:
         """Whether a back-off may be running."""

@@ -13,8 +13,13 @@ import yaml
 
 from admission.cli.__main__ import COMMANDS
 from admission.cli.errors import ExitCode
+from admission.controller.clock import SystemClock
+from admission.controller.gauge_collector import QueueCollector
+from admission.controller.gauges import GaugeReader
 from admission.controller.journal import Journal
+from admission.controller.knowledge import Knowledge, KnowledgeSettings
 from admission.controller.metrics import Metrics
+from admission.engine import Engine
 from api import reasons
 from api.config.berth import Settings
 from api.config.fields import Section
@@ -133,13 +138,13 @@ def test_every_setting_with_an_effect_is_explained() -> None:
 
 
 def test_every_metric_is_explained_and_none_of_ours_that_is_not_served() -> None:
-    metrics = Metrics(version="1")
-    metrics.observe_queues(lambda: (), lambda: ())
+    metrics, clock = Metrics(version="1"), SystemClock()
     nowhere = Endpoint(server="http://nowhere", origin="a test", credentials=FixedCredentials())
-    Journal(EventRecorder(KubeClient(nowhere), instance="a test"), metrics)
-    names = re.findall(r"^# HELP (\w+)", metrics.render().decode(), flags=re.MULTILINE)
-    served = {name for name in names if not name.startswith("kueue_local_queue_")}
-    told = set(re.findall(r"`((?:kueue|berth)_\w+)`", TEXTS["docs/running.md"]))
+    journal = Journal(EventRecorder(KubeClient(nowhere), instance="a test"), metrics)
+    knowledge = Knowledge(Engine(), journal, clock, KnowledgeSettings())
+    QueueCollector(metrics, GaugeReader(knowledge=knowledge), clock, drop=journal.drop_series)
+    served = set(re.findall(r"^# HELP (\w+)", metrics.render().decode(), flags=re.MULTILINE))
+    told = set(re.findall(r"`(\w+_\w+)`", TEXTS["docs/metrics.md"]))
 
     assert served - told == set()
     assert {name for name in told - served if name.startswith("berth_")} == set()

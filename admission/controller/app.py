@@ -14,7 +14,6 @@ import os
 import platform
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 from uuid import uuid4
@@ -25,17 +24,18 @@ from admission.controller.brain import Brain
 from admission.controller.clock import SystemClock
 from admission.controller.executor import Target
 from admission.controller.failpoints import Failpoint
+from admission.controller.gauge_collector import QueueCollector
+from admission.controller.gauges import GaugeReader, GaugeSettings
 from admission.controller.handlers import (
     Health,
     StateApi,
-    local_queue_gauges,
     metrics_route,
-    queue_gauges,
 )
 from admission.controller.journal import Journal
 from admission.controller.kinds import ground_kinds, make_informer, watched_kinds
 from admission.controller.knowledge import Knowledge
 from admission.controller.logs import Log
+from admission.controller.metric_labels import metric_labels
 from admission.controller.metrics import Metrics
 from admission.controller.neighbours import refuse_beside_kueue
 from admission.controller.observer import Observer
@@ -104,11 +104,15 @@ class Controller:
         self._recorder = EventRecorder(
             client, instance=self._identity, events_per_second=events.per_second, burst=events.burst
         )
-        local_queues = config.kueue.metrics.local_queue_metrics
-        self._journal = Journal(self._recorder, self._metrics, with_local_queues=local_queues.enable)
+        labels = metric_labels(config)
+        self._journal = Journal(self._recorder, self._metrics, labels=labels)
         engine = Engine(engine_settings(config))
         self._knowledge = Knowledge(
-            engine, self._journal, self._clock, knowledge_settings(config, namespace=self._namespace)
+            engine,
+            self._journal,
+            self._clock,
+            knowledge_settings(config, namespace=self._namespace),
+            labels=labels,
         )
         board = StatusBoard(engine, with_share=config.kueue.fair_sharing is not None, is_busy=self._is_busy)
         self._brain = Brain(self._knowledge, board, self._journal, self._clock)
@@ -120,14 +124,15 @@ class Controller:
             make_informer(client, kind, self._brain, self._knowledge, self._note_watch_error)
             for kind in ground_kinds(self._knowledge)
         ]
-        self._metrics.observe_queues(
-            partial(
-                queue_gauges,
-                self._knowledge,
-                with_quotas=config.kueue.metrics.enable_cluster_queue_resources,
-                with_shares=config.kueue.fair_sharing is not None,
-            ),
-            partial(local_queue_gauges, self._knowledge) if local_queues.enable else tuple,
+        gauges = GaugeSettings(
+            with_quotas=config.kueue.metrics.enable_cluster_queue_resources,
+            with_shares=config.kueue.fair_sharing is not None,
+        )
+        self._queue_gauges = QueueCollector(
+            self._metrics,
+            GaugeReader(knowledge=self._knowledge, labels=labels, settings=gauges),
+            self._clock,
+            drop=self._journal.drop_series,
         )
         self._store: RedisReservationStore | None = None
         self._side_ports = SidePorts(
@@ -208,7 +213,7 @@ class Controller:
         """Return the ports for people: the page's, and that of metrics."""
         options, health = self._options, self._health().routes()
         state = [*StateApi(self._knowledge).routes(), *self._side_ports.state_routes()]
-        measures = metrics_route(self._metrics)
+        measures = metrics_route(self._metrics, self._queue_gauges)
         return (
             Port(name="http", number=options.http_port, host=options.bind, routes=[*health, *state]),
             Port(name="metrics", number=options.metrics_port, host=options.bind, routes=[*health, measures]),

@@ -105,6 +105,9 @@ class Ground:
             node_selector=obj.spec.node_selector or {},
         )
         key = WorkloadKey(metadata.namespace, workload)
+        admitted = self._engine.workload(key)
+        if known is not None and known.pod.is_gated and not pod.is_gated and admitted is not None:
+            self._journal.note_ungated(keys.TOPOLOGY_GATE, admitted, now=self._clock.now())
         self._pods[metadata.uid] = _Known(pod, key)
         self._by_workload.setdefault(key, {})[metadata.uid] = None
         if pod.is_gated:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
-from math import inf, nan
+import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
+from admission.controller.gauge_collector import QueueCollector
 from admission.controller.knowledge import Knowledge
-from admission.controller.metrics import LocalQueueGauges, Metrics, QueueGauges, QuotaGauges
+from admission.controller.metrics import Metrics
 from admission.engine import Engine
 from admission.views import ClusterQueueView, FlavorUsages
 from api.http.server import HttpError, Request, Response, Route, json_response, text_response
-from api.quantities import CPU, to_text
-from api.queueing import ClusterQueue
+from api.quantities import to_text
 from api.workload import WorkloadKey, to_rfc3339
-from queues.fair_sharing import MAX_SHARE
 
 # How many entries a list answers with, as Kueue's visibility API does.
 DEFAULT_LIMIT = 1000
@@ -47,12 +45,14 @@ class Health:
         return Response(status=503, body=f"waiting for {missing}".encode(), content_type="text/plain")
 
 
-def metrics_route(metrics: Metrics) -> Route:
-    """Return /metrics."""
+def metrics_route(metrics: Metrics, queues: QueueCollector) -> Route:
+    """Return /metrics. Its text takes long to make where there are many queues, so a thread makes it."""
 
     async def handle(request: Request) -> Response:
         del request
-        return Response(body=metrics.render(), content_type="text/plain; version=0.0.4; charset=utf-8")
+        await queues.refresh()
+        body = await asyncio.to_thread(metrics.render)
+        return Response(body=body, content_type="text/plain; version=0.0.4; charset=utf-8")
 
     return Route("GET", "/metrics", handle)
 
@@ -142,82 +142,6 @@ class StateApi:
         if view is None:
             raise HttpError(404, f"there is no ClusterQueue {name}")
         return view
-
-
-def queue_gauges(knowledge: Knowledge, *, with_quotas: bool, with_shares: bool) -> list[QueueGauges]:
-    """Return every ClusterQueue as the gauges show it: each quota and the share only where asked for."""
-    specs = knowledge.cluster_queues
-    views = ((specs[name], knowledge.engine.cluster_queue_view(name)) for name in sorted(specs))
-    return [
-        _gauges(spec, view, with_quotas=with_quotas, with_shares=with_shares)
-        for spec, view in views
-        if view is not None
-    ]
-
-
-def local_queue_gauges(knowledge: Knowledge) -> list[LocalQueueGauges]:
-    """Return every LocalQueue as the gauges show it."""
-    views = (knowledge.engine.local_queue_view(*key) for key in sorted(knowledge.local_queues))
-    return [
-        LocalQueueGauges(
-            namespace=view.namespace,
-            name=view.name,
-            pending=view.pending,
-            reserving=view.reserving,
-            admitted=view.admitted,
-            is_active=view.is_active,
-            cluster_queue=knowledge.local_queues[view.namespace, view.name].cluster_queue,
-            fair_usage=view.fair_usage,
-        )
-        for view in views
-        if view is not None
-    ]
-
-
-def _gauges(
-    spec: ClusterQueue, view: ClusterQueueView, *, with_quotas: bool, with_shares: bool
-) -> QueueGauges:
-    return QueueGauges(
-        name=view.name,
-        cohort=spec.cohort or "",
-        pending_active=view.active_pending,
-        pending_inadmissible=view.parked_pending,
-        reserving=view.reserving,
-        admitted=view.admitted,
-        status="active" if view.is_active else "terminating" if spec.is_terminating else "pending",
-        quotas=tuple(_quotas(spec, view)) if with_quotas else (),
-        weighted_share=_share(view.weighted_share) if with_shares else None,
-    )
-
-
-def _quotas(spec: ClusterQueue, view: ClusterQueueView) -> Iterator[QuotaGauges]:
-    """Yield quota and use of each resource of each flavor that the ClusterQueue declares."""
-    for flavor in (flavor for group in spec.resource_groups for flavor in group.flavors):
-        for resource, quota in flavor.resources.items():
-            to_number = partial(_to_number, resource)
-            reserved = view.flavors_reservation.get(flavor.name, {}).get(resource)
-            used = view.flavors_usage.get(flavor.name, {}).get(resource)
-            yield QuotaGauges(
-                flavor=flavor.name,
-                resource=resource,
-                nominal=to_number(quota.nominal),
-                reserved=to_number(reserved.total if reserved is not None else 0),
-                used=to_number(used.total if used is not None else 0),
-                borrowing_limit=to_number(quota.borrowing_limit),
-                lending_limit=to_number(quota.lending_limit),
-            )
-
-
-def _to_number(resource: str, amount: int | None) -> float:
-    """Return an amount as metrics show it: cores, bytes or devices; infinite where there is no limit."""
-    if amount is None:
-        return inf
-    return amount / 1000 if resource == CPU else float(amount)
-
-
-def _share(share: int) -> float:
-    """Return a share, not a number where a queue of weight 0 borrows."""
-    return nan if share >= MAX_SHARE else float(share)
 
 
 def _queue(view: ClusterQueueView) -> dict[str, Any]:

@@ -10,11 +10,13 @@ from admission.actions import Event, Purpose, Write, job_ref, workload_ref
 from admission.actions import EventType as ActionEventType
 from admission.controller.executor import Result, Written
 from admission.controller.logs import Log
+from admission.controller.metric_labels import MetricLabels
 from admission.controller.metrics import FOLLOWER, Metrics
 from admission.controller.workload_metrics import WorkloadMetrics
 from admission.decision import Admit, Decision, Evict, Wait
 from api.kube.errors import KubeError
 from api.kube.events import EventRecorder, EventType, ObjectRef
+from api.reasons import ConditionType
 from api.workload import Workload
 
 log = Log("berth.decisions")
@@ -33,12 +35,13 @@ class Journal:
         metrics: Metrics,
         *,
         monotonic: Callable[[], float] = time.monotonic,
-        with_local_queues: bool = True,
+        labels: MetricLabels | None = None,
     ) -> None:
-        """`with_local_queues`: steps of Workloads are counted by LocalQueue too."""
+        """`labels`: custom labels of metrics, and which LocalQueues have metrics."""
         self._recorder = recorder
         self._metrics = metrics
-        self._workload_metrics = WorkloadMetrics(metrics, with_local_queues=with_local_queues)
+        self._workload_metrics = WorkloadMetrics(metrics, labels)
+        self._dropped = 0
         self._monotonic = monotonic
         self._told: OrderedDict[tuple[str, str, str], float] = OrderedDict()
         # Who was evicted for whom, by uid, the latest last.
@@ -95,9 +98,7 @@ class Journal:
             case Evict():
                 log.info("evict", workload=decision.key, reason=decision.reason, message=decision.message)
                 if decision.preemption_reason is not None:
-                    self._metrics.preempted.labels(
-                        self.role, decision.preempting_cluster_queue, decision.preemption_reason
-                    ).inc()
+                    self._workload_metrics.note_preemption(decision, decision.preemption_reason)
                     self._note_repeat(decision)
             case Wait():
                 log.debug("wait", workload=decision.key, reason=decision.reason, message=decision.message)
@@ -113,10 +114,33 @@ class Journal:
         if len(self._gave_way) > MAX_REMEMBERED:
             self._gave_way.popitem(last=False)
 
-    def note_progress(self, before: Workload, after: Workload, *, now: float) -> None:
+    def note_progress(
+        self,
+        before: Workload,
+        after: Workload,
+        *,
+        now: float,
+        cohorts_above: Callable[[str], tuple[str, ...]] = lambda _: (),
+    ) -> None:
         """Count what has come about between two versions of a Workload. Who does not lead counts nothing."""
         if self.role != FOLLOWER:
-            self._workload_metrics.note(before, after, now=now)
+            self._workload_metrics.note(before, after, now=now, cohorts_above=cohorts_above)
+
+    def note_created(self, kind: str, seconds: float) -> None:
+        """Count that a Job of this kind got its Workload so long after its own creation."""
+        if self.role != FOLLOWER:
+            self._metrics.creation_latency.labels(self.role, kind).observe(max(0.0, seconds))
+
+    def note_ungated(self, gate: str, workload: Workload, *, now: float) -> None:
+        """Count that a pod of an admitted Workload has been let go."""
+        admitted = workload.conditions.get(ConditionType.ADMITTED)
+        if self.role != FOLLOWER and workload.admission is not None and admitted is not None:
+            labels = (gate, workload.admission.cluster_queue, "false")
+            self._metrics.gate_removal.labels(self.role, *labels).observe(max(0.0, now - admitted.at))
+
+    def drop_series(self, kind: str, namespace: str, name: str) -> None:
+        """End the counters of a ClusterQueue, LocalQueue or Cohort that is gone."""
+        self._workload_metrics.drop(kind, namespace, name)
 
     def note_write(self, write: Write, result: Result) -> None:
         """Count a write; send the Events that tell of it once it has succeeded."""
@@ -157,4 +181,5 @@ class Journal:
         """Show whether the cycle waits for confirmations."""
         self._metrics.cycle_paused.labels(self.role).set(float(is_paused))
         self._metrics.unconfirmed.labels(self.role).set(unconfirmed)
-        self._metrics.events_dropped.labels(self.role).set(self._recorder.dropped)
+        dropped, self._dropped = self._recorder.dropped - self._dropped, self._recorder.dropped
+        self._metrics.events_dropped.labels(self.role).inc(dropped)

@@ -13,9 +13,11 @@ from typing import Any
 
 import msgspec
 
+from admission.controller.census import Census
 from admission.controller.clock import Clock
 from admission.controller.ground import Ground
 from admission.controller.journal import Journal
+from admission.controller.metric_labels import MetricLabels
 from admission.controller.mirror import Mirror, ObjectKey, Seen, controller_of
 from admission.engine import Engine
 from admission.jobs import Ancestor, JobContext, JobSettings, PriorityClass
@@ -25,14 +27,16 @@ from api.job import Job, to_job
 from api.keys import BATCH_VERSION
 from api.kube.informer import Change, ChangeType
 from api.objects import JobObject, Meta, NamespaceObject, PriorityClassObject, WireSelector, WorkloadObject
-from api.queueing import ClusterQueue, LocalQueue, Namespace, ResourceFlavor
+from api.queueing import ClusterQueue, Cohort, LocalQueue, Namespace, ResourceFlavor
 from api.selectors import matches_selector
-from api.workload import Workload, WorkloadKey, to_workload
+from api.workload import Workload, WorkloadKey, to_seconds, to_workload
 
 SpecKey = str | ObjectKey
 
 # A Job further below its queued ancestor than this is not looked through.
 MAX_NESTING = 10
+# Kinds whose labels and annotations may show on their metrics.
+_LABELLED = (ClusterQueue, LocalQueue, Cohort)
 
 __all__ = ["Knowledge", "KnowledgeSettings", "ObjectKey"]
 
@@ -49,8 +53,19 @@ class KnowledgeSettings:
 class Knowledge:
     """The state that the brain owns."""
 
-    def __init__(self, engine: Engine, journal: Journal, clock: Clock, settings: KnowledgeSettings) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        journal: Journal,
+        clock: Clock,
+        settings: KnowledgeSettings,
+        *,
+        labels: MetricLabels | None = None,
+    ) -> None:
+        """`labels` is told the metadata of queues and cohorts."""
         self.engine = engine
+        self.census = Census()
+        self._labels = labels if labels is not None else MetricLabels()
         self.jobs: Mirror[Job] = Mirror()
         self.workloads: Mirror[Workload] = Mirror()
         self.ground = Ground(engine, journal, clock, mark=self.mark_workload)
@@ -92,7 +107,10 @@ class Knowledge:
         metadata = change.object.metadata
         if change.type is not ChangeType.DELETED:
             self._see_workload(change.object, change.raw or b"")
-        elif self.workloads.forget(metadata):
+            return
+        known = self.workloads.get((metadata.namespace, metadata.name))
+        if self.workloads.forget(metadata):
+            self.census.move(known.value if known is not None else None, None)
             # Who does not lead takes no marks, so that those of the dead would pile up.
             self._dirty_workloads.pop((metadata.namespace, metadata.name), None)
             self.engine.remove(Workload, (metadata.namespace, metadata.name), now=self._clock.now())
@@ -160,13 +178,23 @@ class Knowledge:
             self._journal.note_unreadable("Workload", "/".join(key), str(error))
             self.engine.unreadable(Workload, key, str(error), now=self._clock.now())
             return False
-        if known is not None:
-            self._journal.note_progress(known.value, workload, now=self._clock.now())
+        self._count_change(known.value if known is not None else None, workload)
         self.workloads.see(metadata, workload, raw)
         self.engine.upsert(workload, now=self._clock.now())
         self._dirty_workloads[key] = None
         self._mark_owner(metadata)
         return True
+
+    def _count_change(self, before: Workload | None, after: Workload) -> None:
+        now = self._clock.now()
+        self.census.move(before, after)
+        if before is not None:
+            above = self.engine.cohorts_above
+            self._journal.note_progress(before, after, now=now, cohorts_above=above)
+            return
+        job = self.jobs.by_uid(after.owner_uid) if after.owner_uid is not None else None
+        if job is not None:
+            self._journal.note_created("Job", now - to_seconds(job.metadata.creation_timestamp))
 
     # --- other kinds ------------------------------------------------------------------------------
 
@@ -175,6 +203,7 @@ class Knowledge:
         metadata: Meta = change.object.metadata
         key = (metadata.namespace, metadata.name) if metadata.namespace else metadata.name
         if change.type is ChangeType.DELETED:
+            self._labels.forget(kind.__name__, metadata)
             self.engine.remove(kind, key, now=self._clock.now())
             self._values.pop((kind, key), None)
             if kind is LocalQueue:
@@ -183,6 +212,8 @@ class Knowledge:
                 self.cluster_queues.pop(metadata.name, None)
             self._mark_waiting(kind, metadata.namespace, metadata.name)
             return
+        if kind in _LABELLED:
+            self._labels.see(kind.__name__, metadata)
         try:
             value = read(change.object)
         except ValueError as error:

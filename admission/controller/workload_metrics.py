@@ -7,16 +7,29 @@ Source of names, labels and buckets: Kueue, pkg/metrics/metrics.go.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeVar
 
 from prometheus_client import Counter, Histogram
 
+from admission.controller.gang_waits import GangWaits
+from admission.controller.metric_labels import CLUSTER_QUEUE, COHORT, LOCAL_QUEUE, WORKLOAD, MetricLabels
 from admission.controller.metrics import LONG_WAIT_BUCKETS, WAIT_BUCKETS, Metrics
-from api.reasons import ConditionType
+from admission.decision import Evict
+from api.reasons import ConditionType, PreemptionReason
 from api.workload import Workload
 
+M = TypeVar("M", Counter, Histogram)
+
 _CLASS = ("priority_class",)
+_CLUSTER = ("cluster_queue",)
+_LOCAL = ("name", "namespace")
+# By which labels the metrics of a kind name their object.
+_NAMING = {
+    CLUSTER_QUEUE: (_CLUSTER, ("preempting_cluster_queue",)),
+    LOCAL_QUEUE: (_LOCAL,),
+    COHORT: (("cohort",),),
+}
 _EVICTION = ("reason", "underlying_cause")
 
 
@@ -35,28 +48,53 @@ class _Waits(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Where a step is counted: the labels of both kinds of queue."""
+    """Where a step is counted: the labels of both kinds of queue, those of the object, and custom ones.
+
+    `local` None: the LocalQueue has no metrics.
+    """
 
     cluster: tuple[str, ...]
-    local: tuple[str, ...]
+    local: tuple[str, ...] | None
+    priority_class: str
+    cluster_custom: tuple[str, ...]
+    local_custom: tuple[str, ...]
 
 
 class WorkloadMetrics:
-    """Counts the steps of Workloads. `with_local_queues`: by LocalQueue too."""
+    """Counts the steps of Workloads. `labels`: custom labels, and which LocalQueues have metrics."""
 
-    def __init__(self, metrics: Metrics, *, with_local_queues: bool = True) -> None:
+    def __init__(self, metrics: Metrics, labels: MetricLabels | None = None) -> None:
         self._metrics = metrics
-        self._with_local_queues = with_local_queues
+        self._labels = labels if labels is not None else MetricLabels()
+        # Every counter and histogram of an object that may end, by the labels that name the object.
+        self._by_object: list[tuple[tuple[str, ...], Counter | Histogram]] = []
+        self._gangs = GangWaits(metrics)
         self._reserved = self._counter("quota_reserved_workloads", "Quota reservations", _CLASS)
         self._admitted = self._counter("admitted_workloads", "Admissions", _CLASS)
         self._finished = self._counter("finished_workloads", "Finished Workloads", _CLASS)
         self._evicted = self._counter("evicted_workloads", "Evictions", (*_EVICTION, *_CLASS))
-        self._evicted_once = _Pair(
+        self._evicted_once = self._counter(
+            "evicted_workloads_once",
+            "First evictions of Workloads for that reason",
+            (*_EVICTION, *_CLASS),
+            has_local=False,
+        )
+        self._preempted = self._keep(
+            ("preempting_cluster_queue",),
             metrics.counter(
-                "kueue_evicted_workloads_once",
-                "First evictions of Workloads for that reason",
-                ("cluster_queue", *_EVICTION, *_CLASS),
-            )
+                "kueue_preempted_workloads",
+                "Preemptions",
+                ("preempting_cluster_queue", "reason", *self._labels.names(CLUSTER_QUEUE)),
+            ),
+        )
+        self._keep(("preempting_cluster_queue",), metrics.repeated_preemptions)
+        self._admitted_below = self._keep(
+            ("cohort",),
+            metrics.counter(
+                "kueue_cohort_subtree_admitted_workloads",
+                "Admissions in the cohort and all below",
+                ("cohort", *_CLASS, *self._labels.names(COHORT)),
+            ),
         )
         self._reserved_wait = self._waits("quota_reserved_wait_time", "Queued to quota reserved")
         self._admission_wait = self._waits(
@@ -71,18 +109,44 @@ class WorkloadMetrics:
         )
         self._release = self._of_evictions("workload_eviction_latency", "Evicted to released", ("reason",))
 
-    def note(self, before: Workload, after: Workload, *, now: float) -> None:
-        """Count what has come about between two versions of a Workload, seen at `now` (Unix seconds)."""
+    def note(
+        self,
+        before: Workload,
+        after: Workload,
+        *,
+        now: float,
+        cohorts_above: Callable[[str], tuple[str, ...]] = lambda _: (),
+    ) -> None:
+        """Count what has come about between two versions of a Workload, seen at `now` (Unix seconds).
+
+        `cohorts_above` gives the cohorts above a ClusterQueue.
+        """
         queue = _cluster_queue(before, after)
         if queue is None or before.uid != after.uid:
             return
         place = self._place(queue, after)
         self._note_admission(before, after, place, now)
+        if after.is_admitted and not before.is_admitted:
+            self._note_cohorts(cohorts_above(queue), place)
+            self._gangs.note(after, now - _queued_at(before))
         self._note_ready(before, after, place, now)
         self._note_eviction(before, after, place, now)
         if after.is_finished and not before.is_finished:
             self._count(self._finished, place)
             self._observe(self._execution, place, _since(before, ConditionType.ADMITTED, now))
+
+    def note_preemption(self, decision: Evict, right: PreemptionReason) -> None:
+        """Count a decision to evict one in favour of another, by this right."""
+        queue = decision.preempting_cluster_queue
+        custom = self._labels.values(CLUSTER_QUEUE, "", queue)
+        self._preempted.labels(self._role, queue, right, *custom).inc()
+
+    def drop(self, kind: str, namespace: str, name: str) -> None:
+        """End the series of a ClusterQueue, LocalQueue or Cohort."""
+        values = (name, namespace) if kind == LOCAL_QUEUE else (name,)
+        for names, metric in self._by_object:
+            if names in _NAMING[kind]:
+                metric.remove_by_labels(dict(zip(names, values, strict=True)))
 
     # --- steps ------------------------------------------------------------------------------------
 
@@ -96,6 +160,11 @@ class WorkloadMetrics:
             self._observe(self._admission_wait, place, now - queued_at)
             if after.checks:
                 self._observe(self._checks_wait, place, _since(after, ConditionType.QUOTA_RESERVED, now))
+
+    def _note_cohorts(self, cohorts: tuple[str, ...], place: _Place) -> None:
+        for cohort in cohorts:
+            custom = self._labels.values(COHORT, "", cohort)
+            self._admitted_below.labels(self._role, cohort, place.priority_class, *custom).inc()
 
     def _note_ready(self, before: Workload, after: Workload, place: _Place, now: float) -> None:
         if not after.is_true(ConditionType.PODS_READY) or before.is_true(ConditionType.PODS_READY):
@@ -111,11 +180,13 @@ class WorkloadMetrics:
                 self._count(self._evicted_once, place, *labels)
             if before.is_true(ConditionType.PODS_READY):
                 seconds = _since(before, ConditionType.PODS_READY, now)
-                self._ready_to_evicted.labels(self._role, place.cluster[0], *labels).observe(seconds)
+                names = (*place.cluster, *labels, *place.cluster_custom)
+                self._ready_to_evicted.labels(self._role, *names).observe(seconds)
         evicted = before.conditions.get(ConditionType.EVICTED)
         if evicted is not None and evicted.status and before.admission and after.admission is None:
             reason = evicted.reason.partition("DueTo")[0]
-            self._release.labels(self._role, place.cluster[0], reason).observe(max(0.0, now - evicted.at))
+            names = (*place.cluster, reason, *place.cluster_custom)
+            self._release.labels(self._role, *names).observe(max(0.0, now - evicted.at))
 
     # --- metrics ----------------------------------------------------------------------------------
 
@@ -124,28 +195,39 @@ class WorkloadMetrics:
         return self._metrics.role
 
     def _place(self, queue: str, workload: Workload) -> _Place:
-        reference = workload.priority_class
-        name = reference.name if reference is not None else ""
-        return _Place((queue, name), (workload.queue_name, workload.key.namespace, name))
+        reference, labels = workload.priority_class, self._labels
+        namespace, local_queue = workload.key.namespace, workload.queue_name
+        of_workload = labels.values_of(workload)
+        return _Place(
+            cluster=(queue,),
+            local=(local_queue, namespace) if labels.shows(namespace, local_queue) else None,
+            priority_class=reference.name if reference is not None else "",
+            cluster_custom=(*labels.values(CLUSTER_QUEUE, "", queue), *of_workload),
+            local_custom=(*labels.values(LOCAL_QUEUE, namespace, local_queue), *of_workload),
+        )
 
     def _count(self, pair: _Pair, place: _Place, *labels: str, times: int = 1) -> None:
-        *queue, priority_class = place.cluster
-        pair.cluster.labels(self._role, *queue, *labels, priority_class).inc(times)
-        if pair.local is not None:
-            *names, priority_class = place.local
-            pair.local.labels(self._role, *names, *labels, priority_class).inc(times)
+        labels = (*labels, place.priority_class)
+        pair.cluster.labels(self._role, *place.cluster, *labels, *place.cluster_custom).inc(times)
+        if pair.local is not None and place.local is not None:
+            pair.local.labels(self._role, *place.local, *labels, *place.local_custom).inc(times)
 
     def _observe(self, waits: _Waits, place: _Place, seconds: float) -> None:
-        waits.cluster.labels(self._role, *place.cluster).observe(max(0.0, seconds))
-        if waits.local is not None:
-            waits.local.labels(self._role, *place.local).observe(max(0.0, seconds))
+        seconds, name = max(0.0, seconds), place.priority_class
+        waits.cluster.labels(self._role, *place.cluster, name, *place.cluster_custom).observe(seconds)
+        if waits.local is not None and place.local is not None:
+            waits.local.labels(self._role, *place.local, name, *place.local_custom).observe(seconds)
 
-    def _counter(self, name: str, text: str, labels: tuple[str, ...]) -> _Pair:
+    def _counter(self, name: str, text: str, labels: tuple[str, ...], *, has_local: bool = True) -> _Pair:
         make = self._metrics.counter
-        cluster = make(f"kueue_{name}", text, ("cluster_queue", *labels))
-        if not self._with_local_queues:
-            return _Pair(cluster)
-        return _Pair(cluster, make(f"kueue_local_queue_{name}", text, ("name", "namespace", *labels)))
+        cluster, local = self._custom_names()
+        of_cluster = self._keep(_CLUSTER, make(f"kueue_{name}", text, (*_CLUSTER, *labels, *cluster)))
+        if not has_local or not self._labels.has_local_queues:
+            return _Pair(of_cluster)
+        return _Pair(
+            of_cluster,
+            self._keep(_LOCAL, make(f"kueue_local_queue_{name}", text, (*_LOCAL, *labels, *local))),
+        )
 
     def _waits(
         self,
@@ -156,16 +238,33 @@ class WorkloadMetrics:
         local: tuple[float, ...] | None = None,
     ) -> _Waits:
         make = self._metrics.histogram
-        cluster = make(f"kueue_{name}_seconds", text, ("cluster_queue", *_CLASS), buckets)
-        if not self._with_local_queues:
-            return _Waits(cluster)
-        labels = ("name", "namespace", *_CLASS)
-        return _Waits(cluster, make(f"kueue_local_queue_{name}_seconds", text, labels, local or buckets))
+        cluster_names, local_names = self._custom_names()
+        of_cluster = self._keep(
+            _CLUSTER, make(f"kueue_{name}_seconds", text, (*_CLUSTER, *_CLASS, *cluster_names), buckets)
+        )
+        if not self._labels.has_local_queues:
+            return _Waits(of_cluster)
+        labels = (*_LOCAL, *_CLASS, *local_names)
+        of_local = make(f"kueue_local_queue_{name}_seconds", text, labels, local or buckets)
+        return _Waits(of_cluster, self._keep(_LOCAL, of_local))
 
     def _of_evictions(self, name: str, text: str, labels: tuple[str, ...]) -> Histogram:
-        return self._metrics.histogram(
-            f"kueue_{name}_seconds", text, ("cluster_queue", *labels), WAIT_BUCKETS
+        labels = (*_CLUSTER, *labels, *self._custom_names()[0])
+        return self._keep(
+            _CLUSTER, self._metrics.histogram(f"kueue_{name}_seconds", text, labels, WAIT_BUCKETS)
         )
+
+    def _custom_names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the custom labels of what is counted by ClusterQueue, and by LocalQueue."""
+        names = self._labels.names
+        return (
+            (*names(CLUSTER_QUEUE), *names(WORKLOAD)),
+            (*names(LOCAL_QUEUE), *names(WORKLOAD)),
+        )
+
+    def _keep(self, naming: tuple[str, ...], metric: M) -> M:
+        self._by_object.append((naming, metric))
+        return metric
 
 
 def _cluster_queue(before: Workload, after: Workload) -> str | None:

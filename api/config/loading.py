@@ -38,8 +38,11 @@ ACTED_UPON = frozenset(
         "leaderElection.retryPeriod",
         "manageJobsWithoutQueueName",
         "managedJobsNamespaceSelector",
+        "featureGates.CustomMetricLabels",
+        "metrics.customLabels",
         "metrics.enableClusterQueueResources",
         "metrics.localQueueMetrics.enable",
+        "metrics.localQueueMetrics.localQueueSelector",
         "namespace",
         "objectRetentionPolicies",
         "resources.excludeResourcePrefixes",
@@ -133,9 +136,15 @@ class ControllerConfig:
         fields = [path for path in (*written, *gates) if not _is_acted_upon(path)]
         kinds = [name for name in self.kueue.integrations.frameworks if name not in _FRAMEWORKS]
         return (
+            *self._waiting_for_gates(),
             *(f"{self.source}: {path} is read and has no effect in Berth" for path in fields),
             *(f"{self.source}: integrations.frameworks: {name} is not managed by Berth" for name in kinds),
         )
+
+    def _waiting_for_gates(self) -> Iterator[str]:
+        gate = "CustomMetricLabels"
+        if self.kueue.metrics.custom_labels and not self.kueue.feature_gates.get(gate):
+            yield f"{self.source}: metrics.customLabels has no effect unless featureGates.{gate} is true"
 
 
 def load_config(text: str, *, source: str, namespace: str = DEFAULT_NAMESPACE) -> ControllerConfig:

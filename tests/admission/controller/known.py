@@ -10,6 +10,7 @@ import msgspec
 from admission.controller.journal import Journal
 from admission.controller.kinds import watched_kinds
 from admission.controller.knowledge import Knowledge, KnowledgeSettings
+from admission.controller.metric_labels import MetricLabels
 from admission.controller.metrics import Metrics
 from admission.controller.statuses import StatusBoard
 from admission.engine import Engine
@@ -27,11 +28,17 @@ KUEUE = "kueue.x-k8s.io/v1beta2"
 class Known:
     """A Knowledge, and what it is told."""
 
-    def __init__(self, *objects: Object, settings: KnowledgeSettings | None = None) -> None:
+    def __init__(
+        self,
+        *objects: Object,
+        settings: KnowledgeSettings | None = None,
+        labels: MetricLabels | None = None,
+    ) -> None:
         nowhere = Endpoint(server="http://nowhere", origin="a test", credentials=FixedCredentials())
         journal = Journal(EventRecorder(KubeClient(nowhere), instance="a test"), Metrics(version="test"))
         engine = Engine()
-        self.knowledge = Knowledge(engine, journal, FakeClock(), settings or KnowledgeSettings())
+        settings = settings or KnowledgeSettings()
+        self.knowledge = Knowledge(engine, journal, FakeClock(), settings, labels=labels)
         board = StatusBoard(engine, with_share=False, is_busy=lambda _: False)
         self._kinds = {kind.resource.kind: kind for kind in watched_kinds(self.knowledge, board)}
         self._versions = 0

@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from admission.controller.metrics import Metrics, QueueGauges, QuotaGauges
+from admission.controller.metric_labels import CLUSTER_QUEUE, COHORT, LOCAL_QUEUE, CustomLabel, MetricLabels
+from admission.controller.metrics import Metrics
 from admission.controller.workload_metrics import WorkloadMetrics
-from api.objects import WirePriorityClassRef
+from api.objects import Meta, WirePodTemplate, WirePriorityClassRef
 from api.reasons import ConditionType
-from api.workload import Admission, Condition, Workload, WorkloadKey
+from api.workload import Admission, Condition, PodSet, Workload, WorkloadKey
 
 QUEUE = {"replica_role": "leader", "cluster_queue": "queue", "priority_class": "high"}
 LOCAL = {"replica_role": "leader", "name": "main", "namespace": "default", "priority_class": "high"}
@@ -112,7 +113,7 @@ def test_the_time_until_an_evicted_workload_has_stopped_is_measured() -> None:
 def test_without_metrics_of_local_queues_there_are_none() -> None:
     metrics = leading()
 
-    WorkloadMetrics(metrics, with_local_queues=False).note(PENDING, ADMITTED, now=105.0)
+    WorkloadMetrics(metrics, MetricLabels(local_queues=False)).note(PENDING, ADMITTED, now=105.0)
 
     assert sample(metrics, "kueue_admitted_workloads_total", QUEUE) == 1
     assert "local_queue" not in metrics.render().decode()
@@ -137,27 +138,77 @@ def test_buckets_end_where_dashboards_expect_it(name: str, want: float) -> None:
     assert sample(metrics, f"{name}_bucket", {**labels, "le": f"{2 * want:.1f}"}) is None
 
 
-def test_quota_is_shown_in_base_units_and_a_missing_limit_as_infinite() -> None:
+def test_an_admission_is_counted_in_every_cohort_above() -> None:
     metrics = leading()
-    quota = QuotaGauges(
-        flavor="default", resource="cpu", nominal=4.0, reserved=2.5, used=1.5, borrowing_limit=1.0
-    )
-    queue = QueueGauges(
-        name="queue",
-        cohort="all",
-        pending_active=0,
-        pending_inadmissible=0,
-        reserving=1,
-        admitted=1,
-        status="active",
-        quotas=(quota,),
-        weighted_share=12.0,
-    )
-    metrics.observe_queues(lambda: (queue,), lambda: ())
 
-    place = {"replica_role": "leader", "cohort": "all", "cluster_queue": "queue"}
-    labels = {**place, "flavor": "default", "resource": "cpu"}
-    names = ("nominal_quota", "resource_reservation", "resource_usage", "borrowing_limit", "lending_limit")
-    shown = [sample(metrics, f"kueue_cluster_queue_{name}", labels) for name in names]
-    assert shown == [4.0, 2.5, 1.5, 1.0, float("inf")]
-    assert sample(metrics, "kueue_cluster_queue_weighted_share", place) == 12
+    WorkloadMetrics(metrics).note(PENDING, ADMITTED, now=105.0, cohorts_above=lambda _: ("team", "org"))
+
+    for cohort in ("team", "org"):
+        labels = {"replica_role": "leader", "cohort": cohort, "priority_class": "high"}
+        assert sample(metrics, "kueue_cohort_subtree_admitted_workloads_total", labels) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "namespace", "name", "gone", "left"),
+    [
+        (CLUSTER_QUEUE, "", "queue", "cluster_queue=", "local_queue_admitted"),
+        (LOCAL_QUEUE, "default", "main", 'name="main"', "cluster_queue="),
+        (COHORT, "", "team", "cohort=", "cluster_queue="),
+    ],
+)
+def test_the_counters_of_an_object_end_with_it(
+    kind: str, namespace: str, name: str, gone: str, left: str
+) -> None:
+    metrics = leading()
+    counting = WorkloadMetrics(metrics)
+    counting.note(PENDING, ADMITTED, now=105.0, cohorts_above=lambda _: ("team",))
+
+    counting.drop(kind, namespace, name)
+
+    text = metrics.render().decode()
+    assert gone not in text
+    assert left in text
+
+
+def test_custom_labels_tell_the_values_of_each_kind_of_object() -> None:
+    labels = MetricLabels(
+        (
+            CustomLabel(name="custom_team", kind="ClusterQueue", key="example.com/team"),
+            CustomLabel(name="custom_cost", kind="LocalQueue", key="cost", is_annotation=True),
+            CustomLabel(name="custom_tier", kind="Workload", key="tier", tracked=frozenset({"gold"})),
+        )
+    )
+    labels.see("ClusterQueue", Meta(name="queue", labels={"example.com/team": "vision"}))
+    labels.see("LocalQueue", Meta(namespace="default", name="main", annotations={"cost": "42"}))
+    metrics = leading()
+    counting = WorkloadMetrics(metrics, labels)
+
+    for tier in ("gold", "lead"):
+        counting.note(PENDING, replace(RESERVED, labels={"tier": tier}), now=105.0)
+
+    untracked = "kueue.x-k8s.io/_UNTRACKED_VALUE_"
+    for tier in ("gold", untracked):
+        name = "quota_reserved_workloads_total"
+        of_queue = {**QUEUE, "custom_team": "vision", "custom_tier": tier}
+        assert sample(metrics, f"kueue_{name}", of_queue) == 1
+        of_local = {**LOCAL, "custom_cost": "42", "custom_tier": tier}
+        assert sample(metrics, f"kueue_local_queue_{name}", of_local) == 1
+
+
+@pytest.mark.covers("001_40")
+def test_the_wait_of_a_gang_is_told_by_its_job_for_the_last_hundred_gangs() -> None:
+    metrics = leading()
+    counting = WorkloadMetrics(metrics)
+    gang = (PodSet(name="main", count=4, template=WirePodTemplate()),)
+
+    for number in range(101):
+        before = replace(PENDING, owner_name=f"job-{number}", pod_sets=gang)
+        after = replace(ADMITTED, owner_name=f"job-{number}", pod_sets=gang)
+        counting.note(before, after, now=145.0)
+
+    def bucket(job: str, seconds: str) -> float | None:
+        labels = {"replica_role": "leader", "job_name": job, "namespace": "default", "local_queue": "main"}
+        return sample(metrics, "gang_scheduling_wait_seconds_bucket", {**labels, "le": seconds})
+
+    assert [bucket("job-100", le) for le in ("10.0", "30.0", "60.0", "300.0", "600.0")] == [0, 0, 1, 1, 1]
+    assert (bucket("job-1", "60.0"), bucket("job-0", "60.0")) == (1, None)

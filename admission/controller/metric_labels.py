@@ -1,0 +1,125 @@
+"""Custom labels of metrics, and which LocalQueues have metrics at all.
+
+A label or annotation of a ClusterQueue, LocalQueue, Cohort or Workload becomes the label `custom_<name>` of
+the metrics of that object, so that a dashboard can sum by team without a join. What is read here is what the
+object said last; `values` never fails, an object that is not known has empty values.
+Source: Kueue, KEP 7066 and the Configuration's metrics section.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from api.config import ControllerConfig
+from api.objects import Meta, WireSelector
+from api.selectors import matches_selector
+from api.workload import Workload
+
+# Stands for every value that the setting does not track, so that one label cannot make endless series.
+UNTRACKED = "kueue.x-k8s.io/_UNTRACKED_VALUE_"
+
+CLUSTER_QUEUE, LOCAL_QUEUE, COHORT, WORKLOAD = "ClusterQueue", "LocalQueue", "Cohort", "Workload"
+QueueKey = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CustomLabel:
+    """One setting: the metric label `name` shows the label or annotation `key` of objects of `kind`.
+
+    `tracked` are the values that are told apart, None: all.
+    """
+
+    name: str
+    kind: str
+    key: str
+    is_annotation: bool = False
+    tracked: frozenset[str] | None = None
+
+    def read(self, labels: Mapping[str, str] | None, annotations: Mapping[str, str] | None) -> str:
+        """Return the value for an object with these labels and annotations, empty where it has none."""
+        value = ((annotations if self.is_annotation else labels) or {}).get(self.key, "")
+        return value if not value or self.tracked is None or value in self.tracked else UNTRACKED
+
+
+class MetricLabels:
+    """What metrics need to know of queues beyond their names.
+
+    `local_queues` False: LocalQueues have no metrics; `selector` leaves out those whose labels it does not
+    match, None: nobody.
+    """
+
+    def __init__(
+        self,
+        custom: Iterable[CustomLabel] = (),
+        *,
+        local_queues: bool = True,
+        selector: WireSelector | None = None,
+    ) -> None:
+        self.has_local_queues = local_queues
+        self._selector = selector
+        self._custom: dict[str, tuple[CustomLabel, ...]] = {}
+        for one in custom:
+            self._custom[one.kind] = (*self._custom.get(one.kind, ()), one)
+        self._objects: dict[QueueKey, Meta] = {}
+
+    # --- what the watch brings --------------------------------------------------------------------
+
+    def see(self, kind: str, metadata: Meta) -> None:
+        """Take the metadata of a queue or cohort as they are now."""
+        self._objects[kind, metadata.namespace, metadata.name] = metadata
+
+    def forget(self, kind: str, metadata: Meta) -> None:
+        """The object is gone."""
+        self._objects.pop((kind, metadata.namespace, metadata.name), None)
+
+    # --- questions --------------------------------------------------------------------------------
+
+    def names(self, kind: str) -> tuple[str, ...]:
+        """Return the custom labels of the metrics of this kind."""
+        return tuple(one.name for one in self._custom.get(kind, ()))
+
+    def values(self, kind: str, namespace: str, name: str) -> tuple[str, ...]:
+        """Return the values of `names(kind)` for one object."""
+        custom = self._custom.get(kind, ())
+        if not custom:
+            return ()
+        metadata = self._objects.get((kind, namespace, name), _NOBODY)
+        return tuple(one.read(metadata.labels, metadata.annotations) for one in custom)
+
+    def values_of(self, workload: Workload) -> tuple[str, ...]:
+        """Return the values of `names("Workload")` for a Workload."""
+        return tuple(
+            one.read(workload.labels, workload.annotations) for one in self._custom.get(WORKLOAD, ())
+        )
+
+    def shows(self, namespace: str, name: str) -> bool:
+        """Return whether this LocalQueue has metrics."""
+        if not self.has_local_queues or self._selector is None:
+            return self.has_local_queues
+        metadata = self._objects.get((LOCAL_QUEUE, namespace, name))
+        return metadata is not None and matches_selector(self._selector, metadata.labels or {})
+
+
+_NOBODY = Meta()
+
+
+def metric_labels(config: ControllerConfig) -> MetricLabels:
+    """Return what the configuration says; custom labels need the gate CustomMetricLabels, as in Kueue."""
+    metrics = config.kueue.metrics
+    selector = metrics.local_queue_metrics.local_queue_selector
+    wanted = metrics.custom_labels if config.kueue.feature_gates.get("CustomMetricLabels") else ()
+    return MetricLabels(
+        (
+            CustomLabel(
+                name=f"custom_{one.name}",
+                kind=one.source_kind,
+                key=one.source_annotation_key or one.source_label_key or one.name,
+                is_annotation=bool(one.source_annotation_key),
+                tracked=None if one.tracked_values is None else frozenset(one.tracked_values),
+            )
+            for one in wanted
+        ),
+        local_queues=metrics.local_queue_metrics.enable,
+        selector=None if selector is None else selector.to_wire(),
+    )
