@@ -40,6 +40,7 @@ COMMANDS = {
     "controller": Command("controller", "the real thing: admit the Jobs of a cluster"),
     "decide": Command("decide", "decisions for a cluster described in files, offline"),
     "replay": Command("replay", "a recorded trace as real Jobs, with a report"),
+    "simulate": Command("simulate", "a recorded trace on a virtual clock, policy beside policy"),
     "get": Command("get", "queues and workloads of a cluster, and why they wait"),
     "explain": Command("explain", "why a Workload waits: every flavor, domain and node with its counts"),
     "doctor": Command("doctor", "what a cluster's nodes say about its topology, and what is in the way"),

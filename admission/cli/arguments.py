@@ -100,6 +100,30 @@ def speed(text: str) -> float:
     return value
 
 
+def positive_number(text: str) -> float:
+    """Read a number above 0."""
+    value = _number(text)
+    if value is None or value <= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return value
+
+
+def seconds(text: str) -> float:
+    """Read a number of seconds, 0 or more."""
+    value = _number(text)
+    if value is None or value < 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds, 0 or more")
+    return value
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
 def positive(text: str) -> int:
     """Read a whole number of at least 1."""
     if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < 1:

@@ -1,0 +1,215 @@
+"""`berth simulate`: a trace on a virtual clock, policy beside policy, decided by the code of production."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from admission.cli.arguments import (
+    NodesWish,
+    Subparsers,
+    add_command,
+    existing_file,
+    nodes_wish,
+    positive,
+    positive_number,
+    seconds,
+)
+from admission.cli.errors import ExitCode, WrongUsageError
+from admission.cli.simulate_progress import make_progress
+from admission.cli.summary import percent_text, seconds_text
+from admission.cli.tables import make_console, make_table, print_table
+from admission.simulation.figures import Figures, figures_of
+from admission.simulation.policies import POLICIES
+from admission.simulation.settings import Estimates, Faults, Queues, Setting, check_fits, loaded
+from admission.simulation.traces import TraceError, TraceJob, first_submitted, read_trace
+from admission.simulation.virtual_run import PolicyRun, simulate
+
+_DEFAULT_NODES = NodesWish(count=138, gpus_per_node=8)
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the command."""
+    names = "\n".join(f"  {policy.name:<20} {policy.summary}" for policy in POLICIES.values())
+    parser = add_command(
+        subparsers,
+        "simulate",
+        help_line="a recorded trace on a virtual clock, policy beside policy",
+        description=(
+            "Run a trace on a virtual clock, once for each policy, and compare how long its Jobs wait. The\n"
+            "decisions are those of the controller's own code; no server, no Redis. The trace is a CSV file\n"
+            "with the columns user, num_gpu, submit_time and duration (minutes), and job_id if it likes.\n"
+            "Equal command lines give equal figures (but for run_seconds).\n\npolicies:\n" + names
+        ),
+        examples=(
+            "  berth simulate --jobs jobs.csv --policy fifo,best-effort\n"
+            "  berth simulate --jobs jobs.csv --nodes 64x8 --load 1.2 --limit 5000 -o json\n"
+            "  berth simulate --jobs jobs.csv --node-mtbf-hours 2000"
+        ),
+        run=_run,
+    )
+    parser.add_argument("--jobs", type=existing_file, required=True, metavar="FILE", help="the trace")
+    parser.add_argument("--limit", type=positive, metavar="N", help="only the first N Jobs (default: all)")
+    parser.add_argument(
+        "--nodes",
+        type=nodes_wish,
+        default=_DEFAULT_NODES,
+        metavar="NODESxGPUS",
+        help="the cluster (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--policy",
+        type=_policies,
+        default=tuple(POLICIES),
+        metavar="NAME,…",
+        help="which policies, as listed above (default: all)",
+    )
+    _add_work_flags(parser)
+    _add_cost_flags(parser)
+    parser.add_argument(
+        "-o", "--output", choices=("table", "json"), default="table", help="default: %(default)s"
+    )
+
+
+def _add_work_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--queues",
+        type=Queues,
+        choices=tuple(Queues),
+        default=Queues.ONE,
+        help="one ClusterQueue, or one a tenant in a cohort (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--load",
+        type=positive_number,
+        default=1.0,
+        metavar="L",
+        help="Jobs come L times as fast as recorded (default: %(default)g)",
+    )
+
+
+def _add_cost_flags(parser: argparse.ArgumentParser) -> None:
+    for flag, default, text in (
+        ("--save-seconds", 30.0, "from an eviction until the GPUs are free, all work saved"),
+        ("--restart-seconds", 30.0, "from a further start until useful work goes on"),
+        ("--checkpoint-interval-seconds", 1800.0, "between periodic checkpoints"),
+        ("--min-runtime-seconds", 600.0, "that an attempt runs before it gives way to an equal"),
+        ("--repair-seconds", 3600.0, "until a lost node is back"),
+    ):
+        parser.add_argument(
+            flag, type=seconds, default=default, metavar="S", help=f"{text} (default: {default:g})"
+        )
+    parser.add_argument(
+        "--node-mtbf-hours",
+        type=positive_number,
+        metavar="H",
+        help="mean hours between two losses of the same node (default: none is lost)",
+    )
+    parser.add_argument(
+        "--crash-mtbf-gpu-hours",
+        type=positive_number,
+        metavar="H",
+        help="mean GPU-hours between two crashes of Jobs (default: none crashes)",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="of what breaks when (default: %(default)s)"
+    )
+
+
+def _policies(text: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(name for name in re.split(r"[,\s]+", text.strip()) if name))
+    unknown = [name for name in names if name not in POLICIES]
+    if unknown or not names:
+        what = f"{unknown[0]!r} is no policy" if unknown else "no policy is named"
+        raise argparse.ArgumentTypeError(f"{what}; there are {', '.join(POLICIES)}")
+    return names
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    setting = _setting(arguments)
+    jobs = _jobs(arguments, setting)
+    runs: dict[str, PolicyRun] = {}
+    with make_progress(len(jobs), arguments.policy) as progress:
+        for name in arguments.policy:
+            runs[name] = simulate(jobs, setting, POLICIES[name], progress=progress.of(name))
+    figures = {name: figures_of(run, gpus=setting.gpus) for name, run in runs.items()}
+    if arguments.output == "json":
+        print(json.dumps(_to_object(arguments, jobs, figures), ensure_ascii=False))
+    else:
+        _print_table(figures)
+    return ExitCode.DONE
+
+
+def _setting(arguments: argparse.Namespace) -> Setting:
+    return Setting(
+        nodes=arguments.nodes.count,
+        gpus_per_node=arguments.nodes.gpus_per_node,
+        queues=arguments.queues,
+        estimates=Estimates(),
+        save_seconds=arguments.save_seconds,
+        restart_seconds=arguments.restart_seconds,
+        checkpoint_interval_seconds=arguments.checkpoint_interval_seconds,
+        min_runtime_seconds=arguments.min_runtime_seconds,
+        faults=Faults(
+            node_mtbf_hours=arguments.node_mtbf_hours,
+            repair_seconds=arguments.repair_seconds,
+            crash_mtbf_gpu_hours=arguments.crash_mtbf_gpu_hours,
+            seed=arguments.seed,
+        ),
+    )
+
+
+def _jobs(arguments: argparse.Namespace, setting: Setting) -> tuple[TraceJob, ...]:
+    try:
+        jobs = loaded(first_submitted(read_trace(arguments.jobs), arguments.limit), arguments.load)
+        check_fits(jobs, setting)
+    except TraceError as error:
+        raise WrongUsageError(str(error)) from error
+    return jobs
+
+
+def _to_object(
+    arguments: argparse.Namespace, jobs: tuple[TraceJob, ...], figures: Mapping[str, Figures]
+) -> dict[str, Any]:
+    """Return the report as one JSON object."""
+    left_out = ("run", "output", "jobs", "policy")
+    settings = {
+        name: str(value) if isinstance(value, Path | NodesWish) else value
+        for name, value in vars(arguments).items()
+        if name not in left_out
+    }
+    return {
+        "settings": {"jobs": str(arguments.jobs), "job_count": len(jobs), **settings},
+        "policies": {name: asdict(of_policy) for name, of_policy in figures.items()},
+    }
+
+
+def _print_table(figures: Mapping[str, Figures]) -> None:
+    numbers = ("MEAN WAIT", "P50", "P90", "P99", "GANGS", "SLOWDOWN", "BUSY", "LOST", "EVICTIONS", "TOOK")
+    table = make_table("POLICY", *numbers, right=numbers)
+    for name, one in figures.items():
+        waits = (one.mean_wait_seconds, one.p50_wait_seconds, one.p90_wait_seconds, one.p99_wait_seconds)
+        table.add_row(
+            name,
+            *(seconds_text(wait) for wait in waits),
+            seconds_text(one.gangs.mean_wait_seconds),
+            f"{one.mean_bounded_slowdown:.1f}",
+            percent_text(one.utilisation),
+            f"{one.gpu_hours_lost:,.0f} h",
+            f"{one.evictions:,}",
+            f"{one.run_seconds:.0f}s",
+        )
+    console = make_console()
+    print_table(console, table)
+    console.print()
+    console.print(
+        "GANGS: mean wait of the Jobs of 8 GPUs and more. SLOWDOWN: mean of (wait + run) ÷ run, runs of less"
+    )
+    console.print(
+        "than 10 min counted as 10 min. BUSY: useful GPU time while Jobs came. LOST: GPU-hours not kept."
+    )

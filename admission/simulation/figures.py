@@ -1,0 +1,115 @@
+"""What a policy achieved, in figures that can be compared.
+
+wait                finish − submit − duration: waiting again, lost work, saving and restarting are in it
+bounded slowdown    (wait + duration) ÷ max(duration, 10 min), at least 1
+utilisation         useful GPU-seconds until the last submit ÷ (GPUs × span of submits)
+GPU-hours lost      GPU time that Jobs held and that is in no useful work kept
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from admission.simulation.course import Course
+from admission.simulation.virtual_run import PolicyRun
+
+# From so many GPUs on a Job counts as a gang: a whole machine of the traces.
+GANG_GPUS = 8
+# Keeps short Jobs from dominating the slowdown. Feitelson's bound, ten minutes here.
+_SHORTEST_SECONDS = 600.0
+_SECONDS_PER_HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangFigures:
+    """The Jobs of 8 GPUs and more."""
+
+    jobs: int
+    mean_wait_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """One policy in figures, named as in the JSON report. Percentiles are actual waits (nearest rank)."""
+
+    jobs: int
+    blind: bool
+    mean_wait_seconds: float
+    p50_wait_seconds: float
+    p90_wait_seconds: float
+    p99_wait_seconds: float
+    mean_bounded_slowdown: float
+    utilisation: float
+    gpu_hours_lost: float
+    evictions: int
+    promises: int
+    promises_broken: int
+    gangs: GangFigures
+    run_seconds: float
+
+
+def wait_of(course: Course) -> float:
+    """Return how much later than possible the Job was done. It must have finished."""
+    assert course.finished_at is not None
+    wait = course.finished_at - course.job.submitted_at - course.job.duration_seconds
+    return max(0.0, wait)
+
+
+def figures_of(run: PolicyRun, *, gpus: int) -> Figures:
+    """Return the figures of a run on `gpus` GPUs."""
+    waits = sorted(wait_of(course) for course in run.courses)
+    gangs = [course for course in run.courses if course.job.gpus >= GANG_GPUS]
+    return Figures(
+        jobs=len(waits),
+        blind=run.policy.is_blind,
+        mean_wait_seconds=mean(waits),
+        p50_wait_seconds=percentile(waits, 50),
+        p90_wait_seconds=percentile(waits, 90),
+        p99_wait_seconds=percentile(waits, 99),
+        mean_bounded_slowdown=mean([_slowdown(course) for course in run.courses]),
+        utilisation=_utilisation(run.courses, gpus),
+        gpu_hours_lost=_lost_seconds(run.courses) / _SECONDS_PER_HOUR,
+        evictions=sum(course.evictions for course in run.courses),
+        promises=0,
+        promises_broken=0,
+        gangs=GangFigures(jobs=len(gangs), mean_wait_seconds=mean([wait_of(one) for one in gangs])),
+        run_seconds=run.run_seconds,
+    )
+
+
+def mean(values: Sequence[float]) -> float:
+    """Return the mean, 0 of nothing."""
+    return sum(values) / len(values) if values else 0.0
+
+
+def percentile(ordered: Sequence[float], percent: int) -> float:
+    """Return the smallest of the ascending values that `percent` of them do not exceed; 0 of none."""
+    return ordered[max(0, -(-len(ordered) * percent // 100) - 1)] if ordered else 0.0
+
+
+def span_of(courses: Iterable[Course]) -> tuple[float, float]:
+    """Return the first and the last submit."""
+    submits = [course.job.submitted_at for course in courses]
+    return min(submits), max(submits)
+
+
+def _slowdown(course: Course) -> float:
+    duration = course.job.duration_seconds
+    return max(1.0, (wait_of(course) + duration) / max(duration, _SHORTEST_SECONDS))
+
+
+def _utilisation(courses: Sequence[Course], gpus: int) -> float:
+    begin, end = span_of(courses)
+    if gpus == 0 or end <= begin:
+        return 0.0
+    useful = sum(
+        course.job.gpus * max(0.0, min(end, until) - since)
+        for course in courses
+        for since, until in course.useful
+    )
+    return useful / (gpus * (end - begin))
+
+
+def _lost_seconds(courses: Iterable[Course]) -> float:
+    return sum(course.job.gpus * (course.held_seconds - course.useful_seconds) for course in courses)

@@ -1,0 +1,66 @@
+"""The policies that a simulation compares: settings of the production engine, no decision code of their own.
+
+`is_blind`: its Workloads carry nothing from which their run time could be told. The oracle is the exception
+by design: it is given the truth in place of the Workloads' age, which no cluster knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from admission.engine import EngineSettings
+from admission.preemption.fair import FairSharing
+from admission.simulation.traces import TraceJob
+from api.queueing import QueueingStrategy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What is set for one policy. `needs_tenants`: it means nothing without a queue for each tenant."""
+
+    name: str
+    summary: str
+    strategy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO
+    engine: EngineSettings = field(default_factory=EngineSettings)
+    needs_tenants: bool = False
+    is_oracle: bool = False
+
+    def queues_by(self, job: TraceJob) -> float:
+        """Return what the Workload says of its age, by which equals are ordered.
+
+        The truth, and for the oracle the run time, so that the shortest is the oldest.
+        """
+        return job.duration_seconds if self.is_oracle else job.submitted_at
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether it is told nothing about run times."""
+        return not self.is_oracle
+
+
+_ALL = (
+    Policy(
+        name="fifo",
+        summary="StrictFIFO: nobody passes the head",
+        strategy=QueueingStrategy.STRICT_FIFO,
+    ),
+    Policy(
+        name="best-effort",
+        summary="BestEffortFIFO, Kueue's default: whoever fits passes who does not",
+    ),
+    Policy(
+        name="fair",
+        summary="fair sharing: a queue a tenant, the tenant with the smallest share first",
+        engine=EngineSettings(fair_sharing=FairSharing()),
+        needs_tenants=True,
+    ),
+    Policy(
+        name="sjf-oracle",
+        summary="shortest first by the true run time, as a bound: no cluster knows it",
+        is_oracle=True,
+    ),
+)
+
+POLICIES: Mapping[str, Policy] = MappingProxyType({policy.name: policy for policy in _ALL})

@@ -1,0 +1,121 @@
+"""The simulated cluster as the engine's values: nodes of one flavor, queues, and a Workload for each Job.
+
+The placement is that of production: a topology whose one level is the hostname, so that a pod lands on one
+node and a gang on whole ones gets them by asking for all GPUs of each. Values are made directly; no object is
+written as JSON and read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from admission.engine import Upsertable
+from admission.simulation.policies import Policy
+from admission.simulation.settings import Queues, Setting
+from admission.simulation.traces import TraceJob
+from api.node import NodeInfo
+from api.objects import WireContainer, WirePodSpec, WirePodTemplate, WireResources, WireSelector
+from api.queueing import (
+    ClusterQueue,
+    Cohort,
+    FlavorQuotas,
+    LocalQueue,
+    Namespace,
+    ResourceFlavor,
+    ResourceGroup,
+    ResourceQuota,
+    Topology,
+)
+from api.requests import PODS
+from api.workload import PodSet, Workload, WorkloadKey
+
+_GPU = "nvidia.com/gpu"
+_HOSTNAME = "kubernetes.io/hostname"
+_FLAVOR = "gpu"
+_COHORT = "all"
+_QUEUE = "simulation"
+# As the kubelet's default.
+_PODS_PER_NODE = 110
+
+
+@dataclass(slots=True)
+class VirtualCluster:
+    """What stands before the first Job comes, and the Workloads of Jobs."""
+
+    setting: Setting
+    policy: Policy
+    tenants: tuple[str, ...]
+    _pod_sets: dict[int, tuple[PodSet, ...]] = field(default_factory=dict)
+
+    def values(self) -> Iterator[Upsertable]:
+        """Yield flavor, topology, nodes and queues."""
+        yield Topology(name=_FLAVOR, levels=(_HOSTNAME,))
+        yield ResourceFlavor(name=_FLAVOR, topology_name=_FLAVOR)
+        for number in range(self.setting.nodes):
+            yield self.node(number)
+        yield from self._queues()
+
+    def node(self, number: int, *, is_ready: bool = True) -> NodeInfo:
+        """Return a node, as it is while it works or while it is lost."""
+        return NodeInfo(
+            name=self.node_name(number),
+            labels={_HOSTNAME: self.node_name(number)},
+            allocatable={_GPU: self.setting.gpus_per_node, PODS: _PODS_PER_NODE},
+            is_ready=is_ready,
+        )
+
+    def node_name(self, number: int) -> str:
+        """Return the name of a node."""
+        return f"node-{number:05}"
+
+    def workload(self, job: TraceJob, place: int) -> Workload:
+        """Return the Job's Workload. `place` is its place in the order of submits, which decides ties."""
+        return Workload(
+            key=WorkloadKey(self._namespace(job.tenant), f"job-{job.id}"),
+            uid=f"{place:08}",
+            created_at=self.policy.queues_by(job),
+            pod_sets=self._pods(job.gpus),
+            queue_name=_QUEUE,
+            generation=1,
+        )
+
+    def _namespace(self, tenant: str) -> str:
+        return tenant if self._is_by_tenant else _QUEUE
+
+    @property
+    def _is_by_tenant(self) -> bool:
+        return self.setting.queues is Queues.TENANT or self.policy.needs_tenants
+
+    def _queues(self) -> Iterator[Upsertable]:
+        names = self.tenants if self._is_by_tenant else (_QUEUE,)
+        share, left_over = divmod(self.setting.gpus, len(names))
+        cohort = _COHORT if self._is_by_tenant else None
+        if cohort is not None:
+            # What the division leaves over is the cohort's own.
+            yield Cohort(name=cohort, resource_groups=(_group(left_over),))
+        for name in names:
+            yield Namespace(name=name)
+            yield ClusterQueue(
+                name=name,
+                cohort=cohort,
+                resource_groups=(_group(share),),
+                queueing_strategy=self.policy.strategy,
+                namespace_selector=WireSelector(),
+            )
+            yield LocalQueue(namespace=name, name=_QUEUE, cluster_queue=name)
+
+    def _pods(self, gpus: int) -> tuple[PodSet, ...]:
+        known = self._pod_sets.get(gpus)
+        if known is None:
+            pods = self.setting.shape(gpus).pods
+            asked = WireResources(requests={_GPU: str(self.setting.gpus_held(gpus) // pods)})
+            spec = WirePodSpec(containers=(WireContainer(name="main", resources=asked),))
+            pod_set = PodSet(name="main", count=pods, template=WirePodTemplate(spec=spec))
+            known = self._pod_sets[gpus] = (pod_set,)
+        return known
+
+
+def _group(gpus: int) -> ResourceGroup:
+    quotas = FlavorQuotas(name=_FLAVOR, resources={_GPU: ResourceQuota(nominal=gpus)})
+    return ResourceGroup(covered_resources=(_GPU,), flavors=(quotas,))

@@ -1,0 +1,252 @@
+"""One policy on one trace: the production engine on a virtual clock.
+
+    next instant ──▶ what happens then ──▶ engine.upsert … ──▶ engine.cycle until it rests ──▶ carried out
+         ▲                                                                                        │
+         └── ends, stops, the engine's own wake-ups ◀─────────────────────────────────────────────┘
+
+The loop does what controller, API server, Job controller and kubelet do between them, without delay but for
+saving and restarting: an admission starts the pods, an eviction lets them save and stop, and what the engine
+then sees is the Workload as its object would show it. All that happens at one instant is told before anything
+is decided. Nothing here decides who runs.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from math import inf
+
+from admission.decision import Admit, Decision, Evict
+from admission.engine import Engine
+from admission.simulation.course import Course
+from admission.simulation.policies import Policy
+from admission.simulation.settings import Setting
+from admission.simulation.timeline import Timeline
+from admission.simulation.traces import TraceJob, tenants
+from admission.simulation.virtual_cluster import VirtualCluster
+from api.reasons import ConditionType, EvictionReason
+from api.workload import Admission, Condition, Workload, WorkloadKey
+
+_SECONDS_PER_HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyRun:
+    """How all Jobs fared under one policy; `run_seconds` is the time that this took in reality."""
+
+    policy: Policy
+    courses: tuple[Course, ...]
+    cycles: int
+    run_seconds: float
+
+
+@dataclass(slots=True, eq=False)
+class _Living:
+    """A Job that has not finished: its course, and its Workload as the cluster shows it."""
+
+    course: Course
+    workload: Workload
+    nodes: tuple[str, ...] = ()
+
+
+# Told after each instant: how many Jobs have ended, and how far the clock is.
+Progress = Callable[[int, float], None]
+
+
+def simulate(
+    jobs: Sequence[TraceJob], setting: Setting, policy: Policy, *, progress: Progress | None = None
+) -> PolicyRun:
+    """Run every Job to its end and return how each fared. Equal calls give equal courses.
+
+    `jobs` in order of submit, each of which fits the nodes (`check_fits`).
+    """
+    began = time.perf_counter()
+    run = _Run(jobs=jobs, setting=setting, policy=policy)
+    run.go(progress)
+    return PolicyRun(
+        policy=policy,
+        courses=tuple(run.courses),
+        cycles=run.engine.statistics().cycles,
+        run_seconds=time.perf_counter() - began,
+    )
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Run:
+    jobs: Sequence[TraceJob]
+    setting: Setting
+    policy: Policy
+    engine: Engine = field(init=False)
+    cluster: VirtualCluster = field(init=False)
+    courses: list[Course] = field(default_factory=list)
+    timeline: Timeline = field(default_factory=Timeline)
+    now: float = 0.0
+    ended: int = 0
+    _living: dict[WorkloadKey, _Living] = field(default_factory=dict)
+    _chance: random.Random = field(init=False)
+    _lost_nodes: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.engine = Engine(self.policy.engine)
+        self.cluster = VirtualCluster(self.setting, self.policy, tenants(self.jobs))
+        self.courses = [Course(job) for job in self.jobs]
+        self._chance = random.Random(self.setting.faults.seed)
+
+    def go(self, progress: Progress | None) -> None:
+        """Let time pass until every Job has ended."""
+        for value in self.cluster.values():
+            self.engine.upsert(value, now=0.0)
+        for place, course in enumerate(self.courses):
+            self.timeline.plan(course.job.submitted_at, partial(self._submit, course, place))
+        for number in range(self.setting.nodes):
+            self._plan_loss(number)
+        gc.collect()
+        # What is here stays to the end; looking through it again and again would take a third of the time.
+        gc.freeze()
+        try:
+            while self.ended < len(self.courses):
+                self._step()
+                if progress is not None:
+                    progress(self.ended, self.now)
+        finally:
+            gc.unfreeze()
+
+    def _step(self) -> None:
+        wake_at = self.engine.next_wake_at()
+        now = min(self.timeline.next_at, inf if wake_at is None else wake_at)
+        assert now < inf, f"{len(self.courses) - self.ended} Jobs wait and nothing will happen"
+        self.now = max(self.now, now)
+        self.timeline.run_until(self.now)
+        while self.engine.has_heads(now=self.now):
+            for decision in self.engine.cycle(now=self.now):
+                self._carry_out(decision)
+
+    # --- what the cluster does ---------------------------------------------------------------------------
+
+    def _submit(self, course: Course, place: int) -> None:
+        if course.job.gpus == 0:
+            # It needs nothing that anybody waits for.
+            end = course.start(self.now, restart_seconds=0.0)
+            self.timeline.plan(end, partial(self._end_without_gpu, course))
+            return
+        living = _Living(course, self.cluster.workload(course.job, place))
+        self._living[living.workload.key] = living
+        self.engine.upsert(living.workload, now=self.now)
+
+    def _end_without_gpu(self, course: Course) -> None:
+        course.finish(self.now)
+        self.ended += 1
+
+    def _carry_out(self, decision: Decision) -> None:
+        match decision:
+            case Admit():
+                self._start(self._living[decision.key], decision.admission)
+            case Evict():
+                self._evict(self._living[decision.key], decision.reason)
+
+    def _start(self, living: _Living, admission: Admission) -> None:
+        course = living.course
+        self._show(
+            living,
+            *(self._condition(type_, True) for type_ in _RESERVED),
+            self._condition(ConditionType.EVICTED, False),
+            admission=admission,
+        )
+        living.nodes = tuple(_nodes(admission))
+        end = course.start(self.now, restart_seconds=self.setting.restart_seconds)
+        self._plan_end(living, end)
+
+    def _plan_end(self, living: _Living, end: float) -> None:
+        self.timeline.plan(end, partial(self._finish, living, living.course.token))
+        mean = self.setting.faults.crash_mtbf_gpu_hours
+        if mean is not None:
+            rate = living.course.job.gpus / (mean * _SECONDS_PER_HOUR)
+            crash_at = self.now + self._chance.expovariate(rate)
+            if crash_at < end:
+                self.timeline.plan(crash_at, partial(self._crash, living, living.course.token))
+
+    def _finish(self, living: _Living, token: int) -> None:
+        if living.course.token != token:
+            return  # It was stopped meanwhile.
+        living.course.finish(self.now)
+        self.ended += 1
+        del self._living[living.workload.key]
+        self.engine.remove(Workload, living.workload.key, now=self.now)
+
+    def _evict(self, living: _Living, reason: EvictionReason, *, keeps_every: float | None = None) -> None:
+        """Let the Job stop: it saves, unless only its periodic checkpoints are left."""
+        course = living.course
+        course.stop_work(self.now, keeps_every=keeps_every)
+        course.evictions += 1
+        self._show(living, self._condition(ConditionType.EVICTED, True, reason=reason))
+        gone_at = self.now + (self.setting.save_seconds if keeps_every is None else 0.0)
+        self.timeline.plan(gone_at, partial(self._gone, living))
+
+    def _gone(self, living: _Living) -> None:
+        """The pods have stopped: quota comes back, the Workload queues again."""
+        course, workload = living.course, living.workload
+        course.leave(self.now)
+        living.nodes = ()
+        admitted_at = workload.conditions[ConditionType.ADMITTED].at
+        living.workload = replace(
+            workload,
+            accumulated_execution_seconds=workload.accumulated_execution_seconds
+            + int(self.now - admitted_at),
+        )
+        self._show(living, *(self._condition(type_, False) for type_ in _RESERVED), admission=None)
+
+    def _show(self, living: _Living, *conditions: Condition, admission: Admission | str | None = "") -> None:
+        """Let the engine see the Workload with these conditions; `admission` "" leaves it as it is."""
+        workload = living.workload
+        living.workload = replace(
+            workload,
+            conditions={**workload.conditions, **{one.type: one for one in conditions}},
+            admission=workload.admission if isinstance(admission, str) else admission,
+        )
+        self.engine.upsert(living.workload, now=self.now)
+
+    def _condition(self, type_: ConditionType, status: bool, *, reason: str = "") -> Condition:
+        return Condition(type=type_, status=status, reason=reason, at=self.now)
+
+    # --- what breaks -------------------------------------------------------------------------------------
+
+    def _crash(self, living: _Living, token: int) -> None:
+        course, setting = living.course, self.setting
+        if course.token != token:
+            return
+        every = setting.checkpoint_interval_seconds
+        end = course.crash(self.now, keeps_every=every, restart_seconds=setting.restart_seconds)
+        self._plan_end(living, end)
+
+    def _plan_loss(self, number: int) -> None:
+        mean = self.setting.faults.node_mtbf_hours
+        if mean is not None:
+            after = self._chance.expovariate(1 / (mean * _SECONDS_PER_HOUR))
+            self.timeline.plan(self.now + after, partial(self._lose_node, number))
+
+    def _lose_node(self, number: int) -> None:
+        """The node is gone with the work on it; whoever was there goes back to the queue."""
+        self.engine.upsert(self.cluster.node(number, is_ready=False), now=self.now)
+        name = self.cluster.node_name(number)
+        every = self.setting.checkpoint_interval_seconds
+        for living in list(self._living.values()):
+            if name in living.nodes and not living.workload.is_evicted:
+                self._evict(living, EvictionReason.NODE_FAILURES, keeps_every=every)
+        self.timeline.plan(self.now + self.setting.faults.repair_seconds, partial(self._mend, number))
+
+    def _mend(self, number: int) -> None:
+        self.engine.upsert(self.cluster.node(number), now=self.now)
+        self._plan_loss(number)
+
+
+_RESERVED = (ConditionType.QUOTA_RESERVED, ConditionType.ADMITTED)
+
+
+def _nodes(admission: Admission) -> Iterator[str]:
+    for pod_set in admission.pod_sets:
+        if pod_set.topology is not None:
+            yield from (domain.values[-1] for domain in pod_set.topology.domains)

@@ -1,0 +1,96 @@
+"""`berth simulate`: what a user gives and gets."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from admission.cli.__main__ import main
+from admission.cli.errors import ExitCode
+from admission.simulation.policies import POLICIES
+
+EXAMPLE = Path(__file__).parent.parent.parent.parent / "examples" / "trace.csv"
+FIGURES = {
+    "jobs",
+    "blind",
+    "mean_wait_seconds",
+    "p50_wait_seconds",
+    "p90_wait_seconds",
+    "p99_wait_seconds",
+    "mean_bounded_slowdown",
+    "utilisation",
+    "gpu_hours_lost",
+    "evictions",
+    "promises",
+    "promises_broken",
+    "gangs",
+    "run_seconds",
+}
+
+
+def report(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    code = main(["simulate", "--jobs", str(EXAMPLE), "--nodes", "4x8", "-o", "json", *arguments])
+
+    assert code == ExitCode.DONE
+    loaded: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return loaded
+
+
+def test_every_policy_is_compared_by_default(capsys: pytest.CaptureFixture[str]) -> None:
+    found = report(capsys)
+
+    assert list(found["policies"]) == list(POLICIES)
+    assert {frozenset(one) for one in found["policies"].values()} == {frozenset(FIGURES)}
+    assert all(one["jobs"] == 40 for one in found["policies"].values())
+    assert set(found["policies"]["fifo"]["gangs"]) == {"jobs", "mean_wait_seconds"}
+
+
+def test_only_the_oracle_is_told_run_times(capsys: pytest.CaptureFixture[str]) -> None:
+    policies = report(capsys, "--policy", "fifo,sjf-oracle")["policies"]
+
+    assert (policies["fifo"]["blind"], policies["sjf-oracle"]["blind"]) == (True, False)
+
+
+def test_settings_are_given_back(capsys: pytest.CaptureFixture[str]) -> None:
+    settings = report(capsys, "--policy", "fifo", "--load", "2", "--queues", "tenant")["settings"]
+
+    assert settings["nodes"] == "4x8"
+    assert (settings["load"], settings["queues"], settings["job_count"]) == (2.0, "tenant", 40)
+
+
+def test_more_load_makes_jobs_wait_longer(capsys: pytest.CaptureFixture[str]) -> None:
+    waits = [
+        report(capsys, "--policy", "fifo", "--load", load)["policies"]["fifo"]["mean_wait_seconds"]
+        for load in ("1", "4")
+    ]
+
+    assert waits[0] < waits[1]
+
+
+def test_the_table_has_a_line_a_policy(capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["simulate", "--jobs", str(EXAMPLE), "--nodes", "4x8", "--policy", "fifo,best-effort"])
+
+    lines = capsys.readouterr().out.splitlines()
+    assert code == ExitCode.DONE
+    assert [line.split()[0] for line in lines[:3]] == ["POLICY", "fifo", "best-effort"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "want"),
+    [
+        pytest.param(["--policy", "magic"], "'magic' is no policy; there are fifo, ", id="unknown policy"),
+        pytest.param(["--load", "0"], "'0' is not a number above 0", id="no load"),
+        pytest.param(["--save-seconds", "-1"], "'-1' is not a number of seconds", id="negative time"),
+        pytest.param(["--nodes", "1x4"], "can never run: 8 GPUs never fit 1 nodes of 4", id="too small"),
+    ],
+)
+def test_wrong_usage_is_told_in_a_sentence(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], want: str
+) -> None:
+    code = main(["simulate", "--jobs", str(EXAMPLE), *arguments])
+
+    assert code == ExitCode.WRONG_USAGE
+    assert want in capsys.readouterr().err
