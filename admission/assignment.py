@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from admission.placement.fleet import Place
 from api.reasons import PendingReason
 from api.workload import Admission, PodSetAssignment, TopologyAssignment
 from queues.pending import FlavorScan
+from queues.quota import QuotaCell
 from queues.resources import FlavorResource
 
 
@@ -90,6 +92,8 @@ class Assignment:
     mode: Mode
     scan: FlavorScan
     places: tuple[Place, ...] = ()
+    # As it would stand in the status, where equal Workloads have been given the same before.
+    admission: Admission | None = None
 
     def message(self) -> str:
         """Return why it does not fit, in the field's words; empty where it does."""
@@ -101,7 +105,7 @@ class Assignment:
 
     def to_admission(self, cluster_queue: str) -> Admission:
         """Return the admission as it would stand in the Workload's status."""
-        return Admission(
+        return self.admission or Admission(
             cluster_queue=cluster_queue,
             pod_sets=tuple(
                 PodSetAssignment(
@@ -134,6 +138,32 @@ class Assignment:
             if choice.mode is Mode.NO_FIT:
                 worst = graver(worst, _pod_set_reason(choice))
         return worst or PendingReason.NO_MATCHING_FLAVOR
+
+
+class Step(NamedTuple):
+    """That `amount`, with what earlier pod sets take, fitted into the cell and borrowed from that height."""
+
+    cell: QuotaCell
+    amount: int
+    height: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Plan:
+    """What a search for a shape found, and the questions whose answers it hangs on."""
+
+    steps: tuple[Step, ...]
+    found: Assignment
+    admission: Admission
+
+    def holds(self) -> bool:
+        """Return whether every question has the answer of then."""
+        for cell, amount, height in self.steps:
+            if amount > 0 and amount > cell.available:
+                return False
+            if cell.borrow_height(amount).height != height:
+                return False
+        return True
 
 
 def graver(a: PendingReason | None, b: PendingReason | None) -> PendingReason | None:

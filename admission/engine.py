@@ -402,7 +402,7 @@ class Engine(Questions):
         if isinstance(decision, Admit):
             self._admits += 1
             queue.pending.note_admitted(pending.key)
-            self._roster.assume(pending, decision.admission)
+            self._roster.assume(pending, decision.admission, outcome.usage)
             decisions.append(decision)
             return True
         for eviction in outcome.evictions:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from admission.assignment import Assignment, Mode
 from admission.flavors import FlavorSearch, Pins
 from admission.placement.fleet import Unplaced
+from admission.plans import learn, recall
 from admission.preemption.fair import FairSharing
 from admission.preemption.preemptor import Preemptor
 from admission.preemption.targets import Target
@@ -98,6 +99,10 @@ def nominate(
     is_outdated = pending.scan is not None and _is_outdated(pending.scan, queue, pending)
     if is_outdated or pins is not None:
         pending.scan = None
+    is_whole_search = pins is None and not snapshot.fleet.has_flavors
+    if is_whole_search and (known := recall(queue, pending)) is not None:
+        return Entry(queue=queue, pending=pending, assignment=known)
+    starts_anew = pending.scan is None or not pending.scan.has_flavors_left
     search = FlavorSearch(
         snapshot=snapshot,
         queue=queue,
@@ -108,6 +113,8 @@ def nominate(
         pins=pins,
     )
     whole = _attempt(search, preemptor, None)
+    if is_whole_search and starts_anew:
+        learn(queue, pending, whole.assignment)
     if not _is_promising(whole):
         return _fewer_pods(search, preemptor) or whole
     return whole

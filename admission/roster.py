@@ -19,7 +19,7 @@ from api.selectors import matches_selector
 from api.workload import Admission, Workload, WorkloadKey
 from queues.ordering import RequeuingTimestamp, queued_at
 from queues.pending import Pending
-from queues.resources import to_quantities
+from queues.resources import Quantities, is_equal, pairs_of, to_quantities
 
 
 class Roster:
@@ -132,8 +132,11 @@ class Roster:
 
     # --- who holds quota ---------------------------------------------------------------------------------
 
-    def assume(self, pending: Pending, admission: Admission) -> None:
-        """Let a popped Workload hold what it was admitted with, before its object says so."""
+    def assume(self, pending: Pending, admission: Admission, usage: Quantities) -> None:
+        """Let a popped Workload hold what it was admitted with, before its object says so.
+
+        `usage` is what that charges, pairs of zero amount included.
+        """
         record = self.records[pending.key]
         record.queued_in = None
         record.last_wait = None
@@ -142,8 +145,9 @@ class Roster:
             Held(
                 workload=pending.workload,
                 admission=admission,
-                usage=to_quantities(admission.pod_sets),
-                places=places_of(admission, pending.requests),
+                usage=usage,
+                pairs=frozenset(usage),
+                places=places_of(admission, pending.requests) if self._cache.fleet.has_flavors else (),
                 is_assumed=True,
                 reserved_at=self.now,
                 queued_at=pending.queued_at,
@@ -260,7 +264,7 @@ class Roster:
         usage = to_quantities(record.charged)
         held = self._cache.held.get(workload.key)
         if held is not None:
-            if held.admission == workload.admission and held.usage == usage:
+            if held.admission == workload.admission and is_equal(held.usage, usage):
                 self._confirm(held, workload)
                 return
             self.release(workload.key)
@@ -269,6 +273,7 @@ class Roster:
                 workload=workload,
                 admission=workload.admission,
                 usage=usage,
+                pairs=pairs_of(workload.admission),
                 places=places_of(workload.admission, record.requests),
                 is_assumed=False,
                 reserved_at=_reserved_at(workload),

@@ -12,7 +12,7 @@ Source: Kueue, pkg/scheduler/scheduler.go.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from admission.assignment import Mode
@@ -27,7 +27,7 @@ from api.queueing import CheckRule, PreemptionPolicy
 from api.reasons import EvictionReason, PendingReason
 from api.workload import Admission
 from queues.pending import FlavorScan, Pending, RequeueReason
-from queues.resources import FlavorResource
+from queues.resources import FlavorResource, Quantities
 
 
 class Recomputation(StrEnum):
@@ -54,6 +54,8 @@ class Outcome:
     evictions: tuple[Evict, ...] = ()
     is_preemption_skipped: bool = False
     recomputation: Recomputation | None = None
+    # What an admission charges, pairs of zero amount included.
+    usage: Quantities = field(default_factory=dict)
 
 
 def schedule(
@@ -103,7 +105,7 @@ class _Cycle:
 
     def process(self, entry: Entry) -> Outcome:
         """Return what becomes of the entry on top of what those before it took."""
-        if self._overlaps(entry):
+        if entry.targets and self._overlaps(entry):
             again = self._to_deferred(self._nominate_again(entry))
             outcome = self._settle(again)
             return replace(outcome, recomputation=_recomputation(again, outcome))
@@ -113,6 +115,8 @@ class _Cycle:
 
     def _settle(self, entry: Entry) -> Outcome:
         mode, queue = entry.assignment.mode, entry.queue
+        if mode is Mode.FIT and not entry.assignment.places:
+            return self._admit(entry)
         if mode is Mode.NO_FIT:
             return _waiting(entry, entry.assignment.no_fit_reason(), RequeueReason.NO_FIT)
         if mode is Mode.PREEMPT and not entry.targets:
@@ -132,6 +136,13 @@ class _Cycle:
             self.snapshot.evict(target.queue, target.held)
         self.snapshot.reserve(queue, entry.assignment.usage, entry.assignment.places)
         return _preempting(entry) if mode is Mode.PREEMPT else _admitted(entry, now=self.now)
+
+    def _admit(self, entry: Entry) -> Outcome:
+        """Admit an entry that fitted when nominated and asks for quota alone, if it still fits."""
+        if not entry.queue.node.fits(entry.assignment.usage):
+            return _skipped(entry, "Workload no longer fits after processing another workload")
+        self.snapshot.reserve(entry.queue, entry.assignment.usage)
+        return _admitted(entry, now=self.now)
 
     def _overlaps(self, entry: Entry) -> bool:
         return any(self.snapshot.is_gone(target.held) for target in entry.targets)
@@ -213,7 +224,8 @@ def _admitted(entry: Entry, *, now: float) -> Outcome:
         waited_seconds=max(0.0, now - entry.pending.queued_at),
         borrows=entry.assignment.borrowing > 0,
     )
-    return Outcome(queue=queue, pending=entry.pending, decision=decision)
+    usage = entry.assignment.usage
+    return Outcome(queue=queue, pending=entry.pending, decision=decision, usage=usage)
 
 
 def _preempting(entry: Entry) -> Outcome:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from admission.assignment import Plan
 from admission.placement.fleet import Fleet, Place
 from api.policy import KUEUE, AdmissionPolicy
 from api.queueing import ClusterQueue, ResourceFlavor, ResourceGroup
@@ -37,16 +38,9 @@ class Held:
     is_assumed: bool
     reserved_at: float
     queued_at: float
+    pairs: frozenset[FlavorResource]
     places: tuple[Place, ...] = ()
     is_evicting: bool = False
-    pairs: frozenset[FlavorResource] = field(default_factory=frozenset)
-
-    def __post_init__(self) -> None:
-        self.pairs = frozenset(
-            FlavorResource(flavor, resource)
-            for one in self.admission.pod_sets
-            for resource, flavor in one.flavors.items()
-        )
 
     @property
     def key(self) -> WorkloadKey:
@@ -122,6 +116,8 @@ class QueueState:
     inactive: tuple[Inactive, ...] = ()
     policy: AdmissionPolicy = KUEUE
     usage_of: UsageOf | None = None
+    # What searches have found for a shape (`admission.plans`). They go with this value when a spec changes.
+    plans: dict[bytes, Plan] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for index, spec in enumerate(self.spec.resource_groups):

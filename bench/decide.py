@@ -15,12 +15,12 @@ asserted.
 from __future__ import annotations
 
 import argparse
-import gc
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 
+from admission.controller.collector import keep_collector_off_what_lives_long
 from admission.decision import Admit, Decision, Evict
 from admission.engine import Engine
 from api.objects import WireContainer, WirePodSpec, WirePodTemplate, WireResources, WireSelector
@@ -130,9 +130,7 @@ class Run:
         for at, workload, seconds in _submissions(self.shape):
             self.run_seconds[workload.key] = seconds
             self._plan(at, "submit", workload)
-        # As the controller does once its caches are warm.
-        gc.collect()
-        gc.freeze()
+        keep_collector_off_what_lives_long()
         while self.due:
             now = self.due[0][0]
             while self.due and self.due[0][0] == now:

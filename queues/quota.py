@@ -215,7 +215,13 @@ class QuotaNode:
 
     def fits(self, usage: Quantities) -> bool:
         """Return whether all of `usage` is available now; a request for nothing always is."""
-        return all(amount <= max(0, self.cell(pair).available) for pair, amount in usage.items())
+        cells = self.cells
+        for pair, amount in usage.items():
+            cell = cells.get(pair) or self._undeclared_cell(pair)
+            # Where usage exceeds quota, nothing is free, and that is no obstacle to a request for nothing.
+            if amount > 0 and amount > cell.available:
+                return False
+        return True
 
     def is_within_nominal(self, pairs: Iterable[FlavorResource]) -> bool:
         """Return whether this subtree uses no more than its own quota of every pair."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from api.workload import PodSetAssignment
+from api.workload import Admission, PodSetAssignment
 
 
 class FlavorResource(NamedTuple):
@@ -38,3 +38,17 @@ def to_quantities(assignments: tuple[PodSetAssignment, ...]) -> dict[FlavorResou
                 pair = FlavorResource(flavor, resource)
                 total[pair] = total.get(pair, 0) + amount
     return total
+
+
+def pairs_of(admission: Admission) -> frozenset[FlavorResource]:
+    """Return the flavors and resources that were given, those of zero amount too."""
+    return frozenset(
+        FlavorResource(flavor, resource)
+        for one in admission.pod_sets
+        for resource, flavor in one.flavors.items()
+    )
+
+
+def is_equal(a: Quantities, b: Quantities) -> bool:
+    """Return whether both charge the same: a pair of zero amount is as good as none."""
+    return a == b or {pair: n for pair, n in a.items() if n} == {pair: n for pair, n in b.items() if n}

@@ -22,6 +22,7 @@ import msgspec
 
 from admission.controller.brain import Brain
 from admission.controller.clock import SystemClock
+from admission.controller.collector import keep_collector_off_what_lives_long
 from admission.controller.executor import Target
 from admission.controller.failpoints import Failpoint
 from admission.controller.gauge_collector import QueueCollector
@@ -268,10 +269,7 @@ class Controller:
             for informer in self._ground:
                 await informer.synced.wait()
             await self._take_in()
-        gc.collect()
-        gc.freeze()
-        gc.enable()
-        gc.set_threshold(50_000, 20, 100)
+        keep_collector_off_what_lives_long()
         self._brain.is_synced = True
         self._brain.post(lambda: None)
         log.info("synced", workloads=len(self._knowledge.workloads), jobs=len(self._knowledge.jobs))

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from heapq import merge
+from math import inf
 from typing import NamedTuple
 
 from admission.placement.request import PlacementRequest
@@ -152,6 +153,13 @@ class Candidates:
     same_queue: tuple[Held, ...]
     levels: tuple[_Level, ...]
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nobody to choose from. Most who wait find it so, whenever quota comes free."""
+        if self.same_queue:
+            return False
+        return not any(level.pool.evicted or level.pool.live for level in self.levels)
+
     def in_order(self, *, is_borrowing: bool) -> Iterator[Candidate]:
         """Return those that may be taken, in order: on their way out first, then the strongest claim.
 
@@ -258,14 +266,18 @@ def _of_own_queue(snapshot: Snapshot, need: Need) -> list[Held]:
     policy = need.queue.spec.preemption.within_cluster_queue
     if policy is PreemptionPolicy.NEVER:
         return []
-    return sorted(
-        (
-            held
-            for held in need.queue.held.values()
-            if uses(held, need) and satisfies(policy, need, held) and not snapshot.is_gone(held)
-        ),
-        key=rank_within(need.queue),
-    )
+    # Priority first: it rules out most, and costs least to ask.
+    highest = inf if policy is PreemptionPolicy.ANY else need.pending.workload.priority
+    found = [
+        held
+        for held in need.queue.held.values()
+        if held.workload.priority <= highest
+        and uses(held, need)
+        and satisfies(policy, need, held)
+        and not snapshot.is_gone(held)
+    ]
+    found.sort(key=rank_within(need.queue))
+    return found
 
 
 def _rank(member: _Member) -> Rank:

@@ -31,6 +31,8 @@ def classical_targets(snapshot: Snapshot, need: Need, pools: Pools) -> tuple[Tar
     The snapshot is left as it was found.
     """
     candidates = collect(pools, need)
+    if candidates.is_empty:
+        return ()
     mark = snapshot.mark()
     for is_borrowing in _attempts(need, candidates):
         targets = _take_until_it_fits(snapshot, need, candidates, is_borrowing=is_borrowing)

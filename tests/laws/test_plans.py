@@ -1,0 +1,109 @@
+"""Law of shared answers: what is recalled for a Workload is what a search for it would have found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from admission import nomination
+from admission.assignment import Assignment
+from admission.decision import Decision
+from admission.engine import EngineSettings
+from admission.flavors import FlavorSearch
+from admission.preemption.fair import FairSharing
+from api.queueing import ResourceFlavor
+from api.workload import WorkloadKey
+from tests.builders import (
+    NAMESPACE,
+    World,
+    admits,
+    finished,
+    make_cluster_queue,
+    make_group,
+    make_pod_set,
+    make_workload,
+)
+from tests.laws.test_engine import clusters
+
+_MOST_ROUNDS = 60
+
+
+def story(values: list[Any], sharing: FairSharing | None, ends: list[int]) -> list[Decision]:
+    """Decide and carry out; when nothing moves, one of those that run comes to its end."""
+    world = World(EngineSettings(fair_sharing=sharing)).put(*values)
+    decisions: list[Decision] = []
+    for _ in range(_MOST_ROUNDS):
+        world.now += 1
+        if world.engine.has_heads(now=world.now):
+            decisions += world.carry_out(world.cycle())
+            continue
+        running = sorted(key for key, _ in world.engine.admissions())
+        if not running or not ends:
+            break
+        world.put(finished(world.get(running[ends.pop() % len(running)].name)))
+    return decisions
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=60)
+@given(clusters(), st.sampled_from([None, FairSharing()]), st.lists(st.integers(0, 99), max_size=8))
+def test_recalled_answers_are_those_of_a_search(
+    values: list[Any], sharing: FairSharing | None, ends: list[int]
+) -> None:
+    recalled = story(values, sharing, [*ends])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nomination, "recall", lambda *_: None)
+        searched = story(values, sharing, [*ends])
+
+    assert recalled == searched
+
+
+@pytest.fixture
+def searches(monkeypatch: pytest.MonkeyPatch) -> list[WorkloadKey]:
+    """For whom the flavors were searched."""
+    made: list[WorkloadKey] = []
+    assign = FlavorSearch.assign
+
+    def watched(search: FlavorSearch, *args: Any) -> Assignment:
+        made.append(search.pending.key)
+        return assign(search, *args)
+
+    monkeypatch.setattr(FlavorSearch, "assign", watched)
+    return made
+
+
+def test_the_flavors_are_searched_once_for_equal_workloads_that_fit(searches: list[WorkloadKey]) -> None:
+    world = World().put(make_cluster_queue(quota=9), *(make_workload(f"w{n}", at=n) for n in range(9)))
+
+    assert len(admits(world.settle())) == 9
+    assert searches == [WorkloadKey(NAMESPACE, "w0")]
+
+
+def test_they_are_searched_anew_once_equal_workloads_would_borrow(searches: list[WorkloadKey]) -> None:
+    world = World().put(
+        make_cluster_queue(quota=1, cohort="cohort"),
+        make_cluster_queue("lender", quota=1, cohort="cohort"),
+        *(make_workload(f"w{n}", at=n) for n in range(3)),
+    )
+
+    assert admits(world.settle()) == ["w0", "w1"]
+    assert [key.name for key in searches] == ["w0", "w1", "w2"]
+
+
+def test_a_first_flavor_that_was_full_is_taken_again_once_there_is_room() -> None:
+    group = make_group("spot", "reserved", spot=1, reserved=9)
+    world = World().put(
+        ResourceFlavor(name="spot"),
+        ResourceFlavor(name="reserved"),
+        make_cluster_queue(groups=(group,)),
+        *(make_workload(f"w{n}", at=n, pod_sets=(make_pod_set(requests={"gpu": 1}),)) for n in range(3)),
+    )
+    world.confirm(world.settle())
+    world.put(finished(world.get("w0")), make_workload("w3", at=3))
+
+    world.settle()
+
+    flavors = {key.name: one.pod_sets[0].flavors["gpu"] for key, one in world.engine.admissions()}
+    assert flavors == {"w1": "reserved", "w2": "reserved", "w3": "spot"}
