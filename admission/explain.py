@@ -116,7 +116,7 @@ def _flavors(
             yield FlavorLines(
                 flavor=name,
                 quota=tuple(_quota(queue, name, asked)),
-                topology=_topology(snapshot, name, pod_set, asked),
+                topology=_topology(snapshot, queue, name, pod_set, asked),
             )
 
 
@@ -131,12 +131,13 @@ def _quota(queue: QueueState, flavor: str, asked: PodSetRequests) -> Iterator[Qu
 
 
 def _topology(
-    snapshot: Snapshot, flavor: str, pod_set: PodSet, asked: PodSetRequests
+    snapshot: Snapshot, queue: QueueState, name: str, pod_set: PodSet, asked: PodSetRequests
 ) -> TopologyLines | None:
-    if not snapshot.fleet.has_topology(flavor):
+    if not snapshot.fleet.has_topology(name):
         return None
-    search = snapshot.fleet.search(flavor)
-    request = placement_request(pod_set, asked, snapshot.flavors[flavor], count=asked.count)
+    search = snapshot.fleet.search(name)
+    flavor, rules = snapshot.flavors[name], queue.policy.placement
+    request = placement_request(pod_set, asked, flavor, count=asked.count, rules=rules)
     levels = search.site.levels
     plan = make_plan(request, levels)
     if isinstance(plan, NoPlacement):

@@ -74,7 +74,7 @@ class FlavorSearch:
                 is_unserved |= choice.is_unserved
             if is_unserved:
                 break
-        return place(self.snapshot, self.pending, self._to_assignment(tuple(served), usage))
+        return place(self.snapshot, self.queue, self.pending, self._to_assignment(tuple(served), usage))
 
     def _to_assignment(
         self, served: tuple[PodSetChoice, ...], usage: dict[FlavorResource, int]

@@ -136,7 +136,7 @@ def _with_places_after(
     those of the empty cluster. They are kept from others for the rest of the cycle.
     """
     snapshot = search.snapshot
-    requests = placement_requests(snapshot, search.pending, assignment)
+    requests = placement_requests(snapshot, search.queue, search.pending, assignment)
     if not requests:
         return assignment
     with snapshot.without((target.queue, target.held) for target in targets):

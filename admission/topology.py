@@ -18,6 +18,7 @@ from admission.placement.fleet import Place, Unplaced, place_of, taken_per_pod
 from admission.placement.request import NodeRules, PlacementRequest
 from admission.snapshot import QueueState, Snapshot
 from api.objects import WirePodSpec
+from api.policy import PlacementRules
 from api.queueing import ResourceFlavor
 from api.reasons import PendingReason
 from api.requests import PodSetRequests
@@ -54,14 +55,14 @@ def topology_refusal(
 
 
 def placement_requests(
-    snapshot: Snapshot, pending: Pending, assignment: Assignment
+    snapshot: Snapshot, queue: QueueState, pending: Pending, assignment: Assignment
 ) -> tuple[PlacementRequest, ...]:
     """Return what is asked of the topologies of the flavors that were assigned."""
     if not snapshot.fleet.has_flavors:
         return ()
     workload = pending.workload
     found = (
-        _request(snapshot, pod_set, asked, choice)
+        _request(snapshot, queue, pod_set, asked, choice)
         for pod_set, asked, choice in zip(
             workload.pod_sets, pending.requests, assignment.pod_sets, strict=False
         )
@@ -70,19 +71,25 @@ def placement_requests(
 
 
 def _request(
-    snapshot: Snapshot, pod_set: PodSet, asked: PodSetRequests, choice: PodSetChoice
+    snapshot: Snapshot, queue: QueueState, pod_set: PodSet, asked: PodSetRequests, choice: PodSetChoice
 ) -> PlacementRequest | None:
     flavors = {chosen.flavor for chosen in choice.choices.values()}
     name = next((one for one in sorted(flavors) if snapshot.fleet.has_topology(one)), None)
     if name is None or choice.count == 0:
         return None
-    return placement_request(pod_set, asked, snapshot.flavors[name], count=choice.count)
+    flavor = snapshot.flavors[name]
+    return placement_request(pod_set, asked, flavor, count=choice.count, rules=queue.policy.placement)
 
 
 def placement_request(
-    pod_set: PodSet, asked: PodSetRequests, flavor: ResourceFlavor, *, count: int
+    pod_set: PodSet,
+    asked: PodSetRequests,
+    flavor: ResourceFlavor,
+    *,
+    count: int,
+    rules: PlacementRules | None = None,
 ) -> PlacementRequest:
-    """Return what `count` pods of the pod set ask of the flavor's topology."""
+    """Return what `count` pods of the pod set ask of the flavor's topology; `rules` are of a policy."""
     spec = pod_set.template.spec or _NO_SPEC
     return PlacementRequest(
         pod_set=pod_set.name,
@@ -95,12 +102,13 @@ def placement_request(
             affinity=spec.affinity,
             tolerations=(*(spec.tolerations or ()), *flavor.tolerations),
         ),
+        keeps_domains_whole=rules is not None and rules.avoids_fragmentation,
     )
 
 
-def place(snapshot: Snapshot, pending: Pending, assignment: Assignment) -> Assignment:
+def place(snapshot: Snapshot, queue: QueueState, pending: Pending, assignment: Assignment) -> Assignment:
     """Return the assignment with a place for every pod set that needs one, or lowered where there is none."""
-    requests = placement_requests(snapshot, pending, assignment)
+    requests = placement_requests(snapshot, queue, pending, assignment)
     if not requests:
         return assignment
     if assignment.mode is Mode.FIT:

@@ -4,6 +4,11 @@ Two ways to choose. Best fit, where a level is named: the domain with most room 
 is the smallest that holds the rest, so that few domains are used and little is left over in them. Least free,
 where any place will do: the fullest domains first, so that empty ones stay whole for those who need them.
 
+Least free looks at nodes alone, so it fills the node with least room wherever that is, and one pod each
+may end up in every rack. Keeping domains whole looks from the top: the fullest block that holds all, in it
+the fullest rack that holds all, and so on down; work that could run anywhere then opens no rack that nobody
+uses while another has room. Kueue has no such rule (its pull request 10406 asks for it).
+
     1 find       at the wanted level: one domain that holds all; else (preferred) one level up, and so on;
                  at the top, or where no level is named: several domains
     2 descend    to the slice level over the children of all chosen domains together, from there on within
@@ -15,7 +20,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from admission.placement.counts import Counts
@@ -58,7 +63,7 @@ class Chooser:
 
     def choose(self) -> tuple[Share, ...] | Shortage:
         """Return the leaves and what each is given, or how much fits."""
-        found = self._find(self.plan.level)
+        found = self._find_from_above() if self.plan.keeps_domains_whole else self._find(self.plan.level)
         if isinstance(found, Shortage):
             return found
         size, slice_level = self.plan.slice_size, self.plan.slice_level
@@ -92,6 +97,20 @@ class Chooser:
         if level > 0 and not self.plan.is_least_free:
             return self._find(level - 1)
         return self._several(level, self._sorted(domains), need)
+
+    def _find_from_above(self) -> _Found | Shortage:
+        """Narrow down to the fullest domain that holds all, level by level; at the end as everywhere.
+
+        Where no child holds all, the pods are spread within the domain that does.
+        """
+        need = self.pods // self.plan.slice_size
+        narrowed = self
+        for level in range(self.plan.level + 1):
+            single = narrowed._single(narrowed._domains(level), need)
+            if single is None:
+                break
+            narrowed = replace(narrowed, within=single)
+        return narrowed._find(self.plan.level)
 
     def _domains(self, level: int) -> list[int]:
         tree = self.counts.site.tree

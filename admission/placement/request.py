@@ -34,6 +34,8 @@ class PlacementRequest:
     per_pod: Mapping[str, int]
     topology: TopologyRequest | None = None
     rules: NodeRules = NodeRules()
+    keeps_domains_whole: bool = False
+    """Pods that may go anywhere go into the fullest block, in it into the fullest rack, and so on."""
 
     @property
     def group(self) -> str | None:
@@ -65,6 +67,7 @@ class Plan:
     level: int
     is_required: bool
     is_least_free: bool
+    keeps_domains_whole: bool
     slice_level: int
     slice_size: int
     units: tuple[int, ...]
@@ -91,6 +94,7 @@ def make_plan(request: PlacementRequest, levels: tuple[str, ...]) -> Plan | NoPl
         level=level,
         is_required=topology.required is not None,
         is_least_free=not has_level,
+        keeps_domains_whole=request.keeps_domains_whole and not has_level,
         slice_level=slice_level,
         slice_size=slice_size,
         units=tuple(1 if one <= slice_level else _unit(layers[1:], one) for one in range(len(levels))),

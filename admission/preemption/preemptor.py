@@ -53,7 +53,7 @@ class Preemptor:
                 pending=pending,
                 usage=assignment.usage,
                 pairs=assignment.preempting(),
-                placing=placement_requests(self.snapshot, pending, assignment),
+                placing=placement_requests(self.snapshot, queue, pending, assignment),
             )
         )
 

@@ -57,6 +57,7 @@ def make_request(
     slices: tuple[tuple[str, int], ...] = (),
     group: str | None = None,
     rules: NodeRules | None = None,
+    keeps_whole: bool = False,
 ) -> PlacementRequest:
     """Return a request of `count` pods; without any topology argument it asks for none."""
     topology = TopologyRequest(
@@ -73,6 +74,7 @@ def make_request(
         per_pod=taken_per_pod({GPU: gpus} if gpus else {}),
         topology=None if topology == TopologyRequest() else topology,
         rules=rules or NodeRules(),
+        keeps_domains_whole=keeps_whole,
     )
 
 
