@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -64,6 +65,15 @@ def _find_redis() -> str:
     return f"{version} at {path}"
 
 
+def _find_promtool() -> str:
+    path = shutil.which("promtool")
+    if path is None:
+        raise PartMissing("no promtool on PATH")
+    answer = subprocess.run([path, "--version"], capture_output=True, text=True, check=True)
+    # Older ones print their version on stderr.
+    return f"{(answer.stdout or answer.stderr).split(',')[1].split()[1]} at {path}"
+
+
 def find_kubectl() -> str:
     """Return the path of kubectl: the one built with the control plane, else PATH's. Raises PartMissing."""
     try:
@@ -101,6 +111,12 @@ PARTS = {
             find=find_kubectl,
             skipped="tests that drive kubectl",
             remedy=_BUILD,
+        ),
+        Part(
+            name="promtool",
+            find=_find_promtool,
+            skipped="tests of alerts and metrics by Prometheus' own tool",
+            remedy="install prometheus (apt-get install prometheus)",
         ),
     )
 }

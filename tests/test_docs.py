@@ -13,22 +13,12 @@ import yaml
 
 from admission.cli.__main__ import COMMANDS
 from admission.cli.errors import ExitCode
-from admission.controller.clock import SystemClock
-from admission.controller.gauge_collector import QueueCollector
-from admission.controller.gauges import GaugeReader
-from admission.controller.journal import Journal
-from admission.controller.knowledge import Knowledge, KnowledgeSettings
-from admission.controller.metrics import Metrics
-from admission.engine import Engine
 from api import reasons
 from api.config.berth import Settings
 from api.config.fields import Section
 from api.config.loading import ACTED_UPON
-from api.kube.client import KubeClient
-from api.kube.credentials import FixedCredentials
-from api.kube.events import EventRecorder
-from api.kube.kubeconfig import Endpoint
 from tests import cli_reference, policy_reference
+from tests.metrics import served_names
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -138,12 +128,7 @@ def test_every_setting_with_an_effect_is_explained() -> None:
 
 
 def test_every_metric_is_explained_and_none_of_ours_that_is_not_served() -> None:
-    metrics, clock = Metrics(version="1"), SystemClock()
-    nowhere = Endpoint(server="http://nowhere", origin="a test", credentials=FixedCredentials())
-    journal = Journal(EventRecorder(KubeClient(nowhere), instance="a test"), metrics)
-    knowledge = Knowledge(Engine(), journal, clock, KnowledgeSettings())
-    QueueCollector(metrics, GaugeReader(knowledge=knowledge), clock, drop=journal.drop_series)
-    served = set(re.findall(r"^# HELP (\w+)", metrics.render().decode(), flags=re.MULTILINE))
+    served = served_names()
     told = set(re.findall(r"`(\w+_\w+)`", TEXTS["docs/metrics.md"]))
 
     assert served - told == set()

@@ -5,12 +5,14 @@ One scene with a cohort below another, custom labels and fair sharing; Prometheu
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator, Mapping
 from math import inf
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests import parts
 from tests.integration.conftest import Cluster
 from tests.integration.manifests import KUEUE, kueue_object, make_job, quota
 from tests.integration.replica import Replica
@@ -183,6 +185,16 @@ def test_a_metric_has_kueues_labels_and_the_right_value(
     except AssertionError as error:
         found = [(dict(labels), value) for (other, labels), value in scrape(replica).items() if other == name]
         raise AssertionError(f"{error}; there are {found}") from error
+
+
+def test_prometheus_own_tool_finds_nothing_wrong_with_what_is_served(replica: Replica) -> None:
+    parts.need("promtool")
+
+    checked = subprocess.run(
+        ["promtool", "check", "metrics"], input=_text(replica), capture_output=True, text=True, check=False
+    )
+
+    assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")
 
 
 def test_the_time_from_a_job_to_its_workload_is_measured(replica: Replica) -> None:

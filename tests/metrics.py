@@ -1,0 +1,29 @@
+"""Which metrics a controller serves, without running one."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from admission.controller.clock import SystemClock
+from admission.controller.gauge_collector import QueueCollector
+from admission.controller.gauges import GaugeReader
+from admission.controller.journal import Journal
+from admission.controller.knowledge import Knowledge, KnowledgeSettings
+from admission.controller.metrics import Metrics
+from admission.engine import Engine
+from api.kube.client import KubeClient
+from api.kube.credentials import FixedCredentials
+from api.kube.events import EventRecorder
+from api.kube.kubeconfig import Endpoint
+
+
+@cache
+def served_names() -> frozenset[str]:
+    """Return the names of all metrics, as their HELP lines give them."""
+    metrics, clock = Metrics(version="1"), SystemClock()
+    nowhere = Endpoint(server="http://nowhere", origin="a test", credentials=FixedCredentials())
+    journal = Journal(EventRecorder(KubeClient(nowhere), instance="a test"), metrics)
+    knowledge = Knowledge(Engine(), journal, clock, KnowledgeSettings())
+    QueueCollector(metrics, GaugeReader(knowledge=knowledge), clock, drop=journal.drop_series)
+    return frozenset(re.findall(r"^# HELP (\w+)", metrics.render().decode(), flags=re.MULTILINE))
