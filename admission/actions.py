@@ -17,11 +17,15 @@ from api.keys import BATCH_VERSION, BERTH_VERSION, KUEUE_VERSION
 
 
 class Verb(StrEnum):
-    """How a write travels: POST, PUT, PATCH with a merge patch, DELETE."""
+    """How a write travels: POST, PUT, PATCH with a merge patch or a strategic one, DELETE.
+
+    A strategic merge patch, of Kubernetes' own kinds alone, changes one condition and leaves the others.
+    """
 
     CREATE = "create"
     REPLACE = "replace"
     MERGE_PATCH = "merge_patch"
+    STRATEGIC_PATCH = "strategic_patch"
     DELETE = "delete"
 
 
@@ -46,6 +50,9 @@ class Purpose(StrEnum):
     DEACTIVATE = "deactivate"
     SYNC_CHECKS = "sync-checks"
     SYNC_PODS = "sync-pods"
+    SYNC_NODES = "sync-nodes"
+    REASSIGN = "reassign"
+    FAIL_POD = "fail-pod"
     FINISH = "finish"
     UNGATE_POD = "ungate-pod"
     QUEUE_STATUS = "queue-status"

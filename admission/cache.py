@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from admission.placement.fleet import Fleet
+from admission.placement.fleet import Fleet, Place
+from admission.placement.health import hosts_of
 from admission.snapshot import Held, Inactive, QueueState, Snapshot, Tree
 from api.policy import AdmissionPolicy, choose_policy
 from api.queueing import (
@@ -56,6 +57,8 @@ class Cache:
     fleet: Fleet = field(default_factory=Fleet)
     # Past usage of LocalQueues, None where admission fair sharing is not configured.
     ledger: UsageLedger | None = None
+    # Who has pods on a host, as far as their assignment names hosts.
+    tenants: dict[str, dict[WorkloadKey, None]] = field(default_factory=dict)
     _is_stale: bool = False
     # Whether a flavor, topology, check or policy has changed, which may matter to any queue.
     _wakes_all: bool = False
@@ -246,13 +249,34 @@ class Cache:
     def hold(self, held: Held) -> QueueState | None:
         """Count the Workload's usage. Returns its ClusterQueue, None where that does not exist (yet)."""
         self.held[held.key] = held
-        self.fleet.use(held.places, sign=1)
+        self._occupy(held)
         return self._charge(held)
+
+    def move(self, held: Held, places: tuple[Place, ...]) -> None:
+        """Let the Workload take these places and not those it had."""
+        self._vacate(held)
+        held.places = places
+        self._occupy(held)
+
+    def _occupy(self, held: Held) -> None:
+        self.fleet.use(held.places, sign=1)
+        for place in held.places:
+            for host in hosts_of(place.assignment):
+                self.tenants.setdefault(host, {})[held.key] = None
+
+    def _vacate(self, held: Held) -> None:
+        self.fleet.use(held.places, sign=-1)
+        for place in held.places:
+            for host in hosts_of(place.assignment):
+                of_host = self.tenants.get(host, {})
+                of_host.pop(held.key, None)
+                if not of_host:
+                    self.tenants.pop(host, None)
 
     def release(self, key: WorkloadKey) -> QueueState | None:
         """Stop counting the Workload's usage. Returns the ClusterQueue whose quota came free, if any."""
         held = self.held.pop(key)
-        self.fleet.use(held.places, sign=-1)
+        self._vacate(held)
         queue = self.queues.get(held.admission.cluster_queue)
         if queue is None or queue.held.pop(key, None) is None:
             return None

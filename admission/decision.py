@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from api.reasons import EvictionReason, PendingReason, PreemptionReason
-from api.workload import Admission, WorkloadKey
+from api.workload import Admission, TopologyAssignment, WorkloadKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,4 +68,31 @@ class Wait:
     is_parked: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reassign:
+    """Give the pods of lost nodes other ones; those that live stay where they are, and the quota is the same.
+
+    `assignments` are the new ones by pod set, of the pod sets that change. `lost` are the nodes that failed,
+    `found` those that pods were added to.
+    """
+
+    key: WorkloadKey
+    uid: str
+    resource_version: str
+    assignments: Mapping[str, TopologyAssignment]
+    lost: tuple[str, ...]
+    found: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unreplaced:
+    """No room for the pods of lost nodes, and the Workload is to wait for some: it keeps what it has."""
+
+    key: WorkloadKey
+    uid: str
+    message: str
+
+
 Decision = Admit | Evict | Wait
+# What the second pass decides about Workloads that have lost nodes.
+SecondPassDecision = Reassign | Evict | Unreplaced

@@ -19,13 +19,15 @@ from dataclasses import dataclass, field
 
 from admission.cache import Cache
 from admission.cycle_tally import CycleTally
-from admission.decision import Admit, Decision, Wait
+from admission.decision import Admit, Decision, Evict, SecondPassDecision, Wait
 from admission.nomination import CyclePolicy
+from admission.placement.health import NodeFailureSettings
 from admission.preemption.fair import FairSharing
 from admission.questions import Questions
 from admission.records import LocalQueueKey, Problem
 from admission.roster import Roster
 from admission.scheduler import Outcome, schedule
+from admission.second_pass import second_pass
 from admission.snapshot import QueueState
 from admission.views import (
     EngineStatistics,
@@ -68,6 +70,7 @@ class EngineSettings:
     requeuing_timestamp: RequeuingTimestamp = RequeuingTimestamp.EVICTION
     fair_sharing: FairSharing | None = None
     admission_fair_sharing: AdmissionFairSharing | None = None
+    node_failures: NodeFailureSettings = field(default_factory=NodeFailureSettings)
 
 
 class Engine(Questions):
@@ -78,6 +81,7 @@ class Engine(Questions):
         self._policy = CyclePolicy(
             quota_check=settings.resources.quota_check, fair_sharing=settings.fair_sharing
         )
+        self._node_failures = settings.node_failures
         sharing = settings.admission_fair_sharing
         cache = Cache(ledger=UsageLedger(sharing) if sharing is not None else None)
         roster = Roster(cache, resources=settings.resources, requeuing_timestamp=settings.requeuing_timestamp)
@@ -204,6 +208,19 @@ class Engine(Questions):
             if self._apply(outcome, decisions, now=now):
                 self._roster.unsettled[outcome.queue.tree] = None
         return tuple(decisions)
+
+    def second_pass(self, *, now: float) -> tuple[SecondPassDecision, ...]:
+        """Decide on Workloads that have lost nodes; see `admission.second_pass`. () where there are none.
+
+        To be asked before a cycle: what running work has lost comes before what nobody has yet.
+        """
+        self._roster.now = now
+        self._roster.refresh()
+        if not self._roster.lost:
+            return ()
+        decisions = second_pass(self._cache, self._roster, self._node_failures)
+        self._evicts += sum(isinstance(decision, Evict) for decision in decisions)
+        return decisions
 
     def has_heads(self, *, now: float) -> bool:
         """Return whether a cycle would decide on anything."""

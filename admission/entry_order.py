@@ -57,7 +57,7 @@ def _classical_rank(entry: Entry) -> tuple[bool, int, int, float, str]:
         not entry.is_preemptor,
         entry.assignment.borrowing,
         -workload.priority,
-        entry.pending.queued_at,
+        entry.pending.place_at,
         workload.uid,
     )
 
@@ -124,6 +124,6 @@ class _Tournament:
             share.is_borrowing_any(requested),
             share.order,
             -workload.priority,
-            entry.pending.queued_at,
+            entry.pending.place_at,
             workload.uid,
         )

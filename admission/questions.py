@@ -10,9 +10,11 @@ from collections.abc import Iterator
 from admission.backlog import Backlog, backlog
 from admission.cache import Cache
 from admission.explain import PodSetLines, explain
+from admission.placement.health import NodeFault, host_fault, hosts_of, is_sound
 from admission.records import LocalQueueKey, Problem, queue_problem
 from admission.roster import Roster
 from admission.scheduler import required_checks
+from admission.topology import check_tolerations
 from admission.views import (
     ClusterQueueView,
     CohortView,
@@ -24,6 +26,7 @@ from admission.views import (
     local_queue_view,
     policy_view,
 )
+from api.node import NodeInfo
 from api.objects import WireToleration
 from api.policy import KUEUE, AdmissionPolicy
 from api.workload import Admission, PodSetAssignment, Workload, WorkloadKey
@@ -93,6 +96,36 @@ class Questions:
         flavors = {flavor.name for group in spec.resource_groups for flavor in group.flavors}
         general = (rule.name for rule in spec.checks if not rule.on_flavors or rule.on_flavors >= flavors)
         return tuple(sorted(general))
+
+    def node(self, name: str) -> NodeInfo | None:
+        """Return a node as last seen, None where it is not known."""
+        return self._cache.fleet.nodes.get(name)
+
+    def tenants(self, host: str) -> tuple[WorkloadKey, ...]:
+        """Return the Workloads that have pods assigned to this host, as far as assignments name hosts."""
+        return tuple(self._cache.tenants.get(host, ()))
+
+    def node_faults(self, workload: Workload) -> tuple[NodeFault, ...]:
+        """Return what is wrong with the nodes that the Workload's pods were placed on, by name, each once."""
+        faults: dict[str, NodeFault] = {}
+        fleet, admission = self._cache.fleet, workload.admission
+        for one in admission.pod_sets if admission is not None else ():
+            tolerations: tuple[WireToleration, ...] | None = None
+            for host in hosts_of(one.topology) if one.topology is not None else ():
+                nodes = fleet.nodes_at(host)
+                if len(nodes) == 1 and is_sound(nodes[0]):
+                    continue
+                if tolerations is None:
+                    tolerations = self._tolerations(workload, one)
+                fault = host_fault(host, nodes, tolerations)
+                if fault is not None:
+                    faults[host] = fault
+        return tuple(faults[host] for host in sorted(faults))
+
+    def _tolerations(self, workload: Workload, assignment: PodSetAssignment) -> tuple[WireToleration, ...]:
+        own = [one.template.spec for one in workload.pod_sets if one.name == assignment.name]
+        of_pods = (own[0].tolerations or ()) if own and own[0] is not None else ()
+        return (*of_pods, *self.flavor_injection(assignment)[1], *check_tolerations(workload, assignment))
 
     def flavor_injection(
         self, assignment: PodSetAssignment

@@ -13,8 +13,8 @@ from typing import Any
 
 from admission.decision import Admit, Evict, Wait
 from api.reasons import ConditionType, EvictionReason, FinishedReason, PendingReason, RequeueReason
-from api.render import StatusEdit, admission_body, requests_body
-from api.workload import to_rfc3339
+from api.render import StatusEdit, admission_body, requests_body, topology_body
+from api.workload import TopologyAssignment, to_rfc3339
 
 NOT_READY_MESSAGE = "Not all pods are ready or succeeded"
 READY_MESSAGE = "All pods reached readiness and the workload is running"
@@ -154,6 +154,28 @@ def sync_checks(raw: bytes, required: Iterable[str], *, now: float) -> bytes | N
     edit = StatusEdit(raw, now=now)
     _sync_checks(edit, required, now)
     return edit.to_bytes() if edit.is_changed else None
+
+
+def put_unhealthy(raw: bytes, nodes: Iterable[str], *, now: float) -> bytes:
+    """Tell which nodes under the Workload's pods have failed; with none the list goes."""
+    edit = StatusEdit(raw, now=now)
+    edit.put("unhealthyNodes", [{"name": name} for name in nodes] or None)
+    return edit.to_bytes()
+
+
+def reassign(raw: bytes, assignments: Mapping[str, TopologyAssignment], *, now: float) -> bytes:
+    """Give pod sets other nodes; with that no node is unhealthy any more. Everything else stays."""
+    edit = StatusEdit(raw, now=now)
+    admission = dict(edit.status.get("admission") or {})
+    admission["podSetAssignments"] = [
+        {**one, "topologyAssignment": topology_body(assignments[one["name"]])}
+        if one.get("name") in assignments
+        else one
+        for one in admission.get("podSetAssignments") or ()
+    ]
+    edit.put("admission", admission)
+    edit.put("unhealthyNodes", None)
+    return edit.to_bytes()
 
 
 def requeue(raw: bytes, reason: RequeueReason, message: str, *, now: float) -> bytes:

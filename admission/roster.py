@@ -44,6 +44,9 @@ class Roster:
         self._unplaced: dict[WorkloadKey, Record] = {}
         # Workloads in a queue that nobody has told why they wait.
         self.untold: dict[WorkloadKey, None] = {}
+        # Workloads with failed nodes: for the second pass to look at, and those that it had no room for.
+        self.lost: dict[WorkloadKey, None] = {}
+        self.unreplaced: dict[WorkloadKey, None] = {}
         self._rerouted: set[LocalQueueKey] = set()
         self._cache = cache
         self._resources = resources
@@ -163,14 +166,30 @@ class Roster:
             # Whoever waits for this eviction has to ask for it again.
             held.is_evicting = False
             self._wake_tree_of(held)
+        if held.former is not None:
+            former, held.former = held.former, None
+            self._move(held, former)
+            self.lost[key] = None
         if held.is_assumed:
             self.release(key)
             self._route(record)
 
+    def reassign(self, held: Held, admission: Admission) -> None:
+        """Let a Workload hold the places of another assignment, before its object says so."""
+        held.former = held.admission
+        self._move(held, admission)
+
+    def _move(self, held: Held, admission: Admission) -> None:
+        held.admission = admission
+        self._cache.move(held, places_of(admission, self.records[held.key].requests))
+        self.wake_flavors({place.flavor for place in held.places})
+
     def forget_all(self) -> None:
         """Take back every decision that is not a fact yet, and let everybody be told anew why they wait."""
-        for held in [held for held in self._cache.held.values() if held.is_assumed or held.is_evicting]:
-            self.forget(held.key, held.workload.uid)
+        for held in list(self._cache.held.values()):
+            if held.is_assumed or held.is_evicting or held.former is not None:
+                self.forget(held.key, held.workload.uid)
+        self.lost.update(self.unreplaced)
         for record in self.records.values():
             record.last_wait = None
             if record.queued_in is not None:
@@ -188,6 +207,8 @@ class Roster:
         queue = self._cache.release(key)
         if self._cache.ledger is not None:
             self._cache.ledger.release(key)
+        self.lost.pop(key, None)
+        self.unreplaced.pop(key, None)
         self.touched_local_queues.add((key.namespace, held.workload.queue_name))
         if queue is not None:
             self.touched_queues.add(queue.name)
@@ -200,6 +221,9 @@ class Roster:
         for queue in self._cache.queues.values():
             if any(name in flavors for group in queue.groups.values() for name in group.flavors):
                 self.woken.add(queue.tree)
+        if self.unreplaced:
+            self.lost.update(self.unreplaced)
+            self.unreplaced.clear()
 
     # --- what follows ------------------------------------------------------------------------------------
 
@@ -264,10 +288,12 @@ class Roster:
         usage = to_quantities(record.charged)
         held = self._cache.held.get(workload.key)
         if held is not None:
-            if held.admission == workload.admission and is_equal(held.usage, usage):
+            if is_equal(held.usage, usage) and workload.admission in (held.admission, held.former):
                 self._confirm(held, workload)
                 return
             self.release(workload.key)
+        if workload.unhealthy_nodes:
+            self.lost[workload.key] = None
         self._hold(
             Held(
                 workload=workload,
@@ -285,8 +311,15 @@ class Roster:
         if workload.priority != held.workload.priority:
             # It may be a victim now that it was not before.
             self._wake_tree_of(held)
+        if workload.unhealthy_nodes != held.workload.unhealthy_nodes:
+            self.unreplaced.pop(workload.key, None)
+            if workload.unhealthy_nodes:
+                self.lost[workload.key] = None
         held.workload = workload
         held.is_assumed = False
+        if workload.admission == held.admission:
+            # What was decided has come about; an older version shows the former nodes still.
+            held.former = None
         held.is_evicting = held.is_evicting and not workload.is_evicted
         held.reserved_at = _reserved_at(workload)
         held.queued_at = queued_at(workload, self._timestamp)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from admission.engine import EngineSettings
+from admission.placement.health import NodeFailureSettings
 from admission.preemption.fair import FairRule, FairSharing
 from api.config import ControllerConfig
 from queues.admission_fair_sharing import AdmissionFairSharing
@@ -19,6 +20,7 @@ def engine_settings(config: ControllerConfig) -> EngineSettings:
     return EngineSettings(
         resources=config.resources,
         requeuing_timestamp=RequeuingTimestamp(timestamp),
+        node_failures=node_failure_settings(config),
         fair_sharing=None if sharing is None else FairSharing(rules=_rules(sharing.preemption_strategies)),
         admission_fair_sharing=None
         if by_usage is None
@@ -27,6 +29,22 @@ def engine_settings(config: ControllerConfig) -> EngineSettings:
             sampling_seconds=by_usage.usage_sampling_seconds,
             resource_weights=by_usage.resource_weights,
         ),
+    )
+
+
+def node_failure_settings(config: ControllerConfig) -> NodeFailureSettings:
+    """Return when failed nodes are replaced, by Kueue's feature gates.
+
+    The gate for a fixed time is Kueue's older rule; who switches it on asks for that rule.
+    """
+    gates, ours = config.kueue.feature_gates, NodeFailureSettings()
+    by_time = gates.get("TASReplaceNodeDueToNotReadyOverFixedTime", False)
+    return NodeFailureSettings(
+        is_on=gates.get("TASFailedNodeReplacement", ours.is_on),
+        fails_fast=gates.get("TASFailedNodeReplacementFailFast", ours.fails_fast),
+        awaits_pods=gates.get("TASReplaceNodeOnPodTermination", ours.awaits_pods) and not by_time,
+        heeds_taints=gates.get("TASReplaceNodeOnNodeTaints", ours.heeds_taints),
+        skips_pods=gates.get("SkipReassignmentForPodOwnedWorkloads", ours.skips_pods),
     )
 
 

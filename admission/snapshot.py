@@ -27,7 +27,8 @@ from queues.resources import FlavorResource, Quantities
 class Held:
     """A Workload that holds quota: by its object, or *assumed*, decided but not yet seen in the object.
 
-    `is_evicting` is set from the decision to evict until the object says so (then Evicted does). `pairs` are
+    `is_evicting` is set from the decision to evict until the object says so (then Evicted does). `former` is
+    the admission that the object still shows while other nodes were decided for lost ones. `pairs` are
     the flavors and resources that it has been given, those of zero amount too. `places` are where its pods
     are, as far as they were placed by topology.
     """
@@ -41,6 +42,7 @@ class Held:
     pairs: frozenset[FlavorResource]
     places: tuple[Place, ...] = ()
     is_evicting: bool = False
+    former: Admission | None = None
 
     @property
     def key(self) -> WorkloadKey:

@@ -13,16 +13,27 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
+import msgspec
+
 from admission.assignment import Assignment, Attempt, Mode, PodSetChoice
 from admission.placement.fleet import Place, Unplaced, place_of, taken_per_pod
+from admission.placement.replacement import Standing
 from admission.placement.request import NodeRules, PlacementRequest
-from admission.snapshot import QueueState, Snapshot
-from api.objects import WirePodSpec
+from admission.snapshot import Held, QueueState, Snapshot
+from api.objects import WirePodSetUpdate, WirePodSpec, WireToleration
 from api.policy import PlacementRules
 from api.queueing import ResourceFlavor
 from api.reasons import PendingReason
 from api.requests import PodSetRequests
-from api.workload import Admission, PodSet, TopologyAssignment, TopologyRequest
+from api.workload import (
+    Admission,
+    CheckState,
+    PodSet,
+    PodSetAssignment,
+    TopologyAssignment,
+    TopologyRequest,
+    Workload,
+)
 from queues.pending import Pending
 
 _NO_SPEC = WirePodSpec()
@@ -90,20 +101,78 @@ def placement_request(
     rules: PlacementRules | None = None,
 ) -> PlacementRequest:
     """Return what `count` pods of the pod set ask of the flavor's topology; `rules` are of a policy."""
-    spec = pod_set.template.spec or _NO_SPEC
     return PlacementRequest(
         pod_set=pod_set.name,
         flavor=flavor.name,
         count=count,
         per_pod=taken_per_pod(asked.on_node),
         topology=pod_set.topology_request,
-        rules=NodeRules(
-            node_selector=tuple(sorted((spec.node_selector or {}).items())),
-            affinity=spec.affinity,
-            tolerations=(*(spec.tolerations or ()), *flavor.tolerations),
-        ),
+        rules=_rules(pod_set, flavor),
         keeps_domains_whole=rules is not None and rules.avoids_fragmentation,
     )
+
+
+def _rules(pod_set: PodSet, flavor: ResourceFlavor, checks: Collection[CheckState] = ()) -> NodeRules:
+    """Return which nodes the pods may use. `checks`: those that have said what they add to the pods."""
+    spec = pod_set.template.spec or _NO_SPEC
+    selector, tolerations = dict(spec.node_selector or {}), [*(spec.tolerations or ()), *flavor.tolerations]
+    for added in _updates(checks, pod_set.name):
+        selector.update(added.node_selector or {})
+        tolerations += added.tolerations or ()
+    return NodeRules(
+        node_selector=tuple(sorted(selector.items())),
+        affinity=spec.affinity,
+        tolerations=tuple(tolerations),
+    )
+
+
+def check_tolerations(workload: Workload, assignment: PodSetAssignment) -> tuple[WireToleration, ...]:
+    """Return the tolerations that admission checks add to the pods of a pod set."""
+    updates = _updates(workload.checks, assignment.name)
+    return tuple(one for added in updates for one in added.tolerations or ())
+
+
+def _updates(checks: Collection[CheckState], pod_set: str) -> list[WirePodSetUpdate]:
+    found = [_read_update(update) for check in checks for update in check.pod_set_updates]
+    return [update for update in found if update.name == pod_set]
+
+
+def _read_update(update: Mapping[str, object]) -> WirePodSetUpdate:
+    """Return what a check adds. What cannot be read adds nothing here; the start of the Job says so."""
+    try:
+        return msgspec.convert(update, WirePodSetUpdate)
+    except msgspec.ValidationError:
+        return WirePodSetUpdate()
+
+
+def standing(snapshot: Snapshot, held: Held, requests: Collection[PodSetRequests]) -> tuple[Standing, ...]:
+    """Return the placed pod sets of a Workload that holds quota, as they stand.
+
+    Pod sets of flavors that have no topology any more are left out: nobody could say where they go.
+    """
+    asked = {one.name: one.on_node for one in requests}
+    pod_sets = {one.name: one for one in held.workload.pod_sets}
+    found = []
+    for one in held.admission.pod_sets:
+        pod_set = pod_sets.get(one.name)
+        name = next((flavor for flavor in flavors_of(one) if snapshot.fleet.has_topology(flavor)), None)
+        if one.topology is None or name is None or pod_set is None:
+            continue
+        request = PlacementRequest(
+            pod_set=one.name,
+            flavor=name,
+            count=one.count,
+            per_pod=taken_per_pod(asked.get(one.name, {})),
+            topology=pod_set.topology_request,
+            rules=_rules(pod_set, snapshot.flavors[name], held.workload.checks),
+        )
+        found.append(Standing(request=request, assignment=one.topology))
+    return tuple(found)
+
+
+def flavors_of(assignment: PodSetAssignment) -> list[str]:
+    """Return the flavors of a pod set by name; the first that has a topology is where its pods are placed."""
+    return sorted(set(assignment.flavors.values()))
 
 
 def place(snapshot: Snapshot, queue: QueueState, pending: Pending, assignment: Assignment) -> Assignment:
@@ -153,7 +222,7 @@ def places_of(admission: Admission, requests: Collection[PodSetRequests]) -> tup
         )
         for one in admission.pod_sets
         if one.topology is not None
-        for flavor in sorted(set(one.flavors.values()))[:1]
+        for flavor in flavors_of(one)[:1]
     )
 
 

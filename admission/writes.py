@@ -22,12 +22,14 @@ from admission.actions import (
     guarded_patch,
     workload_ref,
 )
-from admission.decision import Admit, Decision, Evict, Wait
+from admission.decision import Admit, Decision, Evict, Reassign, Unreplaced, Wait
 from api import keys
 from api.workload import Workload, WorkloadKey
 
 
-def write_of(decision: Decision, raw: bytes, *, now: float, awaits_pods: bool = False) -> Write | None:
+def write_of(
+    decision: Decision | Reassign, raw: bytes, *, now: float, awaits_pods: bool = False
+) -> Write | None:
     """Return the status write of a decision, or None for a Wait that the object already tells.
 
     `raw` is the Workload as the decision saw it. `awaits_pods`: waitForPodsReady is on.
@@ -39,6 +41,9 @@ def write_of(decision: Decision, raw: bytes, *, now: float, awaits_pods: bool = 
         case Evict():
             body = render.evict(raw, decision, now=now)
             return status_write(decision, body, Purpose.EVICT, *evict_events(decision))
+        case Reassign():
+            body = render.reassign(raw, decision.assignments, now=now)
+            return status_write(decision, body, Purpose.REASSIGN, reassign_event(decision))
         case Wait():
             waiting = render.wait(raw, decision, now=now)
             if waiting is None:
@@ -48,7 +53,7 @@ def write_of(decision: Decision, raw: bytes, *, now: float, awaits_pods: bool = 
             assert_never(decision)
 
 
-def status_write(decision: Decision, body: bytes, purpose: Purpose, *events: Event) -> Write:
+def status_write(decision: Decision | Reassign, body: bytes, purpose: Purpose, *events: Event) -> Write:
     """Return the PUT .../status for a body made from the version that the decision saw."""
     seen = (decision.uid, decision.resource_version)
     return _workload_write(decision.key, seen, Verb.REPLACE, body, purpose, events)
@@ -115,17 +120,37 @@ def evict_events(decision: Evict) -> tuple[Event, ...]:
     return tuple(events)
 
 
+def reassign_event(decision: Reassign) -> Event:
+    """Return that lost nodes were replaced."""
+    return _event(decision, EventType.NORMAL, "NodesReplaced", reassign_text(decision))
+
+
+def reassign_text(decision: Reassign) -> str:
+    """Return which nodes were lost, and which take their pods."""
+    found = ", ".join(decision.found) or "nodes that it has already"
+    return f"Moved the pods of {', '.join(decision.lost)} to {found}"
+
+
+def unreplaced_event(decision: Unreplaced) -> Event:
+    """Return the Warning that there is no room for the pods of lost nodes."""
+    return _event(decision, EventType.WARNING, "SecondPassFailed", f"There is {decision.message}")
+
+
 def wait_event(decision: Wait) -> Event:
     """Return the Warning that says why the Workload waits."""
     return _event(decision, EventType.WARNING, decision.reason.value, decision.message)
 
 
-def _ref(decision: Decision) -> ObjectRef:
+def _ref(decision: Decision | Reassign | Unreplaced) -> ObjectRef:
     return workload_ref(decision.key.namespace, decision.key.name, decision.uid)
 
 
 def _event(
-    decision: Decision, type_: EventType, reason: str, note: str, regarding: ObjectRef | None = None
+    decision: Decision | Reassign | Unreplaced,
+    type_: EventType,
+    reason: str,
+    note: str,
+    regarding: ObjectRef | None = None,
 ) -> Event:
     action = type(decision).__name__
     return Event(regarding=regarding or _ref(decision), type=type_, reason=reason, note=note, action=action)

@@ -15,6 +15,7 @@ from api.objects import NodeObject, PodObject, WireTaint
 from api.problems import read_amount
 from api.quantities import QuantityError
 from api.requests import PODS, pod_requests
+from api.workload import to_seconds
 
 _TOPOLOGY_ANNOTATIONS = (
     keys.REQUIRED_TOPOLOGY,
@@ -28,13 +29,19 @@ _TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeInfo:
-    """A Node as far as placement cares. `allocatable` is in canonical units, `pods` among them."""
+    """A Node as far as placement cares. `allocatable` is in canonical units, `pods` among them.
+
+    `is_silent`: it has no Ready condition at all, so nobody keeps it. `ready_changed_at` (Unix seconds) is
+    when the Ready condition became what it is.
+    """
 
     name: str
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[WireTaint, ...] = ()
     allocatable: Mapping[str, int] = field(default_factory=dict)
     is_ready: bool = True
+    is_silent: bool = False
+    ready_changed_at: float = 0.0
     is_unschedulable: bool = False
 
 
@@ -51,6 +58,7 @@ class PodUsage:
 def to_node(wire: NodeObject) -> NodeInfo:
     """Return the Node as a value. Raises SpecError where an amount cannot be read."""
     meta, status = wire.metadata, wire.status
+    ready = next((one for one in status.conditions or () if one.type == "Ready"), None)
     return NodeInfo(
         name=meta.name,
         labels=meta.labels or {},
@@ -59,9 +67,19 @@ def to_node(wire: NodeObject) -> NodeInfo:
             resource: read_amount(f"status.allocatable.{resource}", resource, quantity)
             for resource, quantity in (status.allocatable or {}).items()
         },
-        is_ready=any(one.type == "Ready" and one.status == "True" for one in status.conditions or ()),
+        is_ready=ready is not None and ready.status == "True",
+        is_silent=ready is None,
+        ready_changed_at=_instant(ready.last_transition_time) if ready is not None else 0.0,
         is_unschedulable=bool(wire.spec.unschedulable),
     )
+
+
+def _instant(text: str | None) -> float:
+    """Return an instant as Unix seconds; one that cannot be read lies long ago."""
+    try:
+        return to_seconds(text)
+    except ValueError:
+        return 0.0
 
 
 def to_pod_usage(wire: PodObject) -> PodUsage:

@@ -443,6 +443,14 @@ class WireAdmission(Wire, frozen=True):
     pod_set_assignments: tuple[WirePodSetAssignment, ...] | None = None
 
 
+class WirePodSetUpdate(Wire, frozen=True):
+    """status.admissionChecks[].podSetUpdates[], as far as it says which nodes the pods may use."""
+
+    name: str = ""
+    node_selector: dict[str, str] | None = None
+    tolerations: tuple[WireToleration, ...] | None = None
+
+
 class WireCheckState(Wire, frozen=True):
     """status.admissionChecks[]."""
 

@@ -9,6 +9,7 @@ from math import inf
 from api.reasons import ConditionType
 from api.requests import PodSetRequests
 from api.workload import Workload, WorkloadKey
+from queues.ordering import comes_first
 
 LocalQueueKey = tuple[str, str]
 
@@ -51,6 +52,11 @@ class Pending:
     def key(self) -> WorkloadKey:
         """The Workload's key."""
         return self.workload.key
+
+    @property
+    def place_at(self) -> float:
+        """The instant that orders it among equals: before all of them where it lost its nodes."""
+        return -inf if comes_first(self.workload) else self.queued_at
 
     @property
     def local_queue(self) -> LocalQueueKey:

@@ -44,7 +44,7 @@ class ShapeClass:
     def add(self, pending: Pending) -> None:
         """Take in a Workload under the ticket that it has been given."""
         workload = pending.workload
-        heappush(self.entries, (pending.queued_at, workload.uid, workload.key, pending.ticket, pending))
+        heappush(self.entries, (pending.place_at, workload.uid, workload.key, pending.ticket, pending))
         self.size += 1
 
     def discard(self, pending: Pending) -> None:

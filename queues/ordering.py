@@ -1,5 +1,7 @@
 """The order of pending Workloads, in one place: higher priority first, then the older, then the uid.
 
+Among equals those go first that lost their nodes.
+
 A Workload keeps the place of its creation through preemption. Only an eviction that was its own doing (its
 pods did not become ready, a check asked for a retry) moves it behind those that came meanwhile.
 Source: Kueue, pkg/workload/workload.go, Ordering.GetQueueOrderTimestamp; pkg/cache/queue/cluster_queue.go.
@@ -21,6 +23,17 @@ class RequeuingTimestamp(StrEnum):
 
     EVICTION = "Eviction"
     CREATION = "Creation"
+
+
+def comes_first(workload: Workload) -> bool:
+    """Return whether the Workload goes before all others of its priority.
+
+    One that was evicted because its nodes failed had its turn already and lost it by no act of its own or of
+    anybody in the queue. It does so until it is admitted. (Kueue leaves it the place of its creation.) It
+    gets no more right to evict others by that.
+    """
+    evicted = workload.conditions.get(ConditionType.EVICTED)
+    return evicted is not None and evicted.status and evicted.reason == EvictionReason.NODE_FAILURES
 
 
 def queued_at(workload: Workload, timestamp: RequeuingTimestamp = RequeuingTimestamp.EVICTION) -> float:

@@ -338,7 +338,7 @@ class PendingQueue:
             workload = pending.workload
             usage = usage_of(pending.local_queue) if usage_of is not None else 0.0
             is_behind = pending.key != sticky
-            return usage, is_behind, -workload.priority, pending.queued_at, workload.uid, pending.key
+            return usage, is_behind, -workload.priority, pending.place_at, workload.uid, pending.key
 
         return order
 
@@ -417,7 +417,7 @@ def _class_key(pending: Pending) -> ClassKey:
 
 def _rank(pending: Pending) -> tuple[int, float, str, bytes, LocalQueueKey]:
     workload = pending.workload
-    return workload.priority, pending.queued_at, workload.uid, pending.shape, pending.local_queue
+    return workload.priority, pending.place_at, workload.uid, pending.shape, pending.local_queue
 
 
 def _may_fit_now(old: Pending, new: Pending) -> bool:

@@ -287,6 +287,7 @@ class Controller:
             for informer in self._ground:
                 group.create_task(informer.run(), name=f"watch-{informer.resource.plural}")
                 await informer.synced.wait()
+            self._brain.post(self._knowledge.ground.note_synced)
 
     async def _wait_synced(self) -> None:
         for informer in self._informers:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Protocol
@@ -29,7 +29,7 @@ from admission.controller.knowledge import Knowledge, ObjectKey
 from admission.controller.logs import Log
 from admission.controller.mirror import controller_of
 from admission.controller.statuses import StatusBoard
-from admission.decision import Decision, Wait
+from admission.decision import Decision, Reassign, Unreplaced, Wait
 from admission.jobs import reconcile_job
 from admission.lifecycle import reconcile_workload
 from api.objects import NamedObject
@@ -65,7 +65,7 @@ class Acting(Protocol):
     def unconfirmed(self) -> int:
         """How many decisions have not been answered yet."""
 
-    async def carry_out(self, decisions: tuple[Decision, ...]) -> None:
+    async def carry_out(self, decisions: Sequence[Decision | Reassign]) -> None:
         """Reserve and send."""
 
     async def flush(self) -> None:
@@ -234,6 +234,7 @@ class Brain:
         self.knowledge.engine.sample_usage(now=self._clock.now())
         await self._reconcile(term)
         await term.flush()
+        await self._second_pass(term)
         await self._decide(term)
         await self._tell_waits(term)
         await self._write_statuses(term)
@@ -329,6 +330,15 @@ class Brain:
             self._look_again(target)
 
     # --- deciding ---------------------------------------------------------------------------------
+
+    async def _second_pass(self, term: Acting) -> None:
+        """Find other nodes for Workloads that have lost some."""
+        if not self._may_decide(term):
+            return
+        decisions = self.knowledge.engine.second_pass(now=self._clock.now())
+        if decisions:
+            self._journal.note_second_pass(decisions)
+            await term.carry_out([one for one in decisions if not isinstance(one, Unreplaced)])
 
     async def _decide(self, term: Acting) -> None:
         engine, pace = self.knowledge.engine, _Pace(self._clock)

@@ -8,7 +8,7 @@ they were first seen, until they have been let go.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import msgspec
@@ -17,12 +17,14 @@ from admission.controller.clock import Clock
 from admission.controller.journal import Journal
 from admission.engine import Engine
 from admission.lifecycle import PlacedPod
+from admission.placement.health import NodeFault, is_same_health, is_sound
 from api import keys
+from api.keys import HOSTNAME
 from api.kube.informer import Change, ChangeType
 from api.node import NodeInfo, PodUsage, is_finished, is_placed_by_topology, to_node, to_pod_usage
 from api.objects import NodeObject, PodObject
 from api.queueing import ResourceFlavor
-from api.workload import WorkloadKey
+from api.workload import Workload, WorkloadKey
 
 
 @dataclass(slots=True)
@@ -37,6 +39,10 @@ class Ground:
     def __init__(
         self, engine: Engine, journal: Journal, clock: Clock, *, mark: Callable[[WorkloadKey], None]
     ) -> None:
+        # Whether all nodes and pods have been listed: before that a missing node means nothing.
+        self.is_synced = False
+        # Since when (monotonic) a host has had a fault, for the time that recovery takes.
+        self._faulty_since: dict[str, float] = {}
         # Set once a flavor with a topology was seen; it stays so.
         self.is_needed = asyncio.Event()
         self._engine = engine
@@ -54,16 +60,45 @@ class Ground:
     def take_node(self, change: Change[NodeObject]) -> None:
         """Take a change of a node."""
         name, now = change.object.metadata.name, self._clock.now()
+        before = self._engine.node(name)
         if change.type is ChangeType.DELETED:
             self._engine.remove(NodeInfo, name, now=now)
-            return
-        try:
-            node = to_node(change.object)
-        except ValueError as error:
-            self._journal.note_unreadable("Node", name, str(error))
-            self._engine.remove(NodeInfo, name, now=now)
         else:
-            self._engine.upsert(node, now=now)
+            try:
+                self._engine.upsert(to_node(change.object), now=now)
+            except ValueError as error:
+                self._journal.note_unreadable("Node", name, str(error))
+                self._engine.remove(NodeInfo, name, now=now)
+        self._note_health(before, self._engine.node(name))
+
+    def note_synced(self) -> None:
+        """Take note that every node and pod there is has been told: what is missing from now on is gone."""
+        self.is_synced = True
+        for workload, admission in self._engine.admissions():
+            if any(one.topology is not None for one in admission.pod_sets):
+                self._mark(workload)
+
+    def faults(self, workload: Workload) -> tuple[NodeFault, ...] | None:
+        """Return what is wrong with the nodes under a Workload's pods, None while nodes are not known."""
+        return self._engine.node_faults(workload) if self.is_synced else None
+
+    def seconds_since_fault(self, hosts: Iterable[str]) -> float | None:
+        """Return how long ago the first of these hosts was seen to fail; None where none has."""
+        instants = [self._faulty_since[host] for host in hosts if host in self._faulty_since]
+        return self._clock.monotonic() - min(instants) if instants else None
+
+    def _note_health(self, before: NodeInfo | None, after: NodeInfo | None) -> None:
+        """Bring up the Workloads on a node whose health has changed; a new label brings up nobody."""
+        if is_same_health(before, after):
+            return
+        hosts = {node.labels.get(HOSTNAME, node.name) for node in (before, after) if node is not None}
+        for host in hosts:
+            if is_sound(after):
+                self._faulty_since.pop(host, None)
+            elif self._engine.tenants(host):
+                self._faulty_since.setdefault(host, self._clock.monotonic())
+            for workload in self._engine.tenants(host):
+                self._mark(workload)
 
     def take_pod(self, change: Change[PodObject]) -> None:
         """Take a change of a pod."""
@@ -103,6 +138,7 @@ class Ground:
             labels=metadata.labels or {},
             gates=gates,
             node_selector=obj.spec.node_selector or {},
+            node=obj.spec.node_name or "",
         )
         key = WorkloadKey(metadata.namespace, workload)
         admitted = self._engine.workload(key)

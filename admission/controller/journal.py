@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from admission.actions import Event, Purpose, Write, job_ref, workload_ref
 from admission.actions import EventType as ActionEventType
@@ -13,7 +13,16 @@ from admission.controller.logs import Log
 from admission.controller.metric_labels import MetricLabels
 from admission.controller.metrics import FOLLOWER, Metrics
 from admission.controller.workload_metrics import WorkloadMetrics
-from admission.decision import Admit, Decision, Evict, Wait
+from admission.decision import (
+    Admit,
+    Decision,
+    Evict,
+    Reassign,
+    SecondPassDecision,
+    Unreplaced,
+    Wait,
+)
+from admission.writes import unreplaced_event
 from api.kube.errors import KubeError
 from api.kube.events import EventRecorder, EventType, ObjectRef
 from api.reasons import ConditionType
@@ -113,6 +122,23 @@ class Journal:
         self._gave_way.move_to_end(pair)
         if len(self._gave_way) > MAX_REMEMBERED:
             self._gave_way.popitem(last=False)
+
+    def note_second_pass(self, decisions: Iterable[SecondPassDecision]) -> None:
+        """Log what was decided about Workloads with failed nodes; tell who has to wait for room."""
+        for decision in decisions:
+            match decision:
+                case Reassign():
+                    log.info("reassign", workload=decision.key, lost=decision.lost, found=decision.found)
+                case Evict():
+                    self._note_decision(decision)
+                case Unreplaced():
+                    log.info("unreplaced", workload=decision.key, message=decision.message)
+                    self.note(unreplaced_event(decision))
+
+    def note_recovery(self, result: str, seconds: float) -> None:
+        """Measure a recovery from failed nodes: `replaced` or `evicted`. Who does not lead measures none."""
+        if self.role != FOLLOWER:
+            self._metrics.recovery_seconds.labels(self.role, result).observe(seconds)
 
     def note_progress(
         self,

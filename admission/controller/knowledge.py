@@ -191,10 +191,18 @@ class Knowledge:
         if before is not None:
             above = self.engine.cohorts_above
             self._journal.note_progress(before, after, now=now, cohorts_above=above)
+            if before.unhealthy_nodes and not after.unhealthy_nodes:
+                self._note_recovery(before, after)
             return
         job = self.jobs.by_uid(after.owner_uid) if after.owner_uid is not None else None
         if job is not None:
             self._journal.note_created("Job", now - to_seconds(job.metadata.creation_timestamp))
+
+    def _note_recovery(self, before: Workload, after: Workload) -> None:
+        """Measure the time from the first sign of a failed node until the gang had another, or went."""
+        seconds = self.ground.seconds_since_fault(before.unhealthy_nodes)
+        if seconds is not None and (after.is_evicted or after.admission != before.admission):
+            self._journal.note_recovery("evicted" if after.is_evicted else "replaced", seconds)
 
     # --- other kinds ------------------------------------------------------------------------------
 
@@ -366,6 +374,7 @@ class Knowledge:
             cluster_queue_stop=cluster_queue.stop_policy if cluster_queue is not None else None,
             settings=self._settings.lifecycle,
             pods=self.ground.pods_of(workload.key),
+            faults=self.ground.faults(workload),
         )
 
     def _owner(self, workload: Workload) -> Owner:

@@ -26,6 +26,8 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 WAIT_BUCKETS = (1.0, *(2.5 * 2**i for i in range(13)))
 LONG_WAIT_BUCKETS = (1.0, *(2.5 * 2**i for i in range(15)))
 
+# From the two writes that a replacement takes to the half minute that a recovery may take.
+RECOVERY_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 # The role of who watches and does not act.
 FOLLOWER = "follower"
@@ -54,6 +56,12 @@ class Metrics:
         )
         self.stumbles = counter("berth_stumbles", "Faults of our own that were caught and logged", ())
         self.unreadable = counter("berth_unreadable_objects", "Objects that could not be read", ("kind",))
+        self.recovery_seconds = histogram(
+            "topology_scheduler_recovery_duration_seconds",
+            "From a failed node under a gang to its replacement",
+            ("result",),
+            RECOVERY_BUCKETS,
+        )
         self.events_dropped = counter("berth_events_dropped", "Events dropped under back-pressure", ())
         self.store_up = gauge("berth_store_up", "1 while Redis answers", ())
         self.leading = gauge("berth_leader", "1 while this process leads", ("shard",))

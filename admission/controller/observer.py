@@ -7,14 +7,14 @@ would in earnest; then it is taken back, unless the cluster's own scheduler has 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from admission.actions import Write
 from admission.controller.clock import Clock
 from admission.controller.executor import Target
 from admission.controller.logs import Log
-from admission.decision import Admit, Decision, Evict, Wait
+from admission.decision import Decision, Reassign, Wait
 from api.workload import WorkloadKey
 
 log = Log("berth.observer")
@@ -48,11 +48,11 @@ class Observer:
         """How many decisions are believed."""
         return len(self._believed)
 
-    async def carry_out(self, decisions: tuple[Decision, ...]) -> None:
+    async def carry_out(self, decisions: Sequence[Decision | Reassign]) -> None:
         """Note what would be done."""
         until = self._clock.monotonic() + BELIEVED_SECONDS
         for decision in decisions:
-            if isinstance(decision, Admit | Evict):
+            if not isinstance(decision, Wait):
                 log.info("would-" + type(decision).__name__.lower(), workload=decision.key)
                 self._believed.append(_Believed(until, decision.key, decision.uid))
 

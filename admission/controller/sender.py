@@ -25,12 +25,19 @@ _RESOURCES: dict[str, Resource] = {
 }
 # Answers are kept as the watch would have brought them: without managedFields.
 _READERS = {kind: Reader(NamedObject, resource) for kind, resource in _RESOURCES.items()}
-_METHODS = {Verb.CREATE: "POST", Verb.REPLACE: "PUT", Verb.MERGE_PATCH: "PATCH", Verb.DELETE: "DELETE"}
+_METHODS = {
+    Verb.CREATE: "POST",
+    Verb.REPLACE: "PUT",
+    Verb.MERGE_PATCH: "PATCH",
+    Verb.STRATEGIC_PATCH: "PATCH",
+    Verb.DELETE: "DELETE",
+}
+_CONTENT_TYPES = {
+    Verb.MERGE_PATCH: "application/merge-patch+json",
+    Verb.STRATEGIC_PATCH: "application/strategic-merge-patch+json",
+}
 # Names our writes in managedFields, as Kueue's do by its own managers.
 FIELD_MANAGER = {"fieldManager": "berth"}
-
-
-MERGE_PATCH = "application/merge-patch+json"
 
 
 def request_of(write: Write) -> tuple[str, str, str]:
@@ -38,7 +45,7 @@ def request_of(write: Write) -> tuple[str, str, str]:
     resource = _RESOURCES[write.kind]
     name = None if write.verb is Verb.CREATE else write.name
     path = resource.path(write.namespace or None, name, write.subresource)
-    return _METHODS[write.verb], path, MERGE_PATCH if write.verb is Verb.MERGE_PATCH else "application/json"
+    return _METHODS[write.verb], path, _CONTENT_TYPES.get(write.verb, "application/json")
 
 
 class KubeSender:

@@ -10,6 +10,7 @@ from admission.controller.knowledge import KnowledgeSettings
 from admission.deadlines import PodsReadySettings, RetentionSettings
 from admission.jobs import JobSettings
 from admission.lifecycle import LifecycleSettings
+from admission.settings import node_failure_settings
 from api.config import ControllerConfig
 from api.objects import WireSelector, WireSelectorRequirement
 
@@ -52,7 +53,11 @@ def knowledge_settings(config: ControllerConfig, *, namespace: str) -> Knowledge
             label_keys_to_copy=tuple(kueue.integrations.label_keys_to_copy),
             waits_for_pods=kueue.wait_for_pods_ready is not None,
         ),
-        lifecycle=LifecycleSettings(pods_ready=_pods_ready(config), retention=_retention(config)),
+        lifecycle=LifecycleSettings(
+            pods_ready=_pods_ready(config),
+            retention=_retention(config),
+            node_failures=node_failure_settings(config),
+        ),
         namespace_selector=_namespace_selector(config, namespace),
     )
 

@@ -26,8 +26,8 @@ from admission.controller.executor import Executor, Moot, Order, Refused, Result
 from admission.controller.failpoints import Failpoint, Step
 from admission.controller.logs import Log
 from admission.controller.sender import request_of
-from admission.decision import Admit, Decision, Evict, Wait
-from admission.writes import write_of
+from admission.decision import Admit, Decision, Evict, Reassign, Wait
+from admission.writes import reassign_text, write_of
 from api.workload import Workload, WorkloadKey
 from queues.reservations import (
     LoggedDecision,
@@ -114,8 +114,10 @@ class Term:
         oldest = next(iter(self._unconfirmed.values()), None)
         return oldest is not None and self._clock.monotonic() - oldest > self.settings.max_unconfirmed_seconds
 
-    async def carry_out(self, decisions: Sequence[Decision]) -> None:
-        """Reserve and send the admissions and evictions of one cycle. Raises what the store raises.
+    async def carry_out(self, decisions: Sequence[Decision | Reassign]) -> None:
+        """Reserve and send the admissions of one cycle, send evictions and reassignments.
+
+        Raises what the store raises. A reassignment keeps its quota, so it needs no reservation.
 
         Waits are not sent here: see `tell`.
         """
@@ -143,6 +145,8 @@ class Term:
         for decision in decisions:
             if isinstance(decision, Evict):
                 self._submit_eviction(decision)
+            elif isinstance(decision, Reassign):
+                self._submit_reassignment(decision)
 
     async def flush(self) -> None:
         """Tell the store what has been confirmed and what was given back. Raises what the store raises."""
@@ -228,7 +232,10 @@ class Term:
         return write_of(decision, seen[1], now=self._clock.now(), awaits_pods=self.settings.awaits_pods)
 
     async def _reserve(
-        self, admissions: Sequence[Admit], writes: Sequence[Write | None], decisions: Sequence[Decision]
+        self,
+        admissions: Sequence[Admit],
+        writes: Sequence[Write | None],
+        decisions: Sequence[Decision | Reassign],
     ) -> list[Reserved | Lost | None]:
         """Return one answer an admission; None where there is nothing to reserve."""
         request_id = uuid.uuid4().hex
@@ -263,7 +270,7 @@ class Term:
             write=write.body,
         )
 
-    def _entry(self, decision: Decision) -> LoggedDecision:
+    def _entry(self, decision: Decision | Reassign) -> LoggedDecision:
         return LoggedDecision(
             at=self._clock.now(),
             by=self.settings.identity,
@@ -272,7 +279,7 @@ class Term:
             uid=decision.uid,
             what=type(decision).__name__,
             reason=decision.reason if isinstance(decision, Evict) else "",
-            message=decision.message if isinstance(decision, Evict) else _admission_text(decision),
+            message=_decision_text(decision),
         )
 
     def _submit_admission(self, decision: Admit, write: Write) -> None:
@@ -348,6 +355,41 @@ class Term:
             )
         )
 
+    def _submit_reassignment(self, decision: Reassign) -> None:
+        seen = self._hooks.look_up(decision.key)
+        write = write_of(decision, seen[1], now=self._clock.now()) if seen is not None else None
+        if seen is None or write is None or seen[0].uid != decision.uid:
+            self._hooks.forget(decision.key, decision.uid)
+            return
+        decided_on = seen[0].admission
+
+        def rebuild(raw: bytes) -> Write | None:
+            workload = self._hooks.to_workload(raw)
+            if workload is None or workload.uid != decision.uid or workload.is_finished:
+                return None
+            # Whoever changed the admission meanwhile did not know of these nodes, nor we of that.
+            if workload.is_evicted or workload.admission != decided_on:
+                return None
+            fresh = replace(decision, resource_version=workload.resource_version)
+            return write_of(fresh, raw, now=self._clock.now())
+
+        def answered(result: Result) -> None:
+            if isinstance(result, Refused):
+                self._hooks.forget_later(decision.key, decision.uid)
+            elif not isinstance(result, Written):
+                self._hooks.forget(decision.key, decision.uid)
+            self._hooks.finished(write, result)
+
+        self.executor.submit(
+            Order(
+                write=write,
+                on_result=answered,
+                rebuild=rebuild,
+                priority=0,
+                before=self._reaching(Step.BEFORE_REASSIGN),
+            )
+        )
+
     def _reaching(self, step: Step | None) -> Callable[[], None] | None:
         return None if step is None else lambda: self._failpoint.reach(step)
 
@@ -380,9 +422,12 @@ def _still_as_decided(
     return workload.generation == decided_on[0].generation and workload.deleted_at is None
 
 
-def _admission_text(decision: Decision) -> str:
-    if not isinstance(decision, Admit):
-        return ""
+def _decision_text(decision: Decision | Reassign) -> str:
+    match decision:
+        case Evict() | Wait():
+            return decision.message
+        case Reassign():
+            return reassign_text(decision)
     flavors = sorted(
         {flavor for pod_set in decision.admission.pod_sets for flavor in pod_set.flavors.values()}
     )

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from admission.actions import Action
 from admission.deadlines import PodsReadySettings, RetentionSettings
+from admission.placement.health import NodeFailureSettings, NodeFault
 from api import keys
 from api.queueing import StopPolicy
 from api.reasons import PendingReason
@@ -30,12 +31,16 @@ class LifecycleSettings:
     """What the configuration says. `pods_ready` None: waitForPodsReady is off."""
 
     pods_ready: PodsReadySettings | None = field(default_factory=PodsReadySettings)
+    node_failures: NodeFailureSettings = field(default_factory=NodeFailureSettings)
     retention: RetentionSettings = field(default_factory=RetentionSettings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedPod:
-    """A pod of a placed Workload that has not ended. `gates` are all its scheduling gates."""
+    """A pod of a placed Workload that has not ended and was not told to.
+
+    `gates` are all its scheduling gates. `node` is where it is bound, empty where it is not yet.
+    """
 
     namespace: str
     name: str
@@ -44,6 +49,7 @@ class PlacedPod:
     labels: Mapping[str, str]
     gates: tuple[str, ...]
     node_selector: Mapping[str, str]
+    node: str = ""
 
     @property
     def is_gated(self) -> bool:
@@ -57,7 +63,8 @@ class LifecycleContext:
 
     `queue_problem` is why it cannot even be tried, None where its turn decides. `required_checks` are the
     admission checks it must pass as it stands. A stop policy of None: that queue does not exist. `pods` are
-    those of its pods that were placed by topology, the first seen first.
+    those of its pods that were placed by topology, the first seen first. `faults` are those of the nodes that
+    it was placed on, None while nodes are not known.
     """
 
     owner: Owner = Owner.NONE
@@ -67,6 +74,7 @@ class LifecycleContext:
     cluster_queue_stop: StopPolicy | None = StopPolicy.NONE
     settings: LifecycleSettings = field(default_factory=LifecycleSettings)
     pods: tuple[PlacedPod, ...] = ()
+    faults: tuple[NodeFault, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

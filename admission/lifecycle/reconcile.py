@@ -6,7 +6,7 @@ that has an answer. The steps go from what ends a Workload to what merely tells 
     going     deleted, finished, its owner gone
     leaving   deactivated; evicted without anything that has to be stopped
     returning back-off over, activated again, its queue running again
-    admitted  checks, stopped queues, pods that are not ready, execution time, pods at the topology gate
+    admitted  checks, stopped queues, pods that are not ready, execution time, failed nodes, pods at the gate
     waiting   what is wrong with its queue
 
 Nothing here asks for an owner: a Workload made by another program lives the same life. What stops and starts
@@ -25,6 +25,7 @@ from admission.decision import Evict, Wait
 from admission.lifecycle import admitted
 from admission.lifecycle.context import LifecycleContext, LifecycleResult, Owner
 from admission.lifecycle.look import Answer, Look, eviction
+from admission.lifecycle.nodes import answer_lost_nodes, next_look_at
 from admission.lifecycle.ungate import answer_gated_pods
 from admission.writes import (
     evict_events,
@@ -49,6 +50,7 @@ def reconcile_workload(
     look = Look(workload=workload, raw=raw, context=context, now=now)
     settings = context.settings
     wake_at = next_deadline(workload, pods_ready=settings.pods_ready, retention=settings.retention, now=now)
+    wake_at = _earlier(wake_at, next_look_at(look))
     for step in _STEPS:
         answer = step(look)
         if answer is not None:
@@ -212,9 +214,14 @@ _STEPS: tuple[Callable[[Look], Answer], ...] = (
     admitted.answer_stopped_queue,
     admitted.answer_readiness,
     admitted.answer_execution_time,
+    answer_lost_nodes,
     answer_gated_pods,
     _answer_queue_problem,
 )
+
+
+def _earlier(one: float | None, other: float | None) -> float | None:
+    return min((at for at in (one, other) if at is not None), default=None)
 
 
 def _deactivation(workload: Workload) -> Evict:

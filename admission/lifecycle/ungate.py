@@ -11,13 +11,14 @@ Source: Kueue, pkg/controller/tas/topology_ungater.go.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from admission.actions import Purpose, Verb, Write, guarded_patch
 from admission.lifecycle.context import PlacedPod
 from admission.lifecycle.look import Answer, Look
 from api import keys
+from api.keys import HOSTNAME
 from api.workload import PodSet, PodSetAssignment, TopologyAssignment
 
 
@@ -29,17 +30,28 @@ def answer_gated_pods(look: Look) -> Answer:
     if not any(pod.is_gated for pod in look.context.pods):
         return None
     pod_sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
+    # A node with a fault takes no more pods: they wait for it to come back, or for another.
+    avoid = {fault.node for fault in look.context.faults or ()}.union(workload.unhealthy_nodes)
     writes: list[Write] = []
     for assignment in workload.admission.pod_sets:
         pod_set = pod_sets.get(assignment.name)
         if pod_set is not None and assignment.topology is not None:
             pods = [pod for pod in look.context.pods if pod.labels.get(keys.POD_SET) == assignment.name]
-            writes += ungate(pod_set, assignment, pods)
+            writes += ungate(pod_set, assignment, pods, avoid=avoid)
     return tuple(writes) or None
 
 
-def ungate(pod_set: PodSet, assignment: PodSetAssignment, pods: Sequence[PlacedPod]) -> list[Write]:
-    """Return the patches that let gated pods go. Pods above the number that was placed stay gated."""
+def ungate(
+    pod_set: PodSet,
+    assignment: PodSetAssignment,
+    pods: Sequence[PlacedPod],
+    *,
+    avoid: Collection[str] = (),
+) -> list[Write]:
+    """Return the patches that let gated pods go. Pods above the number that was placed stay gated.
+
+    So do those whose turn leads to a host to `avoid`.
+    """
     topology = assignment.topology
     if topology is None:
         return []
@@ -47,8 +59,12 @@ def ungate(pod_set: PodSet, assignment: PodSetAssignment, pods: Sequence[PlacedP
     label = pod_set.topology_request.pod_index_label if pod_set.topology_request is not None else None
     chosen = _by_rank(topology, selectors, pods, label) if label is not None else None
     if chosen is None:
-        chosen = _greedily(topology, selectors, pods)
-    return [_patch(pod, selectors[domain]) for pod, domain in chosen]
+        chosen = _greedily(topology, selectors, pods, avoid)
+    return [
+        _patch(pod, selectors[domain])
+        for pod, domain in chosen
+        if selectors[domain].get(HOSTNAME) not in avoid
+    ]
 
 
 Chosen = list[tuple[PlacedPod, int]]
@@ -76,7 +92,9 @@ def _by_rank(
     return chosen
 
 
-def _greedily(topology: TopologyAssignment, selectors: Selectors, pods: Sequence[PlacedPod]) -> Chosen:
+def _greedily(
+    topology: TopologyAssignment, selectors: Selectors, pods: Sequence[PlacedPod], avoid: Collection[str]
+) -> Chosen:
     """Return a domain for the gated pods, in order, as long as there are places."""
     free = [one.count for one in topology.domains]
     for pod in pods:
@@ -84,7 +102,8 @@ def _greedily(topology: TopologyAssignment, selectors: Selectors, pods: Sequence
             there = next((index for index, one in enumerate(selectors) if _is_in(pod, one)), None)
             if there is not None:
                 free[there] -= 1
-    places = [index for index, count in enumerate(free) for _ in range(count)]
+    open_ = [index for index in range(len(free)) if selectors[index].get(HOSTNAME) not in avoid]
+    places = [index for index in open_ for _ in range(free[index])]
     gated = [pod for pod in pods if pod.is_gated]
     return list(zip(gated, places, strict=False))
 

@@ -16,6 +16,7 @@ from admission.placement.request import NoPlacement, Placement, PlacementRequest
 from admission.placement.search import PlacementSearch
 from admission.placement.site import Amounts, Site, UsedByLeaf
 from admission.placement.tree import Values
+from api.keys import HOSTNAME
 from api.node import NodeInfo, PodUsage
 from api.queueing import ResourceFlavor, Topology
 from api.requests import PODS
@@ -46,6 +47,7 @@ class Fleet:
 
     def __init__(self) -> None:
         self.nodes: dict[str, NodeInfo] = {}
+        self._by_host: dict[str, dict[str, None]] = {}
         self._pods: dict[PodKey, PodUsage] = {}
         self._taken: dict[str, dict[str, int]] = {}
         self._searches: dict[str, PlacementSearch] = {}
@@ -56,9 +58,13 @@ class Fleet:
 
     def put_node(self, node: NodeInfo) -> frozenset[str]:
         """Take in a node, new or changed. Returns the flavors whose nodes have changed."""
-        if self.nodes.get(node.name) == node:
+        known = self.nodes.get(node.name)
+        if known == node:
             return frozenset()
+        if known is not None:
+            self._leave_host(known)
         self.nodes[node.name] = node
+        self._by_host.setdefault(node.labels.get(HOSTNAME, node.name), {})[node.name] = None
         taken = self._taken.get(node.name, {})
         return frozenset(
             flavor for flavor, search in self._searches.items() if search.site.put_node(node, taken)
@@ -66,8 +72,16 @@ class Fleet:
 
     def drop_node(self, name: str) -> frozenset[str]:
         """Forget a node. Returns the flavors whose nodes have changed."""
-        self.nodes.pop(name, None)
+        known = self.nodes.pop(name, None)
+        if known is not None:
+            self._leave_host(known)
         return frozenset(flavor for flavor, search in self._searches.items() if search.site.drop_node(name))
+
+    def _leave_host(self, node: NodeInfo) -> None:
+        host = node.labels.get(HOSTNAME, node.name)
+        del self._by_host[host][node.name]
+        if not self._by_host[host]:
+            del self._by_host[host]
 
     def put_pod(self, pod: PodUsage) -> bool:
         """Take in a pod that was not placed here. Returns whether it gave something back."""
@@ -126,6 +140,10 @@ class Fleet:
     def has_flavors(self) -> bool:
         """Return whether any flavor has a topology."""
         return bool(self._searches)
+
+    def nodes_at(self, host: str) -> list[NodeInfo]:
+        """Return the nodes of a hostname, ready or not: one as a rule."""
+        return [self.nodes[name] for name in self._by_host.get(host, ())]
 
     @property
     def flavors(self) -> frozenset[str]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from admission.decision import Admit, Evict, Wait
-from admission.engine import Engine
+from admission.engine import Engine, EngineSettings
 from api.node import NodeInfo, PodUsage
 from api.objects import WireContainer, WirePodSpec, WirePodTemplate, WireResources, WireSelector
 from api.queueing import (
@@ -29,9 +29,9 @@ from tests.admission.placement.fleets import FLAVOR, GPU, HOST, LEVELS, RACK, ma
 RACK_REQUIRED = TopologyRequest(required=RACK)
 
 
-def make_engine(*, gpus_a_node: int = 8, quota: int = 100) -> Engine:
+def make_engine(*, gpus_a_node: int = 8, quota: int = 100, settings: EngineSettings | None = None) -> Engine:
     """Return an engine with two racks of two nodes, and one queue that evicts lower priorities."""
-    engine = Engine()
+    engine = Engine(settings)
     quotas = FlavorQuotas(name=FLAVOR, resources={GPU: ResourceQuota(nominal=quota)})
     for value in (
         Namespace(name="ns"),

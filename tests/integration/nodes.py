@@ -1,6 +1,7 @@
 """Simulated nodes of a real cluster: Berth's kubelet stand-in in a process of its own.
 
-`python -m tests.integration.nodes KUBECONFIG POOL:COUNT:CPUS ...` serves the nodes until it is ended.
+`python -m tests.integration.nodes KUBECONFIG POOL:COUNT:CPUS ...` serves the nodes until it is ended; with
+`--fabric` in place of a pool those of `fabric_nodes`.
 """
 
 from __future__ import annotations
@@ -16,10 +17,14 @@ from api.kube.embedded.standins import NodeSpec, StandIns
 from tests.children import Child
 from tests.integration.manifests import POOL
 
+SPINE, LEAF = "test.berth.dev/spine", "test.berth.dev/leaf"
+SPINES, LEAVES, NODES_A_LEAF, GPUS_A_NODE = 2, 16, 4, 8
+FABRIC = "--fabric"
+
 
 @contextmanager
 def simulated_nodes(kubeconfig: str, folder: Path, *pools: str) -> Iterator[Child]:
-    """Serve pools of nodes, each given as POOL:COUNT:CPUS, while the block runs."""
+    """Serve pools of nodes, each given as POOL:COUNT:CPUS or as FABRIC, while the block runs."""
     arguments = [sys.executable, "-m", __name__, kubeconfig, *pools]
     with Child(name="simulated-nodes", arguments=arguments, log=folder / "nodes.log") as child:
         child.wait_ready(lambda: "ready" in child.log.read_text(), timeout_seconds=30.0)
@@ -35,6 +40,19 @@ def pool_nodes(text: str) -> Iterator[NodeSpec]:
         yield NodeSpec(name=f"{pool}-{number}", allocatable=allocatable, labels={POOL: pool})
 
 
+def fabric_nodes() -> Iterator[NodeSpec]:
+    """Yield the nodes `leaf-3-2` … of two spines of eight leaves of four nodes of eight GPUs."""
+    allocatable = {"cpu": "64", "memory": "64Gi", "nvidia.com/gpu": str(GPUS_A_NODE)}
+    for leaf in range(LEAVES):
+        place = {POOL: "fabric", SPINE: f"spine-{leaf * SPINES // LEAVES}", LEAF: f"leaf-{leaf}"}
+        for number in range(NODES_A_LEAF):
+            yield NodeSpec(name=f"leaf-{leaf}-{number}", allocatable=allocatable, labels=place)
+
+
+def _nodes(text: str) -> Iterator[NodeSpec]:
+    return fabric_nodes() if text == FABRIC else pool_nodes(text)
+
+
 async def serve(kubeconfig: str, nodes: Sequence[NodeSpec]) -> None:
     """Serve the nodes until cancelled; prints `ready` when all are registered."""
     async with await KubeClient.connect(kubeconfig) as client, asyncio.TaskGroup() as group:
@@ -45,4 +63,4 @@ async def serve(kubeconfig: str, nodes: Sequence[NodeSpec]) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(sys.argv[1], [node for text in sys.argv[2:] for node in pool_nodes(text)]))
+    asyncio.run(serve(sys.argv[1], [node for text in sys.argv[2:] for node in _nodes(text)]))

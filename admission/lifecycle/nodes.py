@@ -1,0 +1,164 @@
+"""Failed nodes under a placed Workload: told in status.unhealthyNodes, and taken off it when they are well.
+
+A fault makes a node lost to a Workload
+
+    gone, silent      at once
+    not ready         once no pod of the Workload runs on it any more: all have ended or were told to. Without
+                      that gate after 30 s, whatever its pods do
+    tainted           once no pod of the Workload runs on it any more
+
+so that a node which is away for a moment costs nobody anything, and no pod runs beside its replacement. The
+second pass (`admission.second_pass`) then finds other nodes. A pod that was let go to a lost node and had not
+been bound yet would wait for it for ever; it is failed, so that its Job makes another, which waits at the
+gate until it is told where to go.
+
+All this is read from nodes and pods as they are, at each look; nothing has to be remembered.
+Source: Kueue, pkg/controller/tas/node_controller.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+
+from admission import render
+from admission.actions import Event, EventType, ObjectRef, Purpose, Verb, Write, guarded_patch
+from admission.lifecycle.context import PlacedPod
+from admission.lifecycle.look import Answer, Look, evict, eviction
+from admission.placement.health import NOT_READY_SECONDS, Fault, NodeFault, hosts_of
+from admission.writes import workload_status
+from api.keys import HOSTNAME
+from api.reasons import EvictionReason
+from api.workload import Workload, to_rfc3339
+
+# So many fit into status.unhealthyNodes: a cap of the CRD.
+MOST_UNHEALTHY = 8
+
+_TERMINATED = "TerminatedByKueue"
+_DISRUPTED = "DisruptionTarget"
+_UNSCHEDULABLE = "UnschedulableOnAssignedNode"
+
+
+def answer_lost_nodes(look: Look) -> Answer:
+    """The list of unhealthy nodes follows the nodes; pods that wait for a lost one are failed."""
+    if not _is_placed(look):
+        return None
+    lost = tuple(_lost(look))
+    writes = [*_unhealthy_write(look, lost), *_stranded_pods(look, {fault.node for fault in lost})]
+    return tuple(writes) or None
+
+
+def next_look_at(look: Look) -> float | None:
+    """Return when a node will have been not ready for too long; None where that is not waited for."""
+    if not _is_placed(look) or look.context.settings.node_failures.awaits_pods:
+        return None
+    instants = [
+        fault.since + NOT_READY_SECONDS
+        for fault in look.context.faults or ()
+        if fault.fault is Fault.NOT_READY and fault.since + NOT_READY_SECONDS > look.now
+    ]
+    return min(instants, default=None)
+
+
+def _is_placed(look: Look) -> bool:
+    workload, settings = look.workload, look.context.settings.node_failures
+    if not settings.is_on or look.context.faults is None:
+        return False
+    if settings.skips_pods and workload.owner_kind == "Pod":
+        return False
+    return workload.has_quota_reservation and not workload.is_evicted
+
+
+def _lost(look: Look) -> Iterator[NodeFault]:
+    """Yield the faults that make a node lost to this Workload now."""
+    settings = look.context.settings.node_failures
+    running = {pod.node for pod in look.context.pods if pod.node}
+    for fault in look.context.faults or ():
+        match fault.fault:
+            case Fault.GONE | Fault.SILENT:
+                yield fault
+            case Fault.NOT_READY if settings.awaits_pods:
+                if fault.node not in running:
+                    yield fault
+            case Fault.NOT_READY:
+                if look.is_due(fault.since + NOT_READY_SECONDS):
+                    yield fault
+            case Fault.TAINTED if settings.heeds_taints and fault.node not in running:
+                yield fault
+
+
+def _unhealthy_write(look: Look, lost: tuple[NodeFault, ...]) -> Iterator[Write]:
+    workload = look.workload
+    names = {fault.node for fault in lost}
+    if names == set(workload.unhealthy_nodes):
+        return
+    if len(names) > MOST_UNHEALTHY:
+        message = (
+            "Workload eviction triggered due to multiple assigned nodes failure, including: "
+            f"{', '.join(sorted(names))}"
+        )
+        yield evict(look, eviction(workload, EvictionReason.NODE_FAILURES, message))
+        return
+    # Those known for longer stand first.
+    kept = [name for name in workload.unhealthy_nodes if name in names]
+    in_order = (*kept, *sorted(names.difference(kept)))
+    body = render.put_unhealthy(look.raw, in_order, now=look.now)
+    events = _events(look, [fault for fault in lost if fault.node not in kept])
+    yield workload_status(workload, body, Purpose.SYNC_NODES, *events)
+
+
+def _events(look: Look, new: Iterable[NodeFault]) -> list[Event]:
+    told = "; ".join(f"node {fault}" for fault in new)
+    return [look.event(EventType.WARNING, "UnhealthyNodes", told)] if told else []
+
+
+# --- pods that wait for a lost node ---------------------------------------------------------------
+
+
+def _stranded_pods(look: Look, lost: Collection[str]) -> Iterator[Write]:
+    """Yield the failing of each pod that was let go to a node where it will never run."""
+    hosts = _assigned(look.workload)
+    for pod in look.context.pods:
+        host = pod.node_selector.get(HOSTNAME)
+        is_stranded = host is not None and (host in lost or host not in hosts)
+        if hosts and is_stranded and not pod.is_gated and not pod.node:
+            yield _failing(look, pod, str(host))
+
+
+def _assigned(workload: Workload) -> set[str]:
+    if workload.admission is None:
+        return set()
+    assignments = (one.topology for one in workload.admission.pod_sets if one.topology is not None)
+    return {host for assignment in assignments for host in hosts_of(assignment)}
+
+
+def _failing(look: Look, pod: PlacedPod, host: str) -> Write:
+    """Return the write that ends the pod. As a disruption, so that a Job need not count it as a failure."""
+    message = f"The pod was assigned to node {host}, which has failed, and was not running there"
+    at = to_rfc3339(look.now)
+    conditions = [
+        {
+            "type": type_,
+            "status": "True",
+            "reason": _UNSCHEDULABLE,
+            "message": message,
+            "lastTransitionTime": at,
+        }
+        for type_ in (_TERMINATED, _DISRUPTED)
+    ]
+    patch = {"status": {"phase": "Failed", "reason": _TERMINATED, "conditions": conditions}}
+    ref = ObjectRef(kind="Pod", api_version="v1", namespace=pod.namespace, name=pod.name, uid=pod.uid)
+    event = Event(
+        regarding=ref, type=EventType.NORMAL, reason="PodTerminatedByKueue", note=message, action="Terminate"
+    )
+    return Write(
+        verb=Verb.STRATEGIC_PATCH,
+        kind="Pod",
+        namespace=pod.namespace,
+        name=pod.name,
+        subresource="status",
+        body=guarded_patch(patch, uid=pod.uid, resource_version=pod.resource_version),
+        uid=pod.uid,
+        resource_version=pod.resource_version,
+        purpose=Purpose.FAIL_POD,
+        events=(event,),
+    )

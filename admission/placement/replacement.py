@@ -1,0 +1,247 @@
+"""New nodes for the part of a placed Workload that was lost, the others staying where they are.
+
+Theory of operation. The pods that live fix most of the answer; what is asked for is where the k others go:
+
+    1 mend    a slice that lost some of its pods is torn: its domain must take as many again, or all its
+              pods would have to move. Inner layers first: a torn inner slice tears all around it
+    2 place   what is left are whole slices (or pods, where there are none)
+                required     in the domain that those who live are in
+                preferred    in a domain that one of those who live is in, from the level asked for upwards;
+                             then wherever it fits
+                else         wherever it fits
+    3 merge   with those who live
+
+Kueue searches for a preferred level anew, wherever it fits; here those who live draw the others to them,
+since a gang that was near itself is meant to stay so. Several lost nodes are replaced in one step; Kueue
+replaces one, and evicts where a second fails meanwhile.
+
+Lost nodes are kept out of the search by taking all their pods' places for the time of it: one that is
+tainted or cordoned, or was called unhealthy by somebody else, still stands in the tree.
+Source: Kueue, pkg/cache/scheduler/tas_flavor_snapshot.go, findReplacementAssignment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from admission.placement.fleet import Fleet, Place, Unplaced
+from admission.placement.health import hosts_of
+from admission.placement.request import NoPlacement, PlacementRequest
+from admission.placement.search import PlacementSearch
+from admission.placement.site import Site
+from admission.placement.tree import Values
+from api.requests import PODS
+from api.workload import DomainCount, SliceConstraint, TopologyAssignment, TopologyRequest
+
+# More pods than any node takes: what keeps a lost node from being chosen.
+_ALL_PLACES = 1 << 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """One pod set as it stands: what it asked for, and where its pods were put."""
+
+    request: PlacementRequest
+    assignment: TopologyAssignment
+
+
+def replace_hosts(
+    fleet: Fleet, standing: Sequence[Standing], lost: Collection[str]
+) -> dict[str, TopologyAssignment] | Unplaced:
+    """Return the new assignments of the pod sets that had pods on `lost` hosts, by pod set.
+
+    Unplaced says which pod set has no room for its lost pods, and why. What the Workload holds counts as
+    taken, also on lost hosts. Nothing is taken when this returns.
+    """
+    found: dict[str, TopologyAssignment] = {}
+    taken: list[Place] = []
+    try:
+        for one in standing:
+            if not any(host in lost for host in hosts_of(one.assignment)):
+                continue
+            mending = _mending(fleet, one, standing, lost)
+            with _without(mending.site, lost):
+                assignment = mending.run()
+            taken += mending.taken
+            if isinstance(assignment, NoPlacement):
+                return Unplaced(pod_set=one.request.pod_set, message=assignment.message)
+            found[one.request.pod_set] = assignment
+    finally:
+        fleet.use(taken, sign=-1)
+    return found
+
+
+@contextmanager
+def _without(site: Site, hosts: Collection[str]) -> Iterator[None]:
+    """Keep pods off these hosts while in the block."""
+    there = [(host,) for host in sorted(hosts) if site.find_leaf((host,)) is not None]
+    for values in there:
+        site.shrink(values, {PODS: _ALL_PLACES})
+    try:
+        yield
+    finally:
+        for values in there:
+            site.shrink(values, {PODS: -_ALL_PLACES})
+
+
+def _mending(fleet: Fleet, one: Standing, standing: Sequence[Standing], lost: Collection[str]) -> _Mending:
+    search = fleet.search(one.request.flavor)
+    kept = {host: count for host, count in _counts(one.assignment).items() if host not in lost}
+    total = sum(domain.count for domain in one.assignment.domains)
+    group = one.request.group
+    # A leader and its workers share their domain: where the others of the group live counts as well.
+    near = {
+        host
+        for other in standing
+        if other is one or (group is not None and other.request.group == group)
+        for host in _counts(other.assignment)
+        if host not in lost
+    }
+    return _Mending(
+        fleet=fleet,
+        search=search,
+        request=one.request,
+        kept=kept,
+        near=tuple(sorted(near)),
+        missing=total - sum(kept.values()),
+    )
+
+
+def _counts(assignment: TopologyAssignment) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for domain in assignment.domains:
+        counts[domain.values[-1]] = counts.get(domain.values[-1], 0) + domain.count
+    return counts
+
+
+@dataclass(slots=True, kw_only=True)
+class _Mending:
+    """The search for one pod set. `kept` are its living pods by host, `near` all hosts of its group."""
+
+    fleet: Fleet
+    search: PlacementSearch
+    request: PlacementRequest
+    kept: dict[str, int]
+    near: tuple[str, ...]
+    missing: int
+    taken: list[Place] = field(default_factory=list)
+
+    @property
+    def site(self) -> Site:
+        """The nodes of the flavor."""
+        return self.search.site
+
+    @property
+    def topology(self) -> TopologyRequest:
+        """What the pod set asked of the topology."""
+        return self.request.topology or TopologyRequest()
+
+    def run(self) -> TopologyAssignment | NoPlacement:
+        """Return the whole assignment, the living and the new."""
+        named = (self.topology.required, self.topology.preferred, *(s.topology for s in self.topology.slices))
+        unknown = [level for level in named if level is not None and level not in self.site.levels]
+        if unknown:
+            return NoPlacement(message=f"no requested topology level: {unknown[0]}")
+        problem = self._mend() if self.topology.slices else None
+        if problem is None and self.missing:
+            problem = self._place_rest()
+        return problem if problem is not None else self._merged()
+
+    # --- 1: torn slices -----------------------------------------------------------------------------------
+
+    def _mend(self) -> NoPlacement | None:
+        layers = self.topology.slices
+        torn = self._torn(layers[0])
+        if len(layers) == 1 and len(torn) == 1:
+            # All in the torn slice's own domain where there is room: nothing is nearer.
+            (domain,) = torn
+            if self._put(self.missing, domain, ()) is None:
+                return None
+        for index in reversed(range(len(layers))):
+            for domain, count in self._torn(layers[index]).items():
+                if count > self.missing:
+                    return NoPlacement(message="its slices were incomplete before")
+                problem = self._put(count, domain, layers[index + 1 :])
+                if problem is not None:
+                    return problem
+        return None
+
+    def _torn(self, layer: SliceConstraint) -> dict[int, int]:
+        """Return how many pods each domain of the layer's level lacks to whole slices, where it lacks any."""
+        level = self.site.levels.index(layer.topology)
+        held: dict[Values, int] = {}
+        for host, count in self.kept.items():
+            values = self._values(host)[: level + 1]
+            held[values] = held.get(values, 0) + count
+        lacking = {values: -count % layer.size for values, count in sorted(held.items())}
+        found = {self.site.tree.find(values): count for values, count in lacking.items() if count}
+        return {domain: count for domain, count in found.items() if domain is not None}
+
+    # --- 2: the rest --------------------------------------------------------------------------------------
+
+    def _place_rest(self) -> NoPlacement | None:
+        topology, count = self.topology, self.missing
+        level = topology.required or topology.preferred
+        if level is None or not self.near:
+            return self._find(count, self.request.topology, None)
+        depth = self.site.levels.index(level)
+        if topology.required is not None:
+            domains = self._domains_near(depth)
+            if not domains:
+                return NoPlacement(message=f"no node of its {level} is left")
+            return self._find(count, topology, domains[0])
+        for wider in range(depth, -1, -1):
+            for domain in self._domains_near(wider):
+                if self._put(count, domain, self._slices_within(wider)) is None:
+                    return None
+        return self._find(count, topology, None)
+
+    def _slices_within(self, depth: int) -> tuple[SliceConstraint, ...]:
+        levels = self.site.levels
+        return tuple(layer for layer in self.topology.slices if levels.index(layer.topology) >= depth)
+
+    def _domains_near(self, depth: int) -> list[int]:
+        """Return the domains of a level with living pods, those with most of them first."""
+        held: dict[Values, int] = {}
+        for host in self.near:
+            values = self._values(host)[: depth + 1]
+            held[values] = held.get(values, 0) + max(self.kept.get(host, 0), 1)
+        in_order = sorted(held, key=lambda values: (-held[values], values))
+        return [found for values in in_order if (found := self.site.tree.find(values)) is not None]
+
+    # --- both ---------------------------------------------------------------------------------------------
+
+    def _put(self, count: int, domain: int, slices: tuple[SliceConstraint, ...]) -> NoPlacement | None:
+        """Put so many pods into one domain."""
+        level = self.site.levels[self.site.tree.level[domain]]
+        return self._find(count, TopologyRequest(required=level, slices=slices), domain)
+
+    def _find(self, count: int, topology: TopologyRequest | None, within: int | None) -> NoPlacement | None:
+        request = replace(self.request, count=count, topology=topology)
+        found = self.search.find(request, within=within)
+        if isinstance(found, NoPlacement):
+            return found
+        place = Place(flavor=self.request.flavor, assignment=found.assignment, per_pod=self.request.per_pod)
+        self.fleet.use([place], sign=1)
+        self.taken.append(place)
+        for host, pods in _counts(found.assignment).items():
+            self.kept[host] = self.kept.get(host, 0) + pods
+        self.missing -= count
+        return None
+
+    # --- 3: merging ---------------------------------------------------------------------------------------
+
+    def _merged(self) -> TopologyAssignment:
+        hosts = sorted(self.kept, key=lambda host: (*self._values(host), host))
+        return TopologyAssignment(
+            levels=self.site.assignment_levels,
+            domains=tuple(DomainCount(values=(host,), count=self.kept[host]) for host in hosts),
+        )
+
+    def _values(self, host: str) -> Values:
+        """Return the level values of a host, also of one that takes no pods just now."""
+        nodes: Sequence[Mapping[str, str]] = [node.labels for node in self.fleet.nodes_at(host)]
+        labels = nodes[0] if nodes else {}
+        return (*(labels.get(level, "") for level in self.site.levels[:-1]), host)

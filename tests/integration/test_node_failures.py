@@ -1,0 +1,183 @@
+"""Nodes fail under running gangs on a real control plane: two spines of eight leaves of four nodes of 8 GPUs.
+
+A node that fails says so of itself; the real node controller taints it and deletes its pods, the real Job
+controller makes new ones, the real scheduler binds them where Berth sends them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.integration.conftest import Cluster
+from tests.integration.manifests import KUEUE, POOL, Object, condition, is_true, kueue_object, make_job, quota
+from tests.integration.nodes import FABRIC, GPUS_A_NODE, LEAF, NODES_A_LEAF, SPINE, simulated_nodes
+from tests.integration.replica import Replica
+from tests.integration.scene import Scene
+from tests.integration.waiting import wait_for
+
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("kueue")]
+
+REQUIRED = "kueue.x-k8s.io/podset-required-topology"
+HOST = "kubernetes.io/hostname"
+GPU = "nvidia.com/gpu"
+RECOVERED = "topology_scheduler_recovery_duration_seconds_count"
+# The Job controller waits ten seconds before it replaces a failed pod.
+RECOVERY_SECONDS = 60.0
+
+
+@pytest.fixture(scope="module")
+def fabric(real_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replica]:
+    """Give the nodes, and the one controller of this module, leading."""
+    folder = tmp_path_factory.mktemp("fabric")
+    replica = Replica(real_cluster.kubeconfig, folder, "--namespace", real_cluster.new_scene().namespace)
+    with simulated_nodes(real_cluster.kubeconfig, folder, FABRIC), replica.child:
+        replica.wait_leading()
+        yield replica
+
+
+@pytest.fixture
+def scene(fabric: Replica, real_scene: Scene) -> Iterator[Scene]:
+    """Give a namespace with a queue on the fabric's nodes; nodes that failed are back when it ends."""
+    assert fabric.child.is_running()
+    rest, name = real_scene.rest, real_scene.scoped("fabric")
+    levels = [{"nodeLabel": label} for label in (SPINE, LEAF, HOST)]
+    rest.create(f"/apis/{KUEUE}/topologies", kueue_object("Topology", {"name": name}, {"levels": levels}))
+    flavor = kueue_object(
+        "ResourceFlavor", {"name": name}, {"nodeLabels": {POOL: "fabric"}, "topologyName": name}
+    )
+    rest.create(f"/apis/{KUEUE}/resourceflavors", flavor)
+    yield real_scene
+    for node in rest.get("/api/v1/nodes")["items"]:
+        if not is_true(node, "Ready"):
+            set_ready(real_scene, node["metadata"]["name"], ready=True)
+
+
+def set_ready(scene: Scene, node: str, *, ready: bool) -> None:
+    """Let a node vanish, or come back."""
+    value = None if ready else "false"
+    body = {"metadata": {"annotations": {"berth.dev/simulated-ready": value}}}
+    path = f"/api/v1/nodes/{node}"
+    scene.rest.patch(path, body)
+    scene.rest.wait(path, lambda found: is_true(found, "Ready") == ready)
+
+
+def create_queues(scene: Scene, *names: str, nodes: int) -> None:
+    """Create LocalQueues of one ClusterQueue that has the GPUs of so many nodes."""
+    flavor = scene.scoped("fabric")
+    queue = scene.create_cluster_queue("gangs", quota(flavor, GPU, nodes * GPUS_A_NODE))
+    for name in names:
+        scene.create_local_queue(name, queue)
+
+
+def create_gang(scene: Scene, name: str, *, nodes: int, queue: str = "main", level: str = LEAF) -> None:
+    """Create a Job of one pod a node which needs one domain of the level."""
+    job = make_job(name, pods=nodes, queue=queue)
+    template = job["spec"]["template"]
+    template["metadata"]["annotations"][REQUIRED] = level
+    gpus = {GPU: GPUS_A_NODE}
+    template["spec"]["containers"][0]["resources"] = {"requests": gpus, "limits": gpus}
+    job["spec"]["backoffLimit"] = 20
+    scene.rest.create(scene.jobs, job)
+
+
+def assigned(workload: Object | None) -> list[str]:
+    """Return the nodes of a Workload's one pod set, [] where it has none."""
+    admission = (workload or {}).get("status", {}).get("admission")
+    if not admission:
+        return []
+    (assignment,) = admission["podSetAssignments"]
+    names: list[str] = []
+    for part in assignment["topologyAssignment"]["slices"]:
+        (values,) = part["valuesPerLevel"]
+        names += [values["universal"]] if "universal" in values else values["individual"]["roots"]
+    return names
+
+
+def running_on(scene: Scene, job: str) -> set[str]:
+    """Return where the Job's pods run that nobody is stopping."""
+    return {
+        pod["spec"]["nodeName"]
+        for pod in scene.pods_of(job)
+        if pod["status"]["phase"] == "Running" and not pod["metadata"].get("deletionTimestamp")
+    }
+
+
+def wait_running(scene: Scene, job: str) -> list[str]:
+    """Return the nodes of the Job's Workload once a pod runs on each of them and nowhere else."""
+
+    def complete() -> list[str] | None:
+        nodes = assigned(scene.workload_of(job))
+        is_complete = bool(nodes) and sorted(running_on(scene, job)) == sorted(nodes)
+        return nodes if is_complete else None
+
+    return wait_for(scene.patiently(complete), f"{job} runs", timeout_seconds=RECOVERY_SECONDS)
+
+
+def leaf_of(node: str) -> str:
+    """Return the leaf that a node's name tells."""
+    return node.rpartition("-")[0]
+
+
+@pytest.mark.covers("002_17", "002_24")
+def test_a_node_under_a_gang_of_three_is_replaced_in_its_leaf(scene: Scene, fabric: Replica) -> None:
+    create_queues(scene, "main", nodes=3)
+    create_gang(scene, "gang", nodes=3)
+    before = wait_running(scene, "gang")
+    lost, counted = before[1], fabric.metric(RECOVERED, result="replaced")
+
+    set_ready(scene, lost, ready=False)
+
+    scene.wait_workload("gang", lambda found: lost not in assigned(found), f"another node than {lost}")
+    after = wait_running(scene, "gang")
+    assert {leaf_of(node) for node in after} == {leaf_of(node) for node in before}
+    assert set(before) - {lost} < set(after)
+    workload = scene.wait_workload("gang", lambda found: "unhealthyNodes" not in found["status"])
+    assert condition(workload, "Evicted") == {}
+    scene.wait_events(workload["metadata"]["name"], "UnhealthyNodes", "NodesReplaced")
+    assert fabric.metric(RECOVERED, result="replaced") == counted + 1
+
+
+def test_without_room_in_its_leaf_a_gang_moves_to_another_before_an_older_equal(scene: Scene) -> None:
+    create_queues(scene, "main", "later", nodes=NODES_A_LEAF)
+    later = f"{scene.local_queues}/later"
+    scene.rest.patch(later, {"spec": {"stopPolicy": "Hold"}})
+    create_gang(scene, "older", nodes=NODES_A_LEAF, queue="later")
+    scene.wait_workload("older")
+    create_gang(scene, "gang", nodes=NODES_A_LEAF)
+    before = wait_running(scene, "gang")
+    scene.rest.patch(later, {"spec": {"stopPolicy": "None"}})
+    scene.wait_pending("older")
+
+    set_ready(scene, before[0], ready=False)
+
+    workload = scene.wait_workload(
+        "gang", lambda found: bool(found["status"].get("schedulingStats")), "evicted"
+    )
+    assert workload["status"]["schedulingStats"]["evictions"] == [
+        {"reason": "NodeFailures", "underlyingCause": "", "count": 1}
+    ]
+    after = wait_running(scene, "gang")
+    assert len({leaf_of(node) for node in after}) == 1
+    assert leaf_of(after[0]) != leaf_of(before[0])
+    assert condition(scene.workload_of("older"), "QuotaReserved")["status"] == "False"
+    scene.wait_events(workload["metadata"]["name"], "EvictedDueToNodeFailures")
+
+
+def test_a_cordoned_node_keeps_its_gang_and_is_left_when_its_pod_is_deleted(scene: Scene) -> None:
+    create_queues(scene, "main", nodes=3)
+    create_gang(scene, "gang", nodes=3)
+    before = wait_running(scene, "gang")
+    path = f"/api/v1/nodes/{before[0]}"
+
+    try:
+        scene.rest.patch(path, {"spec": {"unschedulable": True}})
+        (pod,) = (one for one in scene.pods_of("gang") if one["spec"]["nodeName"] == before[0])
+        assert set(running_on(scene, "gang")) == set(before)
+        scene.rest.delete(f"{scene.pods}/{pod['metadata']['name']}")
+
+        scene.wait_workload("gang", lambda found: before[0] not in assigned(found), "another node")
+        assert before[0] not in wait_running(scene, "gang")
+    finally:
+        scene.rest.patch(path, {"spec": {"unschedulable": None}})
