@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from api.policy import AdmissionPolicy, Aliases, BackfillMode, OrderingMode, PlacementRules
+from api.policy import AdmissionPolicy, BackfillMode, OrderingMode, PlacementRules
 
 _Used = Callable[[AdmissionPolicy], bool]
 
@@ -22,14 +22,12 @@ def _orders_by(mode: OrderingMode) -> _Used:
 
 
 NOT_IN_FORCE: Mapping[str, _Used] = {
-    "spec.aliases": lambda policy: policy.aliases is not Aliases.NONE,
     "spec.ordering (ShortestPredicted)": _orders_by(OrderingMode.SHORTEST_PREDICTED),
     "spec.ordering (LeastAttained)": _orders_by(OrderingMode.LEAST_ATTAINED),
     "spec.backfill": lambda policy: (
         policy.backfill is not None and policy.backfill.mode is not BackfillMode.NONE
     ),
     "spec.preemption": lambda policy: policy.preemption is not None,
-    "spec.placement": lambda policy: policy.placement is not None,
     "spec.placement.consolidation": _in_placement(lambda rules: rules.consolidation is not None),
     "spec.placement.labelPreset": _in_placement(lambda rules: rules.label_preset is not None),
     "spec.quotaWindows": lambda policy: bool(policy.quota_windows),

@@ -20,6 +20,7 @@ from admission.placement.fleet import Place, Unplaced, place_of, taken_per_pod
 from admission.placement.replacement import Standing
 from admission.placement.request import NodeRules, PlacementRequest
 from admission.snapshot import Held, QueueState, Snapshot
+from admission.wishes import with_wishes
 from api.objects import WirePodSetUpdate, WirePodSpec, WireToleration
 from api.policy import PlacementRules
 from api.queueing import ResourceFlavor
@@ -73,12 +74,16 @@ def placement_requests(
         return ()
     workload = pending.workload
     found = (
-        _request(snapshot, queue, pod_set, asked, choice)
+        (pod_set, _request(snapshot, queue, pod_set, asked, choice))
         for pod_set, asked, choice in zip(
             workload.pod_sets, pending.requests, assignment.pod_sets, strict=False
         )
     )
-    return tuple(request for request in found if request is not None)
+    return tuple(
+        with_wishes(request, queue.policy, workload, pod_set)
+        for pod_set, request in found
+        if request is not None
+    )
 
 
 def _request(
@@ -166,6 +171,9 @@ def standing(snapshot: Snapshot, held: Held, requests: Collection[PodSetRequests
             topology=pod_set.topology_request,
             rules=_rules(pod_set, snapshot.flavors[name], held.workload.checks),
         )
+        queue = snapshot.queues.get(held.admission.cluster_queue)
+        if queue is not None:
+            request = with_wishes(request, queue.policy, held.workload, pod_set)
         found.append(Standing(request=request, assignment=one.topology))
     return tuple(found)
 

@@ -34,6 +34,7 @@ _SIMILARITY = 0.6
 
 _PROVISIONING_PREFIX = "provreq.kueue.x-k8s.io/"
 # These change while the Job runs; a copy on the Workload would be written again at every checkpoint.
+_ALIASES = frozenset(keys.ALIASES.values())
 _NOT_COPIED = frozenset(keys.BERTH_PREFIX + name for name in ("checkpoint-time", "checkpoint-step"))
 
 
@@ -171,7 +172,7 @@ def copied_annotations(job: Job) -> dict[str, str]:
         key: value
         for source in (job.labels, job.annotations)
         for key, value in source.items()
-        if key in keys.BERTH_TEMPLATE_KEYS and key not in _NOT_COPIED
+        if (key in keys.BERTH_TEMPLATE_KEYS or key in _ALIASES) and key not in _NOT_COPIED
     }
     theirs = {
         key: value

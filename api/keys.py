@@ -15,6 +15,14 @@ BERTH_PREFIX = "berth.dev/"
 # Raised by a new leader on a Workload, so that a late write of the old one meets 409.
 FENCE = BERTH_PREFIX + "fence"
 
+# How a Job, or its pod template, wants to be placed; read where a policy has a section for placement.
+PLACEMENT_STRATEGY = BERTH_PREFIX + "placement-strategy"
+PREFERRED_DOMAIN = BERTH_PREFIX + "preferred-domain"
+LATENCY_SENSITIVE = BERTH_PREFIX + "latency-sensitive"
+GPU_COUNT = BERTH_PREFIX + "gpu-count"
+# On a Job: the least bandwidth that each of its nodes must have. On a node: what it has.
+NETWORK_BANDWIDTH = BERTH_PREFIX + "network-bandwidth"
+
 # On a Job.
 QUEUE_NAME = _KUEUE + "queue-name"
 PRIORITY_CLASS = _KUEUE + "priority-class"
@@ -70,6 +78,11 @@ BERTH_TEMPLATE_KEYS = frozenset(
     BERTH_PREFIX + name
     for name in (
         "workload-type",
+        "placement-strategy",
+        "preferred-domain",
+        "network-bandwidth",
+        "latency-sensitive",
+        "gpu-count",
         "parallelism",
         "gpu-memory-mib",
         "gpu-milli",
@@ -103,3 +116,14 @@ BERTH_WRITTEN_KEYS = frozenset(
         "checkpoint-deadline",
     )
 )
+
+# The articles' own keys, which count where a policy says so.
+_ARTICLES = "topology.scheduler/"
+ALIASES = {
+    WORKLOAD_TYPE: "workload-type",
+    PLACEMENT_STRATEGY: _ARTICLES + "placement-strategy",
+    PREFERRED_DOMAIN: _ARTICLES + "preferred-domain",
+    NETWORK_BANDWIDTH: _ARTICLES + "network-bandwidth",
+    LATENCY_SENSITIVE: _ARTICLES + "latency-sensitive",
+    GPU_COUNT: _ARTICLES + "gpu-count",
+}

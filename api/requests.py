@@ -23,11 +23,18 @@ from api.quantities import CPU, QuantityError, amount, to_text
 from api.workload import PodSet
 
 PODS = "pods"
+# What an extended resource is called that counts whole GPUs, behind its vendor's prefix.
+_GPU_NAMES = frozenset({"gpu", "i915", "xe", "gaudi"})
 
 _NO_SPEC = WirePodSpec()
 
 Amounts = dict[str, int]
 Texts = Mapping[str, str | int | float]
+
+
+def gpus_of(amounts: Mapping[str, int]) -> int:
+    """Return how many GPUs stand among the amounts, whoever makes them."""
+    return sum(count for name, count in amounts.items() if name.rpartition("/")[2] in _GPU_NAMES)
 
 
 class QuotaCheckStrategy(StrEnum):

@@ -78,7 +78,7 @@ class Counts:
         if self.shape.leader is None:
             self.pods_with_leader, self.slices_with_leader = self.pods, self.slices
         rules = self.shape.rules
-        self._takes_all = not rules.node_selector and rules.affinity is None
+        self._takes_all = not rules.node_selector and rules.affinity is None and rules.bandwidth is None
 
     def refresh(self) -> None:
         """Read the log: look again at what has changed since the last time."""
@@ -171,6 +171,8 @@ class Counts:
                     return "nodeSelector"
                 if not meets:
                     return "affinity"
+                if rules.bandwidth is not None and not rules.bandwidth.is_met(node.labels):
+                    return "networkBandwidth"
         return None
 
     def _sum_up(self, domain: int, level: int) -> None:

@@ -6,6 +6,7 @@ Theory of operation. The pods that live fix most of the answer; what is asked fo
               pods would have to move. Inner layers first: a torn inner slice tears all around it
     2 place   what is left are whole slices (or pods, where there are none)
                 required     in the domain that those who live are in
+                by size      on a leaf that one of those who live is on (a policy's size rules)
                 preferred    in a domain that one of those who live is in, from the level asked for upwards;
                              then wherever it fits
                 else         wherever it fits
@@ -29,6 +30,7 @@ from dataclasses import dataclass, field, replace
 from admission.placement.fleet import Fleet, Place, Unplaced
 from admission.placement.health import hosts_of
 from admission.placement.request import NoPlacement, PlacementRequest
+from admission.placement.rules import leaf_level
 from admission.placement.search import PlacementSearch
 from admission.placement.site import Site
 from admission.placement.tree import Values
@@ -183,6 +185,9 @@ class _Mending:
 
     def _place_rest(self) -> NoPlacement | None:
         topology, count = self.topology, self.missing
+        wishes = self.request.wishes
+        if self.request.topology is None and wishes is not None and wishes.has_size_rules and self.near:
+            return self._place_by_size(leaf_level(self.site.levels, wishes.rules))
         level = topology.required or topology.preferred
         if level is None or not self.near:
             return self._find(count, self.request.topology, None)
@@ -197,6 +202,16 @@ class _Mending:
                 if self._put(count, domain, self._slices_within(wider)) is None:
                     return None
         return self._find(count, topology, None)
+
+    def _place_by_size(self, level: int) -> NoPlacement | None:
+        """Put the lost pods on the leaves that the gang's size gave it: on no others, or the rule was broken.
+
+        A gang that filled its leaf finds no room there. It is evicted then, and gets another one whole.
+        """
+        for domain in self._domains_near(level):
+            if self._put(self.missing, domain, ()) is None:
+                return None
+        return NoPlacement(message="the leaves that its size rule gave it have no room")
 
     def _slices_within(self, depth: int) -> tuple[SliceConstraint, ...]:
         levels = self.site.levels

@@ -11,17 +11,33 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
+from admission.placement.wishes import Wishes
+from api.keys import NETWORK_BANDWIDTH
 from api.objects import WireAffinity, WireToleration
+from api.wishes import parse_bandwidth
 from api.workload import TopologyAssignment, TopologyRequest
 
 
 @dataclass(frozen=True, slots=True)
+class Bandwidth:
+    """The least network bandwidth of a node, in Mbit/s. A node whose label says nothing has none."""
+
+    mbits: int
+
+    def is_met(self, labels: Mapping[str, str]) -> bool:
+        """Return whether a node of these labels has it."""
+        has = parse_bandwidth(labels.get(NETWORK_BANDWIDTH, ""))
+        return has is not None and has >= self.mbits
+
+
+@dataclass(frozen=True, slots=True)
 class NodeRules:
-    """Which nodes the pods may use, as far as their spec and their flavor say."""
+    """Which nodes the pods may use, as far as their spec, their flavor and their policy say."""
 
     node_selector: tuple[tuple[str, str], ...] = ()
     affinity: WireAffinity | None = None
     tolerations: tuple[WireToleration, ...] = ()
+    bandwidth: Bandwidth | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +52,8 @@ class PlacementRequest:
     rules: NodeRules = NodeRules()
     keeps_domains_whole: bool = False
     """Pods that may go anywhere go into the fullest block, in it into the fullest rack, and so on."""
+    wishes: Wishes | None = None
+    """What a policy asks for pod sets that ask nothing of the topology themselves."""
 
     @property
     def group(self) -> str | None:

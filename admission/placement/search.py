@@ -5,12 +5,15 @@ It neither takes the places nor remembers them; `admission.placement.fleet` does
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from admission.placement.choice import Chooser, Share, Shortage
 from admission.placement.counts import MOST_SHAPES, Counts, Shape, make_shape
+from admission.placement.gangs import GangSearch
 from admission.placement.request import NoPlacement, Placement, PlacementRequest, Plan, make_plan
 from admission.placement.site import Site
+from admission.placement.tree import Values
+from admission.placement.wishes import Wishes
 from api.workload import DomainCount, TopologyAssignment
 
 
@@ -21,6 +24,8 @@ class PlacementSearch:
         self.site = site
         self._topology = topology
         self._counts: dict[Shape, Counts] = {}
+        # How earlier work went, by the values of leaves.
+        self.performance: Mapping[Values, float] = {}
 
     def find(
         self,
@@ -37,6 +42,11 @@ class PlacementSearch:
         plan = make_plan(request, self.site.levels)
         if isinstance(plan, NoPlacement):
             return plan
+        wishes = request.wishes
+        if wishes is not None and leader is None and within is None and request.topology is None:
+            found = self._find_by_wishes(request, plan, wishes, is_empty=is_empty)
+            if found is not None:
+                return found
         counts = self.counts(request, plan, leader=leader, is_empty=is_empty)
         leaders = leader.count if leader is not None else 0
         chosen = Chooser(
@@ -48,6 +58,27 @@ class PlacementSearch:
             assignment=self._assignment((share.domain, share.pods) for share in chosen),
             leader=self._leader_assignment(chosen) if leaders else None,
         )
+
+    def _find_by_wishes(
+        self, request: PlacementRequest, plan: Plan, wishes: Wishes, *, is_empty: bool
+    ) -> Placement | NoPlacement | None:
+        """Return the place by a policy's wishes, None where nobody can tell what a node is."""
+        if not self.site.is_by_host:
+            return None
+        empty = self.counts(request, plan, is_empty=True)
+        counts = empty if is_empty else self.counts(request, plan)
+        search = GangSearch(
+            site=self.site,
+            counts=counts,
+            empty=empty,
+            wishes=wishes,
+            pods=request.count,
+            performance=self.performance,
+        )
+        found = search.find()
+        if isinstance(found, str):
+            return NoPlacement(message=f'topology "{self._topology}" {found}. {counts.describe_exclusions()}')
+        return Placement(assignment=self._assignment(found))
 
     def counts(
         self,

@@ -1,0 +1,113 @@
+"""How the pods that a domain was given lie on its nodes, and which of several domains a strategy takes.
+
+    consolidated   fewest nodes; of domains the one that keeps the pods nearest to each other, then by score
+    balanced       fewest nodes; of domains the one with the best score
+    distributed    as many nodes as there are pods, leaf by leaf in turn: losing one takes few pods
+
+Before all of them come the domain that the Workload prefers and, where the policy avoids fragmentation, the
+domains that break up the fewest leaves which nobody uses, and of those the fullest from the widest level
+down. Ties fall by name, so that equal clusters give equal answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from heapq import heapify, heapreplace
+
+from admission.placement.scoring import SubScores
+from admission.placement.wishes import Strategy, Wishes
+
+# Scores that differ by less are equal: the order must not hang on how a machine rounds.
+_SCORE_DIGITS = 9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """A node and how many pods of the gang it takes."""
+
+    node: int
+    pods: int
+    name: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """Domains that hold the whole gang, each with the pods that it is given, and what speaks for them.
+
+    `depth` is how many levels the narrowest domain around all pods fixes. `broken` counts the leaves that
+    nobody uses now and that the gang would not fill; `room_above` is what is free in the domains around it,
+    the widest first.
+    """
+
+    shares: tuple[tuple[int, int], ...]
+    name: tuple[tuple[str, ...], ...]
+    scores: SubScores
+    depth: int
+    preferred: int = 0
+    broken: int = 0
+    room_above: tuple[int, ...] = ()
+
+
+def best_candidate(candidates: Iterable[Candidate], wishes: Wishes) -> Candidate | None:
+    """Return the candidate that the strategy takes, None where there is none."""
+    return min(candidates, key=lambda one: _order(one, wishes), default=None)
+
+
+def _order(candidate: Candidate, wishes: Wishes) -> tuple[object, ...]:
+    is_near_first = wishes.strategy is Strategy.CONSOLIDATED or wishes.is_latency_sensitive
+    return (
+        -candidate.preferred,
+        (candidate.broken, candidate.room_above) if wishes.avoids_fragmentation else (),
+        -candidate.depth if is_near_first else 0,
+        -round(candidate.scores.weighted(wishes.weights), _SCORE_DIGITS),
+        candidate.name,
+    )
+
+
+def fewest_nodes(nodes: Iterable[Room], pods: int) -> list[tuple[int, int]]:
+    """Return nodes with the pods that each gets: the roomiest first, the last one the tightest fit.
+
+    The nodes must have room for all pods.
+    """
+    rest = sorted((node for node in nodes if node.pods), key=lambda one: (-one.pods, one.name))
+    shares: list[tuple[int, int]] = []
+    while pods > 0:
+        holding = [node for node in rest if node.pods >= pods]
+        if holding:
+            tightest = min(holding, key=lambda one: (one.pods, one.name))
+            return [*shares, (tightest.node, pods)]
+        roomiest = rest.pop(0)
+        shares.append((roomiest.node, roomiest.pods))
+        pods -= roomiest.pods
+    return shares
+
+
+def spread(leaves: Sequence[Sequence[Room]], pods: int) -> list[tuple[int, int]]:
+    """Return nodes with the pods that each gets: one to each leaf in turn, in a leaf one to each node.
+
+    Leaves earlier in the sequence are asked first. Gives fewer than `pods` where there is no more room.
+    """
+    given: dict[int, int] = {}
+    heaps = [[(0, -room.pods, room.name, room) for room in leaf if room.pods] for leaf in leaves]
+    turns = [(0, index) for index, heap in enumerate(heaps) if heap]
+    for heap in heaps:
+        heapify(heap)
+    heapify(turns)
+    while pods > 0 and turns:
+        count, index = turns[0]
+        heap = heaps[index]
+        used, _, name, room = heap[0]
+        if used >= room.pods:
+            # The least used node of the leaf is full, and so are all others with as few places.
+            heap.pop(0)
+            heapify(heap)
+            if not heap:
+                turns.remove((count, index))
+                heapify(turns)
+            continue
+        given[room.node] = used + 1
+        heapreplace(heap, (used + 1, used + 1 - room.pods, name, room))
+        heapreplace(turns, (count + 1, index))
+        pods -= 1
+    return list(given.items())
