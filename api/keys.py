@@ -127,3 +127,5 @@ ALIASES = {
     LATENCY_SENSITIVE: _ARTICLES + "latency-sensitive",
     GPU_COUNT: _ARTICLES + "gpu-count",
 }
+# By these, Workloads of equal requests may be placed differently.
+PLACEMENT_KEYS = frozenset(ALIASES) | frozenset(ALIASES.values())

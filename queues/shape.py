@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import msgspec
 
+from api.keys import PLACEMENT_KEYS
 from api.objects import WirePodSpec
 from api.requests import PodSetRequests
-from api.workload import Workload
+from api.workload import PodSet, Workload
 
 _NO_SPEC = WirePodSpec()
 _ENCODER = msgspec.json.Encoder(order="deterministic")
@@ -32,6 +33,16 @@ def shape_of(workload: Workload, requests: tuple[PodSetRequests, ...]) -> bytes:
                 spec.node_selector,
                 spec.affinity,
                 spec.tolerations,
+                _wishes(workload, pod_set),
             )
         )
     return _ENCODER.encode(parts)
+
+
+def _wishes(workload: Workload, pod_set: PodSet) -> list[tuple[str, str]]:
+    """Return the annotations by which a policy places the pods, of the Workload and of their template."""
+    metadata = pod_set.template.metadata
+    sources = (workload.annotations, *((metadata.annotations, metadata.labels) if metadata else ()))
+    return [
+        (key, source[key]) for source in sources if source for key in sorted(PLACEMENT_KEYS & source.keys())
+    ]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from tests import parts
 from tests.children import Child
@@ -18,6 +19,10 @@ from tests.redisserver import RedisServer
 
 if TYPE_CHECKING:
     from tests.embedded import EmbeddedCluster
+
+# How long an example takes says how busy the machine is.
+settings.register_profile("berth", deadline=None)
+settings.load_profile("berth")
 
 _MARKS = {
     "control_plane": "real",

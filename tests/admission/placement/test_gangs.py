@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from admission.placement.fleet import Fleet, Place, Unplaced, place_of
@@ -322,6 +322,7 @@ FLEETS = st.dictionaries(
 )
 
 
+@settings(deadline=None)
 @given(racks=FLEETS, gangs=st.lists(GANGS, max_size=6))
 def test_every_gang_that_is_placed_fits_node_by_node(racks: Racks, gangs: list[PlacementRequest]) -> None:
     fleet = make_fleet(racks)
@@ -338,6 +339,7 @@ def test_every_gang_that_is_placed_fits_node_by_node(racks: Racks, gangs: list[P
         fleet.validate(places)
 
 
+@settings(deadline=None)
 @given(racks=FLEETS, request=GANGS)
 def test_equal_clusters_give_equal_places(racks: Racks, request: PlacementRequest) -> None:
     """Whatever the order in which the nodes were seen."""
