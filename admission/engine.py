@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from admission.cache import Cache
+from admission.cycle import Cycle
 from admission.cycle_tally import CycleTally
 from admission.decision import Admit, Decision, Evict, SecondPassDecision, Wait
 from admission.nomination import CyclePolicy
@@ -26,7 +27,7 @@ from admission.preemption.fair import FairSharing
 from admission.questions import Questions
 from admission.records import LocalQueueKey, Problem
 from admission.roster import Roster
-from admission.scheduler import Outcome, schedule
+from admission.scheduler import Outcome
 from admission.second_pass import second_pass
 from admission.snapshot import QueueState
 from admission.views import (
@@ -51,7 +52,7 @@ from api.requests import LimitRange, ResourceSettings, RuntimeClass
 from api.workload import Workload, WorkloadKey
 from queues.admission_fair_sharing import AdmissionFairSharing, UsageLedger
 from queues.ordering import RequeuingTimestamp
-from queues.pending import Pending, RequeueReason
+from queues.pending import Pending
 
 Spec = ClusterQueue | Cohort | ResourceFlavor | Topology | AdmissionCheck | AdmissionPolicy
 Upsertable = Workload | Spec | LocalQueue | Namespace | LimitRange | RuntimeClass | NodeInfo | PodUsage
@@ -89,6 +90,7 @@ class Engine(Questions):
         self._touched_cohorts: set[str] = set()
         self._touched_policies: set[str] = set()
         self.tally = CycleTally()
+        self._cycle: Cycle | None = None
         self._cycles = 0
         self._admits = 0
         self._evicts = 0
@@ -97,7 +99,7 @@ class Engine(Questions):
 
     def upsert(self, value: Upsertable, *, now: float) -> None:
         """Take in an object, new or changed. An equal one changes nothing and costs next to nothing."""
-        self._roster.now = now
+        self._begin_change(now)
         match value:
             case Workload():
                 self._roster.put(value)
@@ -122,7 +124,7 @@ class Engine(Questions):
 
     def remove(self, kind: type, key: ObjectKey, *, now: float) -> None:
         """Forget an object that was deleted; one that is not known is no error."""
-        self._roster.now = now
+        self._begin_change(now)
         if self._cache.unreadable.pop((kind, key), None) is not None:
             self._cache.invalidate()
         if kind is Workload:
@@ -156,7 +158,7 @@ class Engine(Questions):
         A ClusterQueue becomes inactive, a Workload waits outside the queue, an AdmissionPolicy is not in
         force; all others go on.
         """
-        self._roster.now = now
+        self._begin_change(now)
         self._cache.unreadable[(kind, key)] = message
         self._cache.invalidate()
         self._specs_changed()
@@ -178,12 +180,12 @@ class Engine(Questions):
 
     def forget(self, key: WorkloadKey, uid: str, *, now: float) -> None:
         """Take back an Admit or Evict that could not be written; an admitted Workload queues again."""
-        self._roster.now = now
+        self._begin_change(now)
         self._roster.forget(key, uid)
 
     def forget_all(self, *, now: float) -> None:
         """Take back every decision that is not a fact yet: whoever was to carry it out does so no longer."""
-        self._roster.now = now
+        self._begin_change(now)
         self._roster.refresh()
         self._roster.forget_all()
 
@@ -195,26 +197,36 @@ class Engine(Questions):
         Returns () when there was no head. Decisions are in the order to be carried out; a Wait is given only
         where its reason or message differ from what the Workload was last told.
         """
-        self._roster.now = now
+        cycle = self.begin_cycle(now=now)
+        while cycle.step():
+            pass
+        return tuple(cycle.decisions)
+
+    def begin_cycle(self, *, now: float) -> Cycle:
+        """Begin to decide; the caller steps to the end, and pauses before others may ask.
+
+        One that is still under way is interrupted, as it is by every change of what is known.
+        """
+        self._begin_change(now)
         self._roster.settle()
         heads = self._pop_heads()
-        if not heads:
-            return ()
-        self._cycles += 1
-        outcomes = self._schedule(heads, now=now)
-        self.tally.count(outcomes)
-        decisions: list[Decision] = []
-        for outcome in outcomes:
+        self._cycles += bool(heads)
+
+        def apply(outcome: Outcome, decisions: list[Decision]) -> None:
+            self.tally.count((outcome,))
             if self._apply(outcome, decisions, now=now):
                 self._roster.unsettled[outcome.queue.tree] = None
-        return tuple(decisions)
+
+        snapshot = self._cache.snapshot()
+        self._cycle = Cycle(snapshot, heads, policy=self._policy, apply=apply, now=now)
+        return self._cycle
 
     def second_pass(self, *, now: float) -> tuple[SecondPassDecision, ...]:
         """Decide on Workloads that have lost nodes; see `admission.second_pass`. () where there are none.
 
         To be asked before a cycle: what running work has lost comes before what nobody has yet.
         """
-        self._roster.now = now
+        self._begin_change(now)
         self._roster.refresh()
         if not self._roster.lost:
             return ()
@@ -224,7 +236,7 @@ class Engine(Questions):
 
     def has_heads(self, *, now: float) -> bool:
         """Return whether a cycle would decide on anything."""
-        self._roster.now = now
+        self._begin_change(now)
         self._roster.settle()
         return any(queue.pending.has_head() for queue in self._queues_to_try())
 
@@ -381,6 +393,14 @@ class Engine(Questions):
 
     # --- the cycle ---------------------------------------------------------------------------------------
 
+    def _begin_change(self, now: float) -> None:
+        """What is known is about to change: a cycle under way ends first."""
+        self._roster.now = now
+        cycle, self._cycle = self._cycle, None
+        if cycle is not None:
+            for queue in cycle.interrupt():
+                self._roster.unsettled[queue.tree] = None
+
     def _queues_to_try(self) -> Iterator[QueueState]:
         for tree in self._roster.unsettled:
             yield from (queue for queue in tree.queues if not queue.inactive)
@@ -399,17 +419,6 @@ class Engine(Questions):
                     heads.append((queue, pending))
         heads.sort(key=_by_name)
         return heads
-
-    def _schedule(self, heads: list[tuple[QueueState, Pending]], *, now: float) -> tuple[Outcome, ...]:
-        """Return what becomes of the heads. A fault in deciding loses none, and leaves no trial behind."""
-        snapshot = self._cache.snapshot()
-        try:
-            return schedule(snapshot, heads, policy=self._policy, now=now)
-        except Exception:
-            snapshot.rollback()
-            for queue, pending in heads:
-                queue.pending.requeue(pending, RequeueReason.GENERIC, now=now)
-            raise
 
     def _apply(self, outcome: Outcome, decisions: list[Decision], *, now: float) -> bool:
         """Carry an outcome into the state. Returns whether another cycle of the tree may decide

@@ -11,7 +11,7 @@ Source: Kueue, pkg/scheduler/scheduler.go.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -60,8 +60,8 @@ class Outcome:
 
 def schedule(
     snapshot: Snapshot, heads: Iterable[tuple[QueueState, Pending]], *, policy: CyclePolicy, now: float
-) -> tuple[Outcome, ...]:
-    """Return what becomes of each head, in the order to be carried out.
+) -> Generator[None, None, tuple[Outcome, ...]]:
+    """Return what becomes of each head, in the order to be carried out; yield after each look at one of them.
 
     `heads` holds at most one Workload of each ClusterQueue. The snapshot is left as it was found.
     """
@@ -75,9 +75,12 @@ def schedule(
             outcomes.append(_lost(queue, pending, rejection.reason, rejection.message, rejection.requeue))
         else:
             entries.append(nominate(snapshot, queue, pending, preemptor=preemptor, policy=policy))
+        yield
     is_fair = policy.fair_sharing is not None
     in_order = fair_order(snapshot, entries) if is_fair else classical_order(entries)
-    outcomes += [cycle.process(entry) for entry in in_order]
+    for entry in in_order:
+        outcomes.append(cycle.process(entry))
+        yield
     snapshot.rollback()
     return tuple(outcomes)
 

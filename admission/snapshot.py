@@ -144,10 +144,23 @@ class QueueState:
         return self.spec.name
 
 
+# Whose usage, what of it, on which nodes; and whether it was added, else removed.
+_Change = tuple[QuotaNode, Quantities, tuple[Place, ...], bool]
+
+
 class Snapshot:
     """Borrowed state plus a journal. Every change made through it is undone by `rollback`."""
 
-    __slots__ = ("_evicted", "_journal", "decided", "flavors", "fleet", "namespaces", "queues")
+    __slots__ = (
+        "_evicted",
+        "_is_suspended",
+        "_journal",
+        "decided",
+        "flavors",
+        "fleet",
+        "namespaces",
+        "queues",
+    )
 
     def __init__(
         self,
@@ -162,8 +175,9 @@ class Snapshot:
         self.flavors = flavors
         self.namespaces = namespaces
         self.fleet = fleet if fleet is not None else Fleet()
-        self._journal: list[tuple[QuotaNode, Quantities, tuple[Place, ...], bool]] = []
+        self._journal: list[_Change] = []
         self._evicted: dict[WorkloadKey, tuple[QueueState, Held]] = {}
+        self._is_suspended = False
         # How many times something was reserved or evicted for the rest of the cycle.
         self.decided = 0
 
@@ -178,17 +192,36 @@ class Snapshot:
 
     def rollback(self, mark: int = 0) -> None:
         """Undo everything since `mark`."""
+        self.resume()
         while len(self._journal) > mark:
-            node, usage, places, was_added = self._journal.pop()
-            if was_added:
-                node.remove(usage)
-            else:
-                node.add(usage)
-            if places:
-                self.fleet.use(places, sign=-1 if was_added else 1)
+            self._play(self._journal.pop(), is_undone=True)
         if not self._journal:
             self._evicted.clear()
             self.decided = 0
+
+    def suspend(self) -> None:
+        """Show the state as it is without any trial; `resume` brings the trials back."""
+        if not self._is_suspended:
+            self._is_suspended = True
+            for change in reversed(self._journal):
+                self._play(change, is_undone=True)
+
+    def resume(self) -> None:
+        """Go on where `suspend` was called, if it was. Nothing may have changed the state in between."""
+        if self._is_suspended:
+            self._is_suspended = False
+            for change in self._journal:
+                self._play(change, is_undone=False)
+
+    def _play(self, change: _Change, *, is_undone: bool) -> None:
+        node, usage, places, was_added = change
+        is_adding = was_added is not is_undone
+        if is_adding:
+            node.add(usage)
+        else:
+            node.remove(usage)
+        if places:
+            self.fleet.use(places, sign=1 if is_adding else -1)
 
     def add(self, queue: QueueState, usage: Quantities, places: tuple[Place, ...] = ()) -> None:
         """Count `usage` as used in `queue`, and the places as taken, from here on."""

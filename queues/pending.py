@@ -76,6 +76,8 @@ class PendingQueue:
         self.preemptor: WorkloadKey | None = None
         self.preemptor_generation = 0
         self._members: dict[WorkloadKey, Pending] = {}
+        # The head that is being decided on. It waits here for everybody who asks, and is in no bucket.
+        self._in_flight: Pending | None = None
         # By LocalQueue where past usage decides, else one for all.
         self._lanes: dict[LocalQueueKey, Lane] = {}
         self._usage_of: UsageOf | None = None
@@ -90,10 +92,10 @@ class PendingQueue:
     # --- questions ---------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        return len(self._members)
+        return len(self._members) + (self._in_flight is not None)
 
     def __contains__(self, key: WorkloadKey) -> bool:
-        return key in self._members
+        return key in self._members or (self._in_flight is not None and self._in_flight.key == key)
 
     def get(self, key: WorkloadKey) -> Pending | None:
         """Return the Workload's entry, None where it does not wait here."""
@@ -124,7 +126,7 @@ class PendingQueue:
     @property
     def active_count(self) -> int:
         """How many will be tried."""
-        return len(self._members) - self.parked_count
+        return len(self) - self.parked_count
 
     def is_parked(self, key: WorkloadKey) -> bool:
         """Return whether the Workload waits here and is parked."""
@@ -141,7 +143,8 @@ class PendingQueue:
 
         With admission fair sharing every admission changes it.
         """
-        return sorted(self._members.values(), key=self._order(self._sticky()))
+        in_flight = () if self._in_flight is None else (self._in_flight,)
+        return sorted((*in_flight, *self._members.values()), key=self._order(self._sticky()))
 
     def groups(self) -> Iterator[tuple[Pending, int, bool]]:
         """Yield who waits as groups of equal requests: one of them, how many they are, and whether parked.
@@ -155,6 +158,8 @@ class PendingQueue:
                     yield top[4], class_.size, key in self._parked_classes
         for pending in self._parked.values():
             yield pending, 1, True
+        if self._in_flight is not None:
+            yield self._in_flight, 1, False
 
     @property
     def has_retries(self) -> bool:
@@ -225,7 +230,15 @@ class PendingQueue:
         self._pop_cycle += 1
         if head is not None:
             self._take_out(head)
+        self._in_flight = head
         return head
+
+    def put_back(self, pending: Pending) -> None:
+        """Put a popped Workload back as if it had not been popped: nothing was decided."""
+        self._in_flight = None
+        self._pop_cycle -= 1
+        self._members[pending.key] = pending
+        self._activate(pending)
 
     def has_head(self) -> bool:
         """Return whether something is to be tried."""
@@ -236,6 +249,7 @@ class PendingQueue:
 
         Should it be evicted in its turn, it comes back as any other, not as one that is owed something.
         """
+        self._in_flight = None
         if self.preemptor == key:
             self.preemptor = None
 
@@ -245,6 +259,7 @@ class PendingQueue:
         It stays active where its failure is passing, where the queue was woken while it was tried, or where
         flavors are left to try. Source: Kueue, cluster_queue.go, requeueIfNotPresent.
         """
+        self._in_flight = None
         self._remember_preemptor(pending, reason)
         if self.strategy is QueueingStrategy.STRICT_FIFO:
             is_immediate = reason is not RequeueReason.NAMESPACE_MISMATCH

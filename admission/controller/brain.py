@@ -90,9 +90,14 @@ class _Pace:
         self._clock = clock
         self._until = clock.monotonic() + SLICE_SECONDS
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the slice is used up."""
+        return self._clock.monotonic() > self._until
+
     async def breathe(self) -> bool:
         """Let others have their turn if it is time. Returns whether they had it."""
-        if self._clock.monotonic() <= self._until:
+        if not self.is_over:
             return False
         await asyncio.sleep(0)
         self._until = self._clock.monotonic() + SLICE_SECONDS
@@ -369,7 +374,16 @@ class Brain:
 
     async def _decide_once(self, term: Acting) -> None:
         began = self._clock.monotonic()
-        decisions = self.knowledge.engine.cycle(now=self._clock.now())
+        cycle, pace = self.knowledge.engine.begin_cycle(now=self._clock.now()), _Pace(self._clock)
+        # The inbox stays closed meanwhile: a change of what is known would end the cycle undecided.
+        while cycle.step():
+            if pace.is_over:
+                cycle.pause()
+                await pace.breathe()
+        if self._term is not term:
+            # Whatever was decided is taken back by who began or ended the term.
+            return
+        decisions = tuple(cycle.decisions)
         self._journal.note_cycle(decisions, self._clock.monotonic() - began)
         self._collect_waits(decisions)
         await term.carry_out(decisions)

@@ -723,7 +723,7 @@ def test_a_fault_in_deciding_loses_no_workload_and_no_quota(monkeypatch: pytest.
         raise RuntimeError("a fault")
 
     with monkeypatch.context() as patch:
-        patch.setattr("admission.engine.schedule", fail)
+        patch.setattr("admission.cycle.schedule", fail)
         with pytest.raises(RuntimeError):
             world.engine.cycle(now=world.now)
 

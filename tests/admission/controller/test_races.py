@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from admission.controller import brain
 from api.kube.errors import Forbidden, KubeError, ServerError, TooManyRequests
 from api.workload import to_rfc3339
 from queues.memory import InMemoryReservationStore
@@ -117,9 +118,15 @@ class Line(RuleBasedStateMachine):
 
     arrives_late = True
 
-    @initialize(seed=st.integers(0, 1000))
-    def begin(self, seed: int) -> None:
-        """Make the cluster, the store, and two replicas, of which the first leads."""
+    @initialize(seed=st.integers(0, 1000), pauses=st.booleans())
+    def begin(self, seed: int, pauses: bool) -> None:
+        """Make the cluster, the store, and two replicas, of which the first leads.
+
+        With `pauses` every cycle gives way to all else after every step.
+        """
+        self.patch = pytest.MonkeyPatch()
+        if pauses:
+            self.patch.setattr(brain, "SLICE_SECONDS", -1.0)
         self.loop = VirtualLoop()
         self.cluster = FakeCluster(self.loop)
         self.cluster.laws += [quota_holds, nobody_is_admitted_twice]
@@ -275,6 +282,7 @@ class Line(RuleBasedStateMachine):
             self.laws_hold()
             self._check_end()
         finally:
+            self.patch.undo()
             end(self.loop)
 
     def _mend(self) -> None:

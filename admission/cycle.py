@@ -1,0 +1,105 @@
+"""One cycle under way: it is done in small steps, so that whoever drives it can do other things between them.
+
+A thousand heads in one tree take seconds to decide on, and their decisions hang together: the second head is
+decided on top of what the first one took. So the cycle is not cut into smaller ones; it pauses.
+
+    step, step, step ─▶ pause: the trial is taken back ─▶ others have their turn ─▶ step: tried again, go on
+
+- Who asks meanwhile sees the state as it was before the cycle, since the trial is out of sight in a pause.
+- Who changes the state meanwhile ends the cycle (`interrupt`): the heads go back to their queues as they
+  came, and the next cycle begins with what is known then. What has been carried into the state by then stays,
+  with all that was decided together with it. A driver that wants to get on therefore keeps changes until the
+  cycle is over. To go on with a picture that has changed would be wrong, and to copy it for each cycle is
+  what this design avoids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+
+from admission.decision import Decision
+from admission.nomination import CyclePolicy
+from admission.scheduler import Outcome, schedule
+from admission.snapshot import QueueState, Snapshot
+from queues.pending import Pending, RequeueReason
+
+Head = tuple[QueueState, Pending]
+
+
+class Cycle:
+    """The decisions on some heads in the making. `decisions` are complete once `step` has returned False."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        heads: Sequence[Head],
+        *,
+        policy: CyclePolicy,
+        apply: Callable[[Outcome, list[Decision]], None],
+        now: float,
+    ) -> None:
+        """`apply` carries one outcome into the state and adds what is to be done about it."""
+        self.decisions: list[Decision] = []
+        self._snapshot = snapshot
+        # Those whose outcome has not been carried into the state.
+        self._in_flight = {queue.name: (queue, pending) for queue, pending in heads}
+        self._apply = apply
+        self._now = now
+        self._is_applying = False
+        self._steps = self._run(policy) if heads else None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is nothing left to do."""
+        return self._steps is None
+
+    def step(self) -> bool:
+        """Nominate a head, serve it, or carry its outcome into the state. Returns whether more is left.
+
+        A fault in deciding is raised; it loses no head and leaves no trial behind.
+        """
+        if self._steps is None:
+            return False
+        self._snapshot.resume()
+        try:
+            next(self._steps)
+        except StopIteration:
+            self._steps = None
+        except Exception:
+            self._steps = None
+            self._snapshot.rollback()
+            for queue, pending in self._in_flight.values():
+                queue.pending.requeue(pending, RequeueReason.GENERIC, now=self._now)
+            raise
+        return self._steps is not None
+
+    def pause(self) -> None:
+        """Show the state without the trial until the next step."""
+        if self._steps is not None:
+            self._snapshot.suspend()
+
+    def interrupt(self) -> list[QueueState]:
+        """End the cycle before the state changes: undecided, or with all that was decided carried out.
+
+        Returns the ClusterQueues whose heads were put back as they came.
+        """
+        if self._is_applying:
+            while self.step():
+                pass
+        if self._steps is None:
+            return []
+        self._steps.close()
+        self._steps = None
+        self._snapshot.rollback()
+        for queue, pending in self._in_flight.values():
+            queue.pending.put_back(pending)
+        return [queue for queue, _ in self._in_flight.values()]
+
+    def _run(self, policy: CyclePolicy) -> Generator[None]:
+        heads = tuple(self._in_flight.values())
+        outcomes = yield from schedule(self._snapshot, heads, policy=policy, now=self._now)
+        self._is_applying = True
+        for outcome in outcomes:
+            del self._in_flight[outcome.queue.name]
+            self._apply(outcome, self.decisions)
+            yield
