@@ -53,6 +53,7 @@ class Purpose(StrEnum):
     SYNC_NODES = "sync-nodes"
     REASSIGN = "reassign"
     FAIL_POD = "fail-pod"
+    MOVE_POD = "move-pod"
     FINISH = "finish"
     UNGATE_POD = "ungate-pod"
     QUEUE_STATUS = "queue-status"

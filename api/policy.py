@@ -159,6 +159,15 @@ class Consolidation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """spec.placement.recovery: from which failing nodes pods are taken, and when."""
+
+    not_ready_seconds: int = 0
+    leave_tainted_nodes: bool = False
+    leave_cordoned_nodes: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementRules:
     """spec.placement. `domain_rules` None: no rules by size. `label_preset` None: Berth's own keys alone."""
 
@@ -167,6 +176,7 @@ class PlacementRules:
     weights: ScoringWeights = field(default_factory=ScoringWeights)
     avoids_fragmentation: bool = False
     consolidation: Consolidation | None = None
+    recovery: Recovery | None = None
     label_preset: str | None = None
 
 

@@ -39,6 +39,7 @@ from api.policy import (
     PlacementRules,
     PreemptionRules,
     QuotaWindow,
+    Recovery,
     Schedule,
     ScoringWeights,
     SizeRule,
@@ -146,6 +147,7 @@ def _placement(section: PlacementSection) -> PlacementRules:
         weights=_weights(section.scoring_weights),
         avoids_fragmentation=section.fragmentation == "Avoid",
         consolidation=Consolidation(**consolidation.model_dump()) if consolidation else None,
+        recovery=Recovery(**section.recovery.model_dump()) if section.recovery else None,
         label_preset=section.label_preset,
     )
 

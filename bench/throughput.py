@@ -205,11 +205,14 @@ async def _embedded_server(folder: Path) -> AsyncIterator[_Server]:
         child.stop()
 
 
+SERVERS = {"real": _real_server, "embedded": _embedded_server}
+
+
 async def measure(server_name: str, total: int, *, with_events: bool) -> Measured:
     """Run once and return the figures."""
     with tempfile.TemporaryDirectory(prefix="berth-bench-") as name:
         folder = Path(name)
-        serve = _real_server if server_name == "real" else _embedded_server
+        serve = SERVERS[server_name]
         async with serve(folder) as server, await KubeClient.connect(server.kubeconfig) as client:
             for obj in queue_objects():
                 resource = _BY_KIND[obj["kind"]]
@@ -225,7 +228,7 @@ async def _measure_on(
     config.write_text(
         f"apiVersion: berth.dev/v1alpha1\nkind: ControllerConfig\nevents: {{perSecond: {rate}}}\n"
     )
-    controller, metrics = await _start_controller(server, folder, config)
+    controller, metrics = await start_controller(server, folder, config)
     try:
         before = [cost_of(pid) for pid in server.pids]
         own = cost_of(controller.pid)
@@ -254,7 +257,7 @@ def _sum(costs: list[Cost]) -> float:
     return sum(cost.cpu_seconds for cost in costs)
 
 
-async def _start_controller(server: _Server, folder: Path, config: Path) -> tuple[Child, str]:
+async def start_controller(server: _Server, folder: Path, config: Path) -> tuple[Child, str]:
     """Start the controller and return it with the URL of its metrics, once it decides."""
     log = folder / "controller.log"
     child = Child(

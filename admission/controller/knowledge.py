@@ -27,6 +27,7 @@ from api.job import Job, to_job
 from api.keys import BATCH_VERSION
 from api.kube.informer import Change, ChangeType
 from api.objects import JobObject, Meta, NamespaceObject, PriorityClassObject, WireSelector, WorkloadObject
+from api.policy import Recovery
 from api.queueing import ClusterQueue, Cohort, LocalQueue, Namespace, ResourceFlavor
 from api.selectors import matches_selector
 from api.workload import Workload, WorkloadKey, to_seconds, to_workload
@@ -375,7 +376,14 @@ class Knowledge:
             settings=self._settings.lifecycle,
             pods=self.ground.pods_of(workload.key),
             faults=self.ground.faults(workload),
+            recovery=self._recovery(workload),
         )
+
+    def _recovery(self, workload: Workload) -> Recovery | None:
+        if workload.admission is None:
+            return None
+        placement = self.engine.policy_of(workload.admission.cluster_queue).placement
+        return placement.recovery if placement is not None else None
 
     def _owner(self, workload: Workload) -> Owner:
         """Return what stands behind the Workload.

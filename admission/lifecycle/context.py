@@ -10,6 +10,7 @@ from admission.actions import Action
 from admission.deadlines import PodsReadySettings, RetentionSettings
 from admission.placement.health import NodeFailureSettings, NodeFault
 from api import keys
+from api.policy import Recovery
 from api.queueing import StopPolicy
 from api.reasons import PendingReason
 
@@ -64,7 +65,8 @@ class LifecycleContext:
     `queue_problem` is why it cannot even be tried, None where its turn decides. `required_checks` are the
     admission checks it must pass as it stands. A stop policy of None: that queue does not exist. `pods` are
     those of its pods that were placed by topology, the first seen first. `faults` are those of the nodes that
-    it was placed on, None while nodes are not known.
+    it was placed on, None while nodes are not known. `recovery` is what a policy says of leaving
+    them.
     """
 
     owner: Owner = Owner.NONE
@@ -75,6 +77,7 @@ class LifecycleContext:
     settings: LifecycleSettings = field(default_factory=LifecycleSettings)
     pods: tuple[PlacedPod, ...] = ()
     faults: tuple[NodeFault, ...] | None = None
+    recovery: Recovery | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,10 +7,11 @@ A fault makes a node lost to a Workload
                       that gate after 30 s, whatever its pods do
     tainted           once no pod of the Workload runs on it any more
 
-so that a node which is away for a moment costs nobody anything, and no pod runs beside its replacement. The
-second pass (`admission.second_pass`) then finds other nodes. A pod that was let go to a lost node and had not
-been bound yet would wait for it for ever; it is failed, so that its Job makes another, which waits at the
-gate until it is told where to go.
+so that a node which is away for a moment costs nobody anything, and no pod runs beside its replacement. A
+policy may say (spec.placement.recovery) that pods leave such a node at once: they are deleted, and the node
+is lost. The second pass (`admission.second_pass`) then finds other nodes. A pod that was let go to a lost
+node and had not been bound yet would wait for it for ever; it is failed, so that its Job makes another, which
+waits at the gate until it is told where to go.
 
 All this is read from nodes and pods as they are, at each look; nothing has to be remembered.
 Source: Kueue, pkg/controller/tas/node_controller.go.
@@ -21,7 +22,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 
 from admission import render
-from admission.actions import Event, EventType, ObjectRef, Purpose, Verb, Write, guarded_patch
+from admission.actions import (
+    Event,
+    EventType,
+    ObjectRef,
+    Purpose,
+    Verb,
+    Write,
+    delete_options,
+    guarded_patch,
+)
 from admission.lifecycle.context import PlacedPod
 from admission.lifecycle.look import Answer, Look, evict, eviction
 from admission.placement.health import NOT_READY_SECONDS, Fault, NodeFault, hosts_of
@@ -43,20 +53,21 @@ def answer_lost_nodes(look: Look) -> Answer:
     if not _is_placed(look):
         return None
     lost = tuple(_lost(look))
-    writes = [*_unhealthy_write(look, lost), *_stranded_pods(look, {fault.node for fault in lost})]
+    names = {fault.node for fault in lost}
+    writes = [*_unhealthy_write(look, lost), *_leaving_pods(look), *_stranded_pods(look, names)]
     return tuple(writes) or None
 
 
 def next_look_at(look: Look) -> float | None:
     """Return when a node will have been not ready for too long; None where that is not waited for."""
-    if not _is_placed(look) or look.context.settings.node_failures.awaits_pods:
+    limits = [] if look.context.settings.node_failures.awaits_pods else [NOT_READY_SECONDS]
+    if look.context.recovery is not None:
+        limits.append(look.context.recovery.not_ready_seconds)
+    if not limits or not _is_placed(look):
         return None
-    instants = [
-        fault.since + NOT_READY_SECONDS
-        for fault in look.context.faults or ()
-        if fault.fault is Fault.NOT_READY and fault.since + NOT_READY_SECONDS > look.now
-    ]
-    return min(instants, default=None)
+    faults = [fault for fault in look.context.faults or () if fault.fault is Fault.NOT_READY]
+    instants = [fault.since + limit for fault in faults for limit in limits]
+    return min((at for at in instants if at > look.now), default=None)
 
 
 def _is_placed(look: Look) -> bool:
@@ -76,14 +87,31 @@ def _lost(look: Look) -> Iterator[NodeFault]:
         match fault.fault:
             case Fault.GONE | Fault.SILENT:
                 yield fault
+            case _ if _is_to_be_left(look, fault):
+                yield fault
             case Fault.NOT_READY if settings.awaits_pods:
                 if fault.node not in running:
                     yield fault
             case Fault.NOT_READY:
                 if look.is_due(fault.since + NOT_READY_SECONDS):
                     yield fault
-            case Fault.TAINTED if settings.heeds_taints and fault.node not in running:
+            case Fault.TAINTED | Fault.CORDONED if settings.heeds_taints and fault.node not in running:
                 yield fault
+
+
+def _is_to_be_left(look: Look, fault: NodeFault) -> bool:
+    """Return whether a policy takes the pods off the node."""
+    rules = look.context.recovery
+    if rules is None:
+        return False
+    match fault.fault:
+        case Fault.NOT_READY:
+            return look.is_due(fault.since + rules.not_ready_seconds)
+        case Fault.TAINTED:
+            return rules.leave_tainted_nodes
+        case Fault.CORDONED:
+            return rules.leave_cordoned_nodes
+    return False
 
 
 def _unhealthy_write(look: Look, lost: tuple[NodeFault, ...]) -> Iterator[Write]:
@@ -111,7 +139,25 @@ def _events(look: Look, new: Iterable[NodeFault]) -> list[Event]:
     return [look.event(EventType.WARNING, "UnhealthyNodes", told)] if told else []
 
 
-# --- pods that wait for a lost node ---------------------------------------------------------------
+# --- pods on lost nodes ---------------------------------------------------------------------------
+
+
+def _leaving_pods(look: Look) -> Iterator[Write]:
+    """Yield the deletion of each pod on a node that a policy has pods leave."""
+    left = {fault.node: fault for fault in look.context.faults or () if _is_to_be_left(look, fault)}
+    for pod in look.context.pods:
+        if pod.node in left:
+            note = f"The pod leaves its node: {left[pod.node]}"
+            yield Write(
+                verb=Verb.DELETE,
+                kind="Pod",
+                namespace=pod.namespace,
+                name=pod.name,
+                body=delete_options(uid=pod.uid),
+                uid=pod.uid,
+                purpose=Purpose.MOVE_POD,
+                events=(_pod_event(pod, note),),
+            )
 
 
 def _stranded_pods(look: Look, lost: Collection[str]) -> Iterator[Write]:
@@ -146,10 +192,6 @@ def _failing(look: Look, pod: PlacedPod, host: str) -> Write:
         for type_ in (_TERMINATED, _DISRUPTED)
     ]
     patch = {"status": {"phase": "Failed", "reason": _TERMINATED, "conditions": conditions}}
-    ref = ObjectRef(kind="Pod", api_version="v1", namespace=pod.namespace, name=pod.name, uid=pod.uid)
-    event = Event(
-        regarding=ref, type=EventType.NORMAL, reason="PodTerminatedByKueue", note=message, action="Terminate"
-    )
     return Write(
         verb=Verb.STRATEGIC_PATCH,
         kind="Pod",
@@ -160,5 +202,12 @@ def _failing(look: Look, pod: PlacedPod, host: str) -> Write:
         uid=pod.uid,
         resource_version=pod.resource_version,
         purpose=Purpose.FAIL_POD,
-        events=(event,),
+        events=(_pod_event(pod, message),),
+    )
+
+
+def _pod_event(pod: PlacedPod, note: str) -> Event:
+    ref = ObjectRef(kind="Pod", api_version="v1", namespace=pod.namespace, name=pod.name, uid=pod.uid)
+    return Event(
+        regarding=ref, type=EventType.NORMAL, reason="PodTerminatedByKueue", note=note, action="Terminate"
     )

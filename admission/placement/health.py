@@ -3,8 +3,8 @@
     gone       the Node object was deleted                                   lost at once
     silent     it has no Ready condition: nobody keeps it                    lost at once
     not ready  Ready is False or Unknown                                     lost when its pods are
-    tainted    NoSchedule or NoExecute that the pods do not tolerate,        lost when its pods are
-               or cordoned (the node controller taints a cordoned node)
+    tainted    NoSchedule or NoExecute that the pods do not tolerate         lost when its pods are
+    cordoned   spec.unschedulable, which the node controller makes a taint   lost when its pods are
 
 A fault alone says nothing about the pods: a node that is not ready for a moment still runs them. When a
 fault makes a node *lost* to a Workload is for `admission.lifecycle.nodes` to say.
@@ -24,7 +24,7 @@ from api.selectors import find_untolerated, taint_text
 from api.workload import TopologyAssignment
 
 # What the node controller puts on a node whose spec.unschedulable is set.
-_CORDONED = WireTaint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+_CORDON = WireTaint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
 
 # How long a node may be not ready under running pods, where their end is not waited for. Kueue's constant.
@@ -55,6 +55,7 @@ class Fault(StrEnum):
     SILENT = "Silent"
     NOT_READY = "NotReady"
     TAINTED = "Tainted"
+    CORDONED = "Cordoned"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +77,8 @@ class NodeFault:
                 return f"{self.node} is not ready"
             case Fault.TAINTED:
                 return f"{self.node} has the untolerated taint {self.detail}"
+            case Fault.CORDONED:
+                return f"{self.node} is cordoned"
 
 
 def hosts_of(assignment: TopologyAssignment) -> Iterator[str]:
@@ -100,11 +103,14 @@ def node_fault(
         return NodeFault(node=name, fault=Fault.SILENT)
     if not node.is_ready:
         return NodeFault(node=name, fault=Fault.NOT_READY, since=node.ready_changed_at)
-    taints = (*node.taints, _CORDONED) if node.is_unschedulable else node.taints
-    taint = find_untolerated(taints, tuple(tolerations)) if taints else None
-    if taint is None:
-        return None
-    return NodeFault(node=name, fault=Fault.TAINTED, detail=taint_text(taint))
+    taints = [taint for taint in node.taints if taint.key != _CORDON.key]
+    taint = find_untolerated(taints, tolerations) if taints else None
+    if taint is not None:
+        return NodeFault(node=name, fault=Fault.TAINTED, detail=taint_text(taint))
+    is_cordoned = node.is_unschedulable or len(taints) < len(node.taints)
+    if is_cordoned and find_untolerated((_CORDON,), tolerations) is not None:
+        return NodeFault(node=name, fault=Fault.CORDONED)
+    return None
 
 
 def host_fault(

@@ -71,6 +71,19 @@ class Consolidation(Model):
     """Only for a gang that has waited so long. Default 600."""
 
 
+class Recovery(Model):
+    """Pods of placed gangs are taken off a failing node: their replacement need not wait for Kubernetes."""
+
+    not_ready_seconds: Count = 0
+    """How long a node may be not ready first. Default 0: Kubernetes has waited 40 s before it says so. It
+    takes the pods off itself after their tolerationSeconds, 300 as a rule."""
+    leave_tainted_nodes: bool = False
+    """Whether pods leave a node that got a NoSchedule or NoExecute taint which they do not tolerate. Default
+    false: NoSchedule lets them run, and NoExecute takes them off by itself."""
+    leave_cordoned_nodes: bool = False
+    """Whether pods leave a cordoned node. Default false: they run on until somebody drains it."""
+
+
 class PlacementSection(Model):
     """Placement beyond Kueue's, for flavors with a topology."""
 
@@ -86,6 +99,8 @@ class PlacementSection(Model):
     """Avoid: small work goes where others are already, so that whole leaves stay free for gangs."""
     consolidation: Consolidation | None = None
     """Moves small running work together."""
+    recovery: Recovery | None = None
+    """Gangs leave failing nodes at once."""
     label_preset: (
         Literal["aws", "gke", "oci", "coreweave", "topograph1", "topograph0", "nvl72", "plain"] | None
     ) = None

@@ -19,6 +19,7 @@ from admission.lifecycle.ungate import ungate
 from admission.placement.health import Fault, NodeFailureSettings, NodeFault, host_fault
 from api.node import NodeInfo
 from api.objects import WirePodTemplate, WireTaint, WireToleration
+from api.policy import Recovery
 from api.workload import (
     Admission,
     Condition,
@@ -36,6 +37,7 @@ GONE = NodeFault(node="n0", fault=Fault.GONE)
 SILENT = NodeFault(node="n0", fault=Fault.SILENT)
 NOT_READY = NodeFault(node="n0", fault=Fault.NOT_READY, since=NOW - 10)
 LONG_NOT_READY = NodeFault(node="n0", fault=Fault.NOT_READY, since=NOW - 31)
+CORDONED = NodeFault(node="n0", fault=Fault.CORDONED)
 TAINTED = NodeFault(node="n0", fault=Fault.TAINTED, detail="sick:NoExecute")
 BY_TIME = NodeFailureSettings(awaits_pods=False)
 DEAF = NodeFailureSettings(heeds_taints=False)
@@ -88,6 +90,7 @@ def look(
     *faults: NodeFault,
     pods: tuple[PlacedPod, ...] = (),
     settings: NodeFailureSettings | None = None,
+    recovery: Recovery | None = None,
     is_known: bool = True,
 ) -> LifecycleResult:
     """Return what the Workload needs."""
@@ -95,6 +98,7 @@ def look(
     context = LifecycleContext(
         faults=faults if is_known else None,
         pods=pods,
+        recovery=recovery,
         settings=LifecycleSettings(node_failures=settings or NodeFailureSettings()),
     )
     return reconcile_workload(workload, msgspec.json.encode({"status": status}), context, now=NOW)
@@ -162,6 +166,33 @@ def test_a_node_that_is_well_again_leaves_the_list() -> None:
 
 def test_nothing_is_concluded_while_nodes_are_not_known() -> None:
     assert told(look(make_gang(unhealthy=("n0",)), is_known=False)) is None
+
+
+@pytest.mark.parametrize(
+    ("fault", "recovery", "want"),
+    [
+        pytest.param(NOT_READY, Recovery(), ["n0"], id="not ready: at once"),
+        pytest.param(NOT_READY, Recovery(not_ready_seconds=60), None, id="not ready: not yet"),
+        pytest.param(TAINTED, Recovery(), None, id="tainted: pods stay"),
+        pytest.param(TAINTED, Recovery(leave_tainted_nodes=True), ["n0"], id="tainted: pods leave"),
+        pytest.param(CORDONED, Recovery(leave_tainted_nodes=True), None, id="cordoned: pods stay"),
+        pytest.param(CORDONED, Recovery(leave_cordoned_nodes=True), ["n0"], id="cordoned: pods leave"),
+    ],
+)
+def test_a_policy_has_pods_leave_a_failing_node(
+    fault: NodeFault, recovery: Recovery, want: list[str] | None
+) -> None:
+    result = look(make_gang(), fault, pods=HERE, recovery=recovery)
+
+    assert told(result) == want
+    deleted = [write.name for write in writes(result) if write.purpose is Purpose.MOVE_POD]
+    assert deleted == ([] if want is None else ["p0"])
+
+
+def test_the_end_of_a_policys_patience_is_waited_for() -> None:
+    assert (
+        look(make_gang(), NOT_READY, pods=HERE, recovery=Recovery(not_ready_seconds=60)).wake_at == NOW + 50
+    )
 
 
 def test_the_thirtieth_second_is_waited_for_where_time_decides() -> None:
@@ -257,7 +288,7 @@ SICK = WireTaint(key="sick", effect="NoExecute")
         ),
         pytest.param(
             [NodeInfo(name="n0", is_unschedulable=True)],
-            "n0 has the untolerated taint node.kubernetes.io/unschedulable:NoSchedule",
+            "n0 is cordoned",
             id="cordoned",
         ),
         pytest.param(

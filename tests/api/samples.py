@@ -370,6 +370,7 @@ FULL: dict[str, Object] = {
                 },
                 "fragmentation": "Avoid",
                 "consolidation": {"maxMovesPerHour": 2, "minWaitingSeconds": 300},
+                "recovery": {"notReadySeconds": 5, "leaveTaintedNodes": True, "leaveCordonedNodes": True},
                 "labelPreset": "aws",
             },
             "quotaWindows": [

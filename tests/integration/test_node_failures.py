@@ -7,6 +7,7 @@ controller makes new ones, the real scheduler binds them where Berth sends them.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -71,11 +72,22 @@ def create_queues(scene: Scene, *names: str, nodes: int) -> None:
         scene.create_local_queue(name, queue)
 
 
-def create_gang(scene: Scene, name: str, *, nodes: int, queue: str = "main", level: str = LEAF) -> None:
-    """Create a Job of one pod a node which needs one domain of the level."""
-    job = make_job(name, pods=nodes, queue=queue)
+def create_policy(scene: Scene, spec: Object) -> None:
+    """Create an AdmissionPolicy for the scene's ClusterQueue; it goes with the module's other objects."""
+    body = {
+        "apiVersion": "berth.dev/v1alpha1",
+        "kind": "AdmissionPolicy",
+        "metadata": {"name": scene.scoped("policy")},
+        "spec": {"clusterQueues": {"names": [scene.scoped("gangs")]}, **spec},
+    }
+    scene.rest.create("/apis/berth.dev/v1alpha1/admissionpolicies", body)
+
+
+def create_gang(scene: Scene, name: str, *, nodes: int, queue: str = "main", **pod_spec: Any) -> None:
+    """Create a Job of one pod a node which needs one leaf."""
+    job = make_job(name, pods=nodes, queue=queue, **pod_spec)
     template = job["spec"]["template"]
-    template["metadata"]["annotations"][REQUIRED] = level
+    template["metadata"]["annotations"][REQUIRED] = LEAF
     gpus = {GPU: GPUS_A_NODE}
     template["spec"]["containers"][0]["resources"] = {"requests": gpus, "limits": gpus}
     job["spec"]["backoffLimit"] = 20
@@ -181,3 +193,21 @@ def test_a_cordoned_node_keeps_its_gang_and_is_left_when_its_pod_is_deleted(scen
         assert before[0] not in wait_running(scene, "gang")
     finally:
         scene.rest.patch(path, {"spec": {"unschedulable": None}})
+
+
+def test_a_policy_has_pods_leave_a_node_on_which_kubernetes_would_leave_them(scene: Scene) -> None:
+    create_queues(scene, "main", nodes=2)
+    create_policy(scene, {"placement": {"recovery": {}}})
+    patient = [
+        {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": "NoExecute"}
+        for key in ("not-ready", "unreachable")
+    ]
+    create_gang(scene, "gang", nodes=2, tolerations=patient)
+    before = wait_running(scene, "gang")
+
+    set_ready(scene, before[0], ready=False)
+
+    scene.wait_workload("gang", lambda found: before[0] not in assigned(found), f"left {before[0]}")
+    after = wait_running(scene, "gang")
+    assert before[1] in after
+    assert {leaf_of(node) for node in after} == {leaf_of(before[0])}
