@@ -7,7 +7,7 @@ tree can be built anew at any time. Who waits is the engine's affair (`admission
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -207,19 +207,48 @@ class Cache:
                 reason=InactiveReason.COHORT_CYCLE,
                 message=f"its cohorts form a cycle ({cycle}); change spec.parentName of one of them",
             )
+        if self.unreadable:
+            yield from self._unreadable_parts(spec)
         yield from self._missing_flavors(spec)
         yield from self._missing_checks(spec)
 
+    def _unreadable_parts(self, spec: ClusterQueue) -> Iterator[Inactive]:
+        """Yield the cohorts, flavors, topologies and checks that are there and cannot be read.
+
+        What they said before no longer counts: a queue must not go by a limit that its owner has taken away.
+        """
+        flavors = [flavor.name for group in spec.resource_groups for flavor in group.flavors]
+        topologies = (self.flavors[name].topology_name for name in flavors if name in self.flavors)
+        parts: tuple[tuple[type, Iterable[str | None]], ...] = (
+            (Cohort, (node.name for node in self.hierarchy.queues[spec.name].ancestors())),
+            (ResourceFlavor, flavors),
+            (Topology, topologies),
+            (AdmissionCheck, (rule.name for rule in spec.checks)),
+        )
+        for kind, names in parts:
+            for name in dict.fromkeys(names):
+                sentence = self.unreadable.get((kind, name))
+                if sentence is not None:
+                    message = f"{kind.__name__} {name} cannot be read: {sentence}"
+                    yield Inactive(reason=InactiveReason.UNKNOWN, message=message)
+
+    def _missing(self, kind: type, names: Iterable[str | None], known: Mapping[str, object]) -> list[str]:
+        """Return the names of objects that do not exist; one that cannot be read is not missing."""
+        unreadable = self.unreadable
+        return [
+            one for one in names if one is not None and one not in known and (kind, one) not in unreadable
+        ]
+
     def _missing_flavors(self, spec: ClusterQueue) -> Iterator[Inactive]:
         names = [flavor.name for group in spec.resource_groups for flavor in group.flavors]
-        missing = [name for name in names if name not in self.flavors]
+        missing = self._missing(ResourceFlavor, names, self.flavors)
         if missing:
             yield Inactive(
                 reason=InactiveReason.FLAVOR_NOT_FOUND,
                 message=f"references missing ResourceFlavor(s): {', '.join(missing)}; create them",
             )
         topologies = [self.flavors[name].topology_name for name in names if name in self.flavors]
-        absent = [name for name in topologies if name is not None and name not in self.topologies]
+        absent = self._missing(Topology, topologies, self.topologies)
         if absent:
             yield Inactive(
                 reason=InactiveReason.TOPOLOGY_NOT_FOUND,
@@ -227,7 +256,7 @@ class Cache:
             )
 
     def _missing_checks(self, spec: ClusterQueue) -> Iterator[Inactive]:
-        missing = [rule.name for rule in spec.checks if rule.name not in self.checks]
+        missing = self._missing(AdmissionCheck, (rule.name for rule in spec.checks), self.checks)
         if missing:
             yield Inactive(
                 reason=InactiveReason.ADMISSION_CHECK_NOT_FOUND,

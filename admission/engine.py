@@ -172,7 +172,11 @@ class Engine(Questions):
             if record is not None:
                 self._roster.unqueue(record)
         elif kind is LocalQueue:
-            self._roster.reroute(_pair(key))
+            namespace, name = _pair(key)
+            # It needs a place to show its status, even if it has never been readable.
+            unknown = LocalQueue(namespace=namespace, name=name, cluster_queue="")
+            self._cache.local_queues.setdefault((namespace, name), unknown)
+            self._roster.reroute((namespace, name))
         elif kind is AdmissionPolicy:
             # Not the last good version: what is in force must follow from the objects alone, so that a
             # controller that starts now decides like one that has seen the edit.

@@ -18,10 +18,14 @@ MAX_SHARE = 2**63 - 1
 
 
 def cluster_queue_status(
-    raw: bytes, view: ClusterQueueView, *, now: float, with_share: bool = False
+    raw: bytes, view: ClusterQueueView, *, now: float, with_share: bool = False, fault: str | None = None
 ) -> bytes | None:
-    """Return the ClusterQueue with its status brought up to date. `with_share`: fair sharing is on."""
+    """Return the ClusterQueue with its status brought up to date.
+
+    `with_share`: fair sharing is on. `fault` says which rules its spec breaks, None: none.
+    """
     edit = StatusEdit(raw, now=now)
+    _put_fault(edit, fault)
     _put_condition(edit, view.is_active, view.reason or "Ready", view.message)
     edit.put("pendingWorkloads", view.pending)
     edit.put("reservingWorkloads", view.reserving)
@@ -33,9 +37,12 @@ def cluster_queue_status(
     return edit.to_bytes() if edit.is_changed else None
 
 
-def local_queue_status(raw: bytes, view: LocalQueueView, *, now: float) -> bytes | None:
-    """Return the LocalQueue with its status brought up to date."""
+def local_queue_status(
+    raw: bytes, view: LocalQueueView, *, now: float, fault: str | None = None
+) -> bytes | None:
+    """Return the LocalQueue with its status brought up to date. `fault`: as for ClusterQueues."""
     edit = StatusEdit(raw, now=now)
+    _put_fault(edit, fault)
     _put_condition(edit, view.is_active, view.reason or "Ready", view.message)
     edit.put("pendingWorkloads", view.pending)
     edit.put("reservingWorkloads", view.reserving)
@@ -52,6 +59,14 @@ def cohort_status(raw: bytes, view: CohortView, *, now: float) -> bytes | None:
     edit = StatusEdit(raw, now=now)
     edit.put("fairSharing", {"weightedShare": min(view.weighted_share, MAX_SHARE)})
     return edit.to_bytes() if edit.is_changed else None
+
+
+def _put_fault(edit: StatusEdit, fault: str | None) -> None:
+    """Say that the spec breaks a rule. A queue in order carries no such condition, as Kueue's do not."""
+    if fault is None:
+        edit.remove_condition("Valid")
+    else:
+        edit.set_condition("Valid", False, reason="InvalidSpec", message=fault)
 
 
 def _put_condition(edit: StatusEdit, is_active: bool, reason: str, message: str) -> None:

@@ -115,7 +115,12 @@ class Controller:
             knowledge_settings(config, namespace=self._namespace),
             labels=labels,
         )
-        board = StatusBoard(engine, with_share=config.kueue.fair_sharing is not None, is_busy=self._is_busy)
+        board = StatusBoard(
+            engine,
+            with_share=config.kueue.fair_sharing is not None,
+            is_busy=self._is_busy,
+            fault_of=self._knowledge.inspection.sentence,
+        )
         self._brain = Brain(self._knowledge, board, self._journal, self._clock)
         self._informers: list[Informer[Any]] = [
             make_informer(client, kind, self._brain, self._knowledge, self._note_watch_error)

@@ -242,6 +242,7 @@ class Brain:
         await self._second_pass(term)
         await self._decide(term)
         await self._tell_waits(term)
+        self._tell_faults(term)
         await self._write_statuses(term)
 
     async def _rest(self) -> None:
@@ -423,6 +424,13 @@ class Brain:
             if not term.tell(decision):
                 self._tell_at(decision, REWORD_AFTER_SECONDS)
             await pace.breathe()
+
+    def _tell_faults(self, term: Acting) -> None:
+        """Tell the owners of objects that break a rule."""
+        while self._term is term and (
+            actions := self.knowledge.inspection.take_untold(now=self._clock.now())
+        ):
+            self._do(term, actions)
 
     async def _write_statuses(self, term: Acting) -> None:
         pace = _Pace(self._clock)

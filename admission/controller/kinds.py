@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
+
+import msgspec
 
 from admission.controller.brain import Brain
 from admission.controller.knowledge import Knowledge
@@ -31,6 +33,8 @@ Taker = Callable[[Change[Any]], None]
 class WatchedKind:
     """One kind: where it is served, how it is read, who takes it. `keeps_raw`: writes are built from it.
 
+    `take_broken` is told of objects that cannot even be decoded, beside the knowledge.
+
     Every kind but Namespaces and Jobs is optional: a cluster without its definition is no error, and it is
     picked up when it appears.
     """
@@ -41,10 +45,15 @@ class WatchedKind:
     take: Taker
     keeps_raw: bool = False
     is_optional: bool = True
+    take_broken: Callable[[Unreadable], None] | None = None
 
 
 def watched_kinds(knowledge: Knowledge, board: StatusBoard) -> tuple[WatchedKind, ...]:
     """Return all watched kinds, specs first, so that the first cycle knows the queues."""
+    return tuple(_inspected(kind, knowledge, board) for kind in _plain_kinds(knowledge, board))
+
+
+def _plain_kinds(knowledge: Knowledge, board: StatusBoard) -> tuple[WatchedKind, ...]:
 
     def spec(resource: Resource, wire: type[Any], value: type, read: Callable[[Any], Any]) -> WatchedKind:
         take = partial(knowledge.take_spec, value, read)
@@ -148,6 +157,8 @@ def make_informer(
 
     def take_unreadable(found: Unreadable) -> None:
         brain.post(partial(knowledge.take_unreadable, kind.value, found.namespace, found.name, found.error))
+        if kind.take_broken is not None:
+            brain.post(partial(kind.take_broken, found))
 
     return Informer(
         client,
@@ -159,6 +170,51 @@ def make_informer(
         keep_raw=kind.keeps_raw,
         optional=kind.is_optional,
     )
+
+
+def _inspected(kind: WatchedKind, knowledge: Knowledge, board: StatusBoard) -> WatchedKind:
+    """Return the kind so that its objects are judged by their rules, where their owners can be told."""
+    name = kind.resource.kind
+    if name in _INSPECTED:
+        take = partial(_take_inspected, kind.take, knowledge, name)
+        kind = replace(kind, take=take, keeps_raw=True)
+    elif name != "Workload":
+        return kind
+    return replace(kind, take_broken=partial(_take_broken, board, knowledge, name))
+
+
+# AdmissionPolicies tell by their own condition, and Workloads are too many to be judged beyond being read.
+_INSPECTED = frozenset(
+    {
+        "AdmissionCheck",
+        "ClusterQueue",
+        "Cohort",
+        "LocalQueue",
+        "ResourceFlavor",
+        "Topology",
+        "WorkloadPriorityClass",
+    }
+)
+
+
+def _take_inspected(take: Taker, knowledge: Knowledge, kind: str, change: Change[Any]) -> None:
+    metadata = change.object.metadata
+    if change.type is ChangeType.DELETED:
+        knowledge.inspection.forget(kind, metadata)
+    elif change.raw is not None:
+        knowledge.inspection.look(kind, metadata, change.raw)
+    take(change)
+
+
+def _take_broken(board: StatusBoard, knowledge: Knowledge, kind: str, found: Unreadable) -> None:
+    """Take an object that cannot be decoded: its status can still say so."""
+    try:
+        metadata = msgspec.json.decode(found.raw, type=objects.NamedObject).metadata
+    except msgspec.DecodeError:
+        return
+    knowledge.inspection.note(kind, metadata, found.error, found.raw)
+    if kind in STATUS_KINDS:
+        board.see(kind, metadata, found.raw)
 
 
 def _take_both(take: Taker, board: StatusBoard, kind: str, change: Change[Any]) -> None:

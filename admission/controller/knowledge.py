@@ -16,6 +16,7 @@ import msgspec
 from admission.controller.census import Census
 from admission.controller.clock import Clock
 from admission.controller.ground import Ground
+from admission.controller.inspection import Inspection
 from admission.controller.journal import Journal
 from admission.controller.metric_labels import MetricLabels
 from admission.controller.mirror import Mirror, ObjectKey, Seen, controller_of
@@ -66,6 +67,7 @@ class Knowledge:
         """`labels` is told the metadata of queues and cohorts."""
         self.engine = engine
         self.census = Census()
+        self.inspection = Inspection()
         self._labels = labels if labels is not None else MetricLabels()
         self.jobs: Mirror[Job] = Mirror()
         self.workloads: Mirror[Workload] = Mirror()
@@ -112,6 +114,7 @@ class Knowledge:
         known = self.workloads.get((metadata.namespace, metadata.name))
         if self.workloads.forget(metadata):
             self.census.move(known.value if known is not None else None, None)
+            self.inspection.forget("Workload", metadata)
             # Who does not lead takes no marks, so that those of the dead would pile up.
             self._dirty_workloads.pop((metadata.namespace, metadata.name), None)
             self.engine.remove(Workload, (metadata.namespace, metadata.name), now=self._clock.now())
@@ -177,8 +180,10 @@ class Knowledge:
             workload = to_workload(obj, known.value if known is not None else None)
         except (msgspec.DecodeError, ValueError) as error:
             self._journal.note_unreadable("Workload", "/".join(key), str(error))
+            self.inspection.note("Workload", metadata, str(error), raw)
             self.engine.unreadable(Workload, key, str(error), now=self._clock.now())
             return False
+        self.inspection.clear("Workload", metadata)
         self._count_change(known.value if known is not None else None, workload)
         self.workloads.see(metadata, workload, raw)
         self.engine.upsert(workload, now=self._clock.now())
@@ -226,6 +231,7 @@ class Knowledge:
         try:
             value = read(change.object)
         except ValueError as error:
+            self.inspection.note(kind.__name__, metadata, str(error))
             self.take_unreadable(kind, metadata.namespace, metadata.name, str(error))
         else:
             if self._keep(kind, key, value):
@@ -327,6 +333,7 @@ class Knowledge:
 
     def mark_all(self) -> None:
         """Look at everything again."""
+        self.inspection.mark_all()
         self._mark_jobs()
         self._mark_workloads(self.workloads)
 

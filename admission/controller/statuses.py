@@ -36,10 +36,19 @@ KINDS: dict[str, type[msgspec.Struct]] = {
 class StatusBoard:
     """Keeps the bytes of queues and cohorts and makes their status writes."""
 
-    def __init__(self, engine: Engine, *, with_share: bool, is_busy: Callable[[BoardKey], bool]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        with_share: bool,
+        is_busy: Callable[[BoardKey], bool],
+        fault_of: Callable[[str, str, str], str | None] = lambda *_: None,
+    ) -> None:
+        """`fault_of` tells by kind, namespace and name which rules an object breaks, None: none."""
         self._engine = engine
         self._with_share = with_share
         self._is_busy = is_busy
+        self._fault_of = fault_of
         self._raw: dict[BoardKey, tuple[Meta, bytes]] = {}
         self._due: OrderedDict[BoardKey, None] = OrderedDict()
         self._tokens = BURST
@@ -151,11 +160,15 @@ class StatusBoard:
         kind, namespace, name = key
         if kind == "ClusterQueue":
             queue = self._engine.cluster_queue_view(name)
-            share = self._with_share
-            return cluster_queue_status(raw, queue, now=now, with_share=share) if queue is not None else None
+            if queue is None:
+                return None
+            share, fault = self._with_share, self._fault_of(*key)
+            return cluster_queue_status(raw, queue, now=now, with_share=share, fault=fault)
         if kind == "LocalQueue":
             local = self._engine.local_queue_view(namespace, name)
-            return local_queue_status(raw, local, now=now) if local is not None else None
+            if local is None:
+                return None
+            return local_queue_status(raw, local, now=now, fault=self._fault_of(*key))
         if kind == "AdmissionPolicy":
             policy = self._engine.policy_view(name)
             return policy_status(raw, policy, now=now) if policy is not None else None
