@@ -20,7 +20,13 @@ _OUTSIDE = next(
     contract for contract in _CONTRACTS if contract["name"] == "Only the shells touch the outside"
 )
 
-SHELLS = tuple(entry.split(".**")[0].replace(".", "/") for entry in _OUTSIDE["ignore_imports"])
+# A folder, or a module that stands alone.
+SHELLS = tuple(
+    entry.split(".**")[0].replace(".", "/")
+    if ".**" in entry
+    else entry.split(" ")[0].replace(".", "/") + ".py"
+    for entry in _OUTSIDE["ignore_imports"]
+)
 FORBIDDEN_IMPORTS = {*_OUTSIDE["forbidden_modules"], "importlib", "multiprocessing", "secrets", "ssl"}
 FORBIDDEN_CALLS = {"__import__", "breakpoint", "eval", "exec", "input", "open", "print"}
 CLOCK_READS = {f"{owner}.{read}" for owner in ("date", "datetime") for read in ("now", "today", "utcnow")}

@@ -1,0 +1,229 @@
+"""The helper of training jobs, in real processes: what it tells Berth, and what it hears."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_SECONDS = 60.0
+
+
+@dataclass
+class Berth:
+    """A server that notes what is reported to it, and answers `status`."""
+
+    url: str = ""
+    status: int = 204
+    reports: list[dict[str, Any]] = field(default_factory=list)
+    tokens: set[str] = field(default_factory=set)
+
+
+@pytest.fixture
+def berth() -> Iterator[Berth]:
+    noted = Berth()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            assert self.path == "/v1/checkpoints"
+            noted.reports.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            noted.tokens.add(self.headers["Authorization"])
+            self.send_response(noted.status)
+            self.end_headers()
+            self.wfile.write(b"no such job" if noted.status >= 400 else b"")
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    noted.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, name="berth")
+    thread.start()
+    yield noted
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@dataclass
+class Image:
+    """A container image in small: the helper and the loop copied alone, a token, a file of annotations."""
+
+    folder: Path
+    berth: Berth
+    processes: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / "checkpoint.json"
+
+    def run(self, *arguments: str, code: str | None = None) -> subprocess.Popen[str]:
+        what = ["-c", code] if code else [str(self.folder / "loop.py"), str(self.checkpoint), *arguments]
+        process = subprocess.Popen(
+            [sys.executable, "-S", *what],
+            cwd=self.folder,
+            env={
+                "BERTH_URL": self.berth.url,
+                "BERTH_TOKEN_FILE": str(self.folder / "token"),
+                "BERTH_PODINFO": str(self.folder / "annotations"),
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.processes.append(process)
+        return process
+
+    def annotate(self, **annotations: str) -> None:
+        """Write the file as the kubelet does: whole, and renamed into place."""
+        lines = [f'berth.dev/{key.replace("_", "-")}="{value}"' for key, value in annotations.items()]
+        (self.folder / "new").write_text("\n".join(['app="train \\"a\\""', *lines]))
+        (self.folder / "new").replace(self.folder / "annotations")
+
+    def step(self) -> int:
+        return int(json.loads(self.checkpoint.read_text())["step"]) if self.checkpoint.exists() else 0
+
+
+@pytest.fixture
+def image(tmp_path: Path, berth: Berth) -> Iterator[Image]:
+    shutil.copy(ROOT / "api/checkpoint.py", tmp_path / "berth_checkpoint.py")
+    shutil.copy(ROOT / "examples/checkpoint_loop.py", tmp_path / "loop.py")
+    (tmp_path / "token").write_text("secret\n")
+    image = Image(tmp_path, berth)
+    yield image
+    for process in image.processes:
+        process.kill()
+        process.communicate()
+
+
+def wait(holds: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not holds():
+        assert time.monotonic() < deadline, "not seen in time"
+        time.sleep(0.01)
+
+
+ENDLESS = ("--steps", "1000000", "--step-seconds", "0.01", "--save-every", "1000000")
+
+
+def test_a_loop_reports_its_checkpoints(image: Image, berth: Berth) -> None:
+    process = image.run("--steps", "20", "--step-seconds", "0", "--save-every", "10")
+
+    out, err = process.communicate(timeout=PATIENCE_SECONDS)
+
+    assert out.splitlines() == ["starts at step 0", "saved step 10", "saved step 20", "ends at step 20"]
+    assert ([one["step"] for one in berth.reports], berth.tokens, err) == ([10, 20], {"Bearer secret"}, "")
+    assert all(one["saveSeconds"] >= 0 and one["time"].endswith("Z") for one in berth.reports)
+
+
+def test_a_request_by_annotation_is_saved_once_and_training_goes_on(image: Image, berth: Berth) -> None:
+    process = image.run(*ENDLESS)
+    assert process.stdout is not None
+    process.stdout.readline()
+
+    image.annotate(checkpoint_requested_at="2026-01-15T12:00:00Z", checkpoint_deadline="2026-01-15T12:02:00Z")
+    wait(lambda: berth.reports)
+    first = image.step()
+    image.annotate(checkpoint_requested_at="2026-01-15T13:00:00Z")
+    wait(lambda: image.step() > first)
+
+    assert process.poll() is None
+    assert [one["step"] for one in berth.reports][:1] == [first]
+    assert len(berth.reports) <= 2
+
+
+def test_sigterm_saves_and_the_next_pod_resumes_there(image: Image) -> None:
+    process = image.run(*ENDLESS)
+    assert process.stdout is not None
+    process.stdout.readline()
+
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=PATIENCE_SECONDS)
+
+    saved = image.step()
+    again = image.run("--steps", str(saved + 3), "--step-seconds", "0")
+    out, _ = again.communicate(timeout=PATIENCE_SECONDS)
+    assert (process.returncode, saved > 0) == (0, True)
+    assert out.splitlines()[0] == f"starts at step {saved}"
+
+
+@pytest.mark.parametrize(
+    ("broken", "want"),
+    [
+        pytest.param(404, "answers 404: no such job; training goes on", id="Berth refuses"),
+        pytest.param(None, "cannot be reached", id="Berth is not there"),
+    ],
+)
+def test_a_report_that_does_not_arrive_is_said_once(
+    broken: int | None, want: str, image: Image, berth: Berth
+) -> None:
+    berth.status = broken or 204
+    if broken is None:
+        berth.url = "http://127.0.0.1:1"
+
+    process = image.run("--steps", "9", "--step-seconds", "0", "--save-every", "3")
+    out, err = process.communicate(timeout=PATIENCE_SECONDS)
+
+    assert out.splitlines()[-1] == "ends at step 9"
+    assert (err.count(want), len(err.splitlines())) == (1, 1)
+
+
+def test_without_a_cluster_nothing_is_asked_or_told(image: Image, berth: Berth) -> None:
+    (image.folder / "token").unlink()
+    code = "import berth_checkpoint as b; print(b.requested(), b.deadline(), b.stopping(), b.saved(1))"
+
+    out, err = image.run(code=code).communicate(timeout=PATIENCE_SECONDS)
+
+    assert (out, err, berth.reports) == ("False None False False\n", "", [])
+
+
+def test_an_annotation_that_is_no_time_is_named(image: Image) -> None:
+    image.annotate(checkpoint_requested_at="soon")
+
+    out, err = image.run(code="import berth_checkpoint as b; print(b.requested())").communicate(timeout=60)
+
+    assert out == "False\n"
+    assert 'the annotation berth.dev/checkpoint-requested-at is "soon", not a time such as' in err
+
+
+def test_a_handler_of_the_framework_is_called_as_well(image: Image) -> None:
+    code = (
+        "import signal, os, berth_checkpoint as b\n"
+        "signal.signal(signal.SIGTERM, lambda *_: print('framework'))\n"
+        "print(b.requested())\n"
+        "os.kill(os.getpid(), signal.SIGTERM)\n"
+        "print(b.requested(), b.stopping())\n"
+        "b.saved(1)\n"
+        "print(b.requested(), b.stopping())"
+    )
+
+    out, _ = image.run(code=code).communicate(timeout=PATIENCE_SECONDS)
+
+    assert out.splitlines() == ["False", "framework", "True True", "False True"]
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_the_helper_under_its_name(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    ignored = shutil.ignore_patterns(".git", ".venv", "tests", ".*cache", "__pycache__", "*.egg-info")
+    shutil.copytree(ROOT, source, ignore=ignored)
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet", "--no-deps"]
+    subprocess.run([*pip, "--no-build-isolation", "-w", str(tmp_path), str(source)], check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+
+    code = f"import sys; sys.path.insert(0, {str(wheel)!r}); import berth_checkpoint as b; print(b.__file__)"
+    found = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True)
+
+    assert found.stdout.strip() == f"{wheel}/berth_checkpoint.py"
