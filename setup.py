@@ -1,5 +1,4 @@
-"""Puts api/checkpoint.py into the wheel as `berth_checkpoint` as well, for images that install Berth to
-train.
+"""Puts api/checkpoint.py into the wheel as `berth_checkpoint` as well, for images that train.
 
 Everything else stands in pyproject.toml, which has no word for a module under a second name.
 """

@@ -20,13 +20,9 @@ _OUTSIDE = next(
     contract for contract in _CONTRACTS if contract["name"] == "Only the shells touch the outside"
 )
 
-# A folder, or a module that stands alone.
-SHELLS = tuple(
-    entry.split(".**")[0].replace(".", "/")
-    if ".**" in entry
-    else entry.split(" ")[0].replace(".", "/") + ".py"
-    for entry in _OUTSIDE["ignore_imports"]
-)
+# Folders, and modules that stand alone.
+_NAMES = [entry.split(" ")[0].replace(".", "/") for entry in _OUTSIDE["ignore_imports"]]
+SHELLS = tuple(name[:-3] if name.endswith("/**") else f"{name}.py" for name in _NAMES)
 FORBIDDEN_IMPORTS = {*_OUTSIDE["forbidden_modules"], "importlib", "multiprocessing", "secrets", "ssl"}
 FORBIDDEN_CALLS = {"__import__", "breakpoint", "eval", "exec", "input", "open", "print"}
 CLOCK_READS = {f"{owner}.{read}" for owner in ("date", "datetime") for read in ("now", "today", "utcnow")}

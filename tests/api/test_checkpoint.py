@@ -145,9 +145,8 @@ def test_a_request_by_annotation_is_saved_once_and_training_goes_on(image: Image
 
 
 def test_sigterm_saves_and_the_next_pod_resumes_there(image: Image) -> None:
-    process = image.run(*ENDLESS)
-    assert process.stdout is not None
-    process.stdout.readline()
+    process = image.run(*ENDLESS[:-1], "5")
+    wait(lambda: image.step() > 0)  # by now it has looked for requests, so that it hears SIGTERM
 
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=PATIENCE_SECONDS)
