@@ -23,8 +23,10 @@ from api.podtemplate import (
     resource_faults,
     sanitised,
 )
+from api.requests import gpus_of
 from api.topologyrequest import topology_request_body
 from api.validation.jobs import job_errors
+from api.wishes import gpu_count_fault, wish_faults
 
 _MAX_NAME = 253
 _HASH_LENGTH = 5
@@ -195,6 +197,23 @@ def unknown_keys(job: Job, template: Template) -> tuple[str, ...]:
         ("pod template's annotation", metadata.get("annotations") or {}),
     )
     return tuple(_unknown(kind, key) for kind, source in sources for key in source if _is_unknown(key))
+
+
+def wish_problems(job: Job, template: Template) -> tuple[str, ...]:
+    """Return a sentence for each of the Job's wishes for its place that cannot be read, or contradicts it."""
+    metadata = template.get("metadata") or {}
+    sources = (job.annotations, job.labels, metadata.get("annotations"), metadata.get("labels"))
+    containers = (template.get("spec") or {}).get("containers") or ()
+    gpus = job.pod_count * sum(_gpus_of(container.get("resources") or {}) for container in containers)
+    mismatch = gpu_count_fault(sources, gpus)
+    return (*wish_faults(sources), *((mismatch,) if mismatch else ()))
+
+
+def _gpus_of(resources: Mapping[str, Any]) -> int:
+    """Return a container's GPUs. The API server takes a limit for the request where that is missing."""
+    asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    # Whole numbers in a Job that was taken: the API server refuses others for extended resources.
+    return gpus_of({name: int(text) for name, text in asked.items() if str(text).isdecimal()})
 
 
 def is_equivalent(

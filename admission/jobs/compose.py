@@ -21,6 +21,7 @@ from api.jobworkload import (
     name_of_workload,
     pod_sets_body,
     unknown_keys,
+    wish_problems,
     workload_body,
 )
 from api.workload import Workload
@@ -31,7 +32,8 @@ _WORKLOAD_PRIORITY_CLASS = "WorkloadPriorityClass"
 def create(view: View) -> tuple[Action, ...]:
     """Return the creation of the Job's Workload, or the Event that says what stands in the way.
 
-    Keys under berth.dev/ that nobody reads are told here, once, and do not stand in the way.
+    Keys under berth.dev/ that nobody reads, and wishes for a place that cannot be read, are told here, once,
+    and do not stand in the way.
     """
     job = view.job
     priority = resolved_priority(view)
@@ -52,7 +54,9 @@ def create(view: View) -> tuple[Action, ...]:
         purpose=Purpose.CREATE_WORKLOAD,
         events=(normal(view, "CreatedWorkload", f"Created Workload: {job.namespace}/{name}", "Create"),),
     )
-    return (write, *(warning(view, "UnknownKey", said) for said in unknown_keys(job, view.template)))
+    unknown = (warning(view, "UnknownKey", said) for said in unknown_keys(job, view.template))
+    wishes = (warning(view, "InvalidWish", said) for said in wish_problems(job, view.template))
+    return (write, *unknown, *wishes)
 
 
 def rewrite(view: View, held: Held) -> tuple[Action, ...]:

@@ -1,0 +1,167 @@
+"""Gangs under a policy's domain rules on a real control plane: two spines of eight leaves of four nodes.
+
+The real scheduler binds the pods where Berth sends them; the nodes are simulated.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.integration.conftest import Cluster
+from tests.integration.manifests import KUEUE, POOL, Object, kueue_object, make_job, quota
+from tests.integration.nodes import FABRIC, GPUS_A_NODE, LEAF, LEAVES, NODES_A_LEAF, SPINE, simulated_nodes
+from tests.integration.replica import Replica
+from tests.integration.scene import Scene
+from tests.integration.waiting import wait_for
+
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("kueue")]
+
+HOST = "kubernetes.io/hostname"
+GPU = "nvidia.com/gpu"
+POLICIES = "/apis/berth.dev/v1alpha1/admissionpolicies"
+BANDWIDTH = "berth.dev/network-bandwidth"
+# The real scheduler and Job controller share two cores with all the rest.
+BINDING_SECONDS = 60.0
+
+
+@pytest.fixture(scope="module")
+def fabric(real_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replica]:
+    """Give the nodes, and the one controller of this module, leading."""
+    folder = tmp_path_factory.mktemp("fabric")
+    replica = Replica(real_cluster.kubeconfig, folder, "--namespace", real_cluster.new_scene().namespace)
+    with simulated_nodes(real_cluster.kubeconfig, folder, FABRIC), replica.child:
+        replica.wait_leading()
+        yield replica
+
+
+@pytest.fixture
+def scene(fabric: Replica, real_scene: Scene) -> Iterator[Scene]:
+    """Give a namespace with a queue on all of the fabric, under a policy with domain rules."""
+    assert fabric.child.is_running()
+    rest, name = real_scene.rest, real_scene.scoped("fabric")
+    levels = [{"nodeLabel": label} for label in (SPINE, LEAF, HOST)]
+    rest.create(f"/apis/{KUEUE}/topologies", kueue_object("Topology", {"name": name}, {"levels": levels}))
+    flavor = {"nodeLabels": {POOL: "fabric"}, "topologyName": name}
+    rest.create(f"/apis/{KUEUE}/resourceflavors", kueue_object("ResourceFlavor", {"name": name}, flavor))
+    gpus = LEAVES * NODES_A_LEAF * GPUS_A_NODE
+    queue = real_scene.create_cluster_queue("gangs", quota(name, GPU, gpus))
+    create_policy(real_scene, queue, aliases="Articles", placement={"domainRules": {}})
+    real_scene.create_local_queue("main", queue)
+    yield real_scene
+    rest.delete(f"{POLICIES}/{real_scene.scoped('rules')}")
+
+
+def create_policy(scene: Scene, queue: str, **spec: Any) -> None:
+    """Create the policy of a ClusterQueue and wait until it is in force."""
+    name = scene.scoped("rules")
+    body = {"apiVersion": "berth.dev/v1alpha1", "kind": "AdmissionPolicy", "metadata": {"name": name}}
+    scene.rest.create(POLICIES, {**body, "spec": {"clusterQueues": {"names": [queue]}, **spec}})
+    scene.rest.wait(
+        f"{POLICIES}/{name}", lambda found: found.get("status", {}).get("clusterQueues") == [queue]
+    )
+
+
+def create_gang(scene: Scene, name: str, *, pods: int, gpus: int = GPUS_A_NODE, **annotations: str) -> None:
+    """Create a Job; `annotations` are of the articles, with _ for -."""
+    job = make_job(name, pods=pods)
+    resources = {"requests": {GPU: gpus}, "limits": {GPU: gpus}}
+    job["spec"]["template"]["spec"]["containers"][0]["resources"] = resources
+    job["metadata"]["annotations"] = {
+        f"topology.scheduler/{key.replace('_', '-')}": value for key, value in annotations.items()
+    }
+    scene.rest.create(scene.jobs, job)
+
+
+def leaves_of(scene: Scene, job: str) -> dict[int, int]:
+    """Return how many nodes of each leaf the Job's pods are bound to, once all are."""
+
+    def bound() -> list[Object] | None:
+        pods = scene.pods_of(job)
+        is_complete = len(pods) == scene.job(job)["spec"]["parallelism"]
+        return pods if is_complete and all(pod["spec"].get("nodeName") for pod in pods) else None
+
+    pods = wait_for(scene.patiently(bound), f"pods of {job} bound", timeout_seconds=BINDING_SECONDS)
+    nodes = {pod["spec"]["nodeName"] for pod in pods}
+    return dict(sorted(Counter(int(node.split("-")[1]) for node in nodes).items()))
+
+
+def spines(leaves: dict[int, int]) -> set[int]:
+    """Return the spines of these leaves."""
+    return {leaf // 8 for leaf in leaves}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "want"),
+    [
+        pytest.param(1, [1], id="1 node"),
+        pytest.param(2, [2], marks=pytest.mark.covers("002_10"), id="2 nodes on the same leaf"),
+        pytest.param(3, [3], id="3 nodes on the same leaf"),
+        pytest.param(4, [4], marks=pytest.mark.covers("002_11"), id="4 nodes on a complete leaf"),
+        pytest.param(8, [4, 4], marks=pytest.mark.covers("002_12", "002_14"), id="8 nodes on two adjacent"),
+        pytest.param(16, [4] * 4, marks=pytest.mark.covers("002_13"), id="16 nodes on four adjacent"),
+    ],
+)
+def test_a_gang_lands_by_its_size(scene: Scene, nodes: int, want: list[int]) -> None:
+    create_gang(scene, "gang", pods=nodes)
+
+    leaves = leaves_of(scene, "gang")
+
+    assert sorted(leaves.values(), reverse=True) == want
+    assert len(spines(leaves)) == 1
+
+
+@pytest.mark.covers("002_03", "002_30")
+def test_a_job_lands_on_the_leaf_that_it_prefers(scene: Scene) -> None:
+    create_gang(scene, "gpu-training", pods=1, gpu_count="8", preferred_domain="leaf-11")
+
+    assert leaves_of(scene, "gpu-training") == {11: 1}
+
+
+@pytest.mark.covers("002_32", "002_04")
+def test_a_large_job_lands_on_its_spine_on_nodes_with_its_bandwidth(scene: Scene) -> None:
+    """Only the last leaf of the second spine has the bandwidth."""
+    fast = [f"/api/v1/nodes/leaf-15-{number}" for number in range(NODES_A_LEAF)]
+    for node in fast:
+        scene.rest.patch(node, {"metadata": {"labels": {BANDWIDTH: "400Gb"}}})
+
+    create_gang(
+        scene,
+        "large-training",
+        pods=4,
+        gpus=4,
+        gpu_count="16",
+        preferred_domain="spine-1",
+        network_bandwidth="200Gb",
+        placement_strategy="consolidated",
+    )
+
+    assert leaves_of(scene, "large-training") == {15: 2}
+    for node in fast:
+        scene.rest.patch(node, {"metadata": {"labels": {BANDWIDTH: None}}})
+
+
+@pytest.mark.covers("002_06", "002_08")
+def test_distributed_work_lands_on_as_many_leaves_as_it_has_pods(scene: Scene) -> None:
+    create_gang(scene, "serving", pods=4, gpus=1, placement_strategy="distributed")
+
+    assert list(leaves_of(scene, "serving").values()) == [1] * 4
+
+
+@pytest.mark.covers("002_05")
+def test_distributed_work_that_is_sensitive_to_latency_stays_on_one_leaf(scene: Scene) -> None:
+    create_gang(scene, "serving", pods=4, gpus=1, placement_strategy="distributed", latency_sensitive="true")
+
+    assert list(leaves_of(scene, "serving").values()) == [4]
+
+
+@pytest.mark.covers("002_02", "002_36")
+def test_a_gpu_count_that_is_not_the_pods_is_told(scene: Scene) -> None:
+    create_gang(scene, "gang", pods=2, gpu_count="8")
+
+    scene.wait_events("gang", "InvalidWish")
+    (told,) = [note for note in scene.notes_about("gang") if "gpu-count" in note]
+    assert told.startswith("topology.scheduler/gpu-count is 8, but its pods ask for 16 GPUs in all")
