@@ -24,6 +24,7 @@ HOST = "kubernetes.io/hostname"
 GPU = "nvidia.com/gpu"
 POLICIES = "/apis/berth.dev/v1alpha1/admissionpolicies"
 BANDWIDTH = "berth.dev/network-bandwidth"
+SIZES = (1, 2, 3, 4, 8, 16)
 # The real scheduler and Job controller share two cores with all the rest.
 BINDING_SECONDS = 60.0
 
@@ -42,17 +43,35 @@ def fabric(real_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> I
 def scene(fabric: Replica, real_scene: Scene) -> Iterator[Scene]:
     """Give a namespace with a queue on all of the fabric, under a policy with domain rules."""
     assert fabric.child.is_running()
-    rest, name = real_scene.rest, real_scene.scoped("fabric")
+    create_queue(real_scene)
+    yield real_scene
+    real_scene.rest.delete(f"{POLICIES}/{real_scene.scoped('rules')}")
+
+
+@pytest.fixture(scope="module")
+def crowd(fabric: Replica, real_cluster: Cluster) -> Iterator[Scene]:
+    """Give such a namespace with gangs of all sizes at once, which end with the module."""
+    assert fabric.child.is_running()
+    scene = real_cluster.new_scene()
+    create_queue(scene)
+    for nodes in SIZES:
+        create_gang(scene, f"gang-{nodes}", pods=nodes)
+    yield scene
+    scene.rest.delete(f"{POLICIES}/{scene.scoped('rules')}")
+    scene.rest.delete(scene.jobs, {"propagationPolicy": "Background"})
+
+
+def create_queue(scene: Scene) -> None:
+    """Create a queue on all of the fabric, under a policy with domain rules."""
+    rest, name = scene.rest, scene.scoped("fabric")
     levels = [{"nodeLabel": label} for label in (SPINE, LEAF, HOST)]
     rest.create(f"/apis/{KUEUE}/topologies", kueue_object("Topology", {"name": name}, {"levels": levels}))
     flavor = {"nodeLabels": {POOL: "fabric"}, "topologyName": name}
     rest.create(f"/apis/{KUEUE}/resourceflavors", kueue_object("ResourceFlavor", {"name": name}, flavor))
     gpus = LEAVES * NODES_A_LEAF * GPUS_A_NODE
-    queue = real_scene.create_cluster_queue("gangs", quota(name, GPU, gpus))
-    create_policy(real_scene, queue, aliases="Articles", placement={"domainRules": {}})
-    real_scene.create_local_queue("main", queue)
-    yield real_scene
-    rest.delete(f"{POLICIES}/{real_scene.scoped('rules')}")
+    queue = scene.create_cluster_queue("gangs", quota(name, GPU, gpus))
+    create_policy(scene, queue, aliases="Articles", placement={"domainRules": {}})
+    scene.create_local_queue("main", queue)
 
 
 def create_policy(scene: Scene, queue: str, **spec: Any) -> None:
@@ -92,26 +111,6 @@ def leaves_of(scene: Scene, job: str) -> dict[int, int]:
 def spines(leaves: dict[int, int]) -> set[int]:
     """Return the spines of these leaves."""
     return {leaf // 8 for leaf in leaves}
-
-
-@pytest.mark.parametrize(
-    ("nodes", "want"),
-    [
-        pytest.param(1, [1], id="1 node"),
-        pytest.param(2, [2], marks=pytest.mark.covers("002_10"), id="2 nodes on the same leaf"),
-        pytest.param(3, [3], id="3 nodes on the same leaf"),
-        pytest.param(4, [4], marks=pytest.mark.covers("002_11"), id="4 nodes on a complete leaf"),
-        pytest.param(8, [4, 4], marks=pytest.mark.covers("002_12", "002_14"), id="8 nodes on two adjacent"),
-        pytest.param(16, [4] * 4, marks=pytest.mark.covers("002_13"), id="16 nodes on four adjacent"),
-    ],
-)
-def test_a_gang_lands_by_its_size(scene: Scene, nodes: int, want: list[int]) -> None:
-    create_gang(scene, "gang", pods=nodes)
-
-    leaves = leaves_of(scene, "gang")
-
-    assert sorted(leaves.values(), reverse=True) == want
-    assert len(spines(leaves)) == 1
 
 
 @pytest.mark.covers("002_03", "002_30")
@@ -165,3 +164,23 @@ def test_a_gpu_count_that_is_not_the_pods_is_told(scene: Scene) -> None:
     scene.wait_events("gang", "InvalidWish")
     (told,) = [note for note in scene.notes_about("gang") if "gpu-count" in note]
     assert told.startswith("topology.scheduler/gpu-count is 8, but its pods ask for 16 GPUs in all")
+
+
+# Last, so that nothing stands in the way of those above.
+@pytest.mark.parametrize(
+    ("nodes", "want"),
+    [
+        pytest.param(1, [1], id="1 node"),
+        pytest.param(2, [2], marks=pytest.mark.covers("002_10"), id="2 nodes on the same leaf"),
+        pytest.param(3, [3], id="3 nodes on the same leaf"),
+        pytest.param(4, [4], marks=pytest.mark.covers("002_11"), id="4 nodes on a complete leaf"),
+        pytest.param(8, [4, 4], marks=pytest.mark.covers("002_12", "002_14"), id="8 nodes on two adjacent"),
+        pytest.param(16, [4] * 4, marks=pytest.mark.covers("002_13"), id="16 nodes on four adjacent"),
+    ],
+)
+def test_a_gang_lands_by_its_size(crowd: Scene, nodes: int, want: list[int]) -> None:
+    """All of them at once: 34 of the 64 nodes."""
+    leaves = leaves_of(crowd, f"gang-{nodes}")
+
+    assert sorted(leaves.values(), reverse=True) == want
+    assert len(spines(leaves)) == 1
