@@ -14,9 +14,11 @@ from typing import Any
 from admission.placement.fleet import Fleet, Place
 from admission.placement.health import hosts_of
 from admission.snapshot import Held, Inactive, QueueState, Snapshot, Tree
+from api import keys
 from api.policy import AdmissionPolicy, choose_policy
 from api.queueing import (
     AdmissionCheck,
+    CheckRule,
     ClusterQueue,
     Cohort,
     LocalQueue,
@@ -165,11 +167,29 @@ class Cache:
             if self.ledger is not None and spec.is_admission_fair_sharing:
                 queue.usage_of = self.usage_of
             queue.pending.share_by(queue.usage_of)
+            queue.is_dispatching = self._is_dispatching(spec)
+            queue.delayed_flavors = frozenset(self._delayed_flavors(spec))
             tree.queues.append(queue)
             queues[name] = queue
         self.queues = queues
         for held in self.held.values():
             self._charge(held)
+
+    def _delayed_flavors(self, spec: ClusterQueue) -> Iterator[str]:
+        """Return the flavors whose checks provide the nodes: a ProvisioningRequest, another cluster."""
+        flavors = [flavor.name for group in spec.resource_groups for flavor in group.flavors]
+        if self._is_dispatching(spec):
+            yield from flavors
+        for rule in spec.checks:
+            if self._controller_of(rule) == keys.PROVISIONING_CONTROLLER:
+                yield from rule.on_flavors or flavors
+
+    def _is_dispatching(self, spec: ClusterQueue) -> bool:
+        return any(self._controller_of(rule) == keys.MULTIKUEUE_CONTROLLER for rule in spec.checks)
+
+    def _controller_of(self, rule: CheckRule) -> str:
+        check = self.checks.get(rule.name)
+        return check.controller_name if check is not None else ""
 
     def usage_of(self, local_queue: LocalQueueKey) -> float:
         """Return what the LocalQueue has used in the past, by its weight; one that is missing has weight 1.
@@ -262,15 +282,13 @@ class Cache:
                 reason=InactiveReason.ADMISSION_CHECK_NOT_FOUND,
                 message=f"references missing AdmissionCheck(s): {', '.join(missing)}; create them",
             )
-        idle = [
-            rule.name
-            for rule in spec.checks
-            if rule.name in self.checks and not self.checks[rule.name].is_active
-        ]
+        known = [self.checks[rule.name] for rule in spec.checks if rule.name in self.checks]
+        idle = [check for check in known if not check.is_active]
         if idle:
+            names = ", ".join(check.name for check in idle)
             yield Inactive(
                 reason=InactiveReason.ADMISSION_CHECK_INACTIVE,
-                message=f"AdmissionCheck(s) not active: {', '.join(idle)}; see their Active condition",
+                message=f"AdmissionCheck(s) not active: {names}; {_way_out(idle)}",
             )
 
     # --- who holds quota ---------------------------------------------------------------------------------
@@ -340,6 +358,16 @@ class Cache:
         for name, cohort in self.hierarchy.cohorts.items():
             _check_usage(cohort, fresh.cohorts[name])
         self.fleet.validate(place for held in self.held.values() for place in held.places)
+
+
+def _way_out(idle: Iterable[AdmissionCheck]) -> str:
+    """Return what to do about checks that nobody says are active."""
+    served_by = {
+        keys.MULTIKUEUE_CONTROLLER: "dispatch to other clusters is not served: take the check out",
+        keys.PROVISIONING_CONTROLLER: "Berth makes no ProvisioningRequests: another controller has to",
+    }
+    advice = [served_by[check.controller_name] for check in idle if check.controller_name in served_by]
+    return "; ".join(dict.fromkeys(("see their Active condition", *advice)))
 
 
 def _check_usage(node: QuotaNode, expected: QuotaNode) -> None:

@@ -73,7 +73,7 @@ class Reassign:
     """Give the pods of lost nodes other ones; those that live stay where they are, and the quota is the same.
 
     `assignments` are the new ones by pod set, of the pod sets that change. `lost` are the nodes that failed,
-    `found` those that pods were added to.
+    none where the pods get their first places; `found` are those that pods were added to.
     """
 
     key: WorkloadKey

@@ -117,8 +117,7 @@ class Engine(Questions):
             case NodeInfo():
                 self._roster.wake_flavors(self._cache.fleet.put_node(value))
             case PodUsage():
-                if self._cache.fleet.put_pod(value):
-                    self._roster.wake_flavors(self._cache.fleet.flavors)
+                self._roster.wake_flavors(self._cache.fleet.put_pod(value))
             case _:
                 self._upsert_spec(value)
 
@@ -145,8 +144,7 @@ class Engine(Questions):
         elif kind is NodeInfo:
             self._roster.wake_flavors(self._cache.fleet.drop_node(str(key)))
         elif kind is PodUsage:
-            if self._cache.fleet.drop_pod(_pair(key)):
-                self._roster.wake_flavors(self._cache.fleet.flavors)
+            self._roster.wake_flavors(self._cache.fleet.drop_pod(_pair(key)))
         elif self._cache.remove_spec(kind, str(key)):
             self._specs_changed()
             if kind is ClusterQueue:

@@ -10,7 +10,12 @@ from dataclasses import dataclass
 
 from admission.cache import Cache
 from admission.nomination import namespace_mismatch
-from api.keys import ADMISSION_GATED_BY
+from api.keys import (
+    ADMISSION_GATED_BY,
+    CONCURRENT_ADMISSION_PARENT,
+    MANAGED_BY,
+    MULTIKUEUE_CONTROLLER,
+)
 from api.queueing import LocalQueue
 from api.reasons import ConditionType, InactiveReason, PendingReason
 from api.requests import (
@@ -57,6 +62,7 @@ class Record:
             and workload.deleted_at is None
             and not workload.is_finished
             and not (workload.annotations and workload.annotations.get(ADMISSION_GATED_BY))
+            and unserved(workload) is None
             and not workload.is_true(ConditionType.WAITING_FOR_REPLACEMENT_PODS)
         )
 
@@ -141,12 +147,34 @@ def queue_problem(cache: Cache, workload: Workload, request_error: str | None) -
     )
 
 
+def unserved(workload: Workload) -> str | None:
+    """Return what the Workload needs that Berth does not serve, with a way out; None where there is no such.
+
+    Admitted all the same it would hold quota for pods that nobody starts here, or hold it twice.
+    """
+    if workload.annotations and workload.annotations.get(MANAGED_BY) == MULTIKUEUE_CONTROLLER:
+        return (
+            f"The job's spec.managedBy is {MULTIKUEUE_CONTROLLER}: it is to run in another cluster, and"
+            " dispatch to other clusters is not served; create it without spec.managedBy to run it here"
+        )
+    parent = workload.labels.get(CONCURRENT_ADMISSION_PARENT) if workload.labels else None
+    if parent is not None:
+        return (
+            f"The workload is a variant of {parent} for concurrent admission, which is not served:"
+            f" {parent} queues itself; delete the variant"
+        )
+    return None
+
+
 def _own_problem(cache: Cache, workload: Workload, request_error: str | None) -> Problem | None:
     unreadable = cache.unreadable.get((Workload, workload.key)) or request_error
     if unreadable is not None:
         return PendingReason.MISCONFIGURED, unreadable
     if not workload.active:
         return PendingReason.DEACTIVATED, "The workload is deactivated; set spec.active to true"
+    missing = unserved(workload)
+    if missing is not None:
+        return PendingReason.MISCONFIGURED, missing
     gates = workload.annotations.get(ADMISSION_GATED_BY)
     if gates:
         return PendingReason.ADMISSION_GATED, f"Admission is gated by: {gates}"

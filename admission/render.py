@@ -14,7 +14,7 @@ from typing import Any
 from admission.decision import Admit, Evict, Wait
 from api.reasons import ConditionType, EvictionReason, FinishedReason, PendingReason, RequeueReason
 from api.render import StatusEdit, admission_body, requests_body, topology_body
-from api.workload import TopologyAssignment, to_rfc3339
+from api.workload import DELAYED_READY, TopologyAssignment, to_rfc3339
 
 NOT_READY_MESSAGE = "Not all pods are ready or succeeded"
 READY_MESSAGE = "All pods reached readiness and the workload is running"
@@ -164,18 +164,26 @@ def put_unhealthy(raw: bytes, nodes: Iterable[str], *, now: float) -> bytes:
 
 
 def reassign(raw: bytes, assignments: Mapping[str, TopologyAssignment], *, now: float) -> bytes:
-    """Give pod sets other nodes; with that no node is unhealthy any more. Everything else stays."""
+    """Give pod sets other nodes; with that no node is unhealthy any more. Everything else stays.
+
+    Those that had none yet have got them with that.
+    """
     edit = StatusEdit(raw, now=now)
     admission = dict(edit.status.get("admission") or {})
     admission["podSetAssignments"] = [
-        {**one, "topologyAssignment": topology_body(assignments[one["name"]])}
-        if one.get("name") in assignments
-        else one
+        _placed(one, assignments[one["name"]]) if one.get("name") in assignments else one
         for one in admission.get("podSetAssignments") or ()
     ]
     edit.put("admission", admission)
     edit.put("unhealthyNodes", None)
     return edit.to_bytes()
+
+
+def _placed(body: Mapping[str, Any], assignment: TopologyAssignment) -> dict[str, Any]:
+    placed = {**body, "topologyAssignment": topology_body(assignment)}
+    if "delayedTopologyRequest" in body:
+        placed["delayedTopologyRequest"] = DELAYED_READY
+    return placed
 
 
 def requeue(raw: bytes, reason: RequeueReason, message: str, *, now: float) -> bytes:

@@ -44,7 +44,8 @@ class Roster:
         self._unplaced: dict[WorkloadKey, Record] = {}
         # Workloads in a queue that nobody has told why they wait.
         self.untold: dict[WorkloadKey, None] = {}
-        # Workloads with failed nodes: for the second pass to look at, and those that it had no room for.
+        # Workloads with failed nodes, or with ready checks and no place yet: for the second pass to look at,
+        # and those that it had no room for.
         self.lost: dict[WorkloadKey, None] = {}
         self.unreplaced: dict[WorkloadKey, None] = {}
         self._rerouted: set[LocalQueueKey] = set()
@@ -218,6 +219,8 @@ class Roster:
 
     def wake_flavors(self, flavors: Collection[str]) -> None:
         """Wake every tree with a queue of one of the flavors: room has come free on nodes that they share."""
+        if not flavors:
+            return
         for queue in self._cache.queues.values():
             if any(name in flavors for group in queue.groups.values() for name in group.flavors):
                 self.woken.add(queue.tree)
@@ -292,7 +295,7 @@ class Roster:
                 self._confirm(held, workload)
                 return
             self.release(workload.key)
-        if workload.unhealthy_nodes:
+        if workload.unhealthy_nodes or workload.awaits_place:
             self.lost[workload.key] = None
         self._hold(
             Held(
@@ -315,6 +318,8 @@ class Roster:
             self.unreplaced.pop(workload.key, None)
             if workload.unhealthy_nodes:
                 self.lost[workload.key] = None
+        if workload.awaits_place and not held.workload.awaits_place:
+            self.lost[workload.key] = None
         held.workload = workload
         held.is_assumed = False
         if workload.admission == held.admission:

@@ -222,7 +222,8 @@ def _admitted(entry: Entry, *, now: float) -> Outcome:
         uid=workload.uid,
         resource_version=workload.resource_version,
         admission=admission,
-        is_admitted=ready.issuperset(checks),
+        # Pods that have no place yet are not started, though their checks may be ready from before.
+        is_admitted=ready.issuperset(checks) and not admission.is_delayed,
         checks=checks,
         waited_seconds=max(0.0, now - entry.pending.queued_at),
         borrows=entry.assignment.borrowing > 0,

@@ -1,4 +1,5 @@
-"""The second pass: Workloads that hold quota and have lost nodes get other ones, or give their quota back.
+"""The second pass: Workloads that hold quota and have lost nodes get other ones, or give their quota back;
+and those whose nodes were yet to be provisioned get their places.
 
 It runs apart from the cycle and before it: what a running gang lost comes before what nobody has yet. Those
 of higher priority first, then the older. A Workload whose new nodes were decided holds them from then on, as
@@ -8,6 +9,8 @@ default), or it keeps what it has and is tried again when room comes free on its
     unhealthyNodes ─▶ second pass ─▶ Reassign     new topologyAssignment, unhealthyNodes emptied
                           │      ╰─▶ Evict        reason NodeFailures: queues again, before its equals
                           ╰────────▶ Unreplaced   without fail-fast
+    checks ready,      ─▶ second pass ─▶ Reassign     first topologyAssignment, delayedTopologyRequest: Ready
+    no place yet          ╰────────▶ Unreplaced   tried again when room comes free on the flavor's nodes
 Kueue waits a second before the pass and doubles that after each failure; here events alone cause it.
 Source: Kueue, pkg/scheduler/scheduler.go and pkg/cache/queue/second_pass_queue.go.
 """
@@ -24,9 +27,15 @@ from admission.placement.health import NodeFailureSettings, hosts_of
 from admission.placement.replacement import replace_hosts
 from admission.roster import Roster
 from admission.snapshot import Held
-from admission.topology import standing
+from admission.topology import delayed_requests, standing
 from api.reasons import EvictionReason
-from api.workload import Admission, TopologyAssignment, WorkloadKey
+from api.workload import (
+    DELAYED_READY,
+    Admission,
+    PodSetAssignment,
+    TopologyAssignment,
+    WorkloadKey,
+)
 
 
 def second_pass(
@@ -35,11 +44,12 @@ def second_pass(
     """Decide for every Workload that has lost nodes; what is decided is assumed when this returns."""
     due = [held for key in roster.lost if (held := cache.held.get(key)) is not None]
     roster.lost.clear()
-    if not settings.is_on:
-        return ()
     decisions = []
     for held in sorted(due, key=_urgency):
-        decision = _decide(cache, roster, held, settings)
+        if held.workload.awaits_place:
+            decision = _place(cache, roster, held)
+        else:
+            decision = _decide(cache, roster, held, settings) if settings.is_on else None
         if decision is not None:
             decisions.append(decision)
     return tuple(decisions)
@@ -47,6 +57,31 @@ def second_pass(
 
 def _urgency(held: Held) -> tuple[int, float, WorkloadKey]:
     return -held.workload.priority, held.queued_at, held.key
+
+
+def _place(cache: Cache, roster: Roster, held: Held) -> SecondPassDecision | None:
+    """Give the pods their first places, on the nodes that their checks have provided by now."""
+    queue = cache.queues.get(held.admission.cluster_queue)
+    # Pods that run in another cluster are placed there.
+    if queue is None or queue.is_dispatching or held.is_evicted or held.former is not None:
+        return None
+    requests = delayed_requests(cache.snapshot(), held, roster.records[held.key].requests)
+    if not requests:
+        return None
+    found = cache.fleet.place(requests)
+    if isinstance(found, Unplaced):
+        roster.unreplaced[held.key] = None
+        message = f"no place for pod set {found.pod_set} yet: {found.message}"
+        return Unreplaced(key=held.key, uid=held.workload.uid, message=message)
+    roster.reassign(held, reassigned(held.admission, found))
+    return Reassign(
+        key=held.key,
+        uid=held.workload.uid,
+        resource_version=held.workload.resource_version,
+        assignments=found,
+        lost=(),
+        found=tuple(sorted(_hosts(found.values()))),
+    )
 
 
 def _decide(
@@ -102,9 +137,16 @@ def reassigned(admission: Admission, found: Mapping[str, TopologyAssignment]) ->
     return replace(
         admission,
         pod_sets=tuple(
-            replace(one, topology=found[one.name]) if one.name in found else one for one in admission.pod_sets
+            replace(one, topology=found[one.name], delayed_topology_request=_state(one))
+            if one.name in found
+            else one
+            for one in admission.pod_sets
         ),
     )
+
+
+def _state(assignment: PodSetAssignment) -> str | None:
+    return None if assignment.delayed_topology_request is None else DELAYED_READY
 
 
 def _hosts(assignments: Iterable[TopologyAssignment]) -> set[str]:

@@ -120,6 +120,10 @@ class QueueState:
     usage_of: UsageOf | None = None
     # What searches have found for a shape (`admission.plans`). They go with this value when a spec changes.
     plans: dict[bytes, Plan] = field(default_factory=dict)
+    # Flavors on which pods are given their places later: once nodes are provisioned, or in another cluster.
+    delayed_flavors: frozenset[str] = frozenset()
+    # Whether its Workloads run in other clusters.
+    is_dispatching: bool = False
 
     def __post_init__(self) -> None:
         for index, spec in enumerate(self.spec.resource_groups):

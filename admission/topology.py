@@ -3,6 +3,10 @@
     all fits            place the pods on what is free; the pod set that has no place needs evictions
     needs evictions     place the pods on the empty cluster; what has no place even there never fits
 
+Pods for which nodes are yet to be provisioned, or that run in another cluster, are placed later: their pod
+sets are admitted with `delayedTopologyRequest: Pending`, and get quota alone. The first are placed once their
+checks are ready, in the second pass.
+
 Pod sets without a topology request are placed all the same where every flavor of their ClusterQueue has a
 topology: what is not placed would not be seen by those who are.
 Source: Kueue, pkg/scheduler/flavorassigner/tas_flavorassigner.go.
@@ -10,7 +14,7 @@ Source: Kueue, pkg/scheduler/flavorassigner/tas_flavorassigner.go.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 import msgspec
@@ -27,6 +31,7 @@ from api.queueing import ResourceFlavor
 from api.reasons import PendingReason
 from api.requests import PodSetRequests
 from api.workload import (
+    DELAYED_PENDING,
     Admission,
     CheckState,
     PodSet,
@@ -91,7 +96,7 @@ def _request(
 ) -> PlacementRequest | None:
     flavors = {chosen.flavor for chosen in choice.choices.values()}
     name = next((one for one in sorted(flavors) if snapshot.fleet.has_topology(one)), None)
-    if name is None or choice.count == 0:
+    if name is None or choice.count == 0 or choice.delayed is not None:
         return None
     flavor = snapshot.flavors[name]
     return placement_request(pod_set, asked, flavor, count=choice.count, rules=queue.policy.placement)
@@ -155,13 +160,34 @@ def standing(snapshot: Snapshot, held: Held, requests: Collection[PodSetRequests
 
     Pod sets of flavors that have no topology any more are left out: nobody could say where they go.
     """
+    return tuple(
+        Standing(request=request, assignment=one.topology)
+        for one, request in _requests_of(snapshot, held, requests)
+        if one.topology is not None
+    )
+
+
+def delayed_requests(
+    snapshot: Snapshot, held: Held, requests: Collection[PodSetRequests]
+) -> tuple[PlacementRequest, ...]:
+    """Return what is asked of the topologies by the pod sets that hold quota and have no place yet."""
+    return tuple(
+        request
+        for one, request in _requests_of(snapshot, held, requests)
+        if one.topology is None and one.delayed_topology_request == DELAYED_PENDING
+    )
+
+
+def _requests_of(
+    snapshot: Snapshot, held: Held, requests: Collection[PodSetRequests]
+) -> Iterator[tuple[PodSetAssignment, PlacementRequest]]:
+    """Return the request of each pod set as admitted, whose flavor has a topology."""
     asked = {one.name: one.on_node for one in requests}
     pod_sets = {one.name: one for one in held.workload.pod_sets}
-    found = []
     for one in held.admission.pod_sets:
         pod_set = pod_sets.get(one.name)
         name = next((flavor for flavor in flavors_of(one) if snapshot.fleet.has_topology(flavor)), None)
-        if one.topology is None or name is None or pod_set is None:
+        if name is None or pod_set is None:
             continue
         request = PlacementRequest(
             pod_set=one.name,
@@ -174,8 +200,7 @@ def standing(snapshot: Snapshot, held: Held, requests: Collection[PodSetRequests
         queue = snapshot.queues.get(held.admission.cluster_queue)
         if queue is not None:
             request = with_wishes(request, queue.policy, held.workload, pod_set)
-        found.append(Standing(request=request, assignment=one.topology))
-    return tuple(found)
+        yield one, request
 
 
 def flavors_of(assignment: PodSetAssignment) -> list[str]:
@@ -184,7 +209,11 @@ def flavors_of(assignment: PodSetAssignment) -> list[str]:
 
 
 def place(snapshot: Snapshot, queue: QueueState, pending: Pending, assignment: Assignment) -> Assignment:
-    """Return the assignment with a place for every pod set that needs one, or lowered where there is none."""
+    """Return the assignment with a place for every pod set that needs one, or lowered where there is none.
+
+    Pod sets that are placed later are marked, and ask for no place now.
+    """
+    assignment = _with_delays(snapshot, queue, assignment)
     requests = placement_requests(snapshot, queue, pending, assignment)
     if not requests:
         return assignment
@@ -199,6 +228,25 @@ def place(snapshot: Snapshot, queue: QueueState, pending: Pending, assignment: A
             return _lowered(assignment, {found.pod_set}, Mode.NO_FIT, found.message)
         return _lowered(assignment, {request.pod_set for request in requests}, Mode.PREEMPT)
     return assignment
+
+
+def _with_delays(snapshot: Snapshot, queue: QueueState, assignment: Assignment) -> Assignment:
+    """Return the assignment with a mark on each pod set whose flavor gives its places later.
+
+    Source: Kueue, pkg/scheduler/flavorassigner/tas_flavorassigner.go, podSetTopologyRequest.
+    """
+    if not queue.delayed_flavors:
+        return assignment
+    flavors = {name for name in queue.delayed_flavors if snapshot.fleet.has_topology(name)}
+    return replace(
+        assignment,
+        pod_sets=tuple(
+            replace(choice, delayed=DELAYED_PENDING)
+            if any(chosen.flavor in flavors for chosen in choice.choices.values())
+            else choice
+            for choice in assignment.pod_sets
+        ),
+    )
 
 
 def with_places(

@@ -257,7 +257,8 @@ def _sum_usage(held: Iterable[Held]) -> dict[FlavorResource, int]:
 def _inactive_message(queue: QueueState) -> str:
     """Return the sentence of the Active condition."""
     if not queue.inactive:
-        return "Can admit new workloads"
+        idle = "; spec.concurrentAdmissionPolicy has no effect: each is admitted once, where it fits first"
+        return f"Can admit new workloads{idle if queue.spec.is_concurrent_admission else ''}"
     return "Can't admit new workloads: " + "; ".join(problem.message for problem in queue.inactive)
 
 

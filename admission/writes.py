@@ -43,7 +43,7 @@ def write_of(
             return status_write(decision, body, Purpose.EVICT, *evict_events(decision))
         case Reassign():
             body = render.reassign(raw, decision.assignments, now=now)
-            return status_write(decision, body, Purpose.REASSIGN, reassign_event(decision))
+            return status_write(decision, body, Purpose.REASSIGN, *reassign_events(decision))
         case Wait():
             waiting = render.wait(raw, decision, now=now)
             if waiting is None:
@@ -120,19 +120,23 @@ def evict_events(decision: Evict) -> tuple[Event, ...]:
     return tuple(events)
 
 
-def reassign_event(decision: Reassign) -> Event:
-    """Return that lost nodes were replaced."""
-    return _event(decision, EventType.NORMAL, "NodesReplaced", reassign_text(decision))
+def reassign_events(decision: Reassign) -> tuple[Event, ...]:
+    """Return that lost nodes were replaced; of first places nothing, as the admission follows and tells."""
+    if not decision.lost:
+        return ()
+    return (_event(decision, EventType.NORMAL, "NodesReplaced", reassign_text(decision)),)
 
 
 def reassign_text(decision: Reassign) -> str:
-    """Return which nodes were lost, and which take their pods."""
+    """Return which nodes were lost, and which take their pods; without lost ones, where the pods go."""
     found = ", ".join(decision.found) or "nodes that it has already"
+    if not decision.lost:
+        return f"Placed the pods on {found}"
     return f"Moved the pods of {', '.join(decision.lost)} to {found}"
 
 
 def unreplaced_event(decision: Unreplaced) -> Event:
-    """Return the Warning that there is no room for the pods of lost nodes."""
+    """Return the Warning that there is no room for pods of lost nodes, or for those that have none yet."""
     return _event(decision, EventType.WARNING, "SecondPassFailed", f"There is {decision.message}")
 
 

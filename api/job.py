@@ -34,7 +34,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One Job. Counts of pods are the Job controller's; `completions` None is a work queue."""
+    """One Job. Counts of pods are the Job controller's; `completions` None is a work queue.
+
+    `is_dispatched`: it is to run in another cluster (MultiKueue).
+    """
 
     namespace: str
     name: str
@@ -49,6 +52,7 @@ class Job:
     completions: int | None = None
     is_indexed: bool = False
     has_foreign_controller: bool = False
+    is_dispatched: bool = False
     active: int = 0
     ready: int = 0
     succeeded: int = 0
@@ -127,6 +131,7 @@ def to_job(obj: JobObject) -> Job:
         completions=spec.completions,
         is_indexed=spec.completion_mode == "Indexed",
         has_foreign_controller=spec.managed_by not in (None, _BUILT_IN_CONTROLLER),
+        is_dispatched=spec.managed_by == keys.MULTIKUEUE_CONTROLLER,
         active=status.active or 0,
         ready=status.ready or 0,
         succeeded=status.succeeded or 0,

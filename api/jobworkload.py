@@ -113,6 +113,7 @@ def workload_body(
                 **copied_annotations(job),
                 keys.JOB_OWNER_KIND: f"{keys.BATCH_VERSION}, Kind={JOB_KIND}",
                 keys.JOB_OWNER_NAME: job.name,
+                **({keys.MANAGED_BY: keys.MULTIKUEUE_CONTROLLER} if job.is_dispatched else {}),
             },
             "finalizers": [keys.RESOURCE_IN_USE],
             "ownerReferences": [owner_reference(job)],

@@ -114,6 +114,7 @@ BERTH_WRITTEN_KEYS = frozenset(
         "fence",
         "checkpoint-requested-at",
         "checkpoint-deadline",
+        "managed-by",
     )
 )
 
@@ -129,3 +130,10 @@ ALIASES = {
 }
 # By these, Workloads of equal requests may be placed differently.
 PLACEMENT_KEYS = frozenset(ALIASES) | frozenset(ALIASES.values())
+# Controllers of admission checks that provide the nodes. Source: Kueue, pkg/controller/admissionchecks.
+PROVISIONING_CONTROLLER = _KUEUE + "provisioning-request"
+MULTIKUEUE_CONTROLLER = _KUEUE + "multikueue"
+# On the Workload of a Job that is to run in another cluster: what the Job's spec.managedBy says.
+MANAGED_BY = BERTH_PREFIX + "managed-by"
+# On a variant of a Workload in a ClusterQueue with concurrent admission: the name of the Workload.
+CONCURRENT_ADMISSION_PARENT = _KUEUE + "concurrent-admission-parent"

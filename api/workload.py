@@ -108,6 +108,11 @@ class TopologyAssignment:
     domains: tuple[DomainCount, ...]
 
 
+# The states of delayedTopologyRequest: a place is to be given, and has been given.
+DELAYED_PENDING = "Pending"
+DELAYED_READY = "Ready"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSetAssignment:
     """The flavors of one pod set, by resource, and what is charged for all its pods together."""
@@ -126,6 +131,11 @@ class Admission:
 
     cluster_queue: str
     pod_sets: tuple[PodSetAssignment, ...]
+
+    @property
+    def is_delayed(self) -> bool:
+        """Whether pods have quota and no place in the topology yet: that follows their checks."""
+        return any(one.delayed_topology_request == DELAYED_PENDING for one in self.pod_sets)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,6 +207,21 @@ class Workload:
     def has_quota_reservation(self) -> bool:
         """Whether it holds quota: admission and QuotaReserved=True, as Kueue counts it."""
         return self.admission is not None and self.is_true(ConditionType.QUOTA_RESERVED)
+
+    @property
+    def awaits_place(self) -> bool:
+        """Whether it holds quota, its checks are ready, and its pods have no place in the topology yet.
+
+        Source: Kueue, pkg/workload/workload.go, needsSecondPassForDelayedAssignment.
+        """
+        return (
+            self.admission is not None
+            and self.admission.is_delayed
+            and self.has_quota_reservation
+            and not self.is_evicted
+            and bool(self.checks)
+            and all(check.state == "Ready" for check in self.checks)
+        )
 
     @property
     def is_admitted(self) -> bool:

@@ -43,9 +43,7 @@ def answer_checks_ready(look: Look) -> Answer:
     admission = workload.admission
     states = {check.name: check.state for check in workload.checks}
     is_ready = all(states.get(name) == "Ready" for name in look.context.required_checks)
-    if admission is None or not is_ready:
-        return None
-    if any(assignment.delayed_topology_request == "Pending" for assignment in admission.pod_sets):
+    if admission is None or not is_ready or admission.is_delayed:
         return None
     awaits_pods = look.context.settings.pods_ready is not None
     body = render.complete_admission(look.raw, now=look.now, awaits_pods=awaits_pods)

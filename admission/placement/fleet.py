@@ -83,25 +83,26 @@ class Fleet:
         if not self._by_host[host]:
             del self._by_host[host]
 
-    def put_pod(self, pod: PodUsage) -> bool:
-        """Take in a pod that was not placed here. Returns whether it gave something back."""
+    def put_pod(self, pod: PodUsage) -> frozenset[str]:
+        """Take in a pod that was not placed here. Returns the flavors on whose nodes room came free by it."""
         key = (pod.namespace, pod.name)
         known = self._pods.get(key)
         if known == pod:
-            return False
-        gave_back = self.drop_pod(key)
+            return frozenset()
+        freed = self.drop_pod(key)
         if pod.node:
             self._pods[key] = pod
             self._take(pod, sign=1)
-        return gave_back
+        # A pod that only grew where it is has given nothing back.
+        return freed if known is not None and _leaves_room(known, pod) else frozenset()
 
-    def drop_pod(self, key: PodKey) -> bool:
-        """Forget a pod. Returns whether it gave something back."""
+    def drop_pod(self, key: PodKey) -> frozenset[str]:
+        """Forget a pod. Returns the flavors on whose nodes room came free by it.
+
+        A large cluster ends thousands of pods a minute; those on nodes of no flavor must wake nobody.
+        """
         pod = self._pods.pop(key, None)
-        if pod is None:
-            return False
-        self._take(pod, sign=-1)
-        return True
+        return frozenset() if pod is None else self._take(pod, sign=-1)
 
     def set_flavors(self, flavors: Mapping[str, ResourceFlavor], topologies: Mapping[str, Topology]) -> bool:
         """Take in which flavors have a topology. Returns whether that has changed: then nothing is taken any
@@ -127,12 +128,16 @@ class Fleet:
             site.put_node(node, self._taken.get(name, {}))
         return PlacementSearch(site, topology.name)
 
-    def _take(self, pod: PodUsage, *, sign: int) -> None:
+    def _take(self, pod: PodUsage, *, sign: int) -> frozenset[str]:
+        """Count what a pod takes (1) or gives back (-1). Returns the flavors that have its node."""
         total = self._taken.setdefault(pod.node, {})
         for resource, amount in pod.requests.items():
             total[resource] = total.get(resource, 0) + sign * amount
-        for search in self._searches.values():
-            search.site.take(pod.node, pod.requests, sign=sign)
+        return frozenset(
+            flavor
+            for flavor, search in self._searches.items()
+            if search.site.take(pod.node, pod.requests, sign=sign)
+        )
 
     # --- questions ---------------------------------------------------------------------------------------
 
@@ -144,11 +149,6 @@ class Fleet:
     def nodes_at(self, host: str) -> list[NodeInfo]:
         """Return the nodes of a hostname, ready or not: one as a rule."""
         return [self.nodes[name] for name in self._by_host.get(host, ())]
-
-    @property
-    def flavors(self) -> frozenset[str]:
-        """The flavors that have a topology."""
-        return frozenset(self._searches)
 
     def has_topology(self, flavor: str) -> bool:
         """Return whether pods of this flavor are placed here."""
@@ -261,6 +261,13 @@ class Fleet:
             want = {name: amount for name, amount in expected.get(key, {}).items() if amount}
             got = {name: amount for name, amount in found.get(key, {}).items() if amount}
             assert got == want, f"{key} counts {got} as used, its Workloads hold {want}"
+
+
+def _leaves_room(before: PodUsage, after: PodUsage) -> bool:
+    """Return whether the pod takes less of the node where it was."""
+    return before.node != after.node or any(
+        after.requests.get(name, 0) < amount for name, amount in before.requests.items()
+    )
 
 
 def _owner(flavor: str, site: Site) -> str:

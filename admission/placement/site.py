@@ -81,14 +81,16 @@ class Site:
         self._touch(leaf)
         return True
 
-    def take(self, node: str, amounts: Amounts, *, sign: int) -> None:
-        """Count what another pod takes of a node (sign 1), or gives back (-1)."""
+    def take(self, node: str, amounts: Amounts, *, sign: int) -> bool:
+        """Count what another pod takes of a node (sign 1), or gives back (-1). Returns whether it is ours."""
         leaf = self._leaf_of_node.get(node)
-        if leaf is not None:
-            change = _subtract if sign > 0 else _add
-            change(self.capacity[leaf], amounts)
-            change(self._left_on_node[node], amounts)
-            self._touch(leaf)
+        if leaf is None:
+            return False
+        change = _subtract if sign > 0 else _add
+        change(self.capacity[leaf], amounts)
+        change(self._left_on_node[node], amounts)
+        self._touch(leaf)
+        return True
 
     def shrink(self, values: Values, amounts: Amounts) -> None:
         """Take `amounts` of a leaf itself (negative: give back), for trials on the empty cluster."""

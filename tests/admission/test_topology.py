@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -154,6 +155,42 @@ def test_a_pod_that_ends_wakes_who_waits_for_its_place() -> None:
 
     (admit,) = decide(engine)
     assert places(admit) == {"n0": 1, "n1": 1}
+
+
+@pytest.mark.parametrize(
+    ("change", "is_woken"),
+    [
+        pytest.param(None, True, id="a pod on one of its nodes ends"),
+        pytest.param({"node": "n0", "requests": {GPU: 0}}, True, id="a pod on one of its nodes shrinks"),
+        pytest.param({"node": "elsewhere"}, True, id="a pod goes elsewhere"),
+        pytest.param({"node": "n0", "requests": {GPU: 2}}, False, id="a pod on one of its nodes grows"),
+        pytest.param({"name": "q", "node": "elsewhere"}, False, id="a pod starts on another's node"),
+    ],
+)
+def test_only_room_on_nodes_of_the_flavor_wakes_who_waits(
+    change: dict[str, Any] | None, is_woken: bool
+) -> None:
+    engine, pod = make_engine(), PodUsage(namespace="sys", name="p", node="n0", requests={GPU: 1})
+    engine.upsert(pod, now=0.0)
+    decide(engine, make_workload("w", 33))
+    assert not engine.has_heads(now=3.0)
+
+    if change is None:
+        engine.remove(PodUsage, ("sys", "p"), now=3.0)
+    else:
+        engine.upsert(replace(pod, **change), now=3.0)
+
+    assert engine.has_heads(now=3.0) is is_woken
+
+
+def test_a_pod_that_ends_on_a_node_of_no_flavor_wakes_nobody() -> None:
+    engine = make_engine()
+    engine.upsert(PodUsage(namespace="sys", name="p", node="elsewhere", requests={GPU: 1}), now=0.0)
+    decide(engine, make_workload("w", 33))
+
+    engine.remove(PodUsage, ("sys", "p"), now=3.0)
+
+    assert not engine.has_heads(now=3.0)
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,19 @@ import pytest
 
 from tests.controlplane import RestError
 from tests.integration.conftest import Cluster
-from tests.integration.manifests import KUEUE, Object, kueue_object, quota
+from tests.integration.manifests import (
+    KUEUE,
+    Object,
+    condition,
+    is_true,
+    kueue_object,
+    make_job,
+    make_workload,
+    quota,
+)
 from tests.integration.replica import Replica
 from tests.integration.scene import Scene
+from tests.integration.waiting import wait_for
 
 pytestmark = pytest.mark.xdist_group("bad-input")
 
@@ -249,3 +259,77 @@ def test_a_quantity_that_is_none_is_refused_by_the_server_which_names_the_field(
 
     assert refused.value.status == 422
     assert 'flavors[0].resources[0].nominalQuota: Invalid value: "four"' in str(refused.value)
+
+
+# --- what is not served ------------------------------------------------------------------------------------
+
+MULTIKUEUE = "kueue.x-k8s.io/multikueue"
+
+
+def create_dispatched_job(scene: Scene) -> None:
+    """Create a Job that is to run in another cluster."""
+    body = make_job("bad", queue="good")
+    body["spec"]["managedBy"] = MULTIKUEUE
+    scene.rest.create(scene.jobs, body)
+
+
+def create_queue_of_other_clusters(scene: Scene) -> None:
+    """Create ClusterQueue and LocalQueue with a check that dispatches to other clusters, and a Job there."""
+    check = kueue_object("AdmissionCheck", {"name": scene.scoped("check")}, {"controllerName": MULTIKUEUE})
+    scene.rest.create(f"/apis/{KUEUE}/admissionchecks", check)
+    strategy = {"admissionChecks": [{"name": scene.scoped("check")}]}
+    create_bad_queue(scene, quota(scene.create_flavor("bad")), admissionChecksStrategy=strategy)
+    scene.create_job("bad", queue="bad")
+
+
+@pytest.mark.parametrize(
+    ("make", "reason", "says"),
+    [
+        pytest.param(
+            create_dispatched_job,
+            "Misconfigured",
+            f"The job's spec.managedBy is {MULTIKUEUE}: it is to run in another cluster, and dispatch to"
+            " other clusters is not served; create it without spec.managedBy to run it here",
+            id="a Job is to run in another cluster",
+        ),
+        pytest.param(
+            create_queue_of_other_clusters,
+            "Suspended",
+            "ClusterQueue NS-bad is inactive: AdmissionCheck(s) not active: NS-check; see their Active"
+            " condition; dispatch to other clusters is not served: take the check out",
+            id="its ClusterQueue dispatches to other clusters",
+        ),
+    ],
+)
+def test_what_is_not_served_is_told_when(
+    scene: Scene, make: Callable[[Scene], None], reason: str, says: str
+) -> None:
+    make(scene)
+    scene.create_job("neighbour", queue="good")
+
+    assert scene.wait_pending("bad", reason)["message"] == says.replace("NS", scene.namespace)
+    scene.wait_admitted("neighbour")
+    assert scene.job("bad")["spec"]["suspend"]
+
+
+def test_a_variant_of_concurrent_admission_does_not_take_quota_beside_its_workload(scene: Scene) -> None:
+    body = make_workload("variant", queue="good")
+    body["metadata"]["labels"] = {"kueue.x-k8s.io/concurrent-admission-parent": "whole"}
+    scene.rest.create(scene.workloads, body)
+    scene.create_workload("whole", queue="good")
+
+    wait_for(lambda: is_true(scene.workload("whole"), "Admitted"), "the Workload itself is admitted")
+    said = wait_for(
+        lambda: condition(scene.workload("variant"), "QuotaReserved"), "the variant is told why it waits"
+    )
+    assert (said["status"], said["reason"]) == ("False", "Misconfigured")
+    assert "is a variant of whole for concurrent admission, which is not served" in said["message"]
+
+
+def test_a_policy_of_concurrent_admission_without_effect_is_named_by_its_queue(scene: Scene) -> None:
+    policy = {"migration": {"mode": "RetainFirstAdmission"}}
+    create_bad_queue(scene, quota(scene.create_flavor("bad")), concurrentAdmissionPolicy=policy)
+
+    active = scene.wait_active(scene.scoped("bad"), reason="Ready")
+
+    assert "spec.concurrentAdmissionPolicy has no effect" in active["message"]

@@ -107,3 +107,60 @@ def test_a_gang_larger_than_every_rack_is_told_so(scene: Scene) -> None:
     told = scene.wait_pending("huge", "TopologyPlacementFailed")
 
     assert "allows to fit only 1 out of 2 pod(s). Total nodes: 2" in told["message"]
+
+
+# --- nodes that are provisioned ----------------------------------------------------------------------------
+
+
+def create_provisioned_queue(scene: Scene) -> None:
+    """Create a queue whose nodes a ProvisioningRequest is to bring; another controller says that it can."""
+    rest, name = scene.rest, scene.scoped("provisioning")
+    spec = {"controllerName": "kueue.x-k8s.io/provisioning-request"}
+    path = f"/apis/{KUEUE}/admissionchecks"
+    rest.create(path, kueue_object("AdmissionCheck", {"name": name}, spec))
+    active = {"type": "Active", "status": "True", "reason": "Active", "message": "", **SINCE}
+    rest.patch(f"{path}/{name}/status", {"status": {"conditions": [active]}})
+    strategy = {"admissionChecks": [{"name": name}]}
+    groups = quota(scene.scoped("racks"), nominal=100)
+    cluster_queue = scene.create_cluster_queue("later", groups, admissionChecksStrategy=strategy)
+    scene.create_local_queue("later", cluster_queue)
+
+
+SINCE = {"lastTransitionTime": "2026-01-01T00:00:00Z"}
+
+
+def label_racks(scene: Scene, *, is_there: bool) -> None:
+    """Let the nodes be part of the topology, or not."""
+    for number, node in enumerate(NODES):
+        labels = {rack_label(scene): f"r{number}" if is_there else None}
+        scene.rest.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": labels}})
+
+
+def answer_check(scene: Scene, name: str) -> None:
+    """Say that the nodes are provisioned, as the check's controller does."""
+    ready = {"name": scene.scoped("provisioning"), "state": "Ready", "message": "Provisioned", **SINCE}
+    scene.rest.patch(f"{scene.workloads}/{name}/status", {"status": {"admissionChecks": [ready]}})
+
+
+def assigned(workload: Object) -> Object:
+    """Return what the only pod set has been given."""
+    (found,) = workload["status"]["admission"]["podSetAssignments"]
+    return dict(found)
+
+
+def test_pods_get_their_places_once_their_nodes_are_provisioned(scene: Scene) -> None:
+    label_racks(scene, is_there=False)
+    create_provisioned_queue(scene)
+
+    create_gang(scene, "gang", pods=4, cpus=12, queue="later")
+    workload = scene.wait_true("gang", "QuotaReserved")
+    assert assigned(workload)["delayedTopologyRequest"] == "Pending"
+    assert "topologyAssignment" not in assigned(workload)
+
+    answer_check(scene, workload["metadata"]["name"])
+    scene.wait_events(workload["metadata"]["name"], "SecondPassFailed")
+    label_racks(scene, is_there=True)
+
+    scene.wait_admitted("gang")
+    assert len(nodes_of(scene, "gang")) == 1
+    assert assigned(scene.wait_true("gang", "Admitted"))["delayedTopologyRequest"] == "Ready"
