@@ -8,9 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from api.reasons import EvictionReason, PendingReason, PreemptionReason
 from api.workload import Admission, TopologyAssignment, WorkloadKey
+
+
+class DecisionId(NamedTuple):
+    """Which decision: on which Workload, in which of its lives, and made on which version of it.
+
+    Two decisions on one Workload differ by the version, so that taking back the first never takes back the
+    second.
+    """
+
+    key: WorkloadKey
+    uid: str
+    resource_version: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +42,11 @@ class Admit:
     checks: tuple[str, ...] = ()
     waited_seconds: float = 0.0
     borrows: bool = False
-    priority_class: str = ""
+
+    @property
+    def id(self) -> DecisionId:
+        """Which decision this is."""
+        return DecisionId(self.key, self.uid, self.resource_version)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +67,11 @@ class Evict:
     preempting_cluster_queue: str = ""
     cluster_queue: str = ""
     underlying_cause: str = ""
+
+    @property
+    def id(self) -> DecisionId:
+        """Which decision this is."""
+        return DecisionId(self.key, self.uid, self.resource_version)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +104,11 @@ class Reassign:
     assignments: Mapping[str, TopologyAssignment]
     lost: tuple[str, ...]
     found: tuple[str, ...]
+
+    @property
+    def id(self) -> DecisionId:
+        """Which decision this is."""
+        return DecisionId(self.key, self.uid, self.resource_version)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

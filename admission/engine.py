@@ -17,10 +17,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from admission import overadmission
 from admission.cache import Cache
 from admission.cycle import Cycle
 from admission.cycle_tally import CycleTally
-from admission.decision import Admit, Decision, Evict, SecondPassDecision, Wait
+from admission.decision import Admit, Decision, DecisionId, Evict, SecondPassDecision, Wait
 from admission.nomination import CyclePolicy
 from admission.placement.health import NodeFailureSettings
 from admission.preemption.fair import FairSharing
@@ -180,10 +181,25 @@ class Engine(Questions):
             # controller that starts now decides like one that has seen the edit.
             self._cache.remove_spec(kind, str(key))
 
-    def forget(self, key: WorkloadKey, uid: str, *, now: float) -> None:
-        """Take back an Admit or Evict that could not be written; an admitted Workload queues again."""
+    def forget(self, key: WorkloadKey, uid: str, *, now: float, decided_on: str | None = None) -> None:
+        """Take back an Admit or Evict that could not be written; an admitted Workload queues again.
+
+        `decided_on` is the version of the Workload that the decision saw: an admission that was decided on
+        another one stands. None takes back whatever was decided.
+        """
         self._begin_change(now)
-        self._roster.forget(key, uid)
+        self._roster.forget(key, uid, decided_on)
+
+    def adopt(self, workload: Workload, *, now: float, always: bool = False) -> DecisionId | None:
+        """Let a known Workload hold what `workload`, itself with an admission, says: decided by another.
+
+        As for a decision of our own it counts from now on, until its object shows it or the answer, which
+        names it, is forgotten. None, and nothing changes, where the Workload is another or holds quota, or
+        where there is no room; `always` leaves out the question for room.
+        """
+        self._begin_change(now)
+        self._roster.refresh()
+        return self._roster.adopt(workload, always=always)
 
     def forget_all(self, *, now: float) -> None:
         """Take back every decision that is not a fact yet: whoever was to carry it out does so no longer."""
@@ -284,6 +300,38 @@ class Engine(Questions):
         """Take in the past usage in a LocalQueue's status, where it is newer than what is known here."""
         if self._cache.ledger is not None:
             self._cache.ledger.adopt(local_queue, past)
+
+    def weigh_all(self, *, now: float) -> None:
+        """Take every admission that is known now for somebody's considered decision.
+
+        To be called when a term begins, with all that the cluster shows taken in.
+        """
+        self._begin_change(now)
+        self._roster.refresh()
+        self._roster.unweighed.clear()
+
+    def repair(self, *, now: float) -> tuple[Evict, ...]:
+        """Return the evictions of what other writers have admitted beyond the quota since `weigh_all`.
+
+        Each is given once; `forget` where it could not be written.
+        """
+        roster = self._roster
+        due_at = overadmission.due_at(self._cache, roster.unweighed)
+        if due_at is None or due_at > now:
+            return ()
+        self._begin_change(now)
+        roster.refresh()
+        fitting, evictions = overadmission.judge(self._cache, roster.unweighed, now=now)
+        for key in fitting:
+            del roster.unweighed[key]
+        for eviction in evictions:
+            self._evicts += 1
+            self._cache.held[eviction.key].is_evicting = True
+        return tuple(evictions)
+
+    def next_repair_at(self) -> float | None:
+        """Return when `repair` has something to judge, None where it has not."""
+        return overadmission.due_at(self._cache, self._roster.unweighed)
 
     def next_wake_at(self) -> float | None:
         """Return the earliest end of a back-off, None where none is running."""
@@ -442,6 +490,7 @@ class Engine(Questions):
         is_parked = queue.pending.requeue(pending, outcome.requeue, now=now)
         if is_parked:
             self._roster.touched_queues.add(queue.name)
+            self._roster.explain_again(queue.name)
         record = self._roster.records[pending.key]
         told = (decision.reason, decision.message)
         queue.pending.tell(pending, told)
@@ -463,6 +512,8 @@ class Engine(Questions):
             return
         told = queue.pending.told(key) or _behind_head(queue, key)
         if told is None:
+            # Its head waits for a preemption, say; it will be known when somebody of its class is parked.
+            self._roster.unexplained.setdefault(queue.name, {})[key] = None
             return
         record.last_wait = told
         workload = record.workload

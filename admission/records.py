@@ -83,9 +83,18 @@ class Record:
     def take(self, workload: Workload, cache: Cache, settings: ResourceSettings) -> None:
         """Take in the object as it is now."""
         before, self.workload = self.workload, workload
+        if self.last_wait is not None and self._says_otherwise(before):
+            self.last_wait = None
         has_same_pods = workload.pod_sets is before.pod_sets or workload.pod_sets == before.pod_sets
         if not has_same_pods or workload.reclaimable != before.reclaimable:
             self.work_out(cache, settings)
+
+    def _says_otherwise(self, before: Workload) -> bool:
+        """Whether somebody has put another word for what it was last told: then it is to be told again."""
+        told = self.workload.conditions.get(ConditionType.QUOTA_RESERVED)
+        if told is None or told == before.conditions.get(ConditionType.QUOTA_RESERVED):
+            return False
+        return told.status or (told.reason, told.message) != self.last_wait
 
     def work_out(self, cache: Cache, settings: ResourceSettings) -> None:
         """Work out requests and shape, from the object and the limits of its namespace."""

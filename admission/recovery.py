@@ -6,8 +6,10 @@ What the cluster shows is right (a list served by quorum, started after the leas
     Workload                                     verdict     because
     gone, finished, or another of that name      DROP        nothing is left to hold quota for
     has its admission                            CONFIRM     the patch arrived
-    unchanged since the decision                 REPLAY      the same bytes; if the old leader sends them too,
+    unchanged since the decision, and it fits    REPLAY      the same bytes; if the old leader sends them too,
                                                              one of the two meets 409
+    unchanged, and it does not fit               RELEASE     its maker has given the quota to another, and
+                                                             could not say so any more
     unchanged, but of nobody's knowledge         RELEASE     somebody may have decided since without knowing
                                                              of it, and given its quota away
     changed, and not admitted                    RELEASE     the decision is stale: first the Workload is

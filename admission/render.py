@@ -21,7 +21,13 @@ READY_MESSAGE = "All pods reached readiness and the workload is running"
 
 # Of these evictions the Workload may queue again at once; after all others something must happen first
 # (a back-off ends, somebody reactivates it, a queue runs again).
-_REQUEUED_AT_ONCE = frozenset({EvictionReason.PREEMPTED.value, EvictionReason.NODE_FAILURES.value})
+_REQUEUED_AT_ONCE = frozenset(
+    {
+        EvictionReason.PREEMPTED.value,
+        EvictionReason.NODE_FAILURES.value,
+        EvictionReason.OVER_ADMITTED.value,
+    }
+)
 
 _RESET_BY_ADMISSION = (
     ConditionType.EVICTED,

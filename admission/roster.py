@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from admission.cache import Cache
+from admission.decision import DecisionId
 from admission.records import LocalQueueKey, Record, make_record
 from admission.snapshot import Held, QueueState, Tree
 from admission.topology import places_of
@@ -48,7 +49,11 @@ class Roster:
         # and those that it had no room for.
         self.lost: dict[WorkloadKey, None] = {}
         self.unreplaced: dict[WorkloadKey, None] = {}
+        # Those of a ClusterQueue for whom there was no word when they were to be told.
+        self.unexplained: dict[str, dict[WorkloadKey, None]] = {}
         self._rerouted: set[LocalQueueKey] = set()
+        # Admissions that no decision of ours has weighed, and when they were seen: `admission.overadmission`.
+        self.unweighed: dict[WorkloadKey, float] = {}
         self._cache = cache
         self._resources = resources
         self._timestamp = requeuing_timestamp
@@ -70,6 +75,7 @@ class Roster:
             record.take(workload, self._cache, self._resources)
         if self._cache.is_stale:
             self._unplaced[key] = record
+            self._note_shown(workload)
         else:
             self._place(record)
 
@@ -134,6 +140,13 @@ class Roster:
             self.unsettled[queue.tree] = None
             self.touched_queues.add(queue.name)
 
+    def explain_again(self, cluster_queue: str) -> None:
+        """There may be a word now for those of the queue for whom there was none."""
+        for key in self.unexplained.pop(cluster_queue, ()):
+            record = self.records.get(key)
+            if record is not None and record.queued_in == cluster_queue and record.last_wait is None:
+                self.untold[key] = None
+
     # --- who holds quota ---------------------------------------------------------------------------------
 
     def assume(self, pending: Pending, admission: Admission, usage: Quantities) -> None:
@@ -158,7 +171,34 @@ class Roster:
             )
         )
 
-    def forget(self, key: WorkloadKey, uid: str) -> None:
+    def adopt(self, workload: Workload, *, always: bool) -> DecisionId | None:
+        """Assume an admission that another leader decided; see `Engine.adopt`."""
+        record, admission = self.records.get(workload.key), workload.admission
+        if record is None or admission is None or record.workload.uid != workload.uid:
+            return None
+        present, usage = record.workload, to_quantities(admission.pod_sets)
+        if present.is_finished or workload.key in self._cache.held:
+            return None
+        queue = self._cache.queues.get(admission.cluster_queue)
+        has_room = queue is not None and queue.node.fits(usage)
+        if not (always or has_room):
+            return None
+        self.unqueue(record)
+        self._hold(
+            Held(
+                workload=present,
+                admission=admission,
+                usage=usage,
+                pairs=pairs_of(admission),
+                places=places_of(admission, record.requests),
+                is_assumed=True,
+                reserved_at=self.now,
+                queued_at=queued_at(present, self._timestamp),
+            )
+        )
+        return DecisionId(present.key, present.uid, present.resource_version)
+
+    def forget(self, key: WorkloadKey, uid: str, decided_on: str | None = None) -> None:
         """Take back a decision that could not be written: an assumed admission, or an eviction."""
         record, held = self.records.get(key), self._cache.held.get(key)
         if record is None or held is None or held.workload.uid != uid:
@@ -171,7 +211,7 @@ class Roster:
             former, held.former = held.former, None
             self._move(held, former)
             self.lost[key] = None
-        if held.is_assumed:
+        if held.is_assumed and decided_on in (None, held.workload.resource_version):
             self.release(key)
             self._route(record)
 
@@ -205,6 +245,7 @@ class Roster:
     def release(self, key: WorkloadKey) -> None:
         """Free what the Workload holds, and let others try for it."""
         held = self._cache.held[key]
+        self.unweighed.pop(key, None)
         queue = self._cache.release(key)
         if self._cache.ledger is not None:
             self._cache.ledger.release(key)
@@ -297,6 +338,8 @@ class Roster:
             self.release(workload.key)
         if workload.unhealthy_nodes or workload.awaits_place:
             self.lost[workload.key] = None
+        if held is None or _takes_more(held, workload.admission, usage):
+            self.unweighed[workload.key] = self.now
         self._hold(
             Held(
                 workload=workload,
@@ -330,6 +373,17 @@ class Roster:
         held.queued_at = queued_at(workload, self._timestamp)
         self.touched_queues.add(held.admission.cluster_queue)
         self._weigh(held)
+
+    def _note_shown(self, workload: Workload) -> None:
+        """Note that an object shows its admission, though it is placed later.
+
+        Were it overtaken by a release before that, the assumption would wait for ever for an event that
+        has been.
+        """
+        held = self._cache.held.get(workload.key)
+        if held is not None and held.is_assumed and workload.has_quota_reservation:
+            held.is_assumed = False
+            held.workload = workload
 
     def _keeps_assumption(self, workload: Workload) -> bool:
         """Return whether an event without admission leaves an assumed Workload assumed.
@@ -403,6 +457,13 @@ class _NamespaceMatcher:
 
 def _by_root(tree: Tree) -> tuple[bool, str]:
     return tree.root.is_queue, tree.root.name
+
+
+def _takes_more(held: Held, admission: Admission, usage: Quantities) -> bool:
+    """Return whether an admission takes what the one before it, which was counted, did not."""
+    if held.admission.cluster_queue != admission.cluster_queue:
+        return True
+    return any(amount > held.usage.get(pair, 0) for pair, amount in usage.items())
 
 
 def _reserved_at(workload: Workload) -> float:

@@ -51,6 +51,8 @@ class EvictionReason(StrEnum):
     LOCAL_QUEUE_STOPPED = "LocalQueueStopped"
     NODE_FAILURES = "NodeFailures"
     DEACTIVATED = "Deactivated"
+    # Kueue has one writer and no word for it; this one is ours.
+    OVER_ADMITTED = "OverAdmitted"
 
 
 class PreemptionReason(StrEnum):
@@ -77,6 +79,7 @@ class RequeueReason(StrEnum):
 
     PREEMPTED = "Preempted"
     NODE_FAILURES = "NodeFailures"
+    OVER_ADMITTED = "OverAdmitted"
     BACKOFF_FINISHED = "BackoffFinished"
     REACTIVATED = "Reactivated"
     CLUSTER_QUEUE_RESTARTED = "ClusterQueueRestarted"

@@ -16,11 +16,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 
-from admission.actions import Action, Event, Verb, Write
+from admission.actions import Action, Event, Purpose, Verb, Write
 from admission.controller.agenda import Agenda, Backoffs
 from admission.controller.clock import Clock
 from admission.controller.executor import Moot, Refused, Result, Target, Vanished, Written
@@ -29,12 +29,14 @@ from admission.controller.knowledge import Knowledge, ObjectKey
 from admission.controller.logs import Log
 from admission.controller.mirror import controller_of
 from admission.controller.statuses import StatusBoard
-from admission.decision import Decision, Reassign, Unreplaced, Wait
+from admission.decision import Decision, DecisionId, Reassign, Unreplaced, Wait
 from admission.jobs import reconcile_job
 from admission.lifecycle import reconcile_workload
 from api.objects import NamedObject
 from api.workload import WorkloadKey
 from queues.reservations import ReservationError, StoreRefused, StoreUnreachable
+
+Answer = TypeVar("Answer")
 
 log = Log("berth.brain")
 
@@ -64,6 +66,10 @@ class Acting(Protocol):
     @property
     def unconfirmed(self) -> int:
         """How many decisions have not been answered yet."""
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether nobody else is to admit: what others admit beyond the quota is evicted."""
 
     async def carry_out(self, decisions: Sequence[Decision | Reassign]) -> None:
         """Reserve and send."""
@@ -120,9 +126,10 @@ class Brain:
         # Why Workloads wait that have yet to be told, and when they are.
         self._waits: dict[WorkloadKey, Wait] = {}
         self._tellings: Agenda[WorkloadKey] = Agenda()
-        # Deadlines of Workloads (Unix seconds), and decisions to be taken back (monotonic).
+        # Deadlines of Workloads (Unix seconds), and calls about refused decisions (monotonic).
         self._deadlines: Agenda[WorkloadKey] = Agenda()
-        self._forgets: Agenda[tuple[WorkloadKey, str]] = Agenda()
+        self._later: Agenda[DecisionId] = Agenda()
+        self._calls: dict[DecisionId, Callable[[], None]] = {}
         self._backoffs: Backoffs[Target] = Backoffs()
         self._store_pause_until = 0.0
 
@@ -140,9 +147,10 @@ class Brain:
         self._waits.clear()
         self._tellings.clear()
         self._backoffs.clear()
-        self._forgets.clear()
-        # Whatever an earlier term decided and the cluster does not show, nobody carries out any more.
-        self.knowledge.engine.forget_all(now=self._clock.now())
+        self._later.clear()
+        self._calls.clear()
+        # What the cluster shows at the beginning of a term, earlier leaders have weighed.
+        self.knowledge.engine.weigh_all(now=self._clock.now())
         self.knowledge.mark_all()
         self._board.mark_all()
         self._wake.set()
@@ -159,21 +167,54 @@ class Brain:
         self._term = None
         self._failed = None
         # Who does not lead shows the cluster as it is. Not at once: the term may be asking the store still.
+        self.forget_all()
+
+    def forget_all(self) -> None:
+        """Take back whatever was decided and the cluster does not show: nobody carries it out any more."""
         self.post(lambda: self.knowledge.engine.forget_all(now=self._clock.now()))
 
-    def forget(self, key: WorkloadKey, uid: str) -> None:
-        """Take back a decision that did not come about; from any task of this loop."""
-        self.post(lambda: self.knowledge.engine.forget(key, uid, now=self._clock.now()))
+    async def ask(self, question: Callable[[], Answer]) -> Answer:
+        """Return what a call gives that the brain makes in its turn, after all that was posted before."""
+        answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
-    def forget_later(self, key: WorkloadKey, uid: str) -> None:
+        def answer() -> None:
+            try:
+                answered.set_result(question())
+            except asyncio.InvalidStateError:
+                pass  # who asked has left
+            except Exception as error:
+                answered.set_exception(error)
+
+        self.post(answer)
+        return await answered
+
+    def forget(self, decision: DecisionId) -> None:
+        """Take back a decision that did not come about; from any task of this loop."""
+        self.post(partial(self._forget, decision))
+
+    def forget_later(self, decision: DecisionId) -> None:
         """Take back a decision whose write was refused, after a growing pause: the next try may end the same.
 
         Until then the Workload keeps its place in the quota, and nobody else is tried on it in vain.
         """
-        now = self._clock.monotonic()
+        self.call_later(decision, partial(self._forget, decision))
+
+    def call_later(self, decision: DecisionId, call: Callable[[], None]) -> None:
+        """Make a call about a decision after a growing pause, in this term."""
+        now, key = self._clock.monotonic(), decision.key
         rest = self._backoffs.fail(Target("Workload", key.namespace, key.name), now)
-        self._forgets.put((key, uid), now + rest)
+        self._later.put(decision, now + rest)
+        self._calls[decision] = call
         self._wake.set()
+
+    def _forget(self, decision: DecisionId) -> None:
+        key, uid, version = decision
+        self.knowledge.engine.forget(key, uid, now=self._clock.now(), decided_on=version)
+
+    def stumbled(self) -> None:
+        """Log and count a fault of our own that cost one object its turn; called from its `except`."""
+        log.exception("brain-stumbled")
+        self._journal.note_stumble()
 
     def tell_later(self, decision: Wait) -> None:
         """Say again why a Workload waits, after a growing pause: the write was refused."""
@@ -211,11 +252,7 @@ class Brain:
         try:
             call()
         except Exception:
-            self._stumble()
-
-    def _stumble(self) -> None:
-        log.exception("brain-stumbled")
-        self._journal.note_stumble()
+            self.stumbled()
 
     async def _act_guarded(self, term: Acting) -> None:
         """Act once. A store that refuses this leader ends the term; what was not foreseen is logged."""
@@ -229,7 +266,7 @@ class Brain:
             if self._term is term:
                 self.fail(error)
         except Exception:
-            self._stumble()
+            self.stumbled()
             await asyncio.sleep(STORE_PAUSE_SECONDS)
             # What was left undone is not announced again.
             self._wake.set()
@@ -239,6 +276,7 @@ class Brain:
         self.knowledge.engine.sample_usage(now=self._clock.now())
         await self._reconcile(term)
         await term.flush()
+        await self._repair(term)
         await self._second_pass(term)
         await self._decide(term)
         await self._tell_waits(term)
@@ -260,17 +298,22 @@ class Brain:
             _seconds_until(self._deadlines.next_at(), now),
             _seconds_until(self.knowledge.engine.next_sample_at(), now),
             _seconds_until(self._backoffs.next_at(), monotonic),
-            _seconds_until(self._forgets.next_at(), monotonic),
+            _seconds_until(self._later.next_at(), monotonic),
             self._board.seconds_to_next(monotonic),
             _seconds_until(self._tellings.next_at(), monotonic),
             WATCH_SECONDS if term.unconfirmed else None,
-            # While the cycle is held up, back-offs that end change nothing.
-            STORE_PAUSE_SECONDS
-            if self._is_held_up(term)
-            else _seconds_until(self.knowledge.engine.next_wake_at(), now),
+            *self._waits_to_decide(term, now),
         ]
         soonest = min((wait for wait in waits if wait is not None), default=None)
         return None if soonest is None else max(0.001, soonest)
+
+    def _waits_to_decide(self, term: Acting, now: float) -> tuple[float | None, ...]:
+        # While the cycle is held up, back-offs that end change nothing.
+        if self._is_held_up(term):
+            return (STORE_PAUSE_SECONDS,)
+        engine = self.knowledge.engine
+        repair_at = engine.next_repair_at() if term.is_alone else None
+        return _seconds_until(engine.next_wake_at(), now), _seconds_until(repair_at, now)
 
     # --- reconciling ------------------------------------------------------------------------------
 
@@ -330,8 +373,8 @@ class Brain:
         for key in self._deadlines.take_due(self._clock.now()):
             self.knowledge.mark_workload(key)
         monotonic = self._clock.monotonic()
-        for key, uid in self._forgets.take_due(monotonic):
-            self.knowledge.engine.forget(key, uid, now=self._clock.now())
+        for decision in self._later.take_due(monotonic):
+            self._guarded(self._calls.pop(decision))
         for target in self._backoffs.take_due(monotonic):
             self._look_again(target)
 
@@ -345,6 +388,15 @@ class Brain:
         if decisions:
             self._journal.note_second_pass(decisions)
             await term.carry_out([one for one in decisions if not isinstance(one, Unreplaced)])
+
+    async def _repair(self, term: Acting) -> None:
+        """Evict what another writer has admitted beyond the quota."""
+        if not (term.is_alone and self._may_decide(term)):
+            return
+        evictions = self.knowledge.engine.repair(now=self._clock.now())
+        if evictions:
+            self._journal.note_repair(evictions)
+            await term.carry_out(evictions)
 
     async def _decide(self, term: Acting) -> None:
         engine, pace = self.knowledge.engine, _Pace(self._clock)
@@ -376,17 +428,24 @@ class Brain:
     async def _decide_once(self, term: Acting) -> None:
         began = self._clock.monotonic()
         cycle, pace = self.knowledge.engine.begin_cycle(now=self._clock.now()), _Pace(self._clock)
-        # The inbox stays closed meanwhile: a change of what is known would end the cycle undecided.
-        while cycle.step():
-            if pace.is_over:
-                cycle.pause()
-                await pace.breathe()
-        if self._term is not term:
-            # Whatever was decided is taken back by who began or ended the term.
-            return
-        decisions = tuple(cycle.decisions)
-        self._journal.note_cycle(decisions, self._clock.monotonic() - began)
-        self._collect_waits(decisions)
+        try:
+            # The inbox stays closed meanwhile: a change of what is known would end the cycle undecided.
+            while cycle.step():
+                if pace.is_over:
+                    cycle.pause()
+                    await pace.breathe()
+            if self._term is not term:
+                # Whatever was decided is taken back by who began or ended the term.
+                return
+            decisions = tuple(cycle.decisions)
+            self._journal.note_cycle(decisions, self._clock.monotonic() - began)
+            self._collect_waits(decisions)
+        except Exception:
+            # Nobody else knows of them: what is assumed now would be assumed for ever.
+            for decision in cycle.decisions:
+                if not isinstance(decision, Wait):
+                    self._forget(decision.id)
+            raise
         await term.carry_out(decisions)
 
     def _may_decide(self, term: Acting) -> bool:
@@ -403,8 +462,6 @@ class Brain:
             else:
                 self._waits.pop(decision.key, None)
                 self._tellings.put(decision.key, None)
-                # A decision of a Workload's former life in the queue is no longer there to be taken back.
-                self._forgets.put((decision.key, decision.uid), None)
 
     def _tell_at(self, decision: Wait, seconds: float) -> None:
         """Tell in so many seconds, or earlier where that was planned already: the latest word."""
@@ -454,7 +511,9 @@ class Brain:
                     # We cannot read what somebody made of it, so the next write would meet the same.
                     self._leave_alone(write)
                     return
-                self._backoffs.forget(target)
+                if write.purpose is not Purpose.FENCE:
+                    # A Workload whose admission was given up is fenced off with ease: that mends nothing.
+                    self._backoffs.forget(target)
                 if raw:
                     self._board.see_raw(write.kind, raw)
             case Refused(error=error):

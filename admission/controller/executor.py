@@ -20,6 +20,9 @@ What comes back decides:
                          must not hold up the others
     any other 4xx        Refused
 
+A write that was given up, or refused at the second try, may still be on its way from the first one: then
+Refused says on which version it may land, and whoever counts on its not arriving has to move the object on.
+
 A request that was sent is seen through, also when the term ends: cut off, it could still arrive when somebody
 else leads.
 """
@@ -91,9 +94,14 @@ class Vanished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """The server will not take this write."""
+    """The server will not take this write.
+
+    `may_land_on`: the version of the object on which an earlier sending may be stored all the same, "" where
+    none is on its way.
+    """
 
     error: KubeError
+    may_land_on: str = ""
 
 
 Result = Written | Moot | Vanished | Refused
@@ -229,17 +237,18 @@ class Executor:
             if rebuilt is None:
                 return Moot(raw=lane.latest)
             write = rebuilt
-        conflicts, unanswered, pause = 0, 0, FIRST_RETRY_SECONDS
+        conflicts, unanswered, pause, may_land_on = 0, 0, FIRST_RETRY_SECONDS, ""
         while True:
             await self._wait_until_allowed()
             if order.before is not None:
                 order.before()
-                if self._remaining_seconds() <= self._timeout_seconds:
-                    continue
             try:
                 raw = await self._send(write)
+            except _LeaseTooShort:
+                continue
             except (Conflict, AlreadyExists) as error:
-                conflicts += 1
+                # The object has moved on, so what was sent before can no longer be stored.
+                conflicts, may_land_on = conflicts + 1, ""
                 self.conflicts += 1
                 raw = await self._read_again(order.target)
                 rebuilt = order.rebuild(raw) if order.rebuild is not None else None
@@ -252,20 +261,24 @@ class Executor:
                 self._pause(error.retry_after_seconds or DEFAULT_RETRY_AFTER_SECONDS)
             except (Unreachable, ServerError) as error:
                 self.retries += 1
-                unanswered += 1
+                unanswered, may_land_on = unanswered + 1, write.resource_version
                 log.warning("write-unanswered", target="/".join(order.target), error=error, retry_in=pause)
                 if unanswered % MAX_UNANSWERED == 0:
-                    ended = await self._give_up(order, error)
+                    ended = await self._give_up(order, write, error)
                     if ended is not None:
                         return ended
                 await self.sleep(max(pause, error.retry_after_seconds or 0.0))
                 pause = min(2 * pause, LAST_RETRY_SECONDS)
+            except NotFound:
+                raise
+            except KubeError as error:
+                return Refused(error=error, may_land_on=may_land_on)
             else:
                 if order.after is not None:
                     order.after()
                 return Written(raw=raw)
 
-    async def _give_up(self, order: Order, error: KubeError) -> Result | None:
+    async def _give_up(self, order: Order, write: Write, error: KubeError) -> Result | None:
         """Return how an order ends whose writes get no answer; None while reading gets none either."""
         try:
             raw = await self._sender.read(*order.target, timeout_seconds=self._timeout_seconds)
@@ -276,12 +289,11 @@ class Executor:
         if order.rebuild is not None:
             has_moved_on = order.rebuild(raw) is None
         else:
-            has_moved_on = _resource_version(raw) != order.write.resource_version
-        return Moot(raw=raw) if has_moved_on else Refused(error=error)
+            has_moved_on = _resource_version(raw) != write.resource_version
+        return Moot(raw=raw) if has_moved_on else Refused(error=error, may_land_on=write.resource_version)
 
     async def _send(self, write: Write) -> bytes:
-        self.sent += 1
-        request = asyncio.ensure_future(self._sender.send(write, timeout_seconds=self._timeout_seconds))
+        request = asyncio.ensure_future(self._send_in_time(write))
         try:
             return await asyncio.shield(request)
         except asyncio.CancelledError:
@@ -290,6 +302,14 @@ class Executor:
             if not request.cancelled():
                 request.exception()
             raise
+
+    async def _send_in_time(self, write: Write) -> bytes:
+        # Looked at by the very step that hands the request to the network: the process may have been
+        # stopped since it was last allowed, and the lease be another's by now.
+        if self._remaining_seconds() <= self._timeout_seconds:
+            raise _LeaseTooShort
+        self.sent += 1
+        return await self._sender.send(write, timeout_seconds=self._timeout_seconds)
 
     async def _read_again(self, target: Target) -> bytes:
         pause = FIRST_RETRY_SECONDS
@@ -313,6 +333,10 @@ class Executor:
 
     def _pause(self, seconds: float) -> None:
         self._paused_until = max(self._paused_until, self._clock.monotonic() + seconds)
+
+
+class _LeaseTooShort(Exception):
+    """Nothing was sent: the lease does not outlast the request."""
 
 
 def _resource_version(raw: bytes) -> str:

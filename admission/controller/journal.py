@@ -95,6 +95,12 @@ class Journal:
         for decision in decisions:
             self._note_decision(decision)
 
+    def note_repair(self, evictions: tuple[Evict, ...]) -> None:
+        """Log that another writer's admissions are taken back."""
+        for eviction in evictions:
+            log.warning("over-admitted", workload=eviction.key, cluster_queue=eviction.cluster_queue)
+            self._note_decision(eviction)
+
     def _note_decision(self, decision: Decision) -> None:
         match decision:
             case Admit():

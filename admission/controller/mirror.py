@@ -65,9 +65,13 @@ class Mirror(Generic[V]):
         if metadata.uid in self._tombstones:
             return False
         known = self._objects.get((metadata.namespace, metadata.name))
-        if known is None or known.metadata.uid != metadata.uid:
+        if known is None:
             return True
-        return version(metadata.resource_version) > version(known.metadata.resource_version)
+        fresh, present = version(metadata.resource_version), version(known.metadata.resource_version)
+        # A list may show an object that was deleted and made again before the watch, which lags behind it,
+        # shows the last changes of the first one: those would free what the second one holds. Versions of
+        # one kind compare across objects, so they tell which of the two is the later.
+        return fresh > present or (known.metadata.uid != metadata.uid and fresh == present)
 
     def has_gone(self, uid: str) -> bool:
         """Return whether the object with this uid was seen to go."""
@@ -76,6 +80,9 @@ class Mirror(Generic[V]):
     def see(self, metadata: Meta, value: V, raw: bytes) -> None:
         """Take the object as it is now; the caller has asked `is_news`."""
         key = (metadata.namespace, metadata.name)
+        known = self._objects.get(key)
+        if known is not None and known.metadata.uid != metadata.uid:
+            self._bury(known.metadata.uid)
         self._unlink(key)
         self._objects[key] = Seen(metadata, value, raw)
         self._by_uid[metadata.uid] = key
@@ -85,15 +92,18 @@ class Mirror(Generic[V]):
 
     def forget(self, metadata: Meta) -> bool:
         """Take note that the object is gone; False where another of the same name has taken its place."""
-        self._tombstones[metadata.uid] = None
-        if len(self._tombstones) > MAX_TOMBSTONES:
-            self._tombstones.popitem(last=False)
+        self._bury(metadata.uid)
         key = (metadata.namespace, metadata.name)
         known = self._objects.get(key)
         if known is None or known.metadata.uid != metadata.uid:
             return False
         self._unlink(key)
         return True
+
+    def _bury(self, uid: str) -> None:
+        self._tombstones[uid] = None
+        if len(self._tombstones) > MAX_TOMBSTONES:
+            self._tombstones.popitem(last=False)
 
     def _unlink(self, key: ObjectKey) -> None:
         known = self._objects.pop(key, None)

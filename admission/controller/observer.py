@@ -14,8 +14,7 @@ from admission.actions import Write
 from admission.controller.clock import Clock
 from admission.controller.executor import Target
 from admission.controller.logs import Log
-from admission.decision import Decision, Reassign, Wait
-from api.workload import WorkloadKey
+from admission.decision import Decision, DecisionId, Reassign, Wait
 
 log = Log("berth.observer")
 
@@ -26,14 +25,13 @@ BELIEVED_SECONDS = 60.0
 
 class _Believed(NamedTuple):
     until: float
-    key: WorkloadKey
-    uid: str
+    decision: DecisionId
 
 
 class Observer:
     """Stands where a Term stands, and writes nothing."""
 
-    def __init__(self, clock: Clock, forget: Callable[[WorkloadKey, str], None]) -> None:
+    def __init__(self, clock: Clock, forget: Callable[[DecisionId], None]) -> None:
         self._clock = clock
         self._forget = forget
         self._believed: deque[_Believed] = deque()
@@ -48,20 +46,24 @@ class Observer:
         """How many decisions are believed."""
         return len(self._believed)
 
+    @property
+    def is_alone(self) -> bool:
+        """Never: the observed scheduler admits, and what is only believed here is in nobody's way."""
+        return False
+
     async def carry_out(self, decisions: Sequence[Decision | Reassign]) -> None:
         """Note what would be done."""
         until = self._clock.monotonic() + BELIEVED_SECONDS
         for decision in decisions:
             if not isinstance(decision, Wait):
                 log.info("would-" + type(decision).__name__.lower(), workload=decision.key)
-                self._believed.append(_Believed(until, decision.key, decision.uid))
+                self._believed.append(_Believed(until, decision.id))
 
     async def flush(self) -> None:
         """Take back what has been believed for long enough."""
         now = self._clock.monotonic()
         while self._believed and self._believed[0].until <= now:
-            _, key, uid = self._believed.popleft()
-            self._forget(key, uid)
+            self._forget(self._believed.popleft().decision)
 
     def submit(self, write: Write, *, priority: int = 1) -> None:
         """Note what would be written."""

@@ -12,38 +12,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial
 from typing import Protocol
 
-import msgspec
-
-from admission.actions import Purpose, Verb, Write
 from admission.controller.brain import Brain
 from admission.controller.clock import Clock
-from admission.controller.executor import Executor, Moot, Order, Refused, Result, Sender, Written
+from admission.controller.executor import Executor, Sender
 from admission.controller.failpoints import Failpoint
 from admission.controller.logs import Log
 from admission.controller.metrics import Metrics
+from admission.controller.recovering import Kept, KnownState, Recovery
 from admission.controller.term import Hooks, Term, TermSettings
-from admission.recovery import Verdict, is_known, judge
-from api.keys import FENCE
+from admission.decision import DecisionId
 from api.kube import resources
 from api.kube.errors import KubeError, NotFound
 from api.kube.lease import Leadership
 from api.kube.listing import Reader, pages
 from api.objects import WorkloadObject
-from api.workload import Workload, WorkloadKey
-from queues.reservations import (
-    FenceTooLow,
-    NoFence,
-    QuotaReservation,
-    ReservationError,
-    ReservationId,
-    ReservationStore,
-)
+from api.workload import Workload
+from queues.reservations import FenceTooLow, NoFence, ReservationError, ReservationStore
 from queues.store.resilient import ResilientStore, StoreState, StoreStatus
 
 log = Log("berth.leader")
@@ -158,67 +147,87 @@ class Takeover:
                 await asyncio.sleep(PAUSE_SECONDS)
 
     async def _lead_term(self, leadership: Leadership, store: ResilientStore) -> None:
-        settings = self._settings
+        """List, recover, decide; ends by an error or by cancellation alone."""
         executor = Executor(
             self._sender,
             self._clock,
             remaining_seconds=leadership.remaining_seconds,
-            max_in_flight=settings.max_in_flight,
-            timeout_seconds=settings.request_seconds,
+            max_in_flight=self._settings.max_in_flight,
+            timeout_seconds=self._settings.request_seconds,
         )
-        knowledge = self._brain.knowledge
-        term = Term(
+        term = self._make_term(executor, store, leadership.fence)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(executor.run(), name="executor")
+            try:
+                await self._list_workloads()
+                kept = await self._recover(executor, store, leadership.fence)
+                log.info("deciding", fence=leadership.fence, workloads=len(self._brain.knowledge.workloads))
+                ended = self._brain.begin(term)
+                for one in kept:
+                    self._brain.call_later(
+                        one.decision, partial(term.fence_off, one.decision, one.may_land_on)
+                    )
+                await ended
+            finally:
+                self._brain.end()
+                term.end()
+
+    def _make_term(self, executor: Executor, store: ResilientStore, fence: int) -> Term:
+        settings, brain = self._settings, self._brain
+        return Term(
             executor,
             store,
             self._clock,
             settings=TermSettings(
                 identity=settings.identity,
-                fence=leadership.fence,
+                fence=fence,
                 max_unconfirmed=settings.max_unconfirmed,
                 max_unconfirmed_seconds=settings.max_unconfirmed_seconds,
                 awaits_pods=settings.awaits_pods,
             ),
             hooks=Hooks(
-                look_up=knowledge.look_up,
-                to_workload=knowledge.to_workload,
-                forget=self._brain.forget,
-                forget_later=self._brain.forget_later,
-                tell_later=self._brain.tell_later,
-                finished=self._brain.finished,
+                look_up=brain.knowledge.look_up,
+                to_workload=brain.knowledge.to_workload,
+                forget=brain.forget,
+                forget_later=brain.forget_later,
+                call_later=brain.call_later,
+                tell_later=brain.tell_later,
+                finished=brain.finished,
+                stumbled=brain.stumbled,
             ),
             failpoint=self._failpoint,
         )
-        async with asyncio.TaskGroup() as group:
-            group.create_task(executor.run(), name="executor")
-            try:
-                await self._list_workloads()
-                recovery = Recovery(
-                    executor,
-                    store,
-                    leadership.fence,
-                    self._brain.finished,
-                    look_up=knowledge.look_up,
-                    to_workload=knowledge.to_workload,
-                    has_decided_blindly=self._has_decided_blindly,
-                )
-                await recovery.run()
-                self._has_decided_blindly |= store.status().needs_recovery
-                log.info("deciding", fence=leadership.fence, workloads=len(knowledge.workloads))
-                await self._brain.begin(term)
-            finally:
-                self._brain.end()
-                term.end()
+
+    async def _recover(self, executor: Executor, store: ResilientStore, fence: int) -> tuple[Kept, ...]:
+        """Make store and cluster agree; return what is still to be fenced off."""
+        brain, knowledge = self._brain, self._brain.knowledge
+
+        def adopt(workload: Workload, always: bool) -> Awaitable[DecisionId | None]:
+            engine, now = knowledge.engine, self._clock.now()
+            return brain.ask(lambda: engine.adopt(workload, now=now, always=always))
+
+        state = KnownState(
+            look_up=knowledge.look_up,
+            to_workload=knowledge.to_workload,
+            adopt=adopt,
+            forget=brain.forget,
+            finished=brain.finished,
+        )
+        blindly = self._has_decided_blindly
+        kept = await Recovery(executor, store, state, fence=fence, has_decided_blindly=blindly).run()
+        self._has_decided_blindly |= store.status().needs_recovery
+        return kept
 
     async def _list_workloads(self) -> None:
         """Let the brain take in all Workloads as the quorum has them; it has when this returns.
 
         One by one: thousands in one call would hold up the renewal of the lease.
         """
-        taken = asyncio.Event()
+        # Before the list: what an earlier term decided and the list does not show has not come about.
+        self._brain.forget_all()
         for raw in await self._read_quorum():
             self._brain.post(partial(self._brain.knowledge.see_raw, "Workload", raw))
-        self._brain.post(taken.set)
-        await taken.wait()
+        await self._brain.ask(lambda: None)
 
     async def _read_quorum(self) -> list[bytes]:
         """Return every Workload's bytes; none where the cluster does not serve the kind yet."""
@@ -247,118 +256,6 @@ class Takeover:
                 self._brain.fail(NoFence())
             case StoreState.LOST:
                 log.warning("store-lost", reason=status.reason)
-
-
-class _Settled(StrEnum):
-    """What became of a reservation. KEPT: the cluster will not let it be given back, so it stays."""
-
-    CONFIRMED = "confirmed"
-    RELEASED = "released"
-    KEPT = "kept"
-
-
-class Recovery:
-    """Carries out the verdicts on the reservations that were found.
-
-    `look_up` returns a Workload as it stood in a list that began after the lease was won, or newer.
-    `has_decided_blindly`: see `recovery.is_known`.
-    """
-
-    def __init__(
-        self,
-        executor: Executor,
-        store: ReservationStore,
-        fence: int,
-        finished: Callable[[Write, Result], None],
-        *,
-        look_up: Callable[[WorkloadKey], tuple[Workload, bytes] | None],
-        to_workload: Callable[[bytes], Workload | None],
-        has_decided_blindly: bool = False,
-    ) -> None:
-        self._executor = executor
-        self._store = store
-        self._fence = fence
-        self._finished = finished
-        self._look_up = look_up
-        self._to_workload = to_workload
-        self._has_decided_blindly = has_decided_blindly
-
-    async def run(self) -> None:
-        """Make store and cluster agree. Raises what the store raises."""
-        found = await self._store.live(fence=self._fence)
-        outcomes = await asyncio.gather(*(self._settle(reservation) for reservation in found))
-        settled: dict[_Settled, list[ReservationId]] = {outcome: [] for outcome in _Settled}
-        for reservation, outcome in zip(found, outcomes, strict=True):
-            settled[outcome].append(reservation.id)
-        if confirmed := settled[_Settled.CONFIRMED]:
-            await self._store.confirm(confirmed, fence=self._fence)
-        if released := settled[_Settled.RELEASED]:
-            await self._store.release(released, fence=self._fence)
-
-    async def _settle(self, reservation: QuotaReservation) -> _Settled:
-        """Carry out the verdict on one reservation."""
-        seen = self._look_up(reservation.key)
-        known = is_known(reservation, fence=self._fence, has_decided_blindly=self._has_decided_blindly)
-        verdict = judge(reservation, seen[0] if seen is not None else None, is_known=known)
-        log.info("recover", workload=reservation.key, verdict=verdict, fence=reservation.fence)
-        match verdict:
-            case Verdict.DROP:
-                return _Settled.RELEASED
-            case Verdict.CONFIRM:
-                return _Settled.CONFIRMED
-            case Verdict.REPLAY if await self._replay(reservation):
-                return _Settled.CONFIRMED
-            case _:
-                return await self._fence_off(reservation)
-
-    async def _replay(self, reservation: QuotaReservation) -> bool:
-        """Send the same bytes again; return whether the cluster shows the admission now."""
-        write = Write(
-            verb=Verb.REPLACE,
-            kind="Workload",
-            namespace=reservation.key.namespace,
-            name=reservation.key.name,
-            subresource="status",
-            body=reservation.write,
-            uid=reservation.uid,
-            resource_version=reservation.resource_version,
-            purpose=Purpose.ADMIT,
-        )
-        result = await self._send(write, None)
-        if isinstance(result, Written):
-            return True
-        # The old leader's patch, or our own whose answer was lost, may have been first.
-        workload = self._to_workload(result.raw) if isinstance(result, Moot) else None
-        return workload is not None and workload.uid == reservation.uid and workload.has_quota_reservation
-
-    async def _fence_off(self, reservation: QuotaReservation) -> _Settled:
-        """Write the Workload, so that a patch of the old leader that is still on its way meets 409."""
-        body = msgspec.json.encode({"metadata": {"annotations": {FENCE: str(self._fence)}}})
-        write = Write(
-            verb=Verb.MERGE_PATCH,
-            kind="Workload",
-            namespace=reservation.key.namespace,
-            name=reservation.key.name,
-            body=body,
-            purpose=Purpose.FENCE,
-        )
-        result = await self._send(write, lambda _: write)
-        if isinstance(result, Refused):
-            # This Workload waits until its reservation can be given back; the others go on.
-            log.error("reservation-kept", workload=reservation.key, error=result.error)
-            return _Settled.KEPT
-        return _Settled.RELEASED
-
-    async def _send(self, write: Write, rebuild: Callable[[bytes], Write | None] | None) -> Result:
-        answered: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-
-        def on_result(result: Result) -> None:
-            self._finished(write, result)
-            with suppress(asyncio.InvalidStateError):
-                answered.set_result(result)
-
-        self._executor.submit(Order(write=write, on_result=on_result, rebuild=rebuild))
-        return await answered
 
 
 def _first_leaf(group: BaseExceptionGroup[BaseException]) -> BaseException:

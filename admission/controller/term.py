@@ -9,6 +9,13 @@ holds between a decision and its confirmation:
 
 What was lost or refused is forgotten after a pause: tried again at once, it would end the same.
 
+A refused admission of which an earlier sending may still arrive keeps its quota until the Workload has been
+fenced off (`admission.controller.fencing`); where even that is refused it is tried again and again, and the
+Workload keeps the quota meanwhile: better one place too few than one too many.
+
+A fault of our own over one decision costs that Workload its turn: it is taken back, logged and counted, and
+the other decisions of the cycle are carried out.
+
 Decided and not yet answered Workloads are *unconfirmed*: the cycle pauses while there are too many of them or
 the oldest has waited too long, so that what we believe never runs far ahead of what the cluster has taken.
 """
@@ -19,15 +26,18 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from admission.actions import Purpose, Write
 from admission.controller.clock import Clock
 from admission.controller.executor import Executor, Moot, Order, Refused, Result, Target, Vanished, Written
 from admission.controller.failpoints import Failpoint, Step
+from admission.controller.fencing import fence_write, is_fenced_off, refenced
 from admission.controller.logs import Log
 from admission.controller.sender import request_of
-from admission.decision import Admit, Decision, Evict, Reassign, Wait
+from admission.decision import Admit, Decision, DecisionId, Evict, Reassign, Wait
 from admission.writes import reassign_text, write_of
+from api.reasons import ConditionType
 from api.workload import Workload, WorkloadKey
 from queues.reservations import (
     LoggedDecision,
@@ -62,16 +72,28 @@ class Hooks:
     """What the term needs of the one task that owns the state.
 
     `look_up` returns a Workload and its bytes as last seen; `to_workload` reads bytes (None: unreadable);
-    `forget` tells the engine that a decision did not come about, `forget_later` the same after a pause;
-    `tell_later` has a Workload told again why it waits; `finished` reports every result.
+    `forget` tells the engine that a decision did not come about, `forget_later` the same after a pause, and
+    `call_later` makes a call after such a pause; `tell_later` has a Workload told again why it waits;
+    `finished` reports every result, `stumbled` a fault of our own, from within its `except`.
     """
 
     look_up: Callable[[WorkloadKey], tuple[Workload, bytes] | None]
     to_workload: Callable[[bytes], Workload | None]
-    forget: Callable[[WorkloadKey, str], None]
-    forget_later: Callable[[WorkloadKey, str], None]
+    forget: Callable[[DecisionId], None]
+    forget_later: Callable[[DecisionId], None]
+    call_later: Callable[[DecisionId, Callable[[], None]], None]
     tell_later: Callable[[Wait], None]
     finished: Callable[[Write, Result], None]
+    stumbled: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Prepared:
+    """An admission with its write, and the Workload that it was decided on."""
+
+    decision: Admit
+    write: Write
+    decided_on: Workload
 
 
 class Term:
@@ -114,6 +136,11 @@ class Term:
         oldest = next(iter(self._unconfirmed.values()), None)
         return oldest is not None and self._clock.monotonic() - oldest > self.settings.max_unconfirmed_seconds
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether nobody else is to admit: who leads does so alone."""
+        return True
+
     async def carry_out(self, decisions: Sequence[Decision | Reassign]) -> None:
         """Reserve and send the admissions of one cycle, send evictions and reassignments.
 
@@ -121,32 +148,41 @@ class Term:
 
         Waits are not sent here: see `tell`.
         """
-        admissions = [decision for decision in decisions if isinstance(decision, Admit)]
-        writes = [self._prepare(decision) for decision in admissions]
         try:
-            answers = await self._reserve(admissions, writes, decisions)
+            prepared = [one for one in map(self._prepare, decisions) if one is not None]
+            answers = await self._reserve(prepared, decisions)
         except BaseException:
             for decision in decisions:
                 if not isinstance(decision, Wait):
-                    self._hooks.forget(decision.key, decision.uid)
+                    self._hooks.forget(decision.id)
             raise
         if self._has_ended:
             # The lease was lost while the store was asked: the next leader judges what was reserved.
             return
-        for admission, write, answer in zip(admissions, writes, answers, strict=True):
-            if write is None:
-                self._hooks.forget(admission.key, admission.uid)
-            elif isinstance(answer, Lost):
-                # Tried again at once it would be lost again: what holds it has yet to be given back.
-                log.warning("reservation-lost", workload=admission.key, why=answer.message)
-                self._hooks.forget_later(admission.key, admission.uid)
-            else:
-                self._submit_admission(admission, write)
+        for one, answer in zip(prepared, answers, strict=True):
+            self._guarded(one.decision, partial(self._take_answer, one, answer))
         for decision in decisions:
             if isinstance(decision, Evict):
-                self._submit_eviction(decision)
+                self._guarded(decision, partial(self._submit_eviction, decision))
             elif isinstance(decision, Reassign):
-                self._submit_reassignment(decision)
+                self._guarded(decision, partial(self._submit_reassignment, decision))
+
+    def _guarded(self, decision: Admit | Evict | Reassign, call: Callable[[], None]) -> None:
+        """Carry out one decision. A fault of our own costs that Workload its turn, not the others."""
+        try:
+            call()
+        except Exception:
+            self._hooks.stumbled()
+            self._hooks.forget_later(decision.id)
+
+    def _take_answer(self, prepared: _Prepared, answer: Reserved | Lost) -> None:
+        decision = prepared.decision
+        if isinstance(answer, Lost):
+            # Tried again at once it would be lost again: what holds it has yet to be given back.
+            log.warning("reservation-lost", workload=decision.key, why=answer.message)
+            self._hooks.forget_later(decision.id)
+        else:
+            self._submit_admission(prepared)
 
     async def flush(self) -> None:
         """Tell the store what has been confirmed and what was given back. Raises what the store raises."""
@@ -225,37 +261,47 @@ class Term:
         self._next_reword_at = now + REWORD_EVERY_SECONDS
         return True
 
-    def _prepare(self, decision: Admit) -> Write | None:
+    def _prepare(self, decision: Decision | Reassign) -> _Prepared | None:
+        """Return an admission made ready; None for other decisions, and where it cannot be written."""
+        if not isinstance(decision, Admit):
+            return None
+        try:
+            prepared = self._written(decision)
+        except Exception:
+            self._hooks.stumbled()
+            self._hooks.forget_later(decision.id)
+            return None
+        if prepared is None:
+            self._hooks.forget(decision.id)
+        return prepared
+
+    def _written(self, decision: Admit) -> _Prepared | None:
         seen = self._hooks.look_up(decision.key)
         if seen is None or seen[0].uid != decision.uid:
             return None
-        return write_of(decision, seen[1], now=self._clock.now(), awaits_pods=self.settings.awaits_pods)
+        write = self._admission_write(decision, seen[1])
+        return None if write is None else _Prepared(decision=decision, write=write, decided_on=seen[0])
+
+    def _admission_write(self, decision: Admit, raw: bytes) -> Write | None:
+        return write_of(decision, raw, now=self._clock.now(), awaits_pods=self.settings.awaits_pods)
 
     async def _reserve(
-        self,
-        admissions: Sequence[Admit],
-        writes: Sequence[Write | None],
-        decisions: Sequence[Decision | Reassign],
-    ) -> list[Reserved | Lost | None]:
-        """Return one answer an admission; None where there is nothing to reserve."""
+        self, prepared: Sequence[_Prepared], decisions: Sequence[Decision | Reassign]
+    ) -> tuple[Reserved | Lost, ...]:
+        """Return one answer an admission."""
         request_id = uuid.uuid4().hex
-        reservations = [
-            self._reservation(decision, write, request_id)
-            for decision, write in zip(admissions, writes, strict=True)
-            if write is not None
-        ]
+        reservations = [self._reservation(one, request_id) for one in prepared]
         entries = [self._entry(decision) for decision in decisions if not isinstance(decision, Wait)]
         if not reservations and not entries:
-            return [None] * len(admissions)
-        answered = iter(
-            await self._store.commit(
-                reservations, fence=self.settings.fence, request_id=request_id, log=entries
-            )
+            return ()
+        answers = await self._store.commit(
+            reservations, fence=self.settings.fence, request_id=request_id, log=entries
         )
         self._failpoint.reach(Step.AFTER_RESERVE)
-        return [None if write is None else next(answered) for write in writes]
+        return answers
 
-    def _reservation(self, decision: Admit, write: Write, request_id: str) -> QuotaReservation:
+    def _reservation(self, prepared: _Prepared, request_id: str) -> QuotaReservation:
+        decision, write = prepared.decision, prepared.write
         verb, path, content_type = request_of(write)
         return QuotaReservation(
             key=decision.key,
@@ -282,15 +328,15 @@ class Term:
             message=_decision_text(decision),
         )
 
-    def _submit_admission(self, decision: Admit, write: Write) -> None:
+    def _submit_admission(self, prepared: _Prepared) -> None:
+        decision, write = prepared.decision, prepared.write
         self._unconfirmed[decision.key, decision.uid] = self._clock.monotonic()
 
         def rebuild(raw: bytes) -> Write | None:
             workload = self._hooks.to_workload(raw)
-            if workload is None or not _still_as_decided(workload, decision, self._hooks.look_up):
+            if workload is None or not _is_as_decided(workload, prepared.decided_on):
                 return None
-            fresh = replace(decision, resource_version=workload.resource_version)
-            return write_of(fresh, raw, now=self._clock.now(), awaits_pods=self.settings.awaits_pods)
+            return self._admission_write(replace(decision, resource_version=workload.resource_version), raw)
 
         self.executor.submit(
             Order(
@@ -304,31 +350,68 @@ class Term:
         )
 
     def _admission_answered(self, decision: Admit, write: Write, result: Result) -> None:
-        identity = (decision.key, decision.uid)
-        self._unconfirmed.pop(identity, None)
-        if self._has_landed(decision, result):
-            self._to_confirm.append(identity)
-        else:
-            self._to_release.append(identity)
-            forget = self._hooks.forget_later if isinstance(result, Refused) else self._hooks.forget
-            forget(decision.key, decision.uid)
+        self._unconfirmed.pop((decision.key, decision.uid), None)
+        match result:
+            case Written():
+                self._to_confirm.append((decision.key, decision.uid))
+            case Moot(raw=raw) if self._shows_quota(decision.id, raw):
+                # It may be our own, seen back: its answer had got lost.
+                self._to_confirm.append((decision.key, decision.uid))
+            case Refused(may_land_on=version) if version:
+                self.fence_off(decision.id, version)
+            case _:
+                forget = self._hooks.forget_later if isinstance(result, Refused) else self._hooks.forget
+                self._give_back(decision.id, forget)
+        if not isinstance(result, Written):
             log.warning("admission-not-written", workload=decision.key, result=_result_text(result))
         self._hooks.finished(write, result)
 
-    def _has_landed(self, decision: Admit, result: Result) -> bool:
-        """A moot admission may be our own, seen back: its answer had got lost."""
-        if isinstance(result, Written):
-            return True
-        if not isinstance(result, Moot):
-            return False
-        workload = self._hooks.to_workload(result.raw)
+    def _shows_quota(self, decision: DecisionId, raw: bytes) -> bool:
+        workload = self._hooks.to_workload(raw)
         return workload is not None and workload.uid == decision.uid and workload.has_quota_reservation
+
+    def _give_back(self, decision: DecisionId, forget: Callable[[DecisionId], None]) -> None:
+        self._to_release.append((decision.key, decision.uid))
+        forget(decision)
+
+    # --- what may still arrive --------------------------------------------------------------------
+
+    def fence_off(self, decision: DecisionId, may_land_on: str, raw: bytes | None = None) -> None:
+        """Give the quota of a decision back once its write, sent for this version, can no longer be stored.
+
+        `raw` is the Workload where it is known better than to `look_up`.
+        """
+        seen = self._hooks.look_up(decision.key)
+        raw = raw if raw is not None or seen is None else seen[1]
+        fence = self.settings.fence
+        write = fence_write(decision, fence=fence, raw=raw)
+        self.executor.submit(
+            Order(
+                write=write,
+                on_result=lambda result: self._fence_answered(decision, may_land_on, write, result),
+                rebuild=lambda fresh: refenced(write, fence=fence, raw=fresh),
+            )
+        )
+
+    def _fence_answered(self, decision: DecisionId, may_land_on: str, write: Write, result: Result) -> None:
+        stray = decision._replace(resource_version=may_land_on)
+        match result:
+            case Written(raw=raw) if self._shows_quota(decision, raw):
+                self._to_confirm.append((decision.key, decision.uid))
+            case Written(raw=raw) if not is_fenced_off(stray, raw):
+                self.fence_off(decision, may_land_on, raw)
+            case Refused(error=error):
+                log.error("reservation-kept", workload=decision.key, error=error)
+                self._hooks.call_later(decision, partial(self.fence_off, decision, may_land_on))
+            case _:
+                self._give_back(decision, self._hooks.forget_later)
+        self._hooks.finished(write, result)
 
     def _submit_eviction(self, decision: Evict) -> None:
         seen = self._hooks.look_up(decision.key)
         write = write_of(decision, seen[1], now=self._clock.now()) if seen is not None else None
         if write is None:
-            self._hooks.forget(decision.key, decision.uid)
+            self._hooks.forget(decision.id)
             return
 
         def rebuild(raw: bytes) -> Write | None:
@@ -342,7 +425,7 @@ class Term:
 
         def answered(result: Result) -> None:
             if isinstance(result, Refused):
-                self._hooks.forget_later(decision.key, decision.uid)
+                self._hooks.forget_later(decision.id)
             self._hooks.finished(write, result)
 
         self.executor.submit(
@@ -359,7 +442,7 @@ class Term:
         seen = self._hooks.look_up(decision.key)
         write = write_of(decision, seen[1], now=self._clock.now()) if seen is not None else None
         if seen is None or write is None or seen[0].uid != decision.uid:
-            self._hooks.forget(decision.key, decision.uid)
+            self._hooks.forget(decision.id)
             return
         decided_on = seen[0].admission
 
@@ -375,9 +458,9 @@ class Term:
 
         def answered(result: Result) -> None:
             if isinstance(result, Refused):
-                self._hooks.forget_later(decision.key, decision.uid)
+                self._hooks.forget_later(decision.id)
             elif not isinstance(result, Written):
-                self._hooks.forget(decision.key, decision.uid)
+                self._hooks.forget(decision.id)
             self._hooks.finished(write, result)
 
         self.executor.submit(
@@ -412,14 +495,18 @@ def _is_pending(workload: Workload, uid: str) -> bool:
     )
 
 
-def _still_as_decided(
-    workload: Workload, decision: Admit, look_up: Callable[[WorkloadKey], tuple[Workload, bytes] | None]
-) -> bool:
-    """Whether only the status changed since: the admission was decided on this very spec."""
-    decided_on = look_up(decision.key)
-    if decided_on is None or not _is_pending(workload, decision.uid):
-        return False
-    return workload.generation == decided_on[0].generation and workload.deleted_at is None
+def _is_as_decided(workload: Workload, decided_on: Workload) -> bool:
+    """Whether only what does not matter changed since: the admission was decided on this very spec.
+
+    Nor may it have been evicted since: the engine takes such a Workload for a new one in the queue, and may
+    have given its quota to another.
+    """
+    return (
+        _is_pending(workload, decided_on.uid)
+        and workload.deleted_at is None
+        and workload.generation == decided_on.generation
+        and workload.conditions.get(ConditionType.EVICTED) == decided_on.conditions.get(ConditionType.EVICTED)
+    )
 
 
 def _decision_text(decision: Decision | Reassign) -> str:

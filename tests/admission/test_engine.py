@@ -714,6 +714,90 @@ def test_an_eviction_that_could_not_be_written_is_decided_again() -> None:
     assert evicts(world.settle()) == {"victim": "InClusterQueue"}
 
 
+def test_who_waits_behind_a_preempting_head_is_told_once_its_equals_are() -> None:
+    victim = reserved(make_workload("victim", gpus=4))
+    first = make_workload("first", gpus=2, priority=9, at=1)
+    second = make_workload("second", gpus=2, priority=9, at=2)
+    world = make_world(PREEMPTING, victim, first, second)
+    assert evicts(world.settle()) == {"victim": "InClusterQueue"}
+    assert world.engine.explain(10) == ()
+
+    world.put(finished(victim), reserved(make_workload("boss", gpus=4, priority=10)))
+
+    assert waits(world.settle()) == {"first": "WaitingForQuota"}
+    assert waits(world.engine.explain(10)) == {"second": "WaitingForQuota"}
+
+
+@pytest.mark.parametrize(
+    ("reason", "want_told"),
+    [
+        pytest.param("WaitingForQuota", {}, id="our own word seen back is not said again"),
+        pytest.param("ByHand", {"w": "WaitingForQuota"}, id="another's word is put right"),
+    ],
+)
+def test_a_word_that_stands_on_the_object(reason: str, want_told: dict[str, str]) -> None:
+    world = make_world(make_cluster_queue(quota=4), reserved(make_workload("big", gpus=4)), make_workload())
+    (decision,) = world.settle()
+    assert isinstance(decision, Wait)
+
+    said = make_condition(ConditionType.QUOTA_RESERVED, False, reason=reason, message=decision.message)
+    world.put(with_conditions(world.get("w"), said))
+
+    assert waits((*world.settle(), *world.engine.explain(10))) == want_told
+
+
+def test_a_release_that_overtakes_its_admission_ends_the_assumption() -> None:
+    """Both come while the queues are being changed, so that only the last of them is placed."""
+    world = make_world(make_cluster_queue(quota=4), make_workload())
+    (decision,) = world.settle()
+    assert isinstance(decision, Admit)
+    shown = admitted(world.get("w"), decision.admission, at=world.now, resource_version="8")
+
+    world.engine.upsert(make_cluster_queue(quota=3), now=world.now)
+    world.engine.upsert(shown, now=world.now)
+    world.put(make_workload(resource_version="9"))
+
+    assert world.holding() == {}
+
+
+def test_an_admission_decided_on_another_version_is_not_taken_back() -> None:
+    world = make_world(make_cluster_queue(quota=4), make_workload(resource_version="7"))
+    world.settle()
+    key = WorkloadKey(NAMESPACE, "w")
+
+    world.engine.forget(key, "uid-w", now=world.now, decided_on="6")
+    assert world.holding() == {"w": "queue"}
+    world.engine.forget(key, "uid-w", now=world.now, decided_on="7")
+    assert world.holding() == {}
+
+
+@pytest.mark.parametrize(
+    ("reserved_for", "always", "want_holding"),
+    [
+        pytest.param(reserved(make_workload(gpus=4)), False, ["w"], id="what fits counts at once"),
+        pytest.param(reserved(make_workload(gpus=5)), False, [], id="what does not fit changes nothing"),
+        pytest.param(reserved(make_workload(gpus=5)), True, ["w"], id="unless it must be kept"),
+        pytest.param(reserved(make_workload(uid="another")), True, [], id="another of the same name is none"),
+        pytest.param(reserved(make_workload("x")), True, [], id="nor is one that is not known"),
+        pytest.param(make_workload(), True, [], id="without an admission there is nothing to count"),
+    ],
+)
+def test_a_reservation_of_another_leader(
+    reserved_for: Workload, always: bool, want_holding: list[str]
+) -> None:
+    world = make_world(make_cluster_queue(quota=4), make_workload())
+
+    decision = world.engine.adopt(reserved_for, now=world.now, always=always)
+    world.engine.validate()
+
+    assert list(world.holding()) == want_holding
+    assert (decision is not None) == bool(want_holding)
+    if decision is not None:
+        world.engine.forget(decision.key, decision.uid, now=world.now, decided_on=decision.resource_version)
+        assert world.holding() == {}
+        assert admits(world.settle()) == ["w"]
+
+
 def test_a_fault_in_deciding_loses_no_workload_and_no_quota(monkeypatch: pytest.MonkeyPatch) -> None:
     world = make_world(make_cluster_queue(quota=4), make_workload())
 

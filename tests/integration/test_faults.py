@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
 
@@ -19,7 +20,7 @@ from tests import parts
 from tests.controlplane import ControlPlane
 from tests.controlplane.definitions import install_definitions
 from tests.integration.conftest import Cluster, Controllers
-from tests.integration.manifests import is_true
+from tests.integration.manifests import KUEUE, condition, is_true, quota
 from tests.integration.nodes import simulated_nodes
 from tests.integration.proxy import Proxy, Rule
 from tests.integration.replica import Replica
@@ -60,6 +61,54 @@ def check_each_ran_once(witness: Witness, scene: Scene, jobs: list[str]) -> None
     assert {job: len(witness.workload_uids(job)) for job in jobs} == dict.fromkeys(jobs, 1)
     assert witness.peak_reserved(scene.scoped("main")) <= QUOTA
     assert witness.peak_running() <= QUOTA
+
+
+# --- another writer ----------------------------------------------------------------------------------
+
+
+def admit_by_hand(scene: Scene, job: str, *, cpus: int) -> None:
+    """Admit the Job's Workload as a program would that knows nothing of quota."""
+    name = scene.wait_workload(job)["metadata"]["name"]
+    at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    assignment = {"name": "main", "count": 1, "flavors": {"cpu": scene.scoped("main-flavor")}}
+    status = {
+        "admission": {
+            "clusterQueue": scene.scoped("main"),
+            "podSetAssignments": [{**assignment, "resourceUsage": {"cpu": str(cpus)}}],
+        },
+        "conditions": [
+            {"type": type_, "status": "True", "reason": "ByHand", "message": "", "lastTransitionTime": at}
+            for type_ in ("QuotaReserved", "Admitted")
+        ],
+    }
+    scene.rest.patch(f"{scene.workloads}/{name}/status", {"status": status})
+
+
+def test_what_another_writer_admits_beyond_the_quota_gives_it_back_and_a_lowered_quota_stops_nobody(
+    scene: Scene, embedded_cluster: Cluster, own_namespace: str, controllers: Controllers
+) -> None:
+    cluster_queue = scene.create_queue(cpus=QUOTA)
+    replica = controllers.start(embedded_cluster.kubeconfig, "--namespace", own_namespace)
+    replica.wait_leading()
+    scene.create_job("ours", cpus=QUOTA)
+    scene.wait_admitted("ours")
+    lowered = [quota(scene.scoped("main-flavor"), nominal=1)]
+    scene.rest.patch(f"/apis/{KUEUE}/clusterqueues/{cluster_queue}", {"spec": {"resourceGroups": lowered}})
+
+    scene.create_job("theirs", cpus=1)
+    scene.wait_pending("theirs")
+    admit_by_hand(scene, "theirs", cpus=1)
+
+    workload = scene.wait_workload(
+        "theirs", lambda found: condition(found, "Evicted").get("reason") == "OverAdmitted", "OverAdmitted"
+    )
+    assert "another writer admitted this workload with 1" in condition(workload, "Evicted")["message"]
+    scene.wait_pending("theirs")
+    assert is_true(scene.wait_workload("ours"), "Admitted")
+    assert not is_true(scene.wait_workload("ours"), "Evicted")
+    scene.wait_events(workload["metadata"]["name"], "EvictedDueToOverAdmitted")
+    scene.delete_job("ours")
+    scene.wait_admitted("theirs")
 
 
 # --- the store ---------------------------------------------------------------------------------------

@@ -139,15 +139,19 @@ def _is_same(before: Object, after: Object) -> bool:
 class Faults:
     """What the next requests meet. `late_seconds`: how long after sending the next ones arrive, each once.
 
-    `errors` answer the next ones without an effect; `lost` answers of the next ones never come back.
+    `errors` answer the next ones without an effect, `errors_after_late` those that come when none is to be
+    late any more; `lost` answers of the next ones never come back.
     """
 
     errors: list[KubeError] = field(default_factory=list)
     late_seconds: list[float] = field(default_factory=list)
+    errors_after_late: list[KubeError] = field(default_factory=list)
     lost: int = 0
     is_cut: bool = False
     # Whether a request may arrive after its sender has given it up.
     arrives_late: bool = True
+    # Which writes meet them; by default all.
+    meets: Callable[[Write], bool] = lambda _: True
 
 
 class Line:
@@ -162,7 +166,8 @@ class Line:
 
     async def send(self, write: Write, *, timeout_seconds: float) -> bytes:
         """Send one write. What is on its way arrives, whatever becomes of the sender."""
-        return await self._exchange(lambda: self._cluster.apply(write), timeout_seconds, is_write=True)
+        is_met = self.faults.meets(write)
+        return await self._exchange(lambda: self._cluster.apply(write), timeout_seconds, is_write=is_met)
 
     async def read(self, kind: str, namespace: str, name: str, *, timeout_seconds: float) -> bytes:
         """Read one object."""
@@ -193,6 +198,9 @@ class Line:
         if is_write and self.faults.errors:
             await asyncio.sleep(0.002)
             raise self.faults.errors.pop(0)
+        if is_write and self.faults.errors_after_late and not self.faults.late_seconds:
+            await asyncio.sleep(0.002)
+            raise self.faults.errors_after_late.pop(0)
         there = self._chance.uniform(0.001, 0.01)
         if is_write and self.faults.late_seconds:
             there = self.faults.late_seconds.pop(0)

@@ -11,8 +11,7 @@ that world a request that its sender has given up no longer arrives.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -25,10 +24,18 @@ from api.workload import to_rfc3339
 from queues.memory import InMemoryReservationStore
 from tests.admission.controller.cluster import FakeCluster, Key, Object
 from tests.admission.controller.replica import LEASE_SECONDS, Lease, Replica
+from tests.admission.controller.tenancy import (
+    LAWS,
+    QUOTAS,
+    cpus_of,
+    holds_quota,
+    is_true,
+    make_queues,
+    make_workload,
+    usage_of,
+)
 from tests.admission.controller.virtualtime import VirtualLoop, end
 
-# Nominal quota and borrowing limit in CPUs of the two ClusterQueues of one cohort.
-QUOTAS = {"a": (4, 2), "b": (2, 1)}
 # Longer than the longest rest after a refused write, so that the last try has been made.
 QUIET_SECONDS = 1000.0
 
@@ -37,76 +44,6 @@ _ERRORS: dict[str, Callable[[], KubeError]] = {
     "broken": lambda: ServerError("boom", status=500),
     "busy": lambda: TooManyRequests("later", status=429, retry_after_seconds=1.0),
 }
-
-
-def _object(kind: str, name: str, spec: Object, **metadata: Any) -> Object:
-    version = "v1" if kind == "Namespace" else "kueue.x-k8s.io/v1beta2"
-    return {"apiVersion": version, "kind": kind, "metadata": {"name": name, **metadata}, "spec": spec}
-
-
-def _queues(cluster: FakeCluster) -> None:
-    cluster.create(_object("Namespace", "team", {}))
-    cluster.create(_object("ResourceFlavor", "default", {}))
-    for name, (nominal, borrowing) in QUOTAS.items():
-        quota = {"name": "cpu", "nominalQuota": str(nominal), "borrowingLimit": str(borrowing)}
-        group = {"coveredResources": ["cpu"], "flavors": [{"name": "default", "resources": [quota]}]}
-        preemption = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}
-        spec = {
-            "cohortName": "all",
-            "namespaceSelector": {},
-            "preemption": preemption,
-            "resourceGroups": [group],
-        }
-        cluster.create(_object("ClusterQueue", name, spec))
-        cluster.create(_object("LocalQueue", name, {"clusterQueue": name}, namespace="team"))
-
-
-def _workload(name: str, queue: str, cpus: int, priority: int) -> Object:
-    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": str(cpus)}}}
-    pod_set = {"name": "main", "count": 1, "template": {"spec": {"containers": [container]}}}
-    spec = {"queueName": queue, "priority": priority, "active": True, "podSets": [pod_set]}
-    return _object("Workload", name, spec, namespace="team")
-
-
-def _cpus(workload: Object) -> int:
-    container = workload["spec"]["podSets"][0]["template"]["spec"]["containers"][0]
-    return int(container["resources"]["requests"]["cpu"])
-
-
-def _is(workload: Object, condition: str) -> bool:
-    found = (c for c in workload.get("status", {}).get("conditions", ()) if c["type"] == condition)
-    return any(c["status"] == "True" for c in found)
-
-
-def _holds_quota(workload: Object) -> bool:
-    has_admission = bool(workload.get("status", {}).get("admission"))
-    return has_admission and _is(workload, "QuotaReserved") and not _is(workload, "Finished")
-
-
-def _usage(objects: Mapping[Key, Object]) -> dict[str, int]:
-    used = dict.fromkeys(QUOTAS, 0)
-    for (kind, _, _), obj in objects.items():
-        if kind == "Workload" and _holds_quota(obj):
-            used[obj["status"]["admission"]["clusterQueue"]] += _cpus(obj)
-    return used
-
-
-def quota_holds(objects: Mapping[Key, Object], before: Object | None, after: Object | None) -> None:
-    """No ClusterQueue uses more than it may borrow, and the cohort no more than it has."""
-    used = _usage(objects)
-    total = sum(nominal for nominal, _ in QUOTAS.values())
-    assert sum(used.values()) <= total, f"the cohort has {total} and uses {used}"
-    for name, (nominal, borrowing) in QUOTAS.items():
-        assert used[name] <= nominal + borrowing, f"{name} uses {used[name]} of {nominal}+{borrowing}"
-
-
-def nobody_is_admitted_twice(
-    objects: Mapping[Key, Object], before: Object | None, after: Object | None
-) -> None:
-    """An admission that stands is not written over with another."""
-    if before is None or after is None or not (_holds_quota(before) and _holds_quota(after)):
-        return
-    assert before["status"]["admission"] == after["status"]["admission"], f"admitted twice: {after}"
 
 
 NAMES = st.integers(0, 7)
@@ -129,11 +66,11 @@ class Line(RuleBasedStateMachine):
             self.patch.setattr(brain, "SLICE_SECONDS", -1.0)
         self.loop = VirtualLoop()
         self.cluster = FakeCluster(self.loop)
-        self.cluster.laws += [quota_holds, nobody_is_admitted_twice]
+        self.cluster.laws += LAWS
         self.store = InMemoryReservationStore()
         self.lease = Lease()
         self.seed, self.born, self.made = seed, 0, 0
-        _queues(self.cluster)
+        make_queues(self.cluster)
         self.replicas = [self._make(), self._make()]
         self.leader: Replica | None = None
         self.sleepers: list[Replica] = []
@@ -155,12 +92,12 @@ class Line(RuleBasedStateMachine):
         """Create a Workload."""
         if len(self._workloads()) < 8:
             self.made += 1
-            self.cluster.create(_workload(f"w{self.made}", queue, cpus, priority))
+            self.cluster.create(make_workload(f"w{self.made}", queue, cpus, priority))
 
     @rule(index=NAMES)
     def finish(self, index: int) -> None:
         """End a running Workload."""
-        running = [key for key in self._workloads() if _is(self.cluster.objects[key], "Admitted")]
+        running = [key for key in self._workloads() if is_true(self.cluster.objects[key], "Admitted")]
         if running:
             self.cluster.edit(running[index % len(running)], self._finish)
 
@@ -169,6 +106,21 @@ class Line(RuleBasedStateMachine):
         """Delete a Workload."""
         if key := self._any(index):
             self.cluster.delete(key)
+
+    @rule(index=NAMES, queue=st.sampled_from(sorted(QUOTAS)), cpus=st.integers(1, 4))
+    def replace(self, index: int, queue: str, cpus: int) -> None:
+        """Delete a Workload and make another of its name at once."""
+        if key := self._any(index):
+            self.cluster.delete(key)
+            self.cluster.create(make_workload(key[2], queue, cpus, 0))
+
+    @rule(index=NAMES, queue=st.sampled_from(sorted(QUOTAS)), cpus=st.integers(1, 4))
+    def rewrite(self, index: int, queue: str, cpus: int) -> None:
+        """Change what a Workload without quota asks for, and where; with quota the server forbids it."""
+        key = self._any(index)
+        if key and not self.cluster.objects[key].get("status", {}).get("admission"):
+            spec = make_workload(key[2], queue, cpus, 0)["spec"]
+            self._edit(index, lambda obj: obj["spec"].update(podSets=spec["podSets"], queueName=queue))
 
     @rule(index=NAMES)
     def annotate(self, index: int) -> None:
@@ -298,15 +250,15 @@ class Line(RuleBasedStateMachine):
             self.elect(0)
 
     def _check_end(self) -> None:
-        used = _usage(self.cluster.objects)
+        used = usage_of(self.cluster.objects)
         free = sum(nominal for nominal, _ in QUOTAS.values()) - sum(used.values())
         for key in self._workloads():
             obj = self.cluster.objects[key]
-            if _holds_quota(obj) or _is(obj, "Finished") or not obj["spec"]["active"]:
+            if holds_quota(obj) or is_true(obj, "Finished") or not obj["spec"]["active"]:
                 continue
             nominal, borrowing = QUOTAS[obj["spec"]["queueName"]]
             room = min(free, nominal + borrowing - used[obj["spec"]["queueName"]])
-            assert _cpus(obj) > room, f"{key[2]} fits and waits: {obj}"
+            assert cpus_of(obj) > room, f"{key[2]} fits and waits: {obj}"
             assert any(c["type"] == "QuotaReserved" for c in obj["status"]["conditions"]), f"untold: {obj}"
         assert self.store.reservations == {}
         for replica in self.replicas:
@@ -318,7 +270,7 @@ class Line(RuleBasedStateMachine):
         statistics = replica.knowledge.engine.statistics()
         assert statistics.assumed == 0, f"{replica.name} still assumes what nobody writes"
         held = {key.name for key, _ in replica.knowledge.engine.admissions()}
-        assert held == {key[2] for key in self._workloads() if _holds_quota(self.cluster.objects[key])}
+        assert held == {key[2] for key in self._workloads() if holds_quota(self.cluster.objects[key])}
 
     def _check_statuses(self, used: dict[str, int]) -> None:
         for name in QUOTAS:

@@ -1,0 +1,107 @@
+"""Two tenants of one cohort in a cluster in memory, and what must hold there at every moment.
+
+all ─┬─ a   4 CPUs, borrows 2
+     └─ b   2 CPUs, borrows 1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tests.admission.controller.cluster import FakeCluster, Key, Object
+
+# Nominal quota and borrowing limit in CPUs of the two ClusterQueues of one cohort.
+QUOTAS = {"a": (4, 2), "b": (2, 1)}
+
+
+def make_object(kind: str, name: str, spec: Object, **metadata: Any) -> Object:
+    """Return an object as a user would create it."""
+    version = "v1" if kind == "Namespace" else "kueue.x-k8s.io/v1beta2"
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name, **metadata}, "spec": spec}
+
+
+def make_queues(cluster: FakeCluster) -> None:
+    """Create the two ClusterQueues and what they need."""
+    cluster.create(make_object("Namespace", "team", {}))
+    cluster.create(make_object("ResourceFlavor", "default", {}))
+    for name, (nominal, borrowing) in QUOTAS.items():
+        quota = {"name": "cpu", "nominalQuota": str(nominal), "borrowingLimit": str(borrowing)}
+        group = {"coveredResources": ["cpu"], "flavors": [{"name": "default", "resources": [quota]}]}
+        preemption = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}
+        spec = {
+            "cohortName": "all",
+            "namespaceSelector": {},
+            "preemption": preemption,
+            "resourceGroups": [group],
+        }
+        cluster.create(make_object("ClusterQueue", name, spec))
+        cluster.create(make_object("LocalQueue", name, {"clusterQueue": name}, namespace="team"))
+
+
+def make_workload(name: str, queue: str, cpus: int, priority: int) -> Object:
+    """Return a Workload of one pod."""
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": str(cpus)}}}
+    pod_set = {"name": "main", "count": 1, "template": {"spec": {"containers": [container]}}}
+    spec = {"queueName": queue, "priority": priority, "active": True, "podSets": [pod_set]}
+    return make_object("Workload", name, spec, namespace="team")
+
+
+def cpus_of(workload: Object) -> int:
+    """Return the CPUs that a Workload asks for."""
+    container = workload["spec"]["podSets"][0]["template"]["spec"]["containers"][0]
+    return int(container["resources"]["requests"]["cpu"])
+
+
+def is_true(workload: Object, condition: str) -> bool:
+    """Return whether the condition stands and is True."""
+    found = (c for c in workload.get("status", {}).get("conditions", ()) if c["type"] == condition)
+    return any(c["status"] == "True" for c in found)
+
+
+def holds_quota(workload: Object) -> bool:
+    """Return whether a Workload holds quota."""
+    has_admission = bool(workload.get("status", {}).get("admission"))
+    return has_admission and is_true(workload, "QuotaReserved") and not is_true(workload, "Finished")
+
+
+def usage_of(objects: Mapping[Key, Object]) -> dict[str, int]:
+    """Return the CPUs in use by ClusterQueue."""
+    used = dict.fromkeys(QUOTAS, 0)
+    for (kind, _, _), obj in objects.items():
+        if kind == "Workload" and holds_quota(obj):
+            used[obj["status"]["admission"]["clusterQueue"]] += cpus_of(obj)
+    return used
+
+
+def quota_holds(objects: Mapping[Key, Object], before: Object | None, after: Object | None) -> None:
+    """No ClusterQueue uses more than it may borrow, and the cohort no more than it has."""
+    used = usage_of(objects)
+    total = sum(nominal for nominal, _ in QUOTAS.values())
+    assert sum(used.values()) <= total, f"the cohort has {total} and uses {used}"
+    for name, (nominal, borrowing) in QUOTAS.items():
+        assert used[name] <= nominal + borrowing, f"{name} uses {used[name]} of {nominal}+{borrowing}"
+
+
+def nobody_is_admitted_twice(
+    objects: Mapping[Key, Object], before: Object | None, after: Object | None
+) -> None:
+    """An admission that stands is not written over with another."""
+    if before is None or after is None or not (holds_quota(before) and holds_quota(after)):
+        return
+    assert before["status"]["admission"] == after["status"]["admission"], f"admitted twice: {after}"
+
+
+def what_is_admitted_is_what_was_asked(
+    objects: Mapping[Key, Object], before: Object | None, after: Object | None
+) -> None:
+    """An admission is of the spec that the Workload has, in the queue that it names."""
+    if after is None or not holds_quota(after):
+        return
+    admission = after["status"]["admission"]
+    (assignment,) = admission["podSetAssignments"]
+    asked = after["spec"]["queueName"], str(cpus_of(after))
+    assert (admission["clusterQueue"], assignment["resourceUsage"]["cpu"]) == asked, f"not as asked: {after}"
+
+
+LAWS = (quota_holds, nobody_is_admitted_twice, what_is_admitted_is_what_was_asked)

@@ -1,0 +1,326 @@
+"""What guards the quota between a decision and the cluster, one danger at a time, in virtual time.
+
+One cluster of two tenants (`tenancy`), a store, and replicas that lead in turn. After every change of the
+cluster the laws must hold: the quota, nobody admitted twice, and what is admitted is what was asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from admission import writes
+from admission.actions import Purpose, Write
+from admission.decision import Admit, Decision
+from api.kube.errors import Forbidden, KubeError, ServerError
+from queues.memory import InMemoryReservationStore
+from tests.admission.controller.cluster import FakeCluster, Key, Object
+from tests.admission.controller.replica import REQUEST_SECONDS, Lease, Replica
+from tests.admission.controller.tenancy import LAWS, holds_quota, make_queues, make_workload
+from tests.admission.controller.virtualtime import VirtualLoop, end
+
+# All of the cohort that one queue may have: two of them exclude each other.
+ALL = 6
+FENCE = "berth.dev/fence"
+
+
+class Stage:
+    """The cluster and who has led it so far."""
+
+    def __init__(self) -> None:
+        self.loop = VirtualLoop()
+        self.cluster = FakeCluster(self.loop)
+        self.cluster.laws += LAWS
+        self.store = InMemoryReservationStore()
+        self._lease = Lease()
+        self._replicas: list[Replica] = []
+        make_queues(self.cluster)
+
+    def start(self) -> Replica:
+        """Start a replica that follows."""
+        name = f"replica-{len(self._replicas) + 1}"
+        replica = Replica(name, self.cluster, self.store, self._lease, self.loop)
+        replica.start()
+        self._replicas.append(replica)
+        return replica
+
+    def lead(self) -> Replica:
+        """Start a replica that leads from now on."""
+        replica = self.start()
+        replica.lead(self._lease.number + 1)
+        return replica
+
+    def submit(self, name: str, *, cpus: int = ALL, priority: int = 0) -> None:
+        """Create a Workload in the queue a."""
+        self.cluster.create(make_workload(name, "a", cpus, priority))
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass; no law may have been broken."""
+        self.loop.run_for(seconds)
+        assert self.cluster.broken == []
+
+    def workload(self, name: str) -> Object:
+        """Return a Workload as the cluster has it."""
+        return self.cluster.objects[key_of(name)]
+
+    def admitted(self) -> list[str]:
+        """Return who holds quota."""
+        return [
+            name
+            for (kind, _, name), obj in self.cluster.objects.items()
+            if kind == "Workload" and holds_quota(obj)
+        ]
+
+
+def key_of(name: str) -> Key:
+    return "Workload", "team", name
+
+
+def is_admission(write: Write) -> bool:
+    return write.purpose is Purpose.ADMIT
+
+
+def is_fence(write: Write) -> bool:
+    return write.purpose is Purpose.FENCE
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    """Give a stage, and close its loop."""
+    made = Stage()
+    yield made
+    end(made.loop)
+
+
+# --- answers that do not come ------------------------------------------------------------------------
+
+
+def _losing_the_admission_of_late(leader: Replica, *errors: KubeError, until_seconds: float = 30.0) -> None:
+    """Let the first admission of the Workload `late` be long on its way, and meet the next writes on it so.
+
+    It is told nothing meanwhile, either: that would move it on as well as any fence.
+    """
+    leader.line.faults.meets = lambda write: write.name == "late" and write.purpose is not Purpose.FENCE
+    leader.line.faults.late_seconds.append(until_seconds)
+    leader.line.faults.errors_after_late += errors
+
+
+BROKEN = ServerError("boom", status=500)
+REFUSED = Forbidden("no", status=403)
+
+
+@pytest.mark.parametrize(
+    "errors",
+    [
+        pytest.param([BROKEN] * 40, id="it is given up after several tries"),
+        pytest.param([REFUSED] * 40, id="its second try is refused"),
+    ],
+)
+def test_an_admission_that_arrives_late_is_refused_before_its_quota_is_given_to_another(
+    errors: list[KubeError], stage: Stage
+) -> None:
+    leader = stage.lead()
+    _losing_the_admission_of_late(leader, *errors)
+    stage.submit("late")
+    stage.wait(0.1)
+    stage.submit("urgent", priority=2)
+
+    stage.wait(20.0)
+    assert stage.admitted() == ["urgent"]
+
+    stage.wait(20.0)
+    assert stage.admitted() == ["urgent"]
+    assert stage.workload("late")["metadata"]["annotations"][FENCE].startswith("1")
+
+
+def test_quota_is_kept_while_a_doubtful_admission_cannot_be_fenced_off(stage: Stage) -> None:
+    leader = stage.lead()
+    _losing_the_admission_of_late(leader, *[REFUSED] * 12, until_seconds=100.0)
+    leader.line.faults.meets = lambda write: write.name == "late"
+    stage.submit("late")
+    stage.wait(0.1)
+    stage.submit("urgent", priority=2)
+
+    stage.wait(8.0)
+    assert stage.admitted() == []
+    assert leader.knowledge.engine.statistics().assumed == 1
+
+    leader.line.faults.errors_after_late.clear()
+    stage.wait(300.0)
+    assert stage.admitted() == ["urgent"]
+
+
+# --- objects that change under a decision ------------------------------------------------------------
+
+
+def test_an_admission_is_never_written_onto_a_spec_that_it_was_not_decided_on(stage: Stage) -> None:
+    leader = stage.lead()
+    leader.line.faults.meets = is_admission
+    leader.line.faults.late_seconds.append(REQUEST_SECONDS / 2)
+    stage.submit("w", cpus=4)
+    stage.wait(REQUEST_SECONDS / 4)
+    smaller = make_workload("w", "b", 2, 0)["spec"]
+    stage.cluster.edit(key_of("w"), lambda obj: obj.update(spec=smaller))
+
+    stage.wait(10.0)
+
+    assert stage.workload("w")["status"]["admission"]["clusterQueue"] == "b"
+
+
+def test_a_leader_whose_watch_lags_does_not_take_the_old_one_of_a_name_for_the_new(stage: Stage) -> None:
+    first, second = stage.lead(), stage.start()
+    stage.submit("again", cpus=1)
+    stage.wait(1.0)
+    second.line.hears_after_seconds = 60.0
+    stage.cluster.edit(key_of("again"), lambda obj: obj["metadata"].update(annotations={"seen": "yes"}))
+    stage.wait(3.0)
+    stage.cluster.delete(key_of("again"))
+    stage.submit("again")
+    stage.wait(1.0)
+    stage.submit("next", cpus=2)
+    first.stop_leading()
+
+    second.lead(2)
+    stage.wait(120.0)
+
+    assert stage.admitted() == ["again"]
+
+
+# --- what a dead leader left behind ------------------------------------------------------------------
+
+
+def _left_behind(stage: Stage, name: str) -> None:
+    """Let a leader reserve for a Workload and die before its patch arrives; it never does."""
+    leader = stage.lead()
+    leader.line.faults.meets = is_admission
+    leader.line.faults.late_seconds.append(10_000.0)
+    stage.submit(name)
+    stage.wait(0.5)
+    leader.crash()
+    assert [key.name for key, _ in stage.store.reservations] == [name]
+
+
+def _admitted_by_another(obj: Object) -> None:
+    assignment = {"name": "main", "count": 1, "flavors": {"cpu": "default"}}
+    assignment["resourceUsage"] = {"cpu": str(ALL)}
+    obj["status"] = {
+        "admission": {"clusterQueue": "a", "podSetAssignments": [assignment]},
+        "conditions": [
+            {
+                "type": type_,
+                "status": "True",
+                "reason": type_,
+                "message": "",
+                "lastTransitionTime": "2027-01-15T08:00:00Z",
+            }
+            for type_ in ("QuotaReserved", "Admitted")
+        ],
+    }
+
+
+def test_a_reservation_is_replayed_where_it_fits(stage: Stage) -> None:
+    _left_behind(stage, "w")
+
+    stage.lead()
+    stage.wait(5.0)
+
+    assert stage.admitted() == ["w"]
+    assert stage.store.reservations == {}
+
+
+def test_a_reservation_whose_quota_was_given_to_another_is_released(stage: Stage) -> None:
+    """Its maker decided on without the store, and died before it could say so."""
+    _left_behind(stage, "w")
+    stage.submit("other")
+    stage.cluster.edit(key_of("other"), _admitted_by_another)
+
+    stage.lead()
+    stage.wait(5.0)
+
+    assert stage.admitted() == ["other"]
+    assert stage.workload("w")["metadata"]["annotations"][FENCE] == "2"
+    assert stage.store.reservations == {}
+
+
+def test_a_reservation_that_cannot_be_released_keeps_its_quota_until_it_can(stage: Stage) -> None:
+    _left_behind(stage, "w")
+    stage.cluster.edit(key_of("w"), lambda obj: obj["spec"].update(priority=1))
+    stage.submit("other", priority=2)
+    successor = stage.start()
+    successor.line.faults.meets = is_fence
+    successor.line.faults.errors += [Forbidden("no", status=403)] * 3
+    successor.lead(2)
+
+    stage.wait(2.0)
+    assert stage.admitted() == []
+    assert len(stage.store.reservations) == 1
+
+    stage.wait(60.0)
+    assert stage.admitted() == ["other"]
+    assert stage.store.reservations == {}
+
+
+# --- faults of our own -------------------------------------------------------------------------------
+
+
+def test_a_fault_over_one_admission_costs_the_others_nothing_and_is_taken_back(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader = stage.lead()
+    real = writes.write_of
+
+    def faulty(decision: Decision, raw: bytes, **options: object) -> Write | None:
+        if isinstance(decision, Admit) and decision.key.name == "bad":
+            raise RuntimeError("a fault")
+        return real(decision, raw, **options)  # type: ignore[arg-type]  # passed on as it came
+
+    with monkeypatch.context() as patch:
+        patch.setattr("admission.controller.term.write_of", faulty)
+        stage.submit("bad", cpus=2)
+        stage.submit("good", cpus=2)
+        stage.wait(5.0)
+        assert stage.admitted() == ["good"]
+        assert leader.stumbles() >= 1
+
+    stage.wait(60.0)
+    assert stage.admitted() == ["bad", "good"]
+
+
+def test_a_fault_right_after_deciding_leaves_nobody_assumed(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader = stage.lead()
+
+    def faulty(*_: object) -> None:
+        raise RuntimeError("a fault")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(leader.journal, "note_cycle", faulty)
+        stage.submit("w")
+        stage.wait(1.0)
+        assert leader.stumbles() >= 1
+        assert stage.admitted() == []
+
+    stage.wait(5.0)
+    assert stage.admitted() == ["w"]
+
+
+# --- two writers -------------------------------------------------------------------------------------
+
+
+def test_what_another_writer_admits_beyond_the_quota_is_evicted_with_its_reason(stage: Stage) -> None:
+    stage.cluster.laws.clear()
+    stage.lead()
+    stage.submit("ours")
+    stage.wait(1.0)
+    stage.submit("theirs")
+
+    stage.cluster.edit(key_of("theirs"), _admitted_by_another)
+    stage.wait(5.0)
+
+    assert stage.admitted() == ["ours"]
+    conditions = {one["type"]: one for one in stage.workload("theirs")["status"]["conditions"]}
+    assert conditions["Evicted"]["reason"] == "OverAdmitted"
+    assert conditions["Requeued"]["status"] == "True"
+    assert conditions["QuotaReserved"]["status"] == "False"
