@@ -120,7 +120,7 @@ class _Tournament:
         workload = entry.pending.workload
         requested = [pair for pair, amount in entry.assignment.usage.items() if amount > 0]
         return (
-            True,
+            not entry.is_preemptor,
             share.is_borrowing_any(requested),
             share.order,
             -workload.priority,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from admission.decision import Decision, Evict
+from admission.engine import EngineSettings
+from admission.preemption.fair import FairSharing
 from api.queueing import Preemption, PreemptionPolicy, QueueingStrategy
 from tests.builders import (
     World,
@@ -41,7 +43,9 @@ SHRINKING = make_workload(
 )
 
 
-def lent_out(strategy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO) -> World:
+def lent_out(
+    strategy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO, fair_sharing: FairSharing | None = None
+) -> World:
     """An owner of one GPU, a lender of another, and a guest without any who is older and more important.
 
         cohort ── owner     1 GPU, reclaims
@@ -50,7 +54,7 @@ def lent_out(strategy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO) -> 
 
     The owner's Workload may run with one pod, on the GPU that it owns, but takes both where both are free.
     """
-    return World().put(
+    return World(settings=EngineSettings(fair_sharing=fair_sharing)).put(
         make_cluster_queue(
             "owner", quota=1, cohort="cohort", preemption=RECLAIMING, queueing_strategy=strategy
         ),
@@ -66,6 +70,16 @@ def test_a_workload_that_may_shrink_gets_the_room_that_was_freed_for_it(strategy
 
     assert evicted(decisions) == ["guest"]
     assert admits(decisions) == ["shrinking"]
+
+
+def test_under_fair_sharing_as_well_what_was_freed_is_not_taken_back() -> None:
+    # The guest's queue weighs so much that it wins every tournament, though all it holds is borrowed.
+    world = lent_out(fair_sharing=FairSharing())
+    world.put(make_cluster_queue("borrower", cohort="cohort", fair_weight_milli=1_000_000), SHRINKING)
+
+    decisions = run(world)
+
+    assert (evicted(decisions), admits(decisions)) == (["guest"], ["shrinking"])
 
 
 def test_a_victim_that_once_evicted_others_is_owed_nothing_any_more() -> None:
