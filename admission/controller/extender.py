@@ -48,6 +48,8 @@ log = Log("berth.extender")
 
 # A line for each node helps while an extender is set up on a few; of thousands for each pod it helps nobody.
 MOST_NODES_LOGGED = 20
+# A filter that takes longer than this holds up the placement of every pod, and is told.
+SLOW_FILTER_SECONDS = 0.05
 
 _OVER = ("Succeeded", "Failed")
 
@@ -122,6 +124,7 @@ class Extender:
     # --- filter -----------------------------------------------------------------------------------
 
     async def _filter(self, request: Request) -> Response:
+        began = self._clock.monotonic()
         args = self._read(request, keeps_nodes=True)
         candidates = self._candidates(args)
         if args.pod is None or candidates is None:
@@ -137,7 +140,11 @@ class Extender:
             result.node_names = passed
         else:
             result.nodes = NodeListAnswer(passed)
-        return self._answer(result)
+        answer = self._answer(result)
+        seconds = self._clock.monotonic() - began
+        if seconds > SLOW_FILTER_SECONDS:
+            log.warning(f"Filter consumed {seconds * 1000:.0f}ms for pod {args.pod}")
+        return answer
 
     # --- prioritize -------------------------------------------------------------------------------
 

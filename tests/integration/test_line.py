@@ -16,7 +16,16 @@ import pytest
 from api.workload import to_seconds
 from tests.controlplane import ControlPlane
 from tests.integration.conftest import Cluster
-from tests.integration.manifests import POOL, Object, condition, is_true, make_job, quota
+from tests.integration.manifests import (
+    KUEUE,
+    POOL,
+    Object,
+    condition,
+    is_true,
+    kueue_object,
+    make_job,
+    quota,
+)
 from tests.integration.replica import Replica
 from tests.integration.scene import Scene
 from tests.integration.waiting import wait_for
@@ -319,6 +328,42 @@ def test_kubectl_prints_what_a_user_of_kueue_looks_for(
     assert queues["main"]["ADMITTED WORKLOADS"] == "1"
     assert table("clusterqueues")[cluster_queue]["PENDING WORKLOADS"] == "1"
     assert table("jobs")["two"]["STATUS"] == "Suspended"
+
+
+@pytest.mark.parametrize(
+    ("kind", "want"),
+    [
+        ("clusterqueues", "NAME COHORT STRATEGY PENDING-WORKLOADS ADMITTED-WORKLOADS AGE"),
+        ("localqueues", "NAME CLUSTERQUEUE PENDING-WORKLOADS ADMITTED-WORKLOADS AGE"),
+        ("workloads", "NAME QUEUE RESERVED-IN ADMITTED FINISHED AGE"),
+        ("cohorts", "NAME AGE"),
+        ("resourceflavors", "NAME AGE"),
+        ("workloadpriorityclasses", "NAME VALUE AGE"),
+    ],
+)
+def test_kubectl_has_the_columns_of_kueue(
+    scene: Scene, control_plane: ControlPlane, kubectl: str, kind: str, want: str
+) -> None:
+    name = scene.create_queue(cpus=1, cohortName=scene.scoped("all"), queueingStrategy="StrictFIFO")
+    body = kueue_object("Cohort", {"name": scene.scoped("all")}, {})
+    scene.rest.create(f"/apis/{KUEUE}/cohorts", body)
+    scene.create_priority("high", 7)
+    scene.create_job("one")
+    scene.wait_admitted("one")
+    scene.rest.wait(
+        f"/apis/{KUEUE}/clusterqueues/{name}",
+        lambda found: found.get("status", {}).get("admittedWorkloads") == 1,
+    )
+
+    command = [kubectl, "--kubeconfig", control_plane.kubeconfig, "-n", scene.namespace, "get", kind]
+    done = subprocess.run([*command, "-o", "wide"], capture_output=True, text=True, check=True)
+
+    headings = [one.replace(" ", "-") for one in re.findall(r"\S+(?: \S+)*", done.stdout.splitlines()[0])]
+    assert " ".join(headings) == want
+    if kind == "clusterqueues":
+        shown = read_table(done.stdout)[name]
+        assert (shown["COHORT"], shown["STRATEGY"]) == (scene.scoped("all"), "StrictFIFO")
+        assert (shown["PENDING WORKLOADS"], shown["ADMITTED WORKLOADS"]) == ("0", "1")
 
 
 def read_table(text: str) -> dict[str, dict[str, str]]:

@@ -271,6 +271,22 @@ async def test_a_node_that_was_labelled_anew_is_judged_by_its_new_label(
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.covers("001_41")
+@pytest.mark.parametrize(
+    ("seconds", "want"), [(0.061, ["Filter consumed 61ms for pod team/train"]), (0.04, [])]
+)
+async def test_a_filter_that_takes_long_is_told(
+    served: Served, caplog: pytest.LogCaptureFixture, seconds: float, want: list[str]
+) -> None:
+    caplog.set_level(logging.WARNING, "berth.extender")
+    readings = iter((100.0, 100.0 + seconds))
+    served.extender._clock.monotonic = lambda: next(readings)  # type: ignore[method-assign]
+
+    await served.filter(pod_object("train", namespace="team"), THREE_NODES)
+
+    assert caplog.messages == want
+
+
 @pytest.mark.covers("000_20", "000_21")
 async def test_a_filter_logs_the_wish_and_the_outcome(
     served: Served, caplog: pytest.LogCaptureFixture
