@@ -52,6 +52,7 @@ class Purpose(StrEnum):
     SYNC_PODS = "sync-pods"
     SYNC_NODES = "sync-nodes"
     REASSIGN = "reassign"
+    REPORT_PODS = "report-pods"
     FAIL_POD = "fail-pod"
     MOVE_POD = "move-pod"
     FINISH = "finish"

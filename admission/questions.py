@@ -101,6 +101,20 @@ class Questions:
         """Return a node as last seen, None where it is not known."""
         return self._cache.fleet.nodes.get(name)
 
+    def is_in_place(self, key: WorkloadKey, pod_set: str, node: str) -> bool:
+        """Return whether a node lies in a domain that the Workload's pod set was given.
+
+        True also where nobody can tell: it holds no quota, was not placed, or the node is not known.
+        """
+        held, found = self._cache.held.get(key), self._cache.fleet.nodes.get(node)
+        if held is None or found is None:
+            return True
+        topology = next((one.topology for one in held.admission.pod_sets if one.name == pod_set), None)
+        if topology is None:
+            return True
+        values = tuple(found.labels.get(level, "") for level in topology.levels)
+        return any(domain.values == values for domain in topology.domains)
+
     def tenants(self, host: str) -> tuple[WorkloadKey, ...]:
         """Return the Workloads that have pods assigned to this host, as far as assignments name hosts."""
         return tuple(self._cache.tenants.get(host, ()))

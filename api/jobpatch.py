@@ -21,7 +21,7 @@ from api.job import Job
 from api.jobworkload import is_label_value
 from api.objects import WireToleration
 from api.podtemplate import Injection, Template, injection_patch, merged_injection, restore_patch
-from api.workload import PodSetAssignment, Workload
+from api.workload import PodSetAssignment, TopologyAssignment, Workload
 
 
 def start_injection(
@@ -34,13 +34,19 @@ def start_injection(
 
     `node_labels` and `tolerations` are those of all flavors assigned to the pod set. The podSetUpdates of
     the admission checks are merged in; two of them may not contradict each other.
+
+    Where the topology ends above the hosts, the domains that were chosen are told as well: one by the node
+    selector, several by the values that are allowed. Of hosts each pod is told its own at the gate; named in
+    the template they would keep a pod from the node that replaces a failed one.
     """
+    selector, one_of = _chosen_domains(assignment.topology)
     injection = Injection(
         labels=_labels(workload, assignment),
         annotations={keys.WORKLOAD: workload.key.name, **_topology_annotations(workload, assignment)},
-        node_selector=dict(node_labels),
+        node_selector={**selector, **node_labels},
         tolerations=tuple(toleration_body(toleration) for toleration in tolerations),
         gates=(keys.TOPOLOGY_GATE,) if _is_placed(assignment) else (),
+        one_of=one_of,
     )
     for check in workload.checks:
         for update in check.pod_set_updates:
@@ -106,6 +112,20 @@ def toleration_body(toleration: WireToleration) -> dict[str, Any]:
     if toleration.toleration_seconds is not None:
         body["tolerationSeconds"] = toleration.toleration_seconds
     return {name: value for name, value in body.items() if value != ""}
+
+
+def _chosen_domains(
+    topology: TopologyAssignment | None,
+) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
+    """Return the level labels that all domains share, and of the others the values that occur."""
+    if topology is None or not topology.domains or topology.levels[-1] == keys.HOSTNAME:
+        return {}, {}
+    columns = [sorted(set(column)) for column in zip(*(one.values for one in topology.domains), strict=True)]
+    pairs = list(zip(topology.levels, columns, strict=True))
+    return (
+        {level: values[0] for level, values in pairs if len(values) == 1},
+        {level: tuple(values) for level, values in pairs if len(values) > 1},
+    )
 
 
 def _labels(workload: Workload, assignment: PodSetAssignment) -> dict[str, str]:

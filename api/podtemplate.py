@@ -31,18 +31,24 @@ _AUTOSCALING_PREFIX = "autoscaling.x-k8s.io/"
 # What makes a container another one. Fields that every version of the CRD keeps: comparing one that a
 # server prunes would find a difference for ever.
 _COMPARED = ("name", "image", "command", "args", "restartPolicy")
+# What a start adds to besides labels and annotations.
+_STARTED = ("nodeSelector", "tolerations", "schedulingGates")
 _HOLDERS = ("initContainers", "containers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Injection:
-    """What a start adds to a pod template. `gates` are names of scheduling gates."""
+    """What a start adds to a pod template.
+
+    `gates` are names of scheduling gates. `one_of` are node labels with the values that a node may have.
+    """
 
     labels: Mapping[str, str] = field(default_factory=lambda: NOTHING)
     annotations: Mapping[str, str] = field(default_factory=lambda: NOTHING)
     node_selector: Mapping[str, str] = field(default_factory=lambda: NOTHING)
     tolerations: tuple[Mapping[str, Any], ...] = ()
     gates: tuple[str, ...] = ()
+    one_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class StartConflict(ValueError):
@@ -129,6 +135,7 @@ def merged_injection(first: Injection, update: Mapping[str, Any]) -> Injection:
         node_selector=_merged("nodeSelector", first.node_selector, update.get("nodeSelector")),
         tolerations=(*first.tolerations, *(update.get("tolerations") or ())),
         gates=first.gates,
+        one_of=first.one_of,
     )
 
 
@@ -145,6 +152,8 @@ def injection_patch(template: Template, injection: Injection) -> dict[str, Any]:
             spec.get("schedulingGates"), ({"name": name} for name in injection.gates)
         ),
     }
+    if injection.one_of:
+        wanted["affinity"] = _narrowed(spec.get("affinity"), injection.one_of)
     labels = _merged("label", _metadata(template, "labels"), injection.labels)
     annotations = _merged("annotation", _metadata(template, "annotations"), injection.annotations)
     return _patch(template, {"labels": labels, "annotations": annotations}, wanted)
@@ -157,7 +166,7 @@ def restore_patch(template: Template, original: Template) -> dict[str, Any]:
     labels and annotations other than our own are left alone.
     """
     spec = original.get("spec") or {}
-    wanted = {name: spec.get(name) for name in ("nodeSelector", "tolerations", "schedulingGates")}
+    wanted = {name: spec.get(name) for name in (*_STARTED, "affinity")}
     metadata = {
         name: _restored(_metadata(template, name), _metadata(original, name), _is_complete(original))
         for name in ("labels", "annotations")
@@ -177,7 +186,7 @@ def _patch(
     have = template.get("spec") or {}
     fields: dict[str, Any] = {}
     for name, want in spec.items():
-        if name == "nodeSelector":
+        if name in ("nodeSelector", "affinity"):
             if changes := _changes(have.get(name) or {}, want or {}):
                 fields[name] = changes
         elif (have.get(name) or None) != (want or None):
@@ -185,9 +194,29 @@ def _patch(
     return {**({"metadata": labels} if labels else {}), **({"spec": fields} if fields else {})}
 
 
-def _changes(have: Mapping[str, str], want: Mapping[str, str]) -> dict[str, str | None]:
-    removed: dict[str, str | None] = {key: None for key in have if key not in want}
-    return {**removed, **{key: value for key, value in want.items() if have.get(key) != value}}
+def _changes(have: Mapping[str, Any], want: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the merge patch from one object to another; lists are replaced as a whole."""
+    changes: dict[str, Any] = {key: None for key in have if key not in want}
+    for key, value in want.items():
+        present = have.get(key)
+        if isinstance(present, Mapping) and isinstance(value, Mapping):
+            if inner := _changes(present, value):
+                changes[key] = inner
+        elif present != value:
+            changes[key] = value
+    return changes
+
+
+def _narrowed(affinity: Mapping[str, Any] | None, one_of: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """Return the affinity with one more requirement a label, in each of its alternatives."""
+    added = [{"key": key, "operator": "In", "values": list(values)} for key, values in one_of.items()]
+    terms = (_required_affinity({"affinity": affinity}) or {}).get("nodeSelectorTerms") or [{}]
+    narrowed = [
+        {**term, "matchExpressions": _extended(term.get("matchExpressions"), added)} for term in terms
+    ]
+    of_nodes = (affinity or {}).get("nodeAffinity") or {}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": narrowed}}
+    return {**(affinity or {}), "nodeAffinity": {**of_nodes, **required}}
 
 
 def _restored(have: Mapping[str, str], original: Mapping[str, str], is_complete: bool) -> dict[str, str]:

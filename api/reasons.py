@@ -22,6 +22,8 @@ class ConditionType(StrEnum):
     FINISHED = "Finished"
     WAITING_FOR_REPLACEMENT_PODS = "WaitingForReplacementPods"
     BLOCKED_ON_PREEMPTION_GATES = "BlockedOnPreemptionGates"
+    # Ours: pods run outside of the domains that their Workload was given.
+    MISPLACED = "berth.dev/Misplaced"
 
 
 class PendingReason(StrEnum):

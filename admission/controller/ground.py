@@ -118,6 +118,14 @@ class Ground:
         """Return the Workload's placed pods that have not ended, the first seen first."""
         return tuple(self._pods[uid].pod for uid in self._by_workload.get(workload, ()))
 
+    def misplaced(self, workload: WorkloadKey) -> tuple[PlacedPod, ...]:
+        """Return the Workload's pods that are bound outside of the domains that it was given."""
+        return tuple(pod for pod in self.pods_of(workload) if not self._is_in_place(workload, pod))
+
+    def _is_in_place(self, workload: WorkloadKey, pod: PlacedPod) -> bool:
+        pod_set = pod.labels.get(keys.POD_SET, "")
+        return not pod.node or self._engine.is_in_place(workload, pod_set, pod.node)
+
     def _see_placed(self, obj: PodObject) -> None:
         metadata = obj.metadata
         workload = (metadata.annotations or {}).get(keys.WORKLOAD)
@@ -146,7 +154,7 @@ class Ground:
             self._journal.note_ungated(keys.TOPOLOGY_GATE, admitted, now=self._clock.now())
         self._pods[metadata.uid] = _Known(pod, key)
         self._by_workload.setdefault(key, {})[metadata.uid] = None
-        if pod.is_gated:
+        if pod.is_gated or not self._is_in_place(key, pod):
             self._mark(key)
 
     def _forget(self, uid: str) -> None:

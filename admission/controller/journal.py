@@ -179,6 +179,8 @@ class Journal:
         self._metrics.writes.labels(self.role, write.purpose, type(result).__name__).inc()
         if not isinstance(result, Written):
             return
+        if write.purpose is Purpose.REPORT_PODS:
+            self._metrics.misplaced.labels(self.role).inc(len(write.events))
         for event in write.events:
             self.note(event, is_once=False)
         if write.purpose is Purpose.QUEUE_STATUS:

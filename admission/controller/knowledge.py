@@ -383,6 +383,7 @@ class Knowledge:
             settings=self._settings.lifecycle,
             pods=self.ground.pods_of(workload.key),
             faults=self.ground.faults(workload),
+            misplaced=self.ground.misplaced(workload.key),
             recovery=self._recovery(workload),
         )
 

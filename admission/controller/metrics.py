@@ -56,6 +56,7 @@ class Metrics:
         )
         self.stumbles = counter("berth_stumbles", "Faults of our own that were caught and logged", ())
         self.unreadable = counter("berth_unreadable_objects", "Objects that could not be read", ("kind",))
+        self.misplaced = counter("berth_misplaced_pods", "Pods bound outside of their domains", ())
         self.recovery_seconds = histogram(
             "topology_scheduler_recovery_duration_seconds",
             "From a failed node under a gang to its replacement",

@@ -1,8 +1,8 @@
 """The life of a Workload outside the decision: `reconcile_workload` says what it needs next.
 
 `context` holds what it must be told of the cluster, `look` what one look sees, `admitted` the rules for who
-holds quota, `nodes` what failed nodes mean, `ungate` which pods go where, `reconcile` all others and their
-order.
+holds quota, `nodes` what failed nodes mean, `misplaced` pods that run elsewhere, `ungate` which pods go
+where, `reconcile` all others and their order.
 """
 
 from admission.lifecycle.context import LifecycleContext, LifecycleResult, LifecycleSettings, Owner, PlacedPod

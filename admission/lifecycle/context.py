@@ -66,7 +66,7 @@ class LifecycleContext:
     admission checks it must pass as it stands. A stop policy of None: that queue does not exist. `pods` are
     those of its pods that were placed by topology, the first seen first. `faults` are those of the nodes that
     it was placed on, None while nodes are not known. `recovery` is what a policy says of leaving
-    them.
+    them. `misplaced` are those pods that are bound outside of their domains.
     """
 
     owner: Owner = Owner.NONE
@@ -78,6 +78,7 @@ class LifecycleContext:
     pods: tuple[PlacedPod, ...] = ()
     faults: tuple[NodeFault, ...] | None = None
     recovery: Recovery | None = None
+    misplaced: tuple[PlacedPod, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

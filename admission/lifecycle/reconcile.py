@@ -25,6 +25,7 @@ from admission.decision import Evict, Wait
 from admission.lifecycle import admitted
 from admission.lifecycle.context import LifecycleContext, LifecycleResult, Owner
 from admission.lifecycle.look import Answer, Look, eviction
+from admission.lifecycle.misplaced import answer_misplaced_pods
 from admission.lifecycle.nodes import answer_lost_nodes, next_look_at
 from admission.lifecycle.ungate import answer_gated_pods
 from admission.writes import (
@@ -215,6 +216,7 @@ _STEPS: tuple[Callable[[Look], Answer], ...] = (
     admitted.answer_readiness,
     admitted.answer_execution_time,
     answer_lost_nodes,
+    answer_misplaced_pods,
     answer_gated_pods,
     _answer_queue_problem,
 )

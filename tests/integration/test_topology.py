@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.integration.conftest import Cluster
-from tests.integration.manifests import KUEUE, POOL, Object, kueue_object, make_job, quota
+from tests.integration.manifests import KUEUE, POOL, Object, condition, kueue_object, make_job, quota
 from tests.integration.replica import Replica
 from tests.integration.scene import Scene
 from tests.integration.waiting import wait_for
@@ -19,6 +19,7 @@ from tests.integration.waiting import wait_for
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("kueue")]
 
 REQUIRED = "kueue.x-k8s.io/podset-required-topology"
+PREFERRED = "kueue.x-k8s.io/podset-preferred-topology"
 HOST = "kubernetes.io/hostname"
 # The pool `blue` has two nodes of 64 CPUs: two racks of one node each.
 NODES = ("blue-0", "blue-1")
@@ -53,22 +54,24 @@ def rack_label(scene: Scene) -> str:
     return f"test.berth.dev/{scene.namespace}"
 
 
-def create_racks(scene: Scene) -> None:
+def create_racks(scene: Scene, name: str = "racks", queue: str = "main", *, with_hosts: bool = True) -> None:
     """Create a Topology, a flavor that follows it, and a queue of more CPUs than the nodes have."""
-    rest, name = scene.rest, scene.scoped("racks")
-    levels = [{"nodeLabel": rack_label(scene)}, {"nodeLabel": HOST}]
+    rest, name = scene.rest, scene.scoped(name)
+    levels = [{"nodeLabel": rack_label(scene)}, *([{"nodeLabel": HOST}] if with_hosts else [])]
     rest.create(f"/apis/{KUEUE}/topologies", kueue_object("Topology", {"name": name}, {"levels": levels}))
     flavor = kueue_object(
         "ResourceFlavor", {"name": name}, {"nodeLabels": {POOL: scene.pool}, "topologyName": name}
     )
     rest.create(f"/apis/{KUEUE}/resourceflavors", flavor)
-    scene.create_local_queue("main", scene.create_cluster_queue("main", quota(name, nominal=1000)))
+    scene.create_local_queue(queue, scene.create_cluster_queue(queue, quota(name, nominal=1000)))
 
 
-def create_gang(scene: Scene, name: str, *, pods: int, cpus: int, **fields: Any) -> None:
-    """Create a Job that needs one rack."""
+def create_gang(
+    scene: Scene, name: str, *, pods: int, cpus: int, wish: str = REQUIRED, **fields: Any
+) -> None:
+    """Create a Job that needs one rack, or with PREFERRED would like one."""
     job = make_job(name, pods=pods, cpus=cpus, **fields)
-    job["spec"]["template"]["metadata"]["annotations"][REQUIRED] = rack_label(scene)
+    job["spec"]["template"]["metadata"]["annotations"][wish] = rack_label(scene)
     scene.rest.create(scene.jobs, job)
 
 
@@ -107,6 +110,49 @@ def test_a_gang_larger_than_every_rack_is_told_so(scene: Scene) -> None:
     told = scene.wait_pending("huge", "TopologyPlacementFailed")
 
     assert "allows to fit only 1 out of 2 pod(s). Total nodes: 2" in told["message"]
+
+
+def test_the_racks_that_were_chosen_stand_on_the_job(scene: Scene) -> None:
+    create_racks(scene, "no-hosts", "racks", with_hosts=False)
+    create_gang(scene, "one", pods=2, cpus=12, queue="racks")
+    create_gang(scene, "two", pods=4, cpus=20, wish=PREFERRED, queue="racks")
+
+    scene.wait_admitted("one", "two")
+
+    one, two = (scene.job(name)["spec"]["template"]["spec"] for name in ("one", "two"))
+    assert one["nodeSelector"][rack_label(scene)] in ("r0", "r1")
+    required = two["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    allowed = {"key": rack_label(scene), "operator": "In", "values": ["r0", "r1"]}
+    assert required == {"nodeSelectorTerms": [{"matchExpressions": [allowed]}]}
+    assert len(nodes_of(scene, "one")) == 1
+    assert nodes_of(scene, "two") == set(NODES)
+    scene.set_active("two", active=False)
+    scene.wait_workload("two", lambda found: "admission" not in found["status"], "stopped")
+    wait_for(lambda: not scene.job("two")["spec"]["template"]["spec"].get("affinity"), "as it was written")
+
+
+def test_a_pod_that_runs_elsewhere_is_told(scene: Scene, controller: Replica) -> None:
+    create_gang(scene, "gang", pods=2, cpus=12)
+    scene.wait_admitted("gang")
+    (node,) = nodes_of(scene, "gang")
+    (other,) = set(NODES) - {node}
+    counted = controller.metric("berth_misplaced_pods_total")
+    (pod, _) = scene.pods_of("gang")
+    metadata = {key: pod["metadata"][key] for key in ("labels", "annotations")}
+    container = {"name": "main", "image": "none"}
+    body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {**metadata, "name": "astray"},
+        "spec": {"containers": [container], "nodeName": other, "restartPolicy": "Never"},
+    }
+
+    scene.rest.create(scene.pods, body)
+
+    workload = scene.wait_true("gang", "berth.dev/Misplaced")
+    assert f"pod astray runs on node {other}" in condition(workload, "berth.dev/Misplaced")["message"]
+    scene.wait_events(workload["metadata"]["name"], "PodMisplaced")
+    assert controller.metric("berth_misplaced_pods_total") == counted + 1
 
 
 # --- nodes that are provisioned ----------------------------------------------------------------------------
