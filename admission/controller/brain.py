@@ -151,6 +151,7 @@ class Brain:
         self._calls.clear()
         # What the cluster shows at the beginning of a term, earlier leaders have weighed.
         self.knowledge.engine.weigh_all(now=self._clock.now())
+        self.knowledge.ground.forget_promises()
         self.knowledge.mark_all()
         self._board.mark_all()
         self._wake.set()
@@ -367,6 +368,8 @@ class Brain:
             elif not self._is_left_alone(term, _target(action)):
                 # What is left alone here is asked for again when that object's own write has ended.
                 term.submit(action)
+                if action.purpose is Purpose.UNGATE_POD:
+                    self.knowledge.ground.promise(action)
 
     def _note_due(self) -> None:
         """Take note of deadlines that have come, rests that are over, and decisions to be taken back."""
@@ -505,6 +508,14 @@ class Brain:
     def _take_result(self, write: Write, result: Result) -> None:
         target = _target(write)
         self._journal.note_write(write, result)
+        try:
+            self._take_answer(target, write, result)
+        finally:
+            if write.purpose is Purpose.UNGATE_POD:
+                # Only now: with the answer taken in, its place is seen to be taken.
+                self.knowledge.ground.answered(write.uid)
+
+    def _take_answer(self, target: Target, write: Write, result: Result) -> None:
         match result:
             case Written(raw=raw) | Moot(raw=raw):
                 if raw and not self.knowledge.see_raw(write.kind, raw):
@@ -530,6 +541,8 @@ class Brain:
     def _look_again(self, target: Target) -> None:
         if target.kind in _RECONCILED:
             self.knowledge.mark(target.kind, (target.namespace, target.name))
+        elif target.kind == "Pod":
+            self.knowledge.ground.look_again(target.namespace, target.name)
         else:
             self._board.mark(*target)
 

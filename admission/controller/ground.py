@@ -8,11 +8,12 @@ they were first seen, until they have been let go.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 import msgspec
 
+from admission.actions import Write
 from admission.controller.clock import Clock
 from admission.controller.journal import Journal
 from admission.engine import Engine
@@ -31,6 +32,8 @@ from api.workload import Workload, WorkloadKey
 class _Known:
     pod: PlacedPod
     workload: WorkloadKey
+    # The node labels in a patch of ours that has not been answered yet.
+    promised: Mapping[str, str] | None = None
 
 
 class Ground:
@@ -116,7 +119,34 @@ class Ground:
 
     def pods_of(self, workload: WorkloadKey) -> tuple[PlacedPod, ...]:
         """Return the Workload's placed pods that have not ended, the first seen first."""
-        return tuple(self._pods[uid].pod for uid in self._by_workload.get(workload, ()))
+        known = (self._pods[uid] for uid in self._by_workload.get(workload, ()))
+        return tuple(
+            one.pod if one.promised is None else replace(one.pod, promised=one.promised) for one in known
+        )
+
+    def promise(self, write: Write) -> None:
+        """Take note that a patch that lets a pod go is on its way."""
+        known = self._pods.get(write.uid)
+        if known is not None:
+            known.promised = msgspec.json.decode(write.body)["spec"]["nodeSelector"]
+
+    def answered(self, uid: str) -> None:
+        """Take note that the patch of a pod was answered, in whatever way: the pod itself tells now."""
+        known = self._pods.get(uid)
+        if known is not None and known.promised is not None:
+            known.promised = None
+            self._mark(known.workload)
+
+    def forget_promises(self) -> None:
+        """Take note that nothing is on its way: another term has begun."""
+        for known in self._pods.values():
+            known.promised = None
+
+    def look_again(self, namespace: str, name: str) -> None:
+        """Look again at the Workload of a pod whose patch was refused: rare enough to look for it."""
+        for known in self._pods.values():
+            if (known.pod.namespace, known.pod.name) == (namespace, name):
+                self._mark(known.workload)
 
     def misplaced(self, workload: WorkloadKey) -> tuple[PlacedPod, ...]:
         """Return the Workload's pods that are bound outside of the domains that it was given."""
@@ -152,7 +182,8 @@ class Ground:
         admitted = self._engine.workload(key)
         if known is not None and known.pod.is_gated and not pod.is_gated and admitted is not None:
             self._journal.note_ungated(keys.TOPOLOGY_GATE, admitted, now=self._clock.now())
-        self._pods[metadata.uid] = _Known(pod, key)
+        promised = known.promised if known is not None and pod.is_gated else None
+        self._pods[metadata.uid] = _Known(pod, key, promised)
         self._by_workload.setdefault(key, {})[metadata.uid] = None
         if pod.is_gated or not self._is_in_place(key, pod):
             self._mark(key)

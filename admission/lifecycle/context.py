@@ -40,7 +40,8 @@ class LifecycleSettings:
 class PlacedPod:
     """A pod of a placed Workload that has not ended and was not told to.
 
-    `gates` are all its scheduling gates. `node` is where it is bound, empty where it is not yet.
+    `gates` are all its scheduling gates. `node` is where it is bound, empty where it is not yet. `promised`
+    are the node labels in a patch on its way: its place is taken, though the pod does not show it yet.
     """
 
     namespace: str
@@ -51,11 +52,17 @@ class PlacedPod:
     gates: tuple[str, ...]
     node_selector: Mapping[str, str]
     node: str = ""
+    promised: Mapping[str, str] | None = None
 
     @property
     def is_gated(self) -> bool:
-        """Whether it waits to be told its domain."""
+        """Whether it stands at the topology gate."""
         return keys.TOPOLOGY_GATE in self.gates
+
+    @property
+    def is_untold(self) -> bool:
+        """Whether it stands at the gate and nobody is about to tell it its domain."""
+        return self.is_gated and self.promised is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

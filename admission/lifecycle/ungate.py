@@ -4,8 +4,9 @@ By rank where the pods carry one: pod number k goes to the domain that holds the
 neighbours in rank are neighbours in the topology. Else greedily: the domains are filled in order. A pod that
 has already been let go elsewhere than its rank says makes ranks useless, so the rest is filled greedily too.
 
-Pods come in the order in which they were first seen, and keep it. What one look decides about a pod the next
-one decides again as long as the pods before it are the same: a patch that is on its way is not contradicted.
+Pods come in the order in which they were first seen. A patch that is on its way counts as if it had arrived:
+were it not so, a pod that ends meanwhile would move those after it up by one place, and a new pod would be
+sent to a place that another is just being given.
 Source: Kueue, pkg/controller/tas/topology_ungater.go.
 """
 
@@ -27,7 +28,7 @@ def answer_gated_pods(look: Look) -> Answer:
     workload = look.workload
     if not workload.is_admitted or workload.is_evicted or workload.admission is None:
         return None
-    if not any(pod.is_gated for pod in look.context.pods):
+    if not any(pod.is_untold for pod in look.context.pods):
         return None
     pod_sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
     # A node with a fault takes no more pods: they wait for it to come back, or for another.
@@ -85,7 +86,7 @@ def _by_rank(
             return None
         seen.add(rank)
         domain = domain_of_rank[rank]
-        if pod.is_gated:
+        if pod.is_untold:
             chosen.append((pod, domain))
         elif not _is_in(pod, selectors[domain]):
             return None
@@ -98,18 +99,19 @@ def _greedily(
     """Return a domain for the gated pods, in order, as long as there are places."""
     free = [one.count for one in topology.domains]
     for pod in pods:
-        if not pod.is_gated:
+        if not pod.is_untold:
             there = next((index for index, one in enumerate(selectors) if _is_in(pod, one)), None)
             if there is not None:
                 free[there] -= 1
     open_ = [index for index in range(len(free)) if selectors[index].get(HOSTNAME) not in avoid]
     places = [index for index in open_ for _ in range(free[index])]
-    gated = [pod for pod in pods if pod.is_gated]
-    return list(zip(gated, places, strict=False))
+    untold = [pod for pod in pods if pod.is_untold]
+    return list(zip(untold, places, strict=False))
 
 
 def _is_in(pod: PlacedPod, selector: Mapping[str, str]) -> bool:
-    return all(pod.node_selector.get(label) == value for label, value in selector.items())
+    labels = pod.node_selector if pod.promised is None else pod.promised
+    return all(labels.get(label) == value for label, value in selector.items())
 
 
 def _patch(pod: PlacedPod, selector: Mapping[str, str]) -> Write:

@@ -43,8 +43,10 @@ ASSIGNMENT = PodSetAssignment(
 )
 
 
-def make_pod(name: str, *, rank: str | None = None, node: str | None = None) -> PlacedPod:
-    """Return a gated pod; with `node` one that was let go to it."""
+def make_pod(
+    name: str, *, rank: str | None = None, node: str | None = None, promised: str | None = None
+) -> PlacedPod:
+    """Return a gated pod; with `node` one that was let go to it, with `promised` one that is about to be."""
     return PlacedPod(
         namespace="ns",
         name=name,
@@ -53,6 +55,7 @@ def make_pod(name: str, *, rank: str | None = None, node: str | None = None) -> 
         labels={"kueue.x-k8s.io/podset": "main", **({INDEX: rank} if rank is not None else {})},
         gates=(GATE,) if node is None else (),
         node_selector={} if node is None else {HOST: node},
+        promised=None if promised is None else {HOST: promised},
     )
 
 
@@ -68,6 +71,21 @@ def told(writes: list[Write]) -> dict[str, str]:
             [make_pod("c", rank="2"), make_pod("a", rank="0"), make_pod("b", rank="1")],
             {"a": "n0", "b": "n0", "c": "n1"},
             id="by rank, in whatever order they come",
+        ),
+        pytest.param(
+            [make_pod("b", promised="n1"), make_pod("c"), make_pod("d"), make_pod("e")],
+            {"c": "n0", "d": "n0"},
+            id="a place that another pod is just being given is taken",
+        ),
+        pytest.param(
+            [make_pod("a", rank="0", promised="n0"), make_pod("b", rank="1")],
+            {"b": "n0"},
+            id="who is told already by rank is not told twice",
+        ),
+        pytest.param(
+            [make_pod("a", rank="0", promised="n1"), make_pod("b", rank="1"), make_pod("c", rank="2")],
+            {"b": "n0", "c": "n0"},
+            id="a promise against the ranks ends their use",
         ),
         pytest.param(
             [make_pod("x"), make_pod("y"), make_pod("z")],

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from admission.actions import Purpose, Verb, Write
 from api.kube.informer import Change, ChangeType
 from api.objects import PodObject
 from api.workload import WorkloadKey
@@ -96,3 +97,49 @@ def test_a_pod_that_ended_gives_its_place_to_another() -> None:
 
     assert names(known) == []
     assert known.knowledge.take_dirty_workload() == ("team", "w")
+
+
+def ungate(name: str, node: str) -> Write:
+    """Return the patch that lets the pod go to a node."""
+    body = msgspec.json.encode({"spec": {"nodeSelector": {"host": node}}})
+    return Write(
+        verb=Verb.MERGE_PATCH,
+        kind="Pod",
+        namespace="team",
+        name=name,
+        body=body,
+        uid=name,
+        purpose=Purpose.UNGATE_POD,
+    )
+
+
+def promises(known: Known) -> dict[str, object]:
+    return {one.name: one.promised for one in known.knowledge.ground.pods_of(W)}
+
+
+def test_a_patch_on_its_way_is_remembered_until_it_is_answered() -> None:
+    known = Known(flavor("racks"))
+    see(known, pod("a"))
+    known.knowledge.ground.promise(ungate("a", "n0"))
+    see(known, pod("a", version=2))
+    assert promises(known) == {"a": {"host": "n0"}}
+    while known.knowledge.take_dirty_workload() is not None:
+        pass
+
+    known.knowledge.ground.answered("a")
+
+    assert promises(known) == {"a": None}
+    assert known.knowledge.take_dirty_workload() == ("team", "w")
+
+
+def test_a_pod_that_was_let_go_and_another_term_end_the_promise() -> None:
+    known = Known(flavor("racks"))
+    for name in ("a", "b"):
+        see(known, pod(name))
+        known.knowledge.ground.promise(ungate(name, "n0"))
+
+    see(known, pod("a", version=2, gated=False))
+    assert promises(known) == {"a": None, "b": {"host": "n0"}}
+
+    known.knowledge.ground.forget_promises()
+    assert promises(known) == {"a": None, "b": None}
