@@ -83,7 +83,7 @@ class PodSetChoice:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
     """The flavors of a whole Workload. `borrowing` is the greatest borrow height of its resources, `places`
-    are what its pods take of the topologies.
+    are what its pods take of the topologies, `strategy` is how these were sought, empty without topology.
     """
 
     pod_sets: tuple[PodSetChoice, ...]
@@ -92,6 +92,7 @@ class Assignment:
     mode: Mode
     scan: FlavorScan
     places: tuple[Place, ...] = ()
+    strategy: str = ""
     # As it would stand in the status, where equal Workloads have been given the same before.
     admission: Admission | None = None
 

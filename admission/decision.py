@@ -32,6 +32,7 @@ class Admit:
 
     `checks` are the names of the admission checks that the chosen flavors require.
     `waited_seconds` counts from the queue timestamp (creation, or the last requeue).
+    `strategy` is how its place in a topology was sought, empty without one.
     """
 
     key: WorkloadKey
@@ -42,6 +43,7 @@ class Admit:
     checks: tuple[str, ...] = ()
     waited_seconds: float = 0.0
     borrows: bool = False
+    strategy: str = ""
 
     @property
     def id(self) -> DecisionId:
@@ -78,7 +80,8 @@ class Evict:
 class Wait:
     """Tell the Workload why it does not run. Written only where reason or message have changed.
 
-    `requests` are the computed requests by pod set (status.resourceRequests).
+    `requests` are the computed requests by pod set (status.resourceRequests). `strategy` is how a place was
+    sought in vain, empty where that is not the reason.
     """
 
     key: WorkloadKey
@@ -88,6 +91,7 @@ class Wait:
     message: str
     requests: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     is_parked: bool = False
+    strategy: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

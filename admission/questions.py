@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from admission.backlog import Backlog, backlog
 from admission.cache import Cache
 from admission.explain import PodSetLines, explain
+from admission.placement.domains import DomainUsage, domain_usages
 from admission.placement.health import NodeFault, host_fault, hosts_of, is_sound
 from admission.records import LocalQueueKey, Problem, queue_problem
 from admission.roster import Roster
@@ -218,6 +219,13 @@ class Questions:
         """Return the Cohort's status, None where nobody names it."""
         self._roster.refresh()
         return cohort_view(self._cache, name)
+
+    def domain_usages(self) -> Iterator[DomainUsage]:
+        """Yield how full the leaves of all topologies are, flavor by flavor."""
+        fleet = self._cache.fleet
+        for flavor in sorted(self._cache.flavors):
+            if fleet.has_topology(flavor):
+                yield from domain_usages(fleet.search(flavor).site, flavor)
 
     def policy_view(self, name: str) -> PolicyView | None:
         """Return the AdmissionPolicy's status, None where there is no such policy."""

@@ -227,6 +227,7 @@ def _admitted(entry: Entry, *, now: float) -> Outcome:
         checks=checks,
         waited_seconds=max(0.0, now - entry.pending.queued_at),
         borrows=entry.assignment.borrowing > 0,
+        strategy=entry.assignment.strategy,
     )
     usage = entry.assignment.usage
     return Outcome(queue=queue, pending=entry.pending, decision=decision, usage=usage)
@@ -265,7 +266,10 @@ def _evict(entry: Entry, target: Target) -> Evict:
 
 def _waiting(entry: Entry, reason: PendingReason, requeue: RequeueReason) -> Outcome:
     message = entry.assignment.message()
-    return _lost(entry.queue, entry.pending, reason, message, requeue, scan=entry.assignment.scan)
+    outcome = _lost(entry.queue, entry.pending, reason, message, requeue, scan=entry.assignment.scan)
+    if reason is PendingReason.TOPOLOGY_PLACEMENT_FAILED and isinstance(outcome.decision, Wait):
+        return replace(outcome, decision=replace(outcome.decision, strategy=entry.assignment.strategy))
+    return outcome
 
 
 def _skipped(entry: Entry, message: str) -> Outcome:

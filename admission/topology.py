@@ -217,6 +217,7 @@ def place(snapshot: Snapshot, queue: QueueState, pending: Pending, assignment: A
     requests = placement_requests(snapshot, queue, pending, assignment)
     if not requests:
         return assignment
+    assignment = replace(assignment, strategy=requests[0].strategy)
     if assignment.mode is Mode.FIT:
         found = snapshot.fleet.place(requests)
         if not isinstance(found, Unplaced):

@@ -40,6 +40,7 @@ from admission.controller.metric_labels import metric_labels
 from admission.controller.metrics import Metrics
 from admission.controller.neighbours import refuse_beside_kueue
 from admission.controller.observer import Observer
+from admission.controller.placement_metrics import DomainCollector
 from admission.controller.ports import Port, SidePorts, listen
 from admission.controller.sender import KubeSender
 from admission.controller.settings import Options, knowledge_settings
@@ -140,6 +141,7 @@ class Controller:
             self._clock,
             drop=self._journal.drop_series,
         )
+        self._domain_gauges = DomainCollector(self._metrics, engine.domain_usages, self._clock)
         self._store: RedisReservationStore | None = None
         self._side_ports = SidePorts(
             client,
@@ -219,7 +221,7 @@ class Controller:
         """Return the ports for people: the page's, and that of metrics."""
         options, health = self._options, self._health().routes()
         state = [*StateApi(self._knowledge).routes(), *self._side_ports.state_routes()]
-        measures = metrics_route(self._metrics, self._queue_gauges)
+        measures = metrics_route(self._metrics, self._queue_gauges, self._domain_gauges)
         return (
             Port(name="http", number=options.http_port, host=options.bind, routes=[*health, *state]),
             Port(name="metrics", number=options.metrics_port, host=options.bind, routes=[*health, measures]),

@@ -11,6 +11,7 @@ import msgspec
 from admission.controller.gauge_collector import QueueCollector
 from admission.controller.knowledge import Knowledge
 from admission.controller.metrics import Metrics
+from admission.controller.placement_metrics import DomainCollector
 from admission.engine import Engine
 from admission.views import ClusterQueueView, FlavorUsages
 from api.http.server import HttpError, Request, Response, Route, json_response, text_response
@@ -45,12 +46,13 @@ class Health:
         return Response(status=503, body=f"waiting for {missing}".encode(), content_type="text/plain")
 
 
-def metrics_route(metrics: Metrics, queues: QueueCollector) -> Route:
+def metrics_route(metrics: Metrics, queues: QueueCollector, domains: DomainCollector) -> Route:
     """Return /metrics. Its text takes long to make where there are many queues, so a thread makes it."""
 
     async def handle(request: Request) -> Response:
         del request
         await queues.refresh()
+        await domains.refresh()
         body = await asyncio.to_thread(metrics.render)
         return Response(body=body, content_type="text/plain; version=0.0.4; charset=utf-8")
 

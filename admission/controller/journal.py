@@ -12,6 +12,7 @@ from admission.controller.executor import Result, Written
 from admission.controller.logs import Log
 from admission.controller.metric_labels import MetricLabels
 from admission.controller.metrics import FOLLOWER, Metrics
+from admission.controller.placement_metrics import PlacementMetrics
 from admission.controller.workload_metrics import WorkloadMetrics
 from admission.decision import (
     Admit,
@@ -53,6 +54,7 @@ class Journal:
         self._dropped = 0
         self._monotonic = monotonic
         self._told: OrderedDict[tuple[str, str, str], float] = OrderedDict()
+        self._placements = PlacementMetrics(metrics)
         # Who was evicted for whom, by uid, the latest last.
         self._gave_way: OrderedDict[tuple[str, str], None] = OrderedDict()
 
@@ -92,6 +94,7 @@ class Journal:
         result = "success" if is_success else "inadmissible"
         self._metrics.attempts.labels(self.role, result).inc()
         self._metrics.attempt_seconds.labels(self.role, result).observe(seconds)
+        self._placements.note_cycle(decisions, seconds, monotonic=self._monotonic())
         for decision in decisions:
             self._note_decision(decision)
 
@@ -183,6 +186,8 @@ class Journal:
             self._metrics.misplaced.labels(self.role).inc(len(write.events))
         for event in write.events:
             self.note(event, is_once=False)
+        if write.purpose is Purpose.ADMIT:
+            self._placements.note_written(write.namespace, write.name, monotonic=self._monotonic())
         if write.purpose is Purpose.QUEUE_STATUS:
             return
         log.debug("written", purpose=write.purpose, kind=write.kind, object=f"{write.namespace}/{write.name}")

@@ -17,6 +17,8 @@ from api.objects import WireAffinity, WireToleration
 from api.wishes import parse_bandwidth
 from api.workload import TopologyAssignment, TopologyRequest
 
+KUEUE_STRATEGY = "kueue"
+
 
 @dataclass(frozen=True, slots=True)
 class Bandwidth:
@@ -54,6 +56,11 @@ class PlacementRequest:
     """Pods that may go anywhere go into the fullest block, in it into the fullest rack, and so on."""
     wishes: Wishes | None = None
     """What a policy asks for pod sets that ask nothing of the topology themselves."""
+
+    @property
+    def strategy(self) -> str:
+        """The strategy that places it; `kueue` where its own topology request, or no policy, does."""
+        return self.wishes.strategy if self.wishes is not None and self.topology is None else KUEUE_STRATEGY
 
     @property
     def group(self) -> str | None:

@@ -184,3 +184,23 @@ def test_a_gang_lands_by_its_size(crowd: Scene, nodes: int, want: list[int]) -> 
 
     assert sorted(leaves.values(), reverse=True) == want
     assert len(spines(leaves)) == 1
+
+
+@pytest.mark.covers("002_21", "002_22")
+def test_placements_and_domains_are_measured(crowd: Scene, fabric: Replica) -> None:
+    flavor = crowd.scoped("fabric")
+    strategy = {"strategy": "balanced"}
+
+    leaves = leaves_of(crowd, "gang-8")
+    wait_for(
+        lambda: fabric.metric("topology_scheduler_latency_seconds_count", **strategy) >= len(SIZES),
+        "the placements measured",
+    )
+
+    assert fabric.metric("topology_placement_decisions_total", result="placed", **strategy) >= len(SIZES)
+    assert fabric.metric("topology_scheduler_placement_duration_seconds_count", **strategy) >= len(SIZES)
+    for leaf in leaves:
+        domain = {"flavor": flavor, "domain": f"spine-{leaf // 8}/leaf-{leaf}"}
+        assert fabric.metric("topology_domain_utilization_ratio", **domain) == 1.0
+        assert fabric.metric("topology_gpu_allocation_ratio", **domain) == 1.0
+        assert fabric.metric("topology_scheduler_domain_fragmentation_ratio", **domain) == 0.0
