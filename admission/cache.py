@@ -13,7 +13,9 @@ from typing import Any
 
 from admission.placement.fleet import Fleet, Place
 from admission.placement.health import hosts_of
+from admission.runtimes import Estimator
 from admission.snapshot import Held, Inactive, QueueState, Snapshot, Tree
+from admission.timekeeper import Timekeeper
 from api import keys
 from api.policy import AdmissionPolicy, choose_policy
 from api.queueing import (
@@ -22,6 +24,7 @@ from api.queueing import (
     ClusterQueue,
     Cohort,
     LocalQueue,
+    QueueingStrategy,
     ResourceFlavor,
     StopPolicy,
     Topology,
@@ -61,10 +64,14 @@ class Cache:
     ledger: UsageLedger | None = None
     # Who has pods on a host, as far as their assignment names hosts.
     tenants: dict[str, dict[WorkloadKey, None]] = field(default_factory=dict)
+    timekeeper: Timekeeper = field(init=False)
     _is_stale: bool = False
     # Whether a flavor, topology, check or policy has changed, which may matter to any queue.
     _wakes_all: bool = False
     _generation: int = 0
+
+    def __post_init__(self) -> None:
+        self.timekeeper = Timekeeper(self.fleet, Estimator())
 
     # --- specs -------------------------------------------------------------------------------------------
 
@@ -134,6 +141,7 @@ class Cache:
         if self.fleet.set_flavors(self.flavors, self.topologies):
             for held in self.held.values():
                 self.fleet.use(held.places, sign=1)
+        self.timekeeper.set_queues(self.queues, self.held.values())
         if wakes_all:
             return {queue.tree for queue in self.queues.values()}
         unchanged: dict[tuple[int, int], bool] = {}
@@ -163,6 +171,9 @@ class Cache:
             pending.strategy = spec.queueing_strategy
             queue = QueueState(spec=spec, node=node, tree=tree, pending=pending)
             queue.policy = choose_policy(self.policies.values(), spec)
+            if queue.policy.backfill_rules is not None:
+                # Nobody passes the head but by backfill, which moves no promise: so the head need not block.
+                pending.strategy = QueueingStrategy.BEST_EFFORT_FIFO
             queue.inactive = tuple(self._problems(spec))
             if self.ledger is not None and spec.is_admission_fair_sharing:
                 queue.usage_of = self.usage_of
@@ -291,12 +302,18 @@ class Cache:
                 message=f"AdmissionCheck(s) not active: {names}; {_way_out(idle)}",
             )
 
+    def rebuild_time(self) -> None:
+        """Let the timekeeper know anew who holds quota: a cycle that failed may have left claims behind."""
+        if self.timekeeper.is_on:
+            self.timekeeper.rebuild(self.held.values())
+
     # --- who holds quota ---------------------------------------------------------------------------------
 
     def hold(self, held: Held) -> QueueState | None:
         """Count the Workload's usage. Returns its ClusterQueue, None where that does not exist (yet)."""
         self.held[held.key] = held
         self._occupy(held)
+        self.timekeeper.hold(held)
         return self._charge(held)
 
     def move(self, held: Held, places: tuple[Place, ...]) -> None:
@@ -304,6 +321,7 @@ class Cache:
         self._vacate(held)
         held.places = places
         self._occupy(held)
+        self.timekeeper.hold(held)
 
     def _occupy(self, held: Held) -> None:
         self.fleet.use(held.places, sign=1)
@@ -324,6 +342,7 @@ class Cache:
         """Stop counting the Workload's usage. Returns the ClusterQueue whose quota came free, if any."""
         held = self.held.pop(key)
         self._vacate(held)
+        self.timekeeper.release(key)
         queue = self.queues.get(held.admission.cluster_queue)
         if queue is None or queue.held.pop(key, None) is None:
             return None
@@ -358,6 +377,7 @@ class Cache:
         for name, cohort in self.hierarchy.cohorts.items():
             _check_usage(cohort, fresh.cohorts[name])
         self.fleet.validate(place for held in self.held.values() for place in held.places)
+        self.timekeeper.validate(self.held)
 
 
 def _way_out(idle: Iterable[AdmissionCheck]) -> str:

@@ -16,14 +16,30 @@ decided on top of what the first one took. So the cycle is not cut into smaller 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
 
-from admission.decision import Decision
+from admission.backfill import Backfill
+from admission.decision import Decision, Evict
 from admission.nomination import CyclePolicy
 from admission.scheduler import Outcome, schedule
 from admission.snapshot import QueueState, Snapshot
 from queues.pending import Pending, RequeueReason
 
 Head = tuple[QueueState, Pending]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleTime:
+    """What a cycle has to do with time: who gives way, and the judge of who may start; None without backfill.
+
+    `undo` takes back what the judge noted of a cycle that came to nothing, `finish` returns what is to be
+    told of promises.
+    """
+
+    evictions: Sequence[Evict]
+    backfill: Backfill | None
+    undo: Callable[[], None]
+    finish: Callable[[], Sequence[Decision]]
 
 
 class Cycle:
@@ -37,9 +53,11 @@ class Cycle:
         policy: CyclePolicy,
         apply: Callable[[Outcome, list[Decision]], None],
         now: float,
+        time: CycleTime,
     ) -> None:
         """`apply` carries one outcome into the state and adds what is to be done about it."""
-        self.decisions: list[Decision] = []
+        self.decisions: list[Decision] = [*time.evictions]
+        self._time = time
         self._snapshot = snapshot
         # Those whose outcome has not been carried into the state.
         self._in_flight = {queue.name: (queue, pending) for queue, pending in heads}
@@ -47,6 +65,8 @@ class Cycle:
         self._now = now
         self._is_applying = False
         self._steps = self._run(policy) if heads else None
+        if not heads:
+            self.decisions += time.finish()
 
     @property
     def is_over(self) -> bool:
@@ -68,6 +88,7 @@ class Cycle:
         except Exception:
             self._steps = None
             self._snapshot.rollback()
+            self._time.undo()
             for queue, pending in self._in_flight.values():
                 queue.pending.requeue(pending, RequeueReason.GENERIC, now=self._now)
             raise
@@ -91,15 +112,19 @@ class Cycle:
         self._steps.close()
         self._steps = None
         self._snapshot.rollback()
+        self._time.undo()
         for queue, pending in self._in_flight.values():
             queue.pending.put_back(pending)
         return [queue for queue, _ in self._in_flight.values()]
 
     def _run(self, policy: CyclePolicy) -> Generator[None]:
         heads = tuple(self._in_flight.values())
-        outcomes = yield from schedule(self._snapshot, heads, policy=policy, now=self._now)
+        outcomes = yield from schedule(
+            self._snapshot, heads, policy=policy, now=self._now, backfill=self._time.backfill
+        )
         self._is_applying = True
         for outcome in outcomes:
             del self._in_flight[outcome.queue.name]
             self._apply(outcome, self.decisions)
             yield
+        self.decisions += self._time.finish()

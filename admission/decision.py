@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from api.reasons import EvictionReason, PendingReason, PreemptionReason
 from api.workload import Admission, TopologyAssignment, WorkloadKey
+from queues.promises import PlannedStart
 
 
 class DecisionId(NamedTuple):
@@ -124,6 +125,16 @@ class Unreplaced:
     message: str
 
 
-Decision = Admit | Evict | Wait
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Tell the Workload when it is promised to start. `planned` None: it is promised nothing any more."""
+
+    key: WorkloadKey
+    uid: str
+    resource_version: str
+    planned: PlannedStart | None
+
+
+Decision = Admit | Evict | Wait | Plan
 # What the second pass decides about Workloads that have lost nodes.
 SecondPassDecision = Reassign | Evict | Unreplaced

@@ -18,8 +18,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from admission import overadmission
+from admission.backfill import Backfill
 from admission.cache import Cache
-from admission.cycle import Cycle
+from admission.cycle import Cycle, CycleTime
 from admission.cycle_tally import CycleTally
 from admission.decision import Admit, Decision, DecisionId, Evict, SecondPassDecision, Wait
 from admission.nomination import CyclePolicy
@@ -30,7 +31,8 @@ from admission.records import LocalQueueKey, Problem
 from admission.roster import Roster
 from admission.scheduler import Outcome
 from admission.second_pass import second_pass
-from admission.snapshot import QueueState
+from admission.snapshot import QueueState, Snapshot
+from admission.timing import is_due, pass_time, take_plans
 from admission.views import (
     EngineStatistics,
     Touched,
@@ -116,9 +118,9 @@ class Engine(Questions):
                     self._cache.runtime_classes[value.name] = value
                     self._roster.reread(self._roster.records.values())
             case NodeInfo():
-                self._roster.wake_flavors(self._cache.fleet.put_node(value))
+                self._nodes_changed(self._cache.fleet.put_node(value))
             case PodUsage():
-                self._roster.wake_flavors(self._cache.fleet.put_pod(value))
+                self._nodes_changed(self._cache.fleet.put_pod(value))
             case _:
                 self._upsert_spec(value)
 
@@ -143,9 +145,9 @@ class Engine(Questions):
         elif kind is RuntimeClass:
             self._cache.runtime_classes.pop(str(key), None)
         elif kind is NodeInfo:
-            self._roster.wake_flavors(self._cache.fleet.drop_node(str(key)))
+            self._nodes_changed(self._cache.fleet.drop_node(str(key)))
         elif kind is PodUsage:
-            self._roster.wake_flavors(self._cache.fleet.drop_pod(_pair(key)))
+            self._nodes_changed(self._cache.fleet.drop_pod(_pair(key)))
         elif self._cache.remove_spec(kind, str(key)):
             self._specs_changed()
             if kind is ClusterQueue:
@@ -226,6 +228,9 @@ class Engine(Questions):
         One that is still under way is interrupted, as it is by every change of what is known.
         """
         self._begin_change(now)
+        self._roster.refresh()
+        evictions = pass_time(self._cache, self._roster, self._policy, now=now)
+        self._evicts += len(evictions)
         self._roster.settle()
         heads = self._pop_heads()
         self._cycles += bool(heads)
@@ -236,7 +241,19 @@ class Engine(Questions):
                 self._roster.unsettled[outcome.queue.tree] = None
 
         snapshot = self._cache.snapshot()
-        self._cycle = Cycle(snapshot, heads, policy=self._policy, apply=apply, now=now)
+        self._cycle = Cycle(
+            snapshot,
+            heads,
+            policy=self._policy,
+            apply=apply,
+            now=now,
+            time=CycleTime(
+                evictions=evictions,
+                backfill=self._backfill(snapshot, now),
+                undo=self._cache.rebuild_time,
+                finish=lambda: take_plans(self._cache, self._roster),
+            ),
+        )
         return self._cycle
 
     def second_pass(self, *, now: float) -> tuple[SecondPassDecision, ...]:
@@ -256,6 +273,8 @@ class Engine(Questions):
         """Return whether a cycle would decide on anything."""
         self._begin_change(now)
         self._roster.settle()
+        if is_due(self._cache, now=now):
+            return True
         return any(queue.pending.has_head() for queue in self._queues_to_try())
 
     def explain(self, limit: int) -> tuple[Wait, ...]:
@@ -334,8 +353,9 @@ class Engine(Questions):
         return overadmission.due_at(self._cache, self._roster.unweighed)
 
     def next_wake_at(self) -> float | None:
-        """Return the earliest end of a back-off, None where none is running."""
+        """Return when time alone changes something: a back-off ends, a promise or lease is due. Or None."""
         ends = [queue.pending.next_retry_at() for queue in self._cache.queues.values()]
+        ends.append(self._cache.timekeeper.wake_at)
         return min((end for end in ends if end is not None), default=None)
 
     # --- itself ------------------------------------------------------------------------------------------
@@ -391,6 +411,12 @@ class Engine(Questions):
             if record.queued_in is not None:
                 waits = key in self._cache.queues[record.queued_in].pending
                 assert waits, f"{key} is said to wait in {record.queued_in} but does not"
+
+    def _nodes_changed(self, flavors: frozenset[str]) -> None:
+        """Capacity of these flavors' nodes came or went: parked Workloads may fit, promises may move."""
+        self._roster.wake_flavors(flavors)
+        if flavors:
+            self._cache.timekeeper.note_nodes()
 
     # --- specs -------------------------------------------------------------------------------------------
 
@@ -470,6 +496,12 @@ class Engine(Questions):
         heads.sort(key=_by_name)
         return heads
 
+    def _backfill(self, snapshot: Snapshot, now: float) -> Backfill | None:
+        keeper = self._cache.timekeeper
+        if not keeper.is_on:
+            return None
+        return Backfill(snapshot=snapshot, keeper=keeper, policy=self._policy, now=now)
+
     def _apply(self, outcome: Outcome, decisions: list[Decision], *, now: float) -> bool:
         """Carry an outcome into the state. Returns whether another cycle of the tree may decide
         differently.
@@ -478,12 +510,16 @@ class Engine(Questions):
         if isinstance(decision, Admit):
             self._admits += 1
             queue.pending.note_admitted(pending.key)
+            if outcome.lease is not None:
+                self._cache.timekeeper.leases[pending.key] = outcome.lease
             self._roster.assume(pending, decision.admission, outcome.usage)
             decisions.append(decision)
             return True
         for eviction in outcome.evictions:
             self._evicts += 1
-            self._cache.held[eviction.key].is_evicting = True
+            held = self._cache.held[eviction.key]
+            held.is_evicting = True
+            self._cache.timekeeper.hold(held)
         decisions += outcome.evictions
         assert outcome.requeue is not None, "who is not admitted goes back to the queue"
         pending.scan = outcome.scan
@@ -498,6 +534,10 @@ class Engine(Questions):
         if record.last_wait != told:
             record.last_wait = told
             decisions.append(decision)
+        rules = queue.policy.backfill_rules
+        if rules is not None and queue.pending.held_back >= rules.max_tested:
+            # Enough have been tried in vain; the others wait until something comes free.
+            return bool(outcome.evictions)
         return (
             is_parked
             or bool(outcome.evictions)
@@ -530,7 +570,7 @@ class Engine(Questions):
 def _behind_head(queue: QueueState, key: WorkloadKey) -> Problem | None:
     """Return that a StrictFIFO queue tries its head alone; None for the head, and where it is not so."""
     head = queue.pending.head()
-    if queue.spec.queueing_strategy is not QueueingStrategy.STRICT_FIFO or head in (None, key):
+    if queue.pending.strategy is not QueueingStrategy.STRICT_FIFO or head in (None, key):
         return None
     message = f"waits behind {head}: ClusterQueue {queue.name} is StrictFIFO and admits in order alone"
     return PendingReason.PENDING_EVALUATION, message

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from api.policy import AdmissionPolicy, BackfillMode, OrderingMode, PlacementRules
+from api.policy import AdmissionPolicy, OrderingMode, PlacementRules
 
 _Used = Callable[[AdmissionPolicy], bool]
 
@@ -24,15 +24,11 @@ def _orders_by(mode: OrderingMode) -> _Used:
 NOT_IN_FORCE: Mapping[str, _Used] = {
     "spec.ordering (ShortestPredicted)": _orders_by(OrderingMode.SHORTEST_PREDICTED),
     "spec.ordering (LeastAttained)": _orders_by(OrderingMode.LEAST_ATTAINED),
-    "spec.backfill": lambda policy: (
-        policy.backfill is not None and policy.backfill.mode is not BackfillMode.NONE
-    ),
     "spec.preemption": lambda policy: policy.preemption is not None,
     "spec.placement.consolidation": _in_placement(lambda rules: rules.consolidation is not None),
     "spec.placement.labelPreset": _in_placement(lambda rules: rules.label_preset is not None),
     "spec.quotaWindows": lambda policy: bool(policy.quota_windows),
     "spec.reservations": lambda policy: bool(policy.reservations),
-    "spec.estimates": lambda policy: policy.estimates is not None,
 }
 """Settings without effect, by the name that people see, and whether a policy uses them."""
 

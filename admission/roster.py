@@ -29,8 +29,6 @@ class Roster:
     def __init__(
         self, cache: Cache, *, resources: ResourceSettings, requeuing_timestamp: RequeuingTimestamp
     ) -> None:
-        # The instant of the latest call, told by the engine.
-        self.now = 0.0
         self.records: dict[WorkloadKey, Record] = {}
         # Those that have not finished, by the LocalQueue that they name.
         self.by_local_queue: dict[LocalQueueKey, dict[WorkloadKey, Record]] = {}
@@ -58,6 +56,15 @@ class Roster:
         self._resources = resources
         self._timestamp = requeuing_timestamp
 
+    @property
+    def now(self) -> float:
+        """The instant of the engine's latest call."""
+        return self._cache.timekeeper.now
+
+    @now.setter
+    def now(self, now: float) -> None:
+        self._cache.timekeeper.now = now
+
     # --- changes of objects ------------------------------------------------------------------------------
 
     def put(self, workload: Workload) -> None:
@@ -84,6 +91,7 @@ class Roster:
         record = self.records.get(key)
         if record is not None:
             self._end(record)
+            self._cache.timekeeper.forget(key)
             self._unplaced.pop(key, None)
             del self.records[key]
 
@@ -135,6 +143,7 @@ class Roster:
         queue = self._cache.queues.get(record.queued_in)
         record.queued_in = None
         self.untold.pop(record.workload.key, None)
+        self._cache.timekeeper.withdraw(record.workload.key)
         if queue is not None and queue.pending.discard(record.workload.key):
             # Another may be the head now.
             self.unsettled[queue.tree] = None
@@ -206,6 +215,7 @@ class Roster:
         if held.is_evicting:
             # Whoever waits for this eviction has to ask for it again.
             held.is_evicting = False
+            self._cache.timekeeper.hold(held)
             self._wake_tree_of(held)
         if held.former is not None:
             former, held.former = held.former, None
@@ -363,6 +373,7 @@ class Roster:
                 self.lost[workload.key] = None
         if workload.awaits_place and not held.workload.awaits_place:
             self.lost[workload.key] = None
+        before = held.is_evicted, held.workload.maximum_execution_time_seconds
         held.workload = workload
         held.is_assumed = False
         if workload.admission == held.admission:
@@ -371,6 +382,8 @@ class Roster:
         held.is_evicting = held.is_evicting and not workload.is_evicted
         held.reserved_at = _reserved_at(workload)
         held.queued_at = queued_at(workload, self._timestamp)
+        if before != (held.is_evicted, workload.maximum_execution_time_seconds):
+            self._cache.timekeeper.hold(held)
         self.touched_queues.add(held.admission.cluster_queue)
         self._weigh(held)
 

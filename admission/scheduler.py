@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from admission.assignment import Mode
+from admission.backfill import Backfill, Verdict
 from admission.decision import Admit, Evict, Wait
 from admission.entry_order import classical_order, fair_order
 from admission.nomination import CyclePolicy, Entry, find_rejection, nominate
@@ -25,8 +26,9 @@ from admission.snapshot import QueueState, Snapshot
 from api.keys import JOB_UID
 from api.queueing import CheckRule, PreemptionPolicy
 from api.reasons import EvictionReason, PendingReason
-from api.workload import Admission
+from api.workload import Admission, to_rfc3339
 from queues.pending import FlavorScan, Pending, RequeueReason
+from queues.promises import BackfillLease, PlannedStart
 from queues.resources import FlavorResource, Quantities
 
 
@@ -56,17 +58,24 @@ class Outcome:
     recomputation: Recomputation | None = None
     # What an admission charges, pairs of zero amount included.
     usage: Quantities = field(default_factory=dict)
+    lease: BackfillLease | None = None
 
 
 def schedule(
-    snapshot: Snapshot, heads: Iterable[tuple[QueueState, Pending]], *, policy: CyclePolicy, now: float
+    snapshot: Snapshot,
+    heads: Iterable[tuple[QueueState, Pending]],
+    *,
+    policy: CyclePolicy,
+    now: float,
+    backfill: Backfill | None = None,
 ) -> Generator[None, None, tuple[Outcome, ...]]:
     """Return what becomes of each head, in the order to be carried out; yield after each look at one of them.
 
-    `heads` holds at most one Workload of each ClusterQueue. The snapshot is left as it was found.
+    `heads` holds at most one Workload of each ClusterQueue. The snapshot is left as it was found. With
+    `backfill` promised starts are kept, and more are promised.
     """
     preemptor = Preemptor(snapshot=snapshot, fair_sharing=policy.fair_sharing)
-    cycle = _Cycle(snapshot=snapshot, policy=policy, preemptor=preemptor, now=now)
+    cycle = _Cycle(snapshot=snapshot, policy=policy, preemptor=preemptor, now=now, backfill=backfill)
     entries: list[Entry] = []
     outcomes: list[Outcome] = []
     for queue, pending in heads:
@@ -82,6 +91,8 @@ def schedule(
         outcomes.append(cycle.process(entry))
         yield
     snapshot.rollback()
+    if backfill is not None:
+        backfill.finish()
     return tuple(outcomes)
 
 
@@ -105,6 +116,7 @@ class _Cycle:
     policy: CyclePolicy
     preemptor: Preemptor
     now: float
+    backfill: Backfill | None = None
 
     def process(self, entry: Entry) -> Outcome:
         """Return what becomes of the entry on top of what those before it took."""
@@ -118,12 +130,16 @@ class _Cycle:
 
     def _settle(self, entry: Entry) -> Outcome:
         mode, queue = entry.assignment.mode, entry.queue
-        if mode is Mode.FIT and not entry.assignment.places:
+        if mode is Mode.FIT and not entry.assignment.places and self.backfill is None:
             return self._admit(entry)
         if mode is Mode.NO_FIT:
-            return _waiting(entry, entry.assignment.no_fit_reason(), RequeueReason.NO_FIT)
+            requeue = RequeueReason.HELD_BACK if self._plan(entry) else RequeueReason.NO_FIT
+            return _waiting(entry, entry.assignment.no_fit_reason(), requeue)
         if mode is Mode.PREEMPT and not entry.targets:
             is_any = queue.spec.preemption.reclaim_within_cohort is PreemptionPolicy.ANY
+            # A promise keeps the capacity for longer than a cycle, and from when it is needed.
+            if self._plan(entry):
+                return _waiting(entry, PendingReason.WAITING_FOR_QUOTA, RequeueReason.HELD_BACK)
             if not is_any or entry.is_preemptor:
                 self.snapshot.reserve(queue, self._to_reserve(entry), entry.assignment.places)
             return _waiting(entry, PendingReason.WAITING_FOR_QUOTA, RequeueReason.PREEMPTION_NO_CANDIDATES)
@@ -135,10 +151,29 @@ class _Cycle:
             return _skipped(entry, "Workload has overlapping preemption targets with another workload")
         if not self._fits(entry):
             return _skipped(entry, "Workload no longer fits after processing another workload")
+        verdict = self.backfill.judge(entry) if self.backfill is not None else Verdict(entry=entry)
+        if verdict.behind is not None:
+            self._plan(entry)
+            return _held_back(entry, verdict.behind)
+        return self._take(verdict)
+
+    def _take(self, verdict: Verdict) -> Outcome:
+        """Give the entry what it was nominated for, or evict its targets first."""
+        entry = verdict.entry
         for target in entry.targets:
             self.snapshot.evict(target.queue, target.held)
-        self.snapshot.reserve(queue, entry.assignment.usage, entry.assignment.places)
-        return _preempting(entry) if mode is Mode.PREEMPT else _admitted(entry, now=self.now)
+        self.snapshot.reserve(entry.queue, entry.assignment.usage, entry.assignment.places)
+        if entry.assignment.mode is Mode.PREEMPT:
+            if self.backfill is not None:
+                self.backfill.plan_after_evictions(entry)
+            return _preempting(entry)
+        if self.backfill is not None:
+            self.backfill.note_admitted(verdict)
+        return replace(_admitted(entry, now=self.now), lease=verdict.lease)
+
+    def _plan(self, entry: Entry) -> bool:
+        """Promise a start to an entry that waits. Returns whether it has a promise."""
+        return self.backfill is not None and self.backfill.plan(entry)
 
     def _admit(self, entry: Entry) -> Outcome:
         """Admit an entry that fitted when nominated and asks for quota alone, if it still fits."""
@@ -289,6 +324,16 @@ def _recomputation(entry: Entry, outcome: Outcome) -> Recomputation:
         return Recomputation.NEW_TARGETS
     is_deferred = entry.assignment.mode is Mode.DEFERRED_FIT
     return Recomputation.DEFERRED_FIT if is_deferred else Recomputation.SKIPPED
+
+
+def _held_back(entry: Entry, behind: PlannedStart) -> Outcome:
+    """It fits, but starting it now would move a promised start."""
+    message = (
+        f"fits now, but would delay {behind.key}, which is promised to start at {to_rfc3339(behind.start_at)}"
+    )
+    return _lost(
+        entry.queue, entry.pending, PendingReason.WAITING_FOR_QUOTA, message, RequeueReason.HELD_BACK
+    )
 
 
 def _lost(

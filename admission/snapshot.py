@@ -278,6 +278,11 @@ class Snapshot:
         finally:
             self.rollback(mark)
 
+    @property
+    def gone(self) -> frozenset[WorkloadKey]:
+        """Who was taken away in this cycle."""
+        return frozenset(self._evicted)
+
     def is_gone(self, held: Held) -> bool:
         """Return whether the Workload was taken away in this cycle."""
         return held.key in self._evicted

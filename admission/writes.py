@@ -22,9 +22,9 @@ from admission.actions import (
     guarded_patch,
     workload_ref,
 )
-from admission.decision import Admit, Decision, Evict, Reassign, Unreplaced, Wait
+from admission.decision import Admit, Decision, Evict, Plan, Reassign, Unreplaced, Wait
 from api import keys
-from api.workload import Workload, WorkloadKey
+from api.workload import Workload, WorkloadKey, to_rfc3339
 
 
 def write_of(
@@ -49,6 +49,9 @@ def write_of(
             if waiting is None:
                 return None
             return status_write(decision, waiting, Purpose.WAIT, wait_event(decision))
+        case Plan():
+            # Annotations are kept in step by the reconciler, which sees what the object says already.
+            return None
         case _:
             assert_never(decision)
 
@@ -138,6 +141,17 @@ def reassign_text(decision: Reassign) -> str:
 def unreplaced_event(decision: Unreplaced) -> Event:
     """Return the Warning that there is no room for pods of lost nodes, or for those that have none yet."""
     return _event(decision, EventType.WARNING, "SecondPassFailed", f"There is {decision.message}")
+
+
+def plan_text(decision: Plan) -> str:
+    """Return the sentence for a promise made, moved or withdrawn."""
+    planned = decision.planned
+    if planned is None:
+        return "is promised no start any more"
+    where = f" on {planned.domain}" if planned.domain else ""
+    borrowed = ", on quota that its owner may take back" if planned.borrows else ""
+    moved = f"; moved because of {planned.cause}" if planned.cause is not None else ""
+    return f"is promised to start at {to_rfc3339(planned.start_at)}{where}{borrowed}{moved}"
 
 
 def wait_event(decision: Wait) -> Event:

@@ -22,6 +22,15 @@ LATENCY_SENSITIVE = BERTH_PREFIX + "latency-sensitive"
 GPU_COUNT = BERTH_PREFIX + "gpu-count"
 # On a Job: the least bandwidth that each of its nodes must have. On a node: what it has.
 NETWORK_BANDWIDTH = BERTH_PREFIX + "network-bandwidth"
+# Read on a Workload, which takes them over from its Job, or on its pod templates.
+EXPECTED_RUNTIME_SECONDS = BERTH_PREFIX + "expected-runtime-seconds"
+OPPORTUNISTIC = BERTH_PREFIX + "opportunistic"
+# Written on a Workload: its Job's activeDeadlineSeconds, when it is promised to start and where, and when it
+# is expected to.
+JOB_DEADLINE_SECONDS = BERTH_PREFIX + "job-deadline-seconds"
+PLANNED_START = BERTH_PREFIX + "planned-start"
+PLANNED_DOMAIN = BERTH_PREFIX + "planned-domain"
+EXPECTED_START = BERTH_PREFIX + "expected-start"
 
 # On a Job.
 QUEUE_NAME = _KUEUE + "queue-name"
@@ -110,6 +119,7 @@ BERTH_WRITTEN_KEYS = frozenset(
         "expected-start",
         "planned-start",
         "planned-domain",
+        "job-deadline-seconds",
         "eviction",
         "fence",
         "checkpoint-requested-at",

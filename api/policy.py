@@ -235,6 +235,11 @@ class AdmissionPolicy:
     reservations: tuple[CapacityReservation, ...] = ()
     estimates: Estimates | None = None
 
+    @property
+    def backfill_rules(self) -> Backfill | None:
+        """The section on backfill where it is switched on: mode None is as good as no section."""
+        return self.backfill if self.backfill is None or self.backfill.mode is not BackfillMode.NONE else None
+
     def is_for(self, queue: ClusterQueue) -> bool:
         """Return whether the policy is bound to this ClusterQueue; another one may still come before it."""
         if not self.queue_names and self.selector is None:

@@ -55,6 +55,8 @@ class EvictionReason(StrEnum):
     DEACTIVATED = "Deactivated"
     # Kueue has one writer and no word for it; this one is ours.
     OVER_ADMITTED = "OverAdmitted"
+    # Ours: it ran ahead of a promised Workload, whose time has come.
+    BACKFILL_LEASE_EXPIRED = "BackfillLeaseExpired"
 
 
 class PreemptionReason(StrEnum):

@@ -47,6 +47,9 @@ class RequeueReason(StrEnum):
     FAILED_AFTER_NOMINATION = "FailedAfterNomination"
     PENDING_PREEMPTION = "PendingPreemption"
     PREEMPTION_FAILED = "PreemptionFailed"
+    # It is promised a start, or would delay one that is promised. Others of equal requests are to be looked
+    # at by themselves: they may be short enough, or are to be promised another start.
+    HELD_BACK = "HeldBack"
 
 
 _IMMEDIATE = frozenset(
@@ -85,6 +88,8 @@ class PendingQueue:
         self._parked_classes: dict[ClassKey, Told | None] = {}
         self._parked: dict[WorkloadKey, Pending] = {}
         self._retries: list[tuple[float, int, Pending]] = []
+        # How many have been held back for a promised start since capacity last came free.
+        self.held_back = 0
         self._sequence = 0
         self._pop_cycle = 0
         self._wake_cycle = -1
@@ -267,6 +272,7 @@ class PendingQueue:
             is_immediate = reason in _IMMEDIATE
         has_flavors_left = pending.scan is not None and pending.scan.has_flavors_left
         is_backing_off = pending.retry_at > now
+        self.held_back += reason is RequeueReason.HELD_BACK
         self._members[pending.key] = pending
         if not is_backing_off and (is_immediate or self._wake_cycle >= self._pop_cycle or has_flavors_left):
             self._activate(pending)
@@ -286,6 +292,7 @@ class PendingQueue:
         Returns whether anything moved.
         """
         self._wake_cycle = self._pop_cycle
+        self.held_back = 0
         moved = bool(self._parked_classes)
         for lane, class_ in self._classes_parked():
             lane.announce(class_)

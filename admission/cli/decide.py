@@ -27,7 +27,7 @@ from admission.cli.errors import ExitCode, WrongUsageError
 from admission.cli.manifest_files import read_manifests
 from admission.cli.settings_file import read_settings
 from admission.cli.tables import duration_text, make_console, make_table, print_table
-from admission.decision import Admit, Evict, Wait
+from admission.decision import Admit, Evict, Plan, Wait
 from admission.engine import Engine, EngineSettings
 from admission.manifests import load
 from admission.preemption.fair import FairSharing
@@ -97,6 +97,7 @@ class Verdict:
 
     engine: Engine
     last_words: dict[WorkloadKey, Admit | Evict | Wait] = field(default_factory=dict)
+    plans: dict[WorkloadKey, Plan] = field(default_factory=dict)
     cycles: int = 0
 
 
@@ -106,6 +107,9 @@ def decide(engine: Engine, *, now: float, cycles: int | None) -> Verdict:
     while verdict.cycles < (cycles or _MOST_CYCLES) and engine.has_heads(now=now):
         verdict.cycles += 1
         for decision in engine.cycle(now=now):
+            if isinstance(decision, Plan):
+                verdict.plans[decision.key] = decision
+                continue
             verdict.last_words[decision.key] = decision
     return verdict
 

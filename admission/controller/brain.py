@@ -29,7 +29,7 @@ from admission.controller.knowledge import Knowledge, ObjectKey
 from admission.controller.logs import Log
 from admission.controller.mirror import controller_of
 from admission.controller.statuses import StatusBoard
-from admission.decision import Decision, DecisionId, Reassign, Unreplaced, Wait
+from admission.decision import Decision, DecisionId, Plan, Reassign, Unreplaced, Wait
 from admission.jobs import reconcile_job
 from admission.lifecycle import reconcile_workload
 from api.objects import NamedObject
@@ -446,7 +446,7 @@ class Brain:
         except Exception:
             # Nobody else knows of them: what is assumed now would be assumed for ever.
             for decision in cycle.decisions:
-                if not isinstance(decision, Wait):
+                if not isinstance(decision, Wait | Plan):
                     self._forget(decision.id)
             raise
         await term.carry_out(decisions)
@@ -462,6 +462,9 @@ class Brain:
             if isinstance(decision, Wait):
                 self._waits[decision.key] = decision
                 self._tell_at(decision, TELL_AFTER_SECONDS)
+            elif isinstance(decision, Plan):
+                # What is promised is told by annotations, which the reconciler keeps in step.
+                self.knowledge.mark_workload(decision.key)
             else:
                 self._waits.pop(decision.key, None)
                 self._tellings.put(decision.key, None)

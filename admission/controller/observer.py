@@ -14,7 +14,7 @@ from admission.actions import Write
 from admission.controller.clock import Clock
 from admission.controller.executor import Target
 from admission.controller.logs import Log
-from admission.decision import Decision, DecisionId, Reassign, Wait
+from admission.decision import Decision, DecisionId, Plan, Reassign, Wait
 
 log = Log("berth.observer")
 
@@ -55,7 +55,7 @@ class Observer:
         """Note what would be done."""
         until = self._clock.monotonic() + BELIEVED_SECONDS
         for decision in decisions:
-            if not isinstance(decision, Wait):
+            if not isinstance(decision, Wait | Plan):
                 log.info("would-" + type(decision).__name__.lower(), workload=decision.key)
                 self._believed.append(_Believed(until, decision.id))
 

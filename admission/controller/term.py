@@ -35,8 +35,8 @@ from admission.controller.failpoints import Failpoint, Step
 from admission.controller.fencing import fence_write, is_fenced_off, refenced
 from admission.controller.logs import Log
 from admission.controller.sender import request_of
-from admission.decision import Admit, Decision, DecisionId, Evict, Reassign, Wait
-from admission.writes import reassign_text, write_of
+from admission.decision import Admit, Decision, DecisionId, Evict, Plan, Reassign, Wait
+from admission.writes import plan_text, reassign_text, write_of
 from api.reasons import ConditionType
 from api.workload import Workload, WorkloadKey
 from queues.reservations import (
@@ -153,7 +153,7 @@ class Term:
             answers = await self._reserve(prepared, decisions)
         except BaseException:
             for decision in decisions:
-                if not isinstance(decision, Wait):
+                if not isinstance(decision, Wait | Plan):
                     self._hooks.forget(decision.id)
             raise
         if self._has_ended:
@@ -515,6 +515,8 @@ def _decision_text(decision: Decision | Reassign) -> str:
             return decision.message
         case Reassign():
             return reassign_text(decision)
+        case Plan():
+            return plan_text(decision)
     flavors = sorted(
         {flavor for pod_set in decision.admission.pod_sets for flavor in pod_set.flavors.values()}
     )

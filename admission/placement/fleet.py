@@ -21,6 +21,7 @@ from api.node import NodeInfo, PodUsage
 from api.queueing import ResourceFlavor, Topology
 from api.requests import PODS
 from api.workload import TopologyAssignment
+from queues.profile import Spot, Spots
 
 PodKey = tuple[str, str]
 
@@ -224,6 +225,53 @@ class Fleet:
                 if amounts is None:
                     amounts = by_count[count] = {name: one * count for name, one in place.per_pod.items()}
                 self._change(search.site, domain.values, amounts, is_empty=is_empty)
+
+    def spots(self, places: Iterable[Place]) -> dict[Spot, dict[str, int]]:
+        """Return what the places take of every leaf, so that places of several Workloads can be added up."""
+        spots: dict[Spot, dict[str, int]] = {}
+        for place in places:
+            search = self._searches.get(place.flavor)
+            if search is not None:
+                owner = _owner(place.flavor, search.site)
+                for domain in place.assignment.domains:
+                    values = domain.values[-1:] if search.site.is_by_host else domain.values
+                    _add_times(spots.setdefault((owner, values), {}), place.per_pod, domain.count)
+        return spots
+
+    def occupy(self, spots: Spots, *, sign: int) -> None:
+        """Take what the spots say (sign 1), or give it back (-1). Spots of flavors that are gone are none."""
+        for (owner, values), amounts in spots.items():
+            search = self._owning(owner)
+            if search is not None:
+                taken = {resource: sign * amount for resource, amount in amounts.items()}
+                self._change(search.site, values, taken, is_empty=False)
+
+    def has_free(self, spots: Spots) -> bool:
+        """Return whether all of the spots is free, and their nodes are there."""
+        for (owner, values), amounts in spots.items():
+            flavors = (
+                [owner] if owner else [name for name, one in self._searches.items() if one.site.is_by_host]
+            )
+            if not any(self._is_free(flavor, values, amounts) for flavor in flavors):
+                return False
+        return True
+
+    def has_nodes(self, spots: Spots) -> bool:
+        """Return whether the nodes of all spots are there."""
+        return all(
+            any(
+                search.site.find_leaf(values) is not None
+                for flavor, search in self._searches.items()
+                if _owner(flavor, search.site) == owner
+            )
+            for owner, values in spots
+        )
+
+    def _owning(self, owner: str) -> PlacementSearch | None:
+        """Return the search that counts what is used of a leaf; of hosts any does, they share the count."""
+        if owner:
+            return self._searches.get(owner)
+        return next((one for one in self._searches.values() if one.site.is_by_host), None)
 
     def _change(self, site: Site, values: Values, amounts: Amounts, *, is_empty: bool) -> None:
         key = values[-1:] if site.is_by_host else values

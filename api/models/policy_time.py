@@ -56,11 +56,14 @@ class Backfill(Model):
     """Conservative: how many Workloads of a ClusterQueue are promised a start. Default 100: deep enough for
     everybody who asks when it is their turn, and bounded in cost. The other modes promise one."""
     window_seconds: PositiveCount = 604800
-    """How far ahead promises reach; who would start later has an estimate only. Default a week."""
+    """How far ahead promises reach: only the head of a queue is promised a later start. Work of unknown
+    length is taken to run so long. Default a week."""
     resolution_seconds: PositiveCount = 60
-    """Starts and ends are rounded up to this. Default a minute: finer than any estimate."""
+    """By how much a promised start must come nearer to be moved up. Default a minute: finer than any
+    estimate."""
     max_tested: PositiveCount = 500
-    """Workloads of a ClusterQueue that are looked at for backfill in a cycle. Default 500."""
+    """Workloads of a ClusterQueue that are looked at for backfill each time that capacity comes free.
+    Default 500."""
     on_overrun: Literal["Evict", "Extend"] = "Evict"
     """What happens to backfilled work that outruns its estimate up to the promised start. Evict: it gives
     way, saved first where it can. Extend: it goes on, and the broken promise is recorded with cause
@@ -74,8 +77,8 @@ class Estimates(Model):
     """How long Workloads run that do not say so themselves."""
 
     default_seconds: PositiveCount | None = None
-    """Estimate of last resort. Absent: who says nothing and was never seen before has no estimate, and is not
-    backfilled."""
+    """Estimate of last resort. Absent: who says nothing and was never seen before is taken to run for the
+    window of backfill, and so starts only where it is in no promise's way."""
     quantile: Fraction = 0.9
     """Which quantile of the measured run times of like Workloads is taken. Default 0.9: nine of ten end in
     time."""

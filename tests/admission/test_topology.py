@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from admission.decision import Admit, Evict, Wait
+from admission.decision import Admit, Decision, Evict, Wait
 from admission.engine import Engine, EngineSettings
 from api.node import NodeInfo, PodUsage
 from api.objects import WireContainer, WirePodSpec, WirePodTemplate, WireResources, WireSelector
@@ -68,18 +68,18 @@ def make_workload(
     )
 
 
-def decide(engine: Engine, *workloads: Workload) -> list[Admit | Evict | Wait]:
+def decide(engine: Engine, *workloads: Workload) -> list[Decision]:
     """Put the Workloads in and decide until nothing more can be decided."""
     for workload in workloads:
         engine.upsert(workload, now=2.0)
-    decisions: list[Admit | Evict | Wait] = []
+    decisions: list[Decision] = []
     while engine.has_heads(now=2.0):
         decisions += engine.cycle(now=2.0)
         engine.validate()
     return decisions
 
 
-def places(decision: Admit | Evict | Wait) -> dict[str, int]:
+def places(decision: Decision) -> dict[str, int]:
     """Return the pods by node of an admitted Workload."""
     assert isinstance(decision, Admit)
     topology = decision.admission.pod_sets[0].topology

@@ -1,0 +1,150 @@
+"""How long a Workload is expected to run, from what its object says, its policy, and what earlier runs took.
+
+Sources in order, the first that exists counts: maximumExecutionTimeSeconds, the Job's activeDeadlineSeconds
+(which the Workload carries as an annotation, because the Job is not looked at when it is decided on),
+`berth.dev/expected-runtime-seconds`, learned runs, the queue's default. The last two only under a policy's
+`estimates`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from api.keys import EXPECTED_RUNTIME_SECONDS, JOB_DEADLINE_SECONDS, WORKLOAD_TYPE
+from api.policy import AdmissionPolicy
+from api.reasons import ConditionType
+from api.workload import Workload
+from queues.estimates import Estimate, LearnedRuntimes, RunKey, Source, run_key
+
+# What a pod needs to be gone after its grace has passed: the kubelet's report and the Job controller's count.
+TERMINATION_SECONDS = 5.0
+_DEFAULT_GRACE_SECONDS = 30
+_INFERENCE = "inference"
+
+
+class Estimator:
+    """Estimates run times. `learned` is what it learns from; `observe` adds to it."""
+
+    def __init__(self, learned: LearnedRuntimes | None = None) -> None:
+        self.learned = learned if learned is not None else LearnedRuntimes()
+
+    def estimate(self, workload: Workload, policy: AdmissionPolicy) -> Estimate | None:
+        """Return how long the Workload runs from its start, None where nothing says so."""
+        limit = workload.maximum_execution_time_seconds
+        if limit is not None:
+            left = max(0.0, float(limit - workload.accumulated_execution_seconds))
+            return Estimate(seconds=left, source=Source.EXECUTION_LIMIT)
+        deadline = _seconds(workload.annotations.get(JOB_DEADLINE_SECONDS))
+        if deadline is not None:
+            return Estimate(seconds=deadline, source=Source.JOB_DEADLINE)
+        declared = declared_seconds(workload)
+        if declared is not None:
+            return Estimate(seconds=declared, source=Source.DECLARED)
+        return self._by_policy(workload, policy)
+
+    def observe(self, workload: Workload, seconds: float) -> RunKey:
+        """Learn that the Workload ended well after so many seconds. Returns under which key."""
+        key = key_of(workload)
+        self.learned.observe(key, seconds)
+        return key
+
+    def _by_policy(self, workload: Workload, policy: AdmissionPolicy) -> Estimate | None:
+        rules = policy.estimates
+        if rules is None:
+            return None
+        if len(self.learned):
+            key = key_of(workload)
+            if self.learned.count(key) >= max(1, rules.min_observations):
+                learned = self.learned.quantile(key, rules.quantile)
+                if learned is not None:
+                    return Estimate(seconds=learned, source=Source.LEARNED)
+        if rules.default_seconds is None:
+            return None
+        return Estimate(seconds=float(rules.default_seconds), source=Source.QUEUE_DEFAULT)
+
+
+def declared_seconds(workload: Workload) -> float | None:
+    """Return the expected run time that the Workload or its pod templates declare; of several the longest.
+
+    What cannot be read counts as not there (`runtime_problem` names it).
+    """
+    values = (_seconds(text) for text in _declared(workload))
+    return max((value for value in values if value is not None), default=None)
+
+
+def runtime_problem(workload: Workload) -> str | None:
+    """Return the sentence for a declared run time that cannot be read, None where all can."""
+    for text in _declared(workload):
+        if _seconds(text) is None:
+            return (
+                f"annotation {EXPECTED_RUNTIME_SECONDS} is {text!r}, but must be a whole number of seconds "
+                "above 0; the Workload is treated as one that declares none"
+            )
+    return None
+
+
+def may_be_evicted(workload: Workload) -> bool:
+    """Return whether the Workload may be stopped to make way: inference serves somebody, it may not."""
+    if workload.annotations.get(WORKLOAD_TYPE) == _INFERENCE:
+        return False
+    return not any(
+        one.template.metadata is not None
+        and (one.template.metadata.annotations or {}).get(WORKLOAD_TYPE) == _INFERENCE
+        for one in workload.pod_sets
+    )
+
+
+def eviction_seconds(workload: Workload) -> float:
+    """Return how long an eviction takes from the decision until the quota is free, by the pods' grace."""
+    graces = (
+        pod_set.template.spec.termination_grace_period_seconds if pod_set.template.spec is not None else None
+        for pod_set in workload.pod_sets
+    )
+    grace = max((_DEFAULT_GRACE_SECONDS if one is None else one for one in graces), default=0)
+    return grace + TERMINATION_SECONDS
+
+
+def measured_seconds(workload: Workload) -> float | None:
+    """Return how long a Workload that ended well was admitted in its last run, None for any other."""
+    finished = workload.conditions.get(ConditionType.FINISHED)
+    admitted = workload.conditions.get(ConditionType.ADMITTED)
+    if finished is None or admitted is None or not finished.status or not admitted.status:
+        return None
+    if finished.reason != "Succeeded":
+        return None
+    return max(0.0, finished.at - admitted.at)
+
+
+def key_of(workload: Workload) -> RunKey:
+    """Return under which key the Workload's runs are remembered: its owner's name stem, and its pods."""
+    pods = [(one.name, one.count, _requested(one.template.spec)) for one in workload.pod_sets]
+    name = workload.owner_name or workload.key.name
+    return run_key(workload.key.namespace, name, _ENCODER.encode(pods))
+
+
+_ENCODER = msgspec.json.Encoder(order="deterministic")
+
+
+def _requested(spec: object) -> list[object]:
+    containers = getattr(spec, "containers", None) or ()
+    return [one.resources.requests if one.resources is not None else None for one in containers]
+
+
+def _declared(workload: Workload) -> Iterator[str]:
+    own = workload.annotations.get(EXPECTED_RUNTIME_SECONDS)
+    if own is not None:
+        yield own
+        return
+    for pod_set in workload.pod_sets:
+        metadata = pod_set.template.metadata
+        text = (metadata.annotations or {}).get(EXPECTED_RUNTIME_SECONDS) if metadata is not None else None
+        if text is not None:
+            yield text
+
+
+def _seconds(text: str | None) -> float | None:
+    if text is None or not text.isascii() or not text.isdigit() or int(text) == 0:
+        return None
+    return float(text)

@@ -1,0 +1,329 @@
+"""What is known of the future: when running work ends, who is promised a start, who runs on a lease.
+
+The engine's bookkeeping of time. Running work comes in with the quota that it holds (`hold`, `release`);
+promises are made and moved by `admission.backfill`, which decides. Nothing is kept here while no policy asks
+for backfill, so that a cluster without one pays nothing.
+
+There is one profile for all trees: trees do not share quota, but flavors of two trees may share nodes. A
+search looks at the claims alone that it can meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from admission.placement.fleet import Fleet
+from admission.runtimes import Estimator, eviction_seconds
+from admission.snapshot import Held, QueueState
+from api.policy import OnOverrun
+from api.reasons import ConditionType
+from api.workload import Workload, WorkloadKey
+from queues.estimates import raised
+from queues.profile import Claim, Profile, Spots
+from queues.promises import BackfillLease, MoveCause, PlannedStart
+from queues.resources import Quantities
+
+# A promise counts as kept, and is not moved, within this many seconds: clocks, API writes and pods need some.
+SLACK_SECONDS = 1.0
+# Raised by this share where no policy says otherwise.
+_RAISE_PERCENT = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promise:
+    """A planned start, and the claim that stands for it in the profile."""
+
+    planned: PlannedStart
+    claim: Claim
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A promise that has been fulfilled: started at `at`."""
+
+    planned: PlannedStart
+    at: float
+
+
+class Timekeeper:
+    """Claims, promises and leases. One task owns it; `now` is the instant of its owner's latest call."""
+
+    def __init__(self, fleet: Fleet, estimator: Estimator) -> None:
+        self.now = 0.0
+        self.estimator = estimator
+        self.is_on = False
+        self.profile = Profile()
+        self.promises: dict[WorkloadKey, Promise] = {}
+        self.leases: dict[WorkloadKey, BackfillLease] = {}
+        # What has happened since promises were last looked at that may move them, later or earlier.
+        self.causes: set[MoveCause] = set()
+        self.may_improve = False
+        # Promises made, moved or (None) withdrawn since they were last told, those kept since, by Workload.
+        self.changed: dict[WorkloadKey, PlannedStart | None] = {}
+        self.kept: list[Kept] = []
+        # ClusterQueues where a promise came free, so that the next in line may have one.
+        self.freed: set[str] = set()
+        # When to look again though nothing happens, None: never.
+        self.wake_at: float | None = None
+        # Promises whose time had come, and whose queues were woken for it.
+        self._tried: dict[WorkloadKey, float] = {}
+        self._fleet = fleet
+        self._queues: Mapping[str, QueueState] = {}
+        # The length that is believed of who runs, where its first estimate was outrun.
+        self._raised: dict[WorkloadKey, float] = {}
+        # How long who was stopped at the end of a lease had run, by Workload and uid, while it waits.
+        self._outrun: dict[tuple[WorkloadKey, str], float] = {}
+        # Who holds quota but has been told to stop.
+        self._stopping: set[WorkloadKey] = set()
+
+    # --- what is known -----------------------------------------------------------------------------------
+
+    def set_queues(self, queues: Mapping[str, QueueState], held: Iterable[Held]) -> None:
+        """Take in ClusterQueues that were built anew: quotas, policies or nodes' flavors have changed."""
+        self._queues = queues
+        was_on = self.is_on
+        self.is_on = any(queue.policy.backfill_rules is not None for queue in queues.values())
+        if not self.is_on:
+            if was_on:
+                self._forget_everything()
+            return
+        for key in [key for key in self.promises if not self._is_governed(key)]:
+            self.withdraw(key)
+        self.rebuild(held)
+        self.causes.add(MoveCause.QUOTA_CUT)
+        self.may_improve = True
+
+    def rebuild(self, held: Iterable[Held]) -> None:
+        """Make the profile anew from who holds quota and what is promised."""
+        self.profile = Profile()
+        for one in held:
+            self.hold(one)
+        for promise in list(self.promises.values()):
+            self.keep(promise.planned, promise.claim.usage, promise.claim.spots)
+
+    def _is_governed(self, key: WorkloadKey) -> bool:
+        queue = self._queues.get(self.promises[key].planned.cluster_queue)
+        return queue is not None and queue.policy.backfill_rules is not None and not queue.inactive
+
+    def _forget_everything(self) -> None:
+        for key in list(self.promises):
+            self.withdraw(key)
+        self.profile = Profile()
+        self.leases.clear()
+        self._raised.clear()
+        self.causes.clear()
+
+    def hold(self, held: Held) -> None:
+        """Take in who holds quota, or how that has changed. A promise made to it is kept by that."""
+        if not self.is_on or held.admission.cluster_queue not in self._queues:
+            return
+        promise = self.promises.pop(held.key, None)
+        if promise is not None:
+            self.kept.append(Kept(planned=promise.planned, at=held.reserved_at))
+            self.changed.pop(held.key, None)
+            self.freed.add(promise.planned.cluster_queue)
+        (self._stopping.add if held.is_evicted else self._stopping.discard)(held.key)
+        self.profile.put(
+            Claim(
+                holder=held.key,
+                queue=held.admission.cluster_queue,
+                usage=held.usage,
+                spots=self._fleet.spots(held.places),
+                ends_at=self.expected_end(held),
+            )
+        )
+
+    def forget(self, key: WorkloadKey) -> None:
+        """Forget a Workload that is gone."""
+        self.withdraw(key)
+        self._tried.pop(key, None)
+        for known in [known for known in self._outrun if known[0] == key]:
+            del self._outrun[known]
+
+    def release(self, key: WorkloadKey) -> None:
+        """Note that the Workload holds quota no longer; the profile may have been wrong about when."""
+        claim = self.profile.drop(key)
+        self.leases.pop(key, None)
+        self._raised.pop(key, None)
+        self._stopping.discard(key)
+        if claim is not None and claim.ends_at > self.now + SLACK_SECONDS:
+            self.may_improve = True
+
+    def expected_end(self, held: Held) -> float:
+        """Return when the Workload's quota is expected to come free, never before now."""
+        if held.is_evicted:
+            evicted = held.workload.conditions.get(ConditionType.EVICTED)
+            is_told = not held.is_evicting and evicted is not None and evicted.status
+            since = evicted.at if is_told and evicted is not None else self.now
+            return since + eviction_seconds(held.workload)
+        started_at = started_at_of(held)
+        seconds = self._raised.get(held.key)
+        if seconds is None:
+            seconds = self.length(held.workload, held.admission.cluster_queue)
+        lease = self.leases.get(held.key)
+        if lease is not None and self.gives_way(lease):
+            # It is believed until its estimate is up, and stopped then: a promise cannot begin earlier.
+            seconds += lease.eviction_seconds
+        return started_at + seconds
+
+    def length(self, workload: Workload, queue: str) -> float:
+        """Return how many seconds the Workload will run in the queue: its estimate, else the window.
+
+        Work of unknown length is taken to run as long as the queue looks ahead. One that has outrun its
+        estimate before is believed no shorter than it ran.
+        """
+        estimate = self.estimator.estimate(workload, self._queues[queue].policy)
+        seconds = estimate.seconds if estimate is not None else self._window_seconds(queue)
+        return max(seconds, self._outrun.get((workload.key, workload.uid), 0.0))
+
+    def _window_seconds(self, queue: str) -> float:
+        rules = self._queues[queue].policy.backfill_rules
+        rules = rules or next(
+            (
+                one.policy.backfill_rules
+                for one in self._queues.values()
+                if one.policy.backfill_rules is not None
+            ),
+            None,
+        )
+        assert rules is not None, "asked only while some policy has backfill"
+        return float(rules.window_seconds)
+
+    def note_nodes(self) -> None:
+        """Note that nodes came, went or changed."""
+        if self.promises:
+            self.causes.add(MoveCause.NODE_LOST)
+            self.may_improve = True
+
+    # --- promises ----------------------------------------------------------------------------------------
+
+    def keep(self, planned: PlannedStart, usage: Quantities, spots: Spots) -> None:
+        """Make a promise, or move one."""
+        claim = Claim(
+            holder=planned.key,
+            queue=planned.cluster_queue,
+            usage=usage,
+            spots=spots,
+            begins_at=planned.start_at,
+            ends_at=planned.ends_at,
+        )
+        self.profile.put(claim)
+        known = self.promises.get(planned.key)
+        self.promises[planned.key] = Promise(planned=planned, claim=claim)
+        if known is None or known.planned != planned:
+            self.changed[planned.key] = planned
+
+    def withdraw(self, key: WorkloadKey) -> None:
+        """Take a promise back: its Workload waits no longer, or nothing can be promised to it any more."""
+        promise = self.promises.pop(key, None)
+        if promise is None:
+            return
+        claim = self.profile.get(key)
+        if claim is not None and not claim.is_running:
+            self.profile.drop(key)
+        self.changed[key] = None
+        self.freed.add(promise.planned.cluster_queue)
+        self.may_improve = True
+
+    def in_order(self) -> list[Promise]:
+        """Return all promises, the highest rank first."""
+        return sorted(self.promises.values(), key=lambda promise: promise.planned.rank)
+
+    # --- the passing of time -----------------------------------------------------------------------------
+
+    def outrun(self, held: Mapping[WorkloadKey, Held]) -> None:
+        """Raise the estimates of who should have ended by now and has not.
+
+        Who runs on a lease is not believed again: it can be sent away when its time is needed.
+        """
+        for claim in self.profile.outrun(self.now):
+            one = held.get(claim.holder)
+            lease = self.leases.get(claim.holder)
+            if one is None or (lease is not None and self.gives_way(lease) and not one.is_evicted):
+                continue
+            if one.is_evicted and claim.ends_at > self.now - SLACK_SECONDS:
+                # Who is stopping may take a moment longer than its grace.
+                continue
+            self.profile.put(replace(claim, ends_at=self._later_end(claim, one)))
+            self.causes.add(MoveCause.OVERRUN)
+
+    def _later_end(self, claim: Claim, held: Held) -> float:
+        if held.is_evicted:
+            # It is stopping, and takes longer than its grace.
+            return self.now + eviction_seconds(held.workload)
+        rules = self._queues[claim.queue].policy.estimates
+        percent = rules.raise_percent if rules is not None else _RAISE_PERCENT
+        started_at = started_at_of(held)
+        seconds = raised(max(0.0, claim.ends_at - started_at), self.now - started_at, percent)
+        self._raised[claim.holder] = seconds
+        return started_at + seconds
+
+    def gives_way(self, lease: BackfillLease) -> bool:
+        """Return whether the lease's holder is sent away at its end, as its queue's policy wants it."""
+        rules = self._queues[lease.cluster_queue].policy.backfill_rules
+        return lease.is_evictable and (rules is None or rules.on_overrun is OnOverrun.EVICT)
+
+    def can_leave(self, lease: BackfillLease) -> bool:
+        """Return whether the lease's holder can be sent away: it gives way, and has not been told already."""
+        return self.gives_way(lease) and lease.key not in self._stopping
+
+    def note_eviction(self, held: Held) -> None:
+        """Note that the Workload is being stopped. What it ran is the least that it is believed to need."""
+        if held.key in self.leases:
+            self._outrun[held.key, held.workload.uid] = self.now - started_at_of(held)
+        self.hold(held)
+
+    def take_woken(self) -> set[str]:
+        """Return the ClusterQueues to be tried: a promise has changed in them, come free, or come due."""
+        names, self.freed = self.freed, set()
+        for key, planned in self.changed.items():
+            if planned is not None:
+                names.add(planned.cluster_queue)
+            self._tried.pop(key, None)
+        for key, promise in self.promises.items():
+            start_at = promise.planned.start_at
+            if start_at <= self.now and self._tried.get(key) != start_at:
+                self._tried[key] = start_at
+                names.add(promise.planned.cluster_queue)
+        return names
+
+    def next_at(self) -> float | None:
+        """Return when to look again: work should have ended, a lease ends, a promise is due."""
+        if not self.promises:
+            return None
+        instants = [self.profile.next_end_at(after=self.now), *self._due_times()]
+        return min((at for at in instants if at is not None and at > self.now), default=None)
+
+    def _due_times(self) -> Iterator[float]:
+        for promise in self.promises.values():
+            yield promise.planned.start_at
+            yield promise.planned.start_at + SLACK_SECONDS
+            for grace in {lease.eviction_seconds for lease in self.leases.values()}:
+                yield promise.planned.start_at - grace
+
+    def validate(self, held: Mapping[WorkloadKey, Held]) -> None:
+        """Raise AssertionError where claims, promises and who holds quota disagree."""
+        self.profile.validate()
+        if not self.is_on:
+            return
+        for key, one in held.items():
+            if one.admission.cluster_queue in self._queues:
+                claim = self.profile.get(key)
+                assert claim is not None, f"{key} holds quota but claims none"
+                assert claim.is_running, f"{key} holds quota but is promised some"
+                assert dict(claim.usage) == dict(one.usage), f"{key} claims {claim.usage}, holds {one.usage}"
+        for key, promise in self.promises.items():
+            assert key not in held, f"{key} holds quota and is promised some"
+            assert self.profile.get(key) == promise.claim, f"the promise to {key} is not in the profile"
+        assert len(self.profile) <= len(held) + len(self.promises), (
+            "somebody claims who neither runs nor waits"
+        )
+
+
+def started_at_of(held: Held) -> float:
+    """Return since when the Workload may run (Unix seconds), as far as its object says, else is reserved."""
+    admitted = held.workload.conditions.get(ConditionType.ADMITTED)
+    if held.is_assumed or admitted is None or not admitted.status:
+        return held.reserved_at
+    return admitted.at

@@ -1,0 +1,86 @@
+"""The passing of time between cycles: estimates are outrun, promises move, leases end, who is due is tried.
+
+A step before every cycle of an engine whose timekeeper is on. It takes the decisions that belong to no head.
+"""
+
+from __future__ import annotations
+
+from admission.backfill import Backfill
+from admission.cache import Cache
+from admission.decision import Evict, Plan
+from admission.nomination import CyclePolicy
+from admission.roster import Roster
+from api.reasons import EvictionReason
+from api.workload import to_rfc3339
+from queues.promises import BackfillLease, PlannedStart
+
+
+def is_due(cache: Cache, *, now: float) -> bool:
+    """Return whether time alone calls for a cycle: a promise, a lease or an estimate has come to its end."""
+    keeper = cache.timekeeper
+    if not keeper.is_on:
+        return bool(keeper.changed)
+    if keeper.changed or keeper.freed:
+        return True
+    if keeper.promises and (keeper.causes or keeper.may_improve):
+        return True
+    return keeper.wake_at is not None and keeper.wake_at <= now
+
+
+def pass_time(cache: Cache, roster: Roster, policy: CyclePolicy, *, now: float) -> tuple[Evict, ...]:
+    """Bring promises and leases up to `now`, and wake whoever may start by that. Returns who gives way."""
+    keeper = cache.timekeeper
+    keeper.now = now
+    if not keeper.is_on:
+        return ()
+    keeper.outrun(cache.held)
+    backfill = Backfill(snapshot=cache.snapshot(), keeper=keeper, policy=policy, now=now)
+    if keeper.causes or keeper.may_improve:
+        backfill.settle()
+    evictions = tuple(_evict(cache, *one) for one in backfill.expired())
+    for eviction in evictions:
+        held = cache.held[eviction.key]
+        held.is_evicting = True
+        keeper.note_eviction(held)
+    names = keeper.take_woken()
+    roster.woken |= {cache.queues[name].tree for name in names if name in cache.queues}
+    return evictions
+
+
+def take_plans(cache: Cache, roster: Roster) -> tuple[Plan, ...]:
+    """Return what is to be told of promises made, moved or withdrawn since it was last asked."""
+    keeper = cache.timekeeper
+    changed, keeper.changed = keeper.changed, {}
+    keeper.wake_at = keeper.next_at()
+    plans = []
+    for key, planned in changed.items():
+        record = roster.records.get(key)
+        if record is not None and (planned is None or planned.uid == record.workload.uid):
+            workload = record.workload
+            plans.append(
+                Plan(
+                    key=key,
+                    uid=workload.uid,
+                    resource_version=workload.resource_version,
+                    planned=planned,
+                )
+            )
+    return tuple(plans)
+
+
+def _evict(cache: Cache, lease: BackfillLease, planned: PlannedStart) -> Evict:
+    workload = cache.held[lease.key].workload
+    return Evict(
+        key=lease.key,
+        uid=lease.uid,
+        resource_version=workload.resource_version,
+        reason=EvictionReason.BACKFILL_LEASE_EXPIRED,
+        message=(
+            f"Started ahead of {planned.key} and gives way to it: that is promised to start at "
+            f"{to_rfc3339(planned.start_at)} on quota or nodes that this one uses"
+        ),
+        preemptor=planned.key,
+        preemptor_uid=planned.uid,
+        preempting_cluster_queue=planned.cluster_queue,
+        cluster_queue=lease.cluster_queue,
+    )

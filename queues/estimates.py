@@ -1,0 +1,134 @@
+"""How long a Workload will run: what somebody said, what earlier runs took, and what an outrun guess becomes.
+
+Of the sources the first that exists counts: a limit that is enforced is an upper bound, a declared time is a
+promise of the user's, a learned one an observation, the queue's default a last resort. The estimate is kept
+apart from the limit: nobody is stopped for outrunning a guess (only for outrunning it on promised capacity).
+
+Learned runtimes are quantiles over the latest runs of the same namespace, name stem and shape: in production
+traces most jobs are repeats of others with the same name but for a number or a hash, and of a few recent runs
+a high quantile errs on the side that breaks no promise.
+Source: Tsafrir et al. 2007 (few recent runs, raising in steps); Weng et al. 2022 (recurrence by name).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from hashlib import blake2b
+from math import ceil
+from typing import NamedTuple
+
+# Runs remembered for one key. Older ones say less about the next than their number would suggest.
+REMEMBERED_RUNS = 20
+# Keys remembered: about 2 MB. The one that has not run for longest goes first.
+REMEMBERED_KEYS = 10_000
+# An outrun estimate is raised by this much at least, in seconds: promises are not moved every second.
+_LEAST_RAISE_SECONDS = 60.0
+
+_DIGEST_BYTES = 6
+# A last part with a digit in it is a counter, a date or a hash: "train-7", "eval-2026-01-31", "job-x7f2k".
+_LAST_PARTS = re.compile(r"([-._](?=[a-z0-9]*[0-9])[a-z0-9]+)+$|[0-9]+$")
+
+
+class Source(StrEnum):
+    """Where an estimate comes from, the most trusted first."""
+
+    EXECUTION_LIMIT = "ExecutionLimit"
+    JOB_DEADLINE = "JobDeadline"
+    DECLARED = "Declared"
+    LEARNED = "Learned"
+    QUEUE_DEFAULT = "QueueDefault"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A run time in seconds, from the start of its pods, and who says so."""
+
+    seconds: float
+    source: Source
+
+    @property
+    def is_enforced(self) -> bool:
+        """Whether it cannot be outrun: at the limit the work is stopped."""
+        return self.source in (Source.EXECUTION_LIMIT, Source.JOB_DEADLINE)
+
+
+class RunKey(NamedTuple):
+    """Which runs are alike: of one namespace, one name stem, one shape (a digest)."""
+
+    namespace: str
+    stem: str
+    shape: str
+
+
+def run_key(namespace: str, name: str, shape: bytes) -> RunKey:
+    """Return under which key the run of an object of that name and shape is remembered."""
+    digest = blake2b(shape, digest_size=_DIGEST_BYTES).hexdigest()
+    return RunKey(namespace, name_stem(name), digest)
+
+
+def name_stem(name: str) -> str:
+    """Return the name without the parts that tell repeats apart; a name of such parts alone stays."""
+    return _LAST_PARTS.sub("", name) or name
+
+
+def raised(seconds: float, elapsed: float, percent: int) -> float:
+    """Return the estimate raised in steps of `percent` of itself until it exceeds `elapsed`, in seconds.
+
+    Steps, since work that has outrun a guess by a minute is likely to outrun it by much more: raising to the
+    present instant would move a promise at every look.
+    """
+    while seconds <= elapsed:
+        seconds += max(_LEAST_RAISE_SECONDS, seconds * percent / 100)
+    return seconds
+
+
+class LearnedRuntimes:
+    """Run times of work that has ended well, by key, in the order in which they came. One task owns it."""
+
+    def __init__(self) -> None:
+        self._runs: dict[RunKey, deque[float]] = {}
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def observe(self, key: RunKey, seconds: float) -> None:
+        """Remember how long a run took; the oldest of its key, or the key unused longest, is forgotten."""
+        runs = self._runs.pop(key, None)
+        if runs is None:
+            runs = deque(maxlen=REMEMBERED_RUNS)
+            while len(self._runs) >= REMEMBERED_KEYS:
+                del self._runs[next(iter(self._runs))]
+        runs.append(seconds)
+        self._runs[key] = runs
+
+    def load(self, runs: Mapping[RunKey, tuple[float, ...]]) -> None:
+        """Take in what a store remembers, as older than what was observed here."""
+        known, self._runs = self._runs, {}
+        for key, seconds in runs.items():
+            self._runs[key] = deque(seconds, maxlen=REMEMBERED_RUNS)
+        for key, own in known.items():
+            for one in own:
+                self.observe(key, one)
+
+    def count(self, key: RunKey) -> int:
+        """Return how many runs are remembered for the key."""
+        return len(self._runs.get(key, ()))
+
+    def quantile(self, key: RunKey, share: float) -> float | None:
+        """Return the time within which this share of the runs ended, None where none is remembered.
+
+        The smallest observed time that at least that share of the runs did not exceed: no interpolation, so
+        that one run is its own quantile.
+        """
+        runs = self._runs.get(key)
+        if not runs:
+            return None
+        return sorted(runs)[max(0, ceil(share * len(runs)) - 1)]
+
+    def items(self) -> Iterator[tuple[RunKey, tuple[float, ...]]]:
+        """Return all keys in order, with their runs, the oldest first."""
+        return ((key, tuple(self._runs[key])) for key in sorted(self._runs))

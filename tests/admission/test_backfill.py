@@ -1,0 +1,265 @@
+"""Promised starts and backfill, on clusters of 8 GPUs where time passes from event to event."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from api.keys import OPPORTUNISTIC
+from api.policy import BackfillMode, OnOverrun
+from api.queueing import QueueingStrategy
+from queues.promises import MoveCause
+from tests.admission.timed import TimedWorld, make_policy
+from tests.builders import make_cluster_queue
+
+T = 1000.0
+
+
+def make_world(mode: BackfillMode = BackfillMode.EASY, *, nominal: int = 8, **fields: Any) -> TimedWorld:
+    """Return a world of one ClusterQueue; `strategy` is its queueing strategy."""
+    strategy = fields.pop("strategy", QueueingStrategy.BEST_EFFORT_FIFO)
+    world = TimedWorld(now=T)
+    world.put(make_cluster_queue(quota=nominal, queueing_strategy=strategy), make_policy(mode, **fields))
+    return world
+
+
+@pytest.mark.parametrize("strategy", list(QueueingStrategy))
+def test_a_blocked_head_is_promised_the_end_of_what_it_waits_for_and_starts_then(
+    strategy: QueueingStrategy,
+) -> None:
+    world = make_world(strategy=strategy)
+    world.submit("running", 6, runs=100)
+    world.submit("head", 8, runs=50, at=T + 1)
+
+    world.run()
+
+    assert world.promised("head") == [T + 100]
+    assert world.started["head"] == T + 100
+
+
+@pytest.mark.parametrize("strategy", list(QueueingStrategy))
+def test_what_ends_before_the_promise_starts_at_once_and_what_does_not_waits(
+    strategy: QueueingStrategy,
+) -> None:
+    world = make_world(strategy=strategy)
+    world.submit("running", 6, runs=100)
+    world.submit("head", 8, runs=50, at=T + 1)
+    world.submit("long", 1, runs=500, at=T + 2)
+    world.submit("short", 1, runs=50, at=T + 3)
+
+    world.run()
+
+    assert world.started["short"] == T + 3
+    assert world.started["head"] == T + 100
+    assert world.started["long"] == T + 150
+    assert world.said["long"][0].startswith("fits now, but would delay team/head, which is promised")
+    assert world.evicted == {}
+
+
+def test_what_leaves_the_promised_capacity_free_starts_however_long_it_runs() -> None:
+    world = make_world()
+    world.submit("running", 6, runs=100)
+    world.submit("head", 7, runs=50, at=T + 1)
+    world.submit("beside", 1, runs=5000, at=T + 2)
+    world.submit("too-much", 1, runs=5000, at=T + 3)
+
+    world.run(until=T + 120)
+
+    assert world.started["beside"] == T + 2
+    assert world.started["head"] == T + 100
+    assert "too-much" not in world.started
+
+
+def test_who_lied_about_its_run_time_gives_way_before_the_promised_start() -> None:
+    world = make_world()
+    world.submit("running", 6, runs=100)
+    world.submit("head", 8, runs=50, at=T + 1)
+    world.submit("liar", 1, runs=5000, says=50, at=T + 2)
+
+    world.run(until=T + 1000)
+
+    assert world.evicted["liar"] == [T + 90]
+    assert world.started["head"] == T + 100
+    assert world.promised("head") == [T + 100]
+    assert world.started["liar"] == T + 150
+
+
+def test_who_outruns_its_lease_may_stay_where_the_policy_extends_it() -> None:
+    world = make_world(on_overrun=OnOverrun.EXTEND)
+    world.submit("running", 6, runs=100)
+    world.submit("head", 8, runs=50, at=T + 1)
+    world.submit("liar", 1, runs=170, says=50, at=T + 2)
+
+    world.run()
+
+    assert world.evicted == {}
+    assert world.started["head"] == T + 172
+    assert set(world.causes("head")) == {MoveCause.OVERRUN}
+
+
+def test_a_promise_moves_earlier_when_work_ends_early() -> None:
+    world = make_world()
+    world.submit("running", 6, runs=40, says=100)
+    world.submit("other", 2, runs=60)
+    world.submit("head", 8, runs=50, at=T + 1)
+
+    world.run()
+
+    assert world.promised("head") == [T + 100, T + 60]
+    assert world.started["head"] == T + 60
+    assert world.causes("head") == []
+
+
+def test_work_that_overruns_moves_the_promise_with_its_cause() -> None:
+    world = make_world()
+    world.submit("running", 6, runs=170, says=100)
+    world.submit("head", 8, runs=50, at=T + 1)
+
+    world.run()
+
+    assert world.causes("head") == [MoveCause.OVERRUN, MoveCause.OVERRUN]
+    assert world.promised("head") == [T + 100, T + 160, T + 240]
+    assert world.started["head"] == T + 170
+
+
+def test_a_higher_priority_that_comes_later_moves_the_promise_with_its_cause() -> None:
+    world = make_world()
+    world.submit("running", 8, runs=100)
+    world.submit("head", 8, runs=50, at=T + 1)
+    world.submit("urgent", 8, runs=30, at=T + 2, priority=10)
+
+    world.run()
+
+    assert world.started["urgent"] == T + 100
+    assert world.causes("head") == [MoveCause.HIGHER_PRIORITY]
+    assert world.promised("head") == [T + 100, T + 130]
+    assert world.started["head"] == T + 130
+
+
+def test_a_cut_quota_moves_the_promise_with_its_cause() -> None:
+    world = make_world()
+    world.submit("first", 4, runs=100)
+    world.submit("second", 2, runs=200)
+    world.submit("head", 5, runs=50, at=T + 1)
+    world.run(until=T + 50)
+
+    world.put(make_cluster_queue(quota=6))
+    world.run()
+
+    assert world.promised("head") == [T + 100, T + 200]
+    assert world.causes("head") == [MoveCause.QUOTA_CUT]
+    assert world.started["head"] == T + 200
+
+
+def test_as_many_are_promised_a_start_as_the_depth_says() -> None:
+    starts = {}
+    for depth in (1, 2):
+        world = make_world(BackfillMode.CONSERVATIVE, reservation_depth=depth)
+        world.submit("running", 8, runs=100)
+        for index in range(3):
+            world.submit(f"w{index}", 8, runs=50, at=T + 1 + index)
+        world.run(until=T + 50)
+        starts[depth] = {name: world.promised(name) for name in ("w0", "w1", "w2") if world.promised(name)}
+
+    assert starts == {1: {"w0": [T + 100]}, 2: {"w0": [T + 100], "w1": [T + 150]}}
+
+
+def test_conservative_promises_to_all_and_moves_them_up_when_work_ends_early() -> None:
+    world = make_world(BackfillMode.CONSERVATIVE)
+    world.submit("running", 8, runs=70, says=100)
+    for index in range(3):
+        world.submit(f"w{index}", 8, runs=50, at=T + 1 + index)
+
+    world.run()
+
+    # Who has others before it is given the time of its own eviction on top of its estimate.
+    assert [world.promised(f"w{index}")[0] for index in range(3)] == [T + 100, T + 150, T + 210]
+    assert [world.started[f"w{index}"] for index in range(3)] == [T + 70, T + 120, T + 170]
+
+
+def test_a_later_workload_takes_a_hole_between_two_promises() -> None:
+    world = make_world(BackfillMode.CONSERVATIVE)
+    world.submit("running", 6, runs=100)
+    world.submit("wide", 8, runs=50, at=T + 1)
+    world.submit("next", 8, runs=50, at=T + 2)
+    world.submit("filler", 2, runs=80, at=T + 3)
+
+    world.run()
+
+    assert world.started == {
+        "running": T,
+        "filler": T + 3,
+        "wide": T + 100,
+        "next": T + 150,
+    }
+
+
+def test_opportunistic_work_runs_in_the_hold_and_gives_way_when_the_promised_is_ready() -> None:
+    world = make_world(BackfillMode.OPPORTUNISTIC)
+    world.submit("running", 6, runs=100)
+    world.submit("head", 8, runs=50, at=T + 1, priority=5)
+    world.submit("lower", 1, runs=5000, at=T + 2)
+    world.submit("same", 1, runs=5000, at=T + 3, priority=5)
+    world.submit("willing", 1, runs=5000, at=T + 4, priority=5, annotations={OPPORTUNISTIC: "true"})
+
+    world.run(until=T + 120)
+
+    assert world.started["lower"] == T + 2
+    assert world.started["willing"] == T + 4
+    assert "same" not in world.started
+    assert world.started["head"] == T + 100
+    assert world.evicted == {"lower": [T + 90], "willing": [T + 90]}
+
+
+def test_work_of_unknown_length_never_starts_ahead_of_a_promise_that_it_would_reach() -> None:
+    world = make_world()
+    world.submit("running", 6, runs=100)
+    world.submit("head", 8, runs=50, at=T + 1)
+    world.submit("silent", 1, runs=10, says=0, at=T + 2)
+
+    world.run()
+
+    assert world.started["silent"] == T + 150
+
+
+def test_work_that_may_not_be_evicted_is_backfilled_on_an_enforced_limit_alone() -> None:
+    world = make_world()
+    inference = {"berth.dev/workload-type": "inference"}
+    world.submit("running", 6, runs=100)
+    world.submit("head", 8, runs=50, at=T + 1)
+    world.submit("says", 1, runs=20, at=T + 2, annotations=inference)
+    world.submit("limited", 1, runs=20, at=T + 3, annotations=inference, maximum_execution_time_seconds=30)
+
+    world.run()
+
+    assert world.started["limited"] == T + 3
+    assert world.started["says"] == T + 150
+
+
+def test_a_promise_is_withdrawn_when_its_workload_is_deleted() -> None:
+    world = make_world()
+    world.submit("running", 6, runs=100)
+    world.submit("head", 8, runs=50, at=T + 1)
+    world.submit("next", 2, runs=500, at=T + 2)
+    world.run(until=T + 50)
+    assert "next" not in world.started
+
+    world.remove(type(world.get("head")), ("team", "head"))
+    world.run(until=T + 60)
+
+    assert world.started["next"] == T + 50
+
+
+def test_nothing_is_promised_without_a_policy() -> None:
+    world = TimedWorld(now=T)
+    world.put(make_cluster_queue(quota=8))
+    world.submit("running", 6, runs=100)
+    world.submit("head", 8, runs=50, at=T + 1)
+    world.submit("long", 1, runs=500, at=T + 2)
+
+    world.run(until=T + 50)
+
+    assert world.plans == {}
+    assert world.started["long"] == T + 2
+    assert len(world.engine._cache.timekeeper.profile) == 0

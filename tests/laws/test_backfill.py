@@ -1,0 +1,165 @@
+"""Laws of promised starts, for any stream of work in two queues of a cohort, with and without nodes.
+
+- estimates that are no shorter than the truth: no promise moves later, everybody starts by the first promise;
+- whatever the estimates: a promise moves later for a cause, and for Overrun only where work that overtook
+  nobody has outrun its estimate;
+- everybody runs to the end, in a bounded number of events: nobody starves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from admission.decision import Admit, Decision
+from admission.engine import EngineSettings
+from admission.preemption.fair import FairSharing
+from api.node import NodeInfo
+from api.policy import BackfillMode
+from api.queueing import QueueingStrategy, ResourceFlavor, Topology
+from api.workload import TopologyRequest
+from queues.promises import MoveCause
+from tests.admission.timed import TimedWorld, make_policy, template
+from tests.builders import make_cluster_queue, make_pod_set
+
+START = 1000.0
+HOST = "kubernetes.io/hostname"
+MODES = [BackfillMode.EASY]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One Workload: `share` is what it says of its length, as a factor."""
+
+    queue: str
+    pods: int
+    gpus: int
+    length: int
+    share: float
+    after: int
+    is_packed: bool
+
+
+@st.composite
+def pieces(draw: st.DrawFn, shares: tuple[float, ...]) -> list[Piece]:
+    return [
+        Piece(
+            queue=draw(st.sampled_from(["left", "right"])),
+            pods=draw(st.sampled_from([1, 1, 2, 4])),
+            gpus=draw(st.sampled_from([1, 2])),
+            length=draw(st.sampled_from([20, 45, 100, 300])),
+            share=draw(st.sampled_from(shares)),
+            after=draw(st.sampled_from([0, 1, 15, 40])),
+            is_packed=draw(st.booleans()),
+        )
+        for _ in range(draw(st.integers(2, 12)))
+    ]
+
+
+class Watched(TimedWorld):
+    """A world that notes who ran on a lease, and who without one outran what it said."""
+
+    leased: set[str]
+    overran: set[str]
+
+    def _carry_out(self, decision: Decision) -> None:
+        name = decision.key.name
+        if isinstance(decision, Admit) and decision.key in self.engine._cache.timekeeper.leases:
+            self.leased.add(name)
+        elif isinstance(decision, Admit) and self.lengths[name] > self.says[name]:
+            self.overran.add(name)
+        super()._carry_out(decision)
+
+    says: dict[str, float]
+
+
+def make_world(mode: BackfillMode, *, has_nodes: bool, sharing: FairSharing | None) -> Watched:
+    world = Watched(settings=EngineSettings(fair_sharing=sharing), now=START)
+    world.leased, world.overran, world.says = set(), set(), {}
+    if has_nodes:
+        world.put(
+            Topology(name="t", levels=("rack", HOST)), ResourceFlavor(name="default", topology_name="t")
+        )
+        for index in range(4):
+            labels = {HOST: f"n{index}", "rack": f"r{index // 2}"}
+            world.put(NodeInfo(name=f"n{index}", labels=labels, allocatable={"gpu": 2, "pods": 100}))
+    for name, strategy in (
+        ("left", QueueingStrategy.BEST_EFFORT_FIFO),
+        ("right", QueueingStrategy.STRICT_FIFO),
+    ):
+        world.put(make_cluster_queue(name, quota=4, cohort="both", queueing_strategy=strategy))
+    world.put(make_policy(mode))
+    return world
+
+
+def submit(world: Watched, work: list[Piece], *, has_nodes: bool) -> None:
+    at = START
+    for index, piece in enumerate(work):
+        at += piece.after
+        name = f"w{index}"
+        topology = TopologyRequest(required="rack") if has_nodes and piece.is_packed else None
+        if topology is not None and piece.pods * piece.gpus > 4:
+            topology = None
+        pods = make_pod_set(count=piece.pods, template=template(piece.gpus), topology_request=topology)
+        world.says[name] = max(1, int(piece.length * piece.share))
+        world.submit(
+            name, runs=piece.length, says=world.says[name], at=at, queue=piece.queue, pod_sets=(pods,)
+        )
+
+
+def run(
+    work: list[Piece], mode: BackfillMode, *, has_nodes: bool, sharing: FairSharing | None = None
+) -> Watched:
+    world = make_world(mode, has_nodes=has_nodes, sharing=sharing)
+    submit(world, work, has_nodes=has_nodes)
+    world.run()
+    assert world.ended.keys() == world.lengths.keys(), "somebody never ran to the end"
+    return world
+
+
+_LAW = settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=15)
+
+
+@pytest.mark.parametrize("has_nodes", [False, True], ids=["quota alone", "with nodes"])
+@pytest.mark.parametrize("mode", MODES)
+@_LAW
+@given(data=st.data())
+def test_where_no_estimate_is_too_short_no_promise_is_broken(
+    data: st.DataObject, mode: BackfillMode, has_nodes: bool
+) -> None:
+    sharing = data.draw(st.sampled_from([None, FairSharing()]))
+    world = run(data.draw(pieces((1.0, 1.5, 4.0))), mode, has_nodes=has_nodes, sharing=sharing)
+
+    for name in world.plans:
+        assert set(world.causes(name)) <= {MoveCause.HIGHER_PRIORITY, MoveCause.RECLAIM}, name
+        if not world.causes(name):
+            first = world.promised(name)[0]
+            assert world.started[name] <= first + 1, (name, world.promised(name), world.started[name])
+    assert world.evicted == {}
+
+
+@pytest.mark.parametrize("has_nodes", [False, True], ids=["quota alone", "with nodes"])
+@pytest.mark.parametrize("mode", MODES)
+@_LAW
+@given(data=st.data())
+def test_whatever_the_estimates_backfill_moves_no_promise(
+    data: st.DataObject, mode: BackfillMode, has_nodes: bool
+) -> None:
+    world = run(data.draw(pieces((0.1, 0.5, 1.0, 2.0))), mode, has_nodes=has_nodes)
+
+    for name in world.plans:
+        for cause in world.causes(name):
+            assert cause is not None
+            assert cause is not MoveCause.OVERRUN or world.overran, (name, world.promised(name))
+
+
+@_LAW
+@given(pieces((0.1, 1.0, 3.0)))
+def test_work_in_the_hold_gives_way_in_time(work: list[Piece]) -> None:
+    world = run(work, BackfillMode.OPPORTUNISTIC, has_nodes=False)
+
+    for name in world.plans:
+        assert MoveCause.OVERRUN not in world.causes(name) or world.overran
