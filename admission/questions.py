@@ -102,6 +102,11 @@ class Questions:
         """Return a node as last seen, None where it is not known."""
         return self._cache.fleet.nodes.get(name)
 
+    def label_problems(self, node: str) -> list[str]:
+        """Return what is wrong with a node's labels for the topologies that it is part of."""
+        self._roster.refresh()
+        return self._cache.fleet.label_problems(node)
+
     def is_in_place(self, key: WorkloadKey, pod_set: str, node: str) -> bool:
         """Return whether a node lies in a domain that the Workload's pod set was given.
 

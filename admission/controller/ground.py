@@ -15,6 +15,7 @@ import msgspec
 
 from admission.actions import Write
 from admission.controller.clock import Clock
+from admission.controller.inspection import Inspection
 from admission.controller.journal import Journal
 from admission.engine import Engine
 from admission.lifecycle import PlacedPod
@@ -23,9 +24,12 @@ from api import keys
 from api.keys import HOSTNAME
 from api.kube.informer import Change, ChangeType
 from api.node import NodeInfo, PodUsage, is_finished, is_placed_by_topology, to_node, to_pod_usage
-from api.objects import NodeObject, PodObject
+from api.objects import Meta, NodeObject, PodObject
 from api.queueing import ResourceFlavor
 from api.workload import Workload, WorkloadKey
+
+# So many nodes are told what is wrong with their labels; of a whole cluster `berth doctor` gives account.
+MOST_NODES_TOLD = 50
 
 
 @dataclass(slots=True)
@@ -40,10 +44,19 @@ class Ground:
     """What the brain knows of nodes and pods. `mark` is called for a Workload whose pods have changed."""
 
     def __init__(
-        self, engine: Engine, journal: Journal, clock: Clock, *, mark: Callable[[WorkloadKey], None]
+        self,
+        engine: Engine,
+        journal: Journal,
+        clock: Clock,
+        *,
+        inspection: Inspection,
+        mark: Callable[[WorkloadKey], None],
     ) -> None:
+        self._inspection = inspection
         # Whether all nodes and pods have been listed: before that a missing node means nothing.
         self.is_synced = False
+        self._mislabelled: dict[str, None] = {}
+        self._uninspected: dict[str, Meta] = {}
         # Since when (monotonic) a host has had a fault, for the time that recovery takes.
         self._faulty_since: dict[str, float] = {}
         # Set once a flavor with a topology was seen; it stays so.
@@ -73,10 +86,18 @@ class Ground:
                 self._journal.note_unreadable("Node", name, str(error))
                 self._engine.remove(NodeInfo, name, now=now)
         self._note_health(before, self._engine.node(name))
+        if self.is_synced:
+            self._inspect(change.object.metadata)
+        else:
+            self._uninspected[name] = change.object.metadata
 
     def note_synced(self) -> None:
         """Take note that every node and pod there is has been told: what is missing from now on is gone."""
         self.is_synced = True
+        # Whether values nest can be said once all nodes are there.
+        for metadata in self._uninspected.values():
+            self._inspect(metadata)
+        self._uninspected.clear()
         for workload, admission in self._engine.admissions():
             if any(one.topology is not None for one in admission.pod_sets):
                 self._mark(workload)
@@ -89,6 +110,16 @@ class Ground:
         """Return how long ago the first of these hosts was seen to fail; None where none has."""
         instants = [self._faulty_since[host] for host in hosts if host in self._faulty_since]
         return self._clock.monotonic() - min(instants) if instants else None
+
+    def _inspect(self, metadata: Meta) -> None:
+        """Have it told what is wrong with a node's labels, as long as not very many have something wrong."""
+        problems = self._engine.label_problems(metadata.name)
+        if problems:
+            self._mislabelled[metadata.name] = None
+        else:
+            self._mislabelled.pop(metadata.name, None)
+        if len(self._mislabelled) <= MOST_NODES_TOLD or not problems:
+            self._inspection.restate("Node", metadata, "; ".join(problems))
 
     def _note_health(self, before: NodeInfo | None, after: NodeInfo | None) -> None:
         """Bring up the Workloads on a node whose health has changed; a new label brings up nobody."""

@@ -38,7 +38,7 @@ _Key = tuple[str, str, str]
 
 
 class Inspection:
-    """The faults of queues, cohorts, flavors, topologies, checks and classes. One task owns it."""
+    """The faults of queues, cohorts, flavors, topologies, checks, classes and nodes. One task owns it."""
 
     def __init__(self) -> None:
         self._found: dict[_Key, Finding] = {}
@@ -80,6 +80,14 @@ class Inspection:
         self.clear(kind, metadata)
         self._judged.pop((kind, metadata.namespace, metadata.name), None)
 
+    def restate(self, kind: str, metadata: Meta, sentence: str) -> None:
+        """Take note of what is wrong with an object now, however often that changes; "": nothing any more."""
+        if self.sentence(kind, metadata.namespace, metadata.name) == sentence:
+            return
+        self.clear(kind, metadata)
+        if sentence:
+            self.note(kind, metadata, sentence)
+
     def sentence(self, kind: str, namespace: str, name: str) -> str | None:
         """Return what is wrong with an object, None for nothing."""
         found = self._found.get((kind, namespace, name))
@@ -105,7 +113,7 @@ def _event(kind: str, found: Finding) -> Event:
     return Event(
         regarding=ObjectRef(
             kind=kind,
-            api_version=KUEUE_VERSION,
+            api_version="v1" if kind == "Node" else KUEUE_VERSION,
             namespace=metadata.namespace,
             name=metadata.name,
             uid=metadata.uid,

@@ -71,7 +71,7 @@ class Knowledge:
         self._labels = labels if labels is not None else MetricLabels()
         self.jobs: Mirror[Job] = Mirror()
         self.workloads: Mirror[Workload] = Mirror()
-        self.ground = Ground(engine, journal, clock, mark=self.mark_workload)
+        self.ground = Ground(engine, journal, clock, inspection=self.inspection, mark=self.mark_workload)
         self._journal = journal
         self._clock = clock
         self._settings = settings

@@ -9,9 +9,10 @@ them is missing in the other too. Source: Kueue, gate TASHandleOverlappingFlavor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from admission.placement.hierarchy import value_problems
 from admission.placement.request import NoPlacement, Placement, PlacementRequest
 from admission.placement.search import PlacementSearch
 from admission.placement.site import Amounts, Site, UsedByLeaf
@@ -146,6 +147,48 @@ class Fleet:
     def has_flavors(self) -> bool:
         """Return whether any flavor has a topology."""
         return bool(self._searches)
+
+    def label_problems(self, name: str) -> list[str]:
+        """Return what is wrong with a node's labels for the topologies of its flavors, a sentence each."""
+        node = self.nodes.get(name)
+        if node is None:
+            return []
+        found: dict[str, None] = {}
+        for search in self._searches.values():
+            site = search.site
+            if all(node.labels.get(key) == value for key, value in site.node_labels.items()):
+                found.update(dict.fromkeys(self._label_problems(node, site, search.topology)))
+        return list(found)
+
+    def _label_problems(self, node: NodeInfo, site: Site, topology: str) -> Iterator[str]:
+        lacking = [level for level in site.levels if level not in node.labels]
+        if lacking:
+            yield (
+                f"node {node.name} lacks the label {', '.join(lacking)} of Topology {topology}: nothing that "
+                "asks for a topology is placed on it"
+            )
+        yield from value_problems([node], site.levels)
+        others = [other.name for other in self.nodes_at(node.labels.get(HOSTNAME, "")) if other is not node]
+        if others and site.is_by_host:
+            yield (
+                f"node {node.name} shares the {HOSTNAME} {node.labels[HOSTNAME]!r} with {', '.join(others)}: "
+                "they count as one host; give each a value of its own"
+            )
+        yield from self._torn_values(node, site)
+
+    def _torn_values(self, node: NodeInfo, site: Site) -> Iterator[str]:
+        """Yield what does not nest: a value of this node's that also stands under another value above it."""
+        values, tree = tuple(node.labels.get(level, "") for level in site.levels), site.tree
+        for depth in range(1, len(values) - site.is_by_host):
+            own = values[: depth + 1]
+            twins = [tree.values[one] for one in tree.at_level[depth] if tree.values[one][-1] == own[-1]]
+            elsewhere = sorted({twin[-2] for twin in twins if twin[-2] != own[-2]})
+            if elsewhere:
+                upper, lower = site.levels[depth - 1 : depth + 1]
+                yield (
+                    f"{lower} {own[-1]!r} of node {node.name} lies within {upper} {own[-2]!r}, and elsewhere "
+                    f"within {', '.join(elsewhere)}: they are domains of their own"
+                )
 
     def nodes_at(self, host: str) -> list[NodeInfo]:
         """Return the nodes of a hostname, ready or not: one as a rule."""

@@ -55,7 +55,7 @@ def inspect(nodes: Sequence[NodeInfo], levels: Sequence[str]) -> Hierarchy:
         *_lacking_problems(summaries, len(ordered)),
         *_nesting_problems(ordered, levels),
         *_shared_hosts(ordered, levels),
-        *_value_problems(ordered, levels),
+        *value_problems(ordered, levels),
     ]
     return Hierarchy(levels=summaries, nodes=len(ordered), problems=tuple(problems))
 
@@ -122,7 +122,8 @@ def _shared_hosts(nodes: Sequence[NodeInfo], levels: Sequence[str]) -> list[str]
     ]
 
 
-def _value_problems(nodes: Sequence[NodeInfo], levels: Sequence[str]) -> list[str]:
+def value_problems(nodes: Iterable[NodeInfo], levels: Sequence[str]) -> list[str]:
+    """Return a sentence for each value that no selector can name: empty, or too long."""
     return [
         f"node {node.name}: label {level} is {len(node.labels[level])} characters long, more than the "
         f"{_LONGEST_VALUE} that a selector may name; have the labeller hash it"

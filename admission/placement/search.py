@@ -22,7 +22,7 @@ class PlacementSearch:
 
     def __init__(self, site: Site, topology: str) -> None:
         self.site = site
-        self._topology = topology
+        self.topology = topology
         self._counts: dict[Shape, Counts] = {}
         # How earlier work went, by the values of leaves.
         self.performance: Mapping[Values, float] = {}
@@ -77,7 +77,7 @@ class PlacementSearch:
         )
         found = search.find()
         if isinstance(found, str):
-            return NoPlacement(message=f'topology "{self._topology}" {found}. {counts.describe_exclusions()}')
+            return NoPlacement(message=f'topology "{self.topology}" {found}. {counts.describe_exclusions()}')
         return Placement(assignment=self._assignment(found))
 
     def counts(
@@ -123,4 +123,4 @@ class PlacementSearch:
         else:
             text = f"doesn't allow to fit any of {short.needed} {unit}"
         leaves = None if within is None else dict.fromkeys(self.site.tree.leaves_below(within))
-        return f'topology "{self._topology}" {text}. {counts.describe_exclusions(leaves)}'
+        return f'topology "{self.topology}" {text}. {counts.describe_exclusions(leaves)}'

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 
-from admission.actions import Purpose, Verb, Write
+from admission.actions import Event, Purpose, Verb, Write
 from api.kube.informer import Change, ChangeType
-from api.objects import PodObject
-from api.workload import WorkloadKey
+from api.objects import NodeObject, PodObject
+from api.workload import Workload, WorkloadKey
 from tests.admission.controller.known import Known, made
 
 W = WorkloadKey("team", "w")
@@ -143,3 +144,83 @@ def test_a_pod_that_was_let_go_and_another_term_end_the_promise() -> None:
 
     known.knowledge.ground.forget_promises()
     assert promises(known) == {"a": None, "b": None}
+
+
+def make_node(name: str, labels: dict[str, str], *, version: int = 1) -> NodeObject:
+    """Return a ready node of the pool a."""
+    raw = {
+        "metadata": {
+            "name": name,
+            "uid": name,
+            "resourceVersion": str(version),
+            "labels": {"pool": "a", **labels},
+        },
+        "status": {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": {"cpu": "8"}},
+    }
+    return msgspec.convert(raw, NodeObject)
+
+
+def fabric() -> Known:
+    """Return what is known of a cluster of blocks, racks and hosts, before any node."""
+    levels = [{"nodeLabel": label} for label in ("block", "rack", HOST)]
+    flavor_spec = {"nodeLabels": {"pool": "a"}, "topologyName": "fabric"}
+    return Known(
+        made("Topology", "fabric", spec={"levels": levels}), made("ResourceFlavor", "gpus", spec=flavor_spec)
+    )
+
+
+HOST = "kubernetes.io/hostname"
+WELL = {"block": "b0", "rack": "r0", HOST: "n0"}
+
+
+@pytest.mark.parametrize(
+    ("labels", "want"),
+    [
+        pytest.param(WELL, None, id="well"),
+        pytest.param(
+            {"block": "b0", HOST: "n0"},
+            "node n0 lacks the label rack of Topology fabric: nothing that asks for a topology is placed",
+            id="a label is missing",
+        ),
+        pytest.param({**WELL, "pool": "b", "rack": ""}, None, id="of another pool"),
+        pytest.param({**WELL, "rack": ""}, "node n0: label rack is empty", id="a label is empty"),
+        pytest.param(
+            {**WELL, "rack": "r" * 64}, "node n0: label rack is 64 characters long", id="a label is too long"
+        ),
+        pytest.param(
+            {**WELL, HOST: "n1"}, "shares the kubernetes.io/hostname 'n1' with n1", id="two of one name"
+        ),
+        pytest.param(
+            {**WELL, "rack": "r9"},
+            "rack 'r9' of node n0 lies within block 'b0', and elsewhere within b1: they are domains",
+            id="a rack under two blocks",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_nodes_labels_is_told(labels: dict[str, str], want: str | None) -> None:
+    known = fabric()
+    ground, inspection = known.knowledge.ground, known.knowledge.inspection
+    ground.take_node(Change(ChangeType.ADDED, make_node("n0", labels), None, None))
+    ground.take_node(
+        Change(ChangeType.ADDED, make_node("n1", {"block": "b1", "rack": "r9", HOST: "n1"}), None, None)
+    )
+
+    ground.note_synced()
+
+    told = inspection.sentence("Node", "", "n0")
+    assert (told is None) if want is None else (told is not None and want in told)
+    if want is not None:
+        (event,) = inspection.take_untold(now=0.0)[:1]
+        assert isinstance(event, Event)
+        assert (event.regarding.kind, event.regarding.api_version, event.type) == ("Node", "v1", "Warning")
+    ground.take_node(Change(ChangeType.MODIFIED, make_node("n0", WELL, version=2), None, None))
+    assert inspection.sentence("Node", "", "n0") is None
+
+
+def test_before_all_nodes_are_there_nothing_is_concluded_from_what_is_missing() -> None:
+    known = fabric()
+    ground = known.knowledge.ground
+    ground.take_node(Change(ChangeType.ADDED, make_node("n0", {"block": "b0"}), None, None))
+
+    assert known.knowledge.inspection.sentence("Node", "", "n0") is None
+    assert ground.faults(Workload(key=W, uid="w", created_at=0.0, pod_sets=())) is None
