@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests import parts
 from tests.children import Child
@@ -20,8 +20,8 @@ from tests.redisserver import RedisServer
 if TYPE_CHECKING:
     from tests.embedded import EmbeddedCluster
 
-# How long an example takes says how busy the machine is.
-settings.register_profile("berth", deadline=None)
+# How long an example takes, or is drawn, says how busy the machine is.
+settings.register_profile("berth", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("berth")
 
 _MARKS = {

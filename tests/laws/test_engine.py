@@ -80,7 +80,6 @@ def settle(engine: Engine, *, now: float = 0) -> list[Decision]:
     raise AssertionError(f"still deciding after {_MOST_CYCLES} cycles")
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(clusters(), st.randoms(use_true_random=False), st.sampled_from([None, FairSharing()]))
 def test_the_order_in_which_objects_become_known_changes_nothing(
     values: list[Any], random: Random, sharing: FairSharing | None
@@ -94,7 +93,6 @@ def test_the_order_in_which_objects_become_known_changes_nothing(
     assert first == second
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(clusters(), st.sampled_from([None, FairSharing()]))
 def test_who_is_admitted_fits_and_who_waits_is_told_why(
     values: list[Any], sharing: FairSharing | None
@@ -113,7 +111,6 @@ def test_who_is_admitted_fits_and_who_waits_is_told_why(
             assert one.message
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(clusters(), st.sampled_from([None, FairSharing()]))
 def test_evicting_ends_where_nothing_else_happens(values: list[Any], sharing: FairSharing | None) -> None:
     world = World(EngineSettings(fair_sharing=sharing)).put(*values)

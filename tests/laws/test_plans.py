@@ -6,7 +6,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 
 from admission import nomination
 from admission.assignment import Assignment
@@ -47,7 +47,7 @@ def story(values: list[Any], sharing: FairSharing | None, ends: list[int]) -> li
     return decisions
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(clusters(), st.sampled_from([None, FairSharing()]), st.lists(st.integers(0, 99), max_size=8))
 def test_recalled_answers_are_those_of_a_search(
     values: list[Any], sharing: FairSharing | None, ends: list[int]
