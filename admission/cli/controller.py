@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from admission.cli.arguments import Subparsers, add_command
-from admission.cli.errors import ExitCode, NotHoldingError, UnreachableError, WrongUsageError
+from admission.cli.errors import ExitCode, NotHoldingError, WrongUsageError
 from admission.cli.serving import add_certificate, announce, check_certificate, stop_on_signals
 from admission.controller.app import run_controller
 from admission.controller.failpoints import Failpoint
@@ -106,7 +106,7 @@ def _run(arguments: argparse.Namespace) -> int:
     except LiveKueue as error:
         raise NotHoldingError(str(error)) from error
     except ListenError as error:
-        raise UnreachableError(str(error)) from error
+        raise WrongUsageError(str(error)) from error
     return ExitCode.DONE
 
 

@@ -6,7 +6,7 @@ import argparse
 import asyncio
 
 from admission.cli.arguments import Subparsers, add_command, add_kubeconfig, port
-from admission.cli.errors import ExitCode, UnreachableError
+from admission.cli.errors import ExitCode, WrongUsageError
 from admission.cli.serving import add_certificate, announce, check_certificate, stop_on_signals
 from admission.controller.logs import configure
 from admission.controller.lone_extender import ExtenderOptions, run_extender
@@ -55,7 +55,7 @@ def _run(arguments: argparse.Namespace) -> int:
     try:
         asyncio.run(_serve(options))
     except ListenError as error:
-        raise UnreachableError(str(error)) from error
+        raise WrongUsageError(str(error)) from error
     return ExitCode.DONE
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from admission.cli.errors import NotHoldingError, UnreachableError
+from admission.cli.errors import NotHoldingError, WrongUsageError
 from admission.controller.app import run_controller
 from admission.controller.neighbours import LiveKueue
 from admission.controller.settings import Options
@@ -34,4 +34,4 @@ async def run_inner_controller(
     except LiveKueue as error:
         raise NotHoldingError(str(error)) from error
     except ListenError as error:
-        raise UnreachableError(str(error)) from error
+        raise WrongUsageError(str(error)) from error

@@ -18,21 +18,17 @@ from contextlib import suppress
 from functools import partial
 from typing import Protocol, TypeVar
 
-import msgspec
-
-from admission.actions import Action, Event, Purpose, Verb, Write
+from admission.actions import Action, Event, Purpose, Write
 from admission.controller.agenda import Agenda, Backoffs
 from admission.controller.clock import Clock
 from admission.controller.executor import Moot, Refused, Result, Target, Vanished, Written
 from admission.controller.journal import Journal
 from admission.controller.knowledge import Knowledge, ObjectKey
 from admission.controller.logs import Log
-from admission.controller.mirror import controller_of
 from admission.controller.statuses import StatusBoard
 from admission.decision import Decision, DecisionId, Plan, Reassign, Unreplaced, Wait
 from admission.jobs import reconcile_job
 from admission.lifecycle import reconcile_workload
-from api.objects import NamedObject
 from api.workload import WorkloadKey
 from queues.reservations import ReservationError, StoreRefused, StoreUnreachable
 
@@ -131,6 +127,9 @@ class Brain:
         self._later: Agenda[DecisionId] = Agenda()
         self._calls: dict[DecisionId, Callable[[], None]] = {}
         self._backoffs: Backoffs[Target] = Backoffs()
+        # Who asked for a write on another object (a pod to be let go, a Workload to be made): to be looked at
+        # again where that write does not come about.
+        self._askers: dict[Target, dict[Target, None]] = {}
         self._store_pause_until = 0.0
 
     # --- what others call -------------------------------------------------------------------------
@@ -147,6 +146,7 @@ class Brain:
         self._waits.clear()
         self._tellings.clear()
         self._backoffs.clear()
+        self._askers.clear()
         self._later.clear()
         self._calls.clear()
         # What the cluster shows at the beginning of a term, earlier leaders have weighed.
@@ -341,7 +341,7 @@ class Brain:
         context = self.knowledge.lifecycle_context(seen.value)
         result = reconcile_workload(seen.value, seen.raw, context, now=self._clock.now())
         self._deadlines.put(seen.value.key, result.wake_at)
-        self._do(term, result.actions)
+        self._do(term, result.actions, target)
 
     def _reconcile_job(self, term: Acting, key: ObjectKey) -> None:
         target, seen = Target("Job", *key), self.knowledge.jobs.get(key)
@@ -355,21 +355,25 @@ class Brain:
         actions = reconcile_job(
             seen.value, seen.raw, workloads, self.knowledge.job_context, now=self._clock.now()
         )
-        self._do(term, actions)
+        self._do(term, actions, target)
 
     def _is_left_alone(self, term: Acting, target: Target) -> bool:
         """A write on its way reports back and marks the object again; a refused one waits out its pause."""
         return term.is_busy(target) or self._backoffs.is_resting(target, self._clock.monotonic())
 
-    def _do(self, term: Acting, actions: tuple[Action, ...]) -> None:
+    def _do(self, term: Acting, actions: tuple[Action, ...], asker: Target | None = None) -> None:
         for action in actions:
             if isinstance(action, Event):
                 self._journal.note(action)
-            elif not self._is_left_alone(term, _target(action)):
-                # What is left alone here is asked for again when that object's own write has ended.
+                continue
+            target = _target(action)
+            if not self._is_left_alone(term, target):
                 term.submit(action)
                 if action.purpose is Purpose.UNGATE_POD:
                     self.knowledge.ground.promise(action)
+            # Left alone or under way, it is heard of again; one who only observes never hears of anything.
+            if asker not in (None, target) and self._is_left_alone(term, target):
+                self._askers.setdefault(target, {})[asker] = None
 
     def _note_due(self) -> None:
         """Take note of deadlines that have come, rests that are over, and decisions to be taken back."""
@@ -380,6 +384,7 @@ class Brain:
             self._guarded(self._calls.pop(decision))
         for target in self._backoffs.take_due(monotonic):
             self._look_again(target)
+            self._look_at_askers(target)
 
     # --- deciding ---------------------------------------------------------------------------------
 
@@ -523,7 +528,7 @@ class Brain:
             case Written(raw=raw) | Moot(raw=raw):
                 if raw and not self.knowledge.see_raw(write.kind, raw):
                     # We cannot read what somebody made of it, so the next write would meet the same.
-                    self._leave_alone(write)
+                    self._backoffs.fail(target, self._clock.monotonic())
                     return
                 if write.purpose is not Purpose.FENCE:
                     # A Workload whose admission was given up is fenced off with ease: that mends nothing.
@@ -531,7 +536,7 @@ class Brain:
                 if raw:
                     self._board.see_raw(write.kind, raw)
             case Refused(error=error):
-                self._leave_alone(write)
+                self._backoffs.fail(target, self._clock.monotonic())
                 self._journal.note_refused(write, error)
                 log.warning("write-refused", purpose=write.purpose, target="/".join(target), error=error)
                 return
@@ -540,6 +545,10 @@ class Brain:
                 log.debug("object-vanished", target="/".join(target), purpose=write.purpose)
         if write.kind in _RECONCILED or isinstance(result, Moot):
             self._look_again(target)
+        if isinstance(result, Written):
+            self._askers.pop(target, None)
+        else:
+            self._look_at_askers(target)
 
     def _look_again(self, target: Target) -> None:
         if target.kind in _RECONCILED:
@@ -549,14 +558,10 @@ class Brain:
         else:
             self._board.mark(*target)
 
-    def _leave_alone(self, write: Write) -> None:
-        """Let the object rest; one that could not be made has nobody to ask again but its owner."""
-        now = self._clock.monotonic()
-        self._backoffs.fail(_target(write), now)
-        if write.verb is Verb.CREATE:
-            owner = controller_of(msgspec.json.decode(write.body, type=NamedObject).metadata)
-            if owner is not None:
-                self._backoffs.fail(Target(owner.kind, write.namespace, owner.name), now)
+    def _look_at_askers(self, target: Target) -> None:
+        """What they asked for has not come about: let them see whether they still want it."""
+        for asker in self._askers.pop(target, ()):
+            self._look_again(asker)
 
 
 # Kinds that are looked at by a reconciler; the status of others is the board's affair.

@@ -160,12 +160,16 @@ def make_informer(
         if kind.take_broken is not None:
             brain.post(partial(kind.take_broken, found))
 
+    def drop_unreadable(key: tuple[str, str]) -> None:
+        brain.post(partial(knowledge.drop_unreadable, kind.value, *key))
+
     return Informer(
         client,
         kind.resource,
         kind.wire,
         lambda change: brain.post(partial(kind.take, change)),
         on_unreadable=take_unreadable,
+        on_unreadable_gone=drop_unreadable,
         on_error=partial(on_error, kind.resource),
         keep_raw=kind.keeps_raw,
         optional=kind.is_optional,

@@ -119,6 +119,10 @@ class Knowledge:
             self._dirty_workloads.pop((metadata.namespace, metadata.name), None)
             self.engine.remove(Workload, (metadata.namespace, metadata.name), now=self._clock.now())
             self._mark_owner(metadata)
+        elif known is None:
+            # One that could never be read is not in the mirror; it is noted as unreadable no longer.
+            self.inspection.forget("Workload", metadata)
+            self.engine.remove(Workload, (metadata.namespace, metadata.name), now=self._clock.now())
 
     def see_raw(self, kind: str, raw: bytes) -> bool:
         """Take the bytes of a Job, Workload or pod that answered a write of ours; others are not kept here.
@@ -264,6 +268,14 @@ class Knowledge:
         self.engine.unreadable(kind, key, error, now=self._clock.now())
         if kind is not Workload:
             self._mark_waiting(kind, namespace, name)
+
+    def drop_unreadable(self, kind: type, namespace: str, name: str) -> None:
+        """Take note that an object is gone that could not be decoded."""
+        is_kept_elsewhere = kind in (Job, PriorityClassObject)
+        if is_kept_elsewhere or (kind is Workload and self.workloads.get((namespace, name)) is not None):
+            # Of a Workload, another of its name is there by now, and readable.
+            return
+        self.engine.remove(kind, (namespace, name) if namespace else name, now=self._clock.now())
 
     def take_namespace(self, change: Change[NamespaceObject]) -> None:
         """Take a change of a namespace's labels."""

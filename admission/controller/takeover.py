@@ -93,6 +93,7 @@ class Takeover:
         self._wait_synced = wait_synced
         # Whether this leadership has decided without knowing what earlier ones had reserved.
         self._has_decided_blindly = False
+        self._is_store_up = True
 
     async def lead(self, leadership: Leadership) -> None:
         """Decide until cancelled; the store's objections are met by beginning again."""
@@ -141,7 +142,7 @@ class Takeover:
                 await store.seed_fence(leadership.fence)
                 log.info("fence-seeded", fence=leadership.fence)
             case _StoreIsBack():
-                log.info("store-back", note="judging what earlier leaders left in it")
+                log.info("recovering-anew", note="judging what earlier leaders left in the store")
             case _:
                 log.warning("term-ended", error=error)
                 await asyncio.sleep(PAUSE_SECONDS)
@@ -249,6 +250,9 @@ class Takeover:
     def _note_store(self, status: StoreStatus) -> None:
         """Show the store's state. One that is back, or empty, is met at once, not at the next decision."""
         self._metrics.store_up.labels(self._metrics.role).set(float(status.is_up))
+        if status.is_up and not self._is_store_up:
+            log.info("store-back", unwritten=status.unwritten)
+        self._is_store_up = status.is_up
         match status.state:
             case StoreState.UP if status.needs_recovery:
                 self._brain.fail(_StoreIsBack())

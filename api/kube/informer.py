@@ -96,6 +96,7 @@ class Informer(Generic[T]):
     first list is complete. `unreadable` names what cannot be decoded now; of such an object the last
     readable state stays in `store`, because to forget it would free what it uses. `last_error` is None while
     all is well.
+    `on_unreadable_gone` hears of the end of an object that could not be decoded last.
     `optional`: a kind that the server does not serve counts as one without objects.
     """
 
@@ -107,6 +108,7 @@ class Informer(Generic[T]):
         on_change: Callable[[Change[T]], None],
         *,
         on_unreadable: Callable[[Unreadable], None] | None = None,
+        on_unreadable_gone: Callable[[Key], None] | None = None,
         on_error: Callable[[KubeError], None] | None = None,
         namespace: str | None = None,
         params: Mapping[str, str] | None = None,
@@ -127,6 +129,7 @@ class Informer(Generic[T]):
         self._params = dict(params or {})
         self._on_change = on_change
         self._on_unreadable = on_unreadable or partial(_log_unreadable, resource)
+        self._on_unreadable_gone = on_unreadable_gone or _ignore
         self._on_error = on_error or partial(_log_error, resource)
         self._reader = Reader(type_, resource)
         self._keep_raw = keep_raw
@@ -194,7 +197,7 @@ class Informer(Generic[T]):
         for key in [key for key in self.store if key not in seen]:
             self._delete(key, self.store[key], self.raw.get(key))
         for key in [key for key in self.unreadable if key not in seen]:
-            del self.unreadable[key]
+            self._drop_unreadable(key)
 
     # Watching
 
@@ -277,10 +280,15 @@ class Informer(Generic[T]):
         else:
             key, version = (value.metadata.namespace, value.metadata.name), value.metadata.resource_version
             last = value
-        self.unreadable.pop(key, None)
         if last is not None and key in self.store:
             self._delete(key, last, own)
+        self._drop_unreadable(key)
         self._advance(version)
+
+    def _drop_unreadable(self, key: Key) -> None:
+        """Tell that an object is gone that was never readable: no change will say so."""
+        if self.unreadable.pop(key, None) is not None:
+            self._on_unreadable_gone(key)
 
     def _advance(self, version: str) -> None:
         """Note how far the watch has come: the next one goes on from here."""
@@ -357,6 +365,10 @@ _bookmark_decoder = msgspec.json.Decoder(_Bookmark)
 def _jitter(seconds: float) -> float:
     """Spread what many informers would otherwise do at the same moment."""
     return seconds * random.uniform(0.5, 1.0)
+
+
+def _ignore(_: Key) -> None:
+    """Nobody asked to be told."""
 
 
 def _log_unreadable(resource: Resource, unreadable: Unreadable) -> None:

@@ -143,7 +143,9 @@ class _Kubeconfig:
 
     def context(self, name: str | None) -> _Entry:
         files = ", ".join(map(str, self._paths))
-        known = ", ".join(sorted(name for word, name in self._entries if word == "context")) or "none"
+        known = ", ".join(sorted(name for word, name in self._entries if word == "context"))
+        if not known:
+            raise InvalidKubeconfig(f"{files} has no contexts; give a kubeconfig of a cluster")
         chosen = name or self._current
         if not chosen:
             raise InvalidKubeconfig(f"{files} sets no current-context; choose one of: {known}")

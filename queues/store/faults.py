@@ -83,6 +83,10 @@ def to_reservation_error(error: Exception, place: Place) -> ReservationError:
 
 def unreachable(place: Place, why: str) -> StoreUnreachable:
     """Return the error for a store that did not answer."""
+    if place.directory is not None:
+        # Its address is a socket of our own, and the child is started again when it ends.
+        remedy = "it is started again by itself; if it stays away, see what it says in this log"
+        return StoreUnreachable(f"{place} does not answer ({why}): {remedy}")
     remedy = "start it there, or correct its URL"
     if place.address.startswith("rediss://"):
         remedy += "; if it speaks no TLS, begin its URL with redis://"

@@ -13,6 +13,7 @@ import pytest
 from admission.cli.__main__ import COMMANDS, Command, main
 from admission.cli.arguments import Subparsers, add_command
 from admission.cli.errors import NotHoldingError, UnreachableError, WrongUsageError
+from api.http.server import ListenError
 from api.kube.errors import InvalidKubeconfig, Unreachable
 from queues.reservations import BadStoreUrl, StoreUnreachable
 
@@ -118,6 +119,19 @@ def test_wrong_usage_is_one_sentence_and_exit_code_2(
     sentence = capsys.readouterr().err
     assert sentence.count("\n") == 1
     assert [word for word in want_words if word not in sentence] == []
+
+
+def test_a_port_that_is_taken_is_exit_code_2(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def taken(*_: object, **__: object) -> None:
+        raise ListenError("cannot listen on port 8090: give another one")
+
+    monkeypatch.setattr("admission.cli.controller.run_controller", taken)
+    monkeypatch.setattr("admission.cli.controller.configure", lambda **_: None)
+
+    assert main(["controller"]) == 2
+    assert "cannot listen on port 8090" in capsys.readouterr().err
 
 
 def test_a_server_that_is_not_there_is_exit_code_3(

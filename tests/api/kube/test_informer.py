@@ -324,6 +324,22 @@ async def test_the_deletion_of_an_object_that_became_unreadable_is_reported(
         assert (followed.held(), followed.informer.unreadable) == ({}, {})
 
 
+async def test_the_end_of_an_object_that_was_never_readable_is_told(
+    scripted: ScriptedServer, client: KubeClient
+) -> None:
+    gone: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
+    scripted.will(
+        page([widget("a", "1", size="x"), widget("b", "1", size="x")]),
+        watch(event("DELETED", widget("a", "12", size="x")), expired(), then="end"),
+        page([widget("c", "13")]),
+    )
+
+    async with follow(client, on_unreadable_gone=gone.put_nowait) as followed:
+        assert await followed.told(3) == ["Unreadable a", "Unreadable b", "ADDED c@13"]
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            assert [await gone.get(), await gone.get()] == [("team", "a"), ("team", "b")]
+
+
 # Errors
 
 

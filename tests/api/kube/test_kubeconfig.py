@@ -41,7 +41,10 @@ async def authorization(endpoint: Endpoint) -> str | None:
         pytest.param("- 1", "is no kubeconfig: it holds a list", id="YAML of another thing"),
         pytest.param("clusters: 3", "clusters in .* is not a list", id="a list that is none"),
         pytest.param("users: [3]", "users in .* is not a list of named entries", id="entries without names"),
-        pytest.param("a: b", "sets no current-context; choose one of: none", id="no context chosen"),
+        pytest.param("a: b", "has no contexts; give a kubeconfig of a cluster", id="no context there"),
+        pytest.param(
+            "contexts: [{name: y}]", "sets no current-context; choose one of: y", id="no context chosen"
+        ),
         pytest.param(
             "{current-context: x, contexts: [{name: y}]}",
             "has no context 'x'; it has: y",

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from queues.reservations import BadStoreUrl, ReservationError, StoreRefused, StoreUnreachable
-from queues.store.faults import without_password
+from queues.store.faults import Place, unreachable, without_password
 from queues.store.redis_store import RedisReservationStore
 
 
@@ -218,3 +218,13 @@ def make_tls(folder: Path) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(folder / "tls.pem")
     return context
+
+
+def test_an_embedded_store_that_is_silent_is_not_the_users_to_start() -> None:
+    place = Place(address="unix:///tmp/berth/socket", directory="/data/store")
+
+    message = str(unreachable(place, "nothing within 125 ms"))
+
+    assert message.startswith("the embedded Redis in /data/store does not answer (nothing within 125 ms)")
+    assert "started again by itself" in message
+    assert "URL" not in message

@@ -1,0 +1,68 @@
+"""What the controller knows: what cannot be read is named, and forgotten with its object."""
+
+from __future__ import annotations
+
+from api.kube.informer import ChangeType
+from api.workload import Workload, WorkloadKey
+from tests.admission.controller.known import (
+    Known,
+    Object,
+    cluster_queue_object,
+    local_queue_object,
+    made,
+    namespace_object,
+)
+
+FLAVOR = made("ResourceFlavor", "f")
+
+
+def workload(name: str, *, pod_sets: bool = True) -> Object:
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}
+    pod_set = {"name": "main", "count": 1, "template": {"spec": {"containers": [container]}}}
+    spec = {"queueName": "lq", "podSets": [pod_set] if pod_sets else []}
+    return made("Workload", name, "team", spec=spec)
+
+
+def problem(known: Known, name: str) -> str | None:
+    """Return why the Workload of this name could not be tried."""
+    asked = Workload(key=WorkloadKey("team", name), uid=name, created_at=0.0, pod_sets=(), queue_name="lq")
+    found = known.knowledge.engine.queue_problem(asked)
+    return found[1] if found is not None else None
+
+
+def make_known() -> Known:
+    return Known(
+        namespace_object("team"),
+        FLAVOR,
+        cluster_queue_object("cq", "4"),
+        local_queue_object("lq", "team", "cq"),
+    )
+
+
+def test_a_workload_that_was_never_readable_is_forgotten_with_its_object() -> None:
+    known = make_known()
+    known.tell(workload("w", pod_sets=False))
+    assert "podSets" in (problem(known, "w") or "")
+
+    known.tell(workload("w", pod_sets=False), ChangeType.DELETED)
+
+    assert problem(known, "w") is None
+
+
+def test_a_workload_that_could_not_be_decoded_is_forgotten_with_its_object() -> None:
+    known = make_known()
+    known.knowledge.take_unreadable(Workload, "team", "w", "spec.queueName is no text")
+    assert problem(known, "w") == "spec.queueName is no text"
+
+    known.knowledge.drop_unreadable(Workload, "team", "w")
+
+    assert problem(known, "w") is None
+
+
+def test_the_end_of_an_unreadable_one_leaves_another_of_its_name_alone() -> None:
+    known = make_known()
+    known.tell(workload("w"))
+
+    known.knowledge.drop_unreadable(Workload, "team", "w")
+
+    assert known.knowledge.engine.workload(WorkloadKey("team", "w")) is not None
