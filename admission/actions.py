@@ -59,6 +59,7 @@ class Purpose(StrEnum):
     UNGATE_POD = "ungate-pod"
     QUEUE_STATUS = "queue-status"
     FENCE = "fence"
+    PLAN = "plan"
 
 
 class EventType(StrEnum):

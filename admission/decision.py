@@ -127,12 +127,16 @@ class Unreplaced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Tell the Workload when it is promised to start. `planned` None: it is promised nothing any more."""
+    """Tell the Workload when it is promised to start. `planned` None: it is promised nothing any more.
+
+    `former` is what it was told before, None where this is the first.
+    """
 
     key: WorkloadKey
     uid: str
     resource_version: str
     planned: PlannedStart | None
+    former: PlannedStart | None = None
 
 
 Decision = Admit | Evict | Wait | Plan

@@ -15,10 +15,12 @@ from admission.placement.health import NodeFault, host_fault, hosts_of, is_sound
 from admission.records import LocalQueueKey, Problem, queue_problem
 from admission.roster import Roster
 from admission.scheduler import required_checks
+from admission.timekeeper import Kept, Measured
 from admission.topology import check_tolerations
 from admission.views import (
     ClusterQueueView,
     CohortView,
+    LearnedRuntime,
     LocalQueueView,
     PendingWorkload,
     PolicyView,
@@ -31,6 +33,7 @@ from api.node import NodeInfo
 from api.objects import WireToleration
 from api.policy import KUEUE, AdmissionPolicy
 from api.workload import Admission, PodSetAssignment, Workload, WorkloadKey
+from queues.promises import PlannedStart
 
 
 class Questions:
@@ -73,6 +76,47 @@ class Questions:
         """Return whether the Workload holds quota, assumed or in fact."""
         self._roster.refresh()
         return key in self._cache.held
+
+    def planned(self, key: WorkloadKey) -> PlannedStart | None:
+        """Return what the Workload is promised, None for nothing."""
+        promise = self._cache.timekeeper.promises.get(key)
+        return promise.planned if promise is not None else None
+
+    def take_kept(self) -> tuple[Kept, ...]:
+        """Return the promises kept since this was last asked; each is told once."""
+        kept = tuple(self._cache.timekeeper.kept)
+        self._cache.timekeeper.kept.clear()
+        return kept
+
+    def take_measured(self) -> tuple[Measured, ...]:
+        """Return the runs that have ended since this was last asked, with what was expected of them."""
+        measured = tuple(self._cache.timekeeper.measured)
+        self._cache.timekeeper.measured.clear()
+        return measured
+
+    def is_backfilled(self, key: WorkloadKey) -> bool:
+        """Return whether the Workload runs ahead of a promised one, on a lease."""
+        return key in self._cache.timekeeper.leases
+
+    def learned_runtimes(self) -> tuple[LearnedRuntime, ...]:
+        """Return what was learned of run times, by namespace and name stem."""
+        learned = self._cache.timekeeper.estimator.learned
+        return tuple(
+            LearnedRuntime(
+                namespace=key.namespace,
+                stem=key.stem,
+                shape=key.shape,
+                runs=len(runs),
+                median_seconds=learned.quantile(key, 0.5) or 0.0,
+                p90_seconds=learned.quantile(key, 0.9) or 0.0,
+            )
+            for key, runs in learned.items()
+        )
+
+    def expected_start(self, key: WorkloadKey) -> float | None:
+        """Return when the Workload is expected to start (Unix seconds), None where nobody can say."""
+        planned = self.planned(key)
+        return planned.start_at if planned is not None else None
 
     def queue_problem(self, workload: Workload) -> Problem | None:
         """Return why the Workload cannot even be tried, with the fix; None where its turn decides."""

@@ -26,6 +26,7 @@ _REQUEUED_AT_ONCE = frozenset(
         EvictionReason.PREEMPTED.value,
         EvictionReason.NODE_FAILURES.value,
         EvictionReason.OVER_ADMITTED.value,
+        EvictionReason.BACKFILL_LEASE_EXPIRED.value,
     }
 )
 

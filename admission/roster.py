@@ -76,6 +76,8 @@ class Roster:
         if record is not None and record.workload.uid != workload.uid:
             self.drop(key)
             record = None
+        if workload.is_finished and (record is None or not record.workload.is_finished):
+            self._cache.timekeeper.observe(workload)
         if record is None:
             record = self.records[key] = make_record(workload, self._cache, self._resources)
         else:

@@ -74,15 +74,14 @@ def declared_seconds(workload: Workload) -> float | None:
     return max((value for value in values if value is not None), default=None)
 
 
-def runtime_problem(workload: Workload) -> str | None:
-    """Return the sentence for a declared run time that cannot be read, None where all can."""
-    for text in _declared(workload):
-        if _seconds(text) is None:
-            return (
-                f"annotation {EXPECTED_RUNTIME_SECONDS} is {text!r}, but must be a whole number of seconds "
-                "above 0; the Workload is treated as one that declares none"
-            )
-    return None
+def runtime_problem(text: str) -> str | None:
+    """Return the sentence for a declared run time that cannot be read, None where it can."""
+    if _seconds(text) is not None:
+        return None
+    return (
+        f"{EXPECTED_RUNTIME_SECONDS} is {text!r}, but must be a whole number of seconds above 0; "
+        "it counts as not given"
+    )
 
 
 def may_be_evicted(workload: Workload) -> bool:

@@ -10,22 +10,25 @@ search looks at the claims alone that it can meet.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from admission.placement.fleet import Fleet
-from admission.runtimes import Estimator, eviction_seconds
+from admission.runtimes import Estimator, eviction_seconds, measured_seconds
 from admission.snapshot import Held, QueueState
 from api.policy import OnOverrun
 from api.reasons import ConditionType
 from api.workload import Workload, WorkloadKey
-from queues.estimates import raised
+from queues.estimates import Estimate, raised
 from queues.profile import Claim, Profile, Spots
 from queues.promises import BackfillLease, MoveCause, PlannedStart
 from queues.resources import Quantities
 
 # A promise counts as kept, and is not moved, within this many seconds: clocks, API writes and pods need some.
 SLACK_SECONDS = 1.0
+# Kept promises and measured runs until somebody asks for them; offline nobody does.
+_MOST_REMEMBERED = 1000
 # Raised by this share where no policy says otherwise.
 _RAISE_PERCENT = 50
 
@@ -46,6 +49,14 @@ class Kept:
     at: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A run that has ended: what was expected of it, and how many seconds it took."""
+
+    estimate: Estimate
+    seconds: float
+
+
 class Timekeeper:
     """Claims, promises and leases. One task owns it; `now` is the instant of its owner's latest call."""
 
@@ -61,7 +72,9 @@ class Timekeeper:
         self.may_improve = False
         # Promises made, moved or (None) withdrawn since they were last told, those kept since, by Workload.
         self.changed: dict[WorkloadKey, PlannedStart | None] = {}
-        self.kept: list[Kept] = []
+        self.told: dict[WorkloadKey, PlannedStart] = {}
+        self.kept: deque[Kept] = deque(maxlen=_MOST_REMEMBERED)
+        self.measured: deque[Measured] = deque(maxlen=_MOST_REMEMBERED)
         # ClusterQueues where a promise came free, so that the next in line may have one.
         self.freed: set[str] = set()
         # When to look again though nothing happens, None: never.
@@ -122,6 +135,7 @@ class Timekeeper:
         if promise is not None:
             self.kept.append(Kept(planned=promise.planned, at=held.reserved_at))
             self.changed.pop(held.key, None)
+            self.told.pop(held.key, None)
             self.freed.add(promise.planned.cluster_queue)
         (self._stopping.add if held.is_evicted else self._stopping.discard)(held.key)
         self.profile.put(
@@ -149,6 +163,21 @@ class Timekeeper:
         self._stopping.discard(key)
         if claim is not None and claim.ends_at > self.now + SLACK_SECONDS:
             self.may_improve = True
+
+    def observe(self, workload: Workload) -> None:
+        """Learn how long a Workload ran that has just ended, and how far its estimate was off.
+
+        Also of those that ended before this process began: what the cluster keeps of them is a memory too.
+        """
+        seconds = measured_seconds(workload)
+        if seconds is None:
+            return
+        queue = self._queues.get(workload.admission.cluster_queue) if workload.admission is not None else None
+        if queue is not None:
+            estimate = self.estimator.estimate(workload, queue.policy)
+            if estimate is not None and self.is_on:
+                self.measured.append(Measured(estimate=estimate, seconds=seconds))
+        self.estimator.observe(workload, seconds)
 
     def expected_end(self, held: Held) -> float:
         """Return when the Workload's quota is expected to come free, never before now."""

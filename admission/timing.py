@@ -63,8 +63,13 @@ def take_plans(cache: Cache, roster: Roster) -> tuple[Plan, ...]:
                     uid=workload.uid,
                     resource_version=workload.resource_version,
                     planned=planned,
+                    former=keeper.told.get(key),
                 )
             )
+        if planned is None:
+            keeper.told.pop(key, None)
+        else:
+            keeper.told[key] = planned
     return tuple(plans)
 
 

@@ -25,6 +25,7 @@ from admission.actions import (
 from admission.decision import Admit, Decision, Evict, Plan, Reassign, Unreplaced, Wait
 from api import keys
 from api.workload import Workload, WorkloadKey, to_rfc3339
+from queues.promises import PlannedStart
 
 
 def write_of(
@@ -145,9 +146,13 @@ def unreplaced_event(decision: Unreplaced) -> Event:
 
 def plan_text(decision: Plan) -> str:
     """Return the sentence for a promise made, moved or withdrawn."""
-    planned = decision.planned
-    if planned is None:
+    if decision.planned is None:
         return "is promised no start any more"
+    return planned_text(decision.planned)
+
+
+def planned_text(planned: PlannedStart) -> str:
+    """Return the sentence for a promise, without its subject."""
     where = f" on {planned.domain}" if planned.domain else ""
     borrowed = ", on quota that its owner may take back" if planned.borrows else ""
     moved = f"; moved because of {planned.cause}" if planned.cause is not None else ""

@@ -59,6 +59,7 @@ class Job:
     uncounted_succeeded: int = 0
     terminal_indexes: int = 0
     has_start_time: bool = False
+    active_deadline_seconds: int | None = None
     is_seen_suspended: bool = False
     outcome: Outcome | None = None
 
@@ -138,6 +139,7 @@ def to_job(obj: JobObject) -> Job:
         uncounted_succeeded=len(uncounted.get("succeeded") or ()),
         terminal_indexes=index_count((status.completed_indexes, status.failed_indexes)),
         has_start_time=status.start_time is not None,
+        active_deadline_seconds=spec.active_deadline_seconds,
         is_seen_suspended=any(c.type == "Suspended" and c.status == "True" for c in status.conditions or ()),
         outcome=_outcome(obj),
     )

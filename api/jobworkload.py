@@ -177,6 +177,9 @@ def copied_annotations(job: Job) -> dict[str, str]:
         for key, value in source.items()
         if (key in keys.BERTH_TEMPLATE_KEYS or key in _ALIASES) and key not in _NOT_COPIED
     }
+    if job.active_deadline_seconds is not None:
+        # When the Workload is decided on, its Job is not looked at.
+        ours[keys.JOB_DEADLINE_SECONDS] = str(job.active_deadline_seconds)
     theirs = {
         key: value
         for key, value in job.annotations.items()

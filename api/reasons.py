@@ -84,6 +84,7 @@ class RequeueReason(StrEnum):
     PREEMPTED = "Preempted"
     NODE_FAILURES = "NodeFailures"
     OVER_ADMITTED = "OverAdmitted"
+    BACKFILL_LEASE_EXPIRED = "BackfillLeaseExpired"
     BACKOFF_FINISHED = "BackoffFinished"
     REACTIVATED = "Reactivated"
     CLUSTER_QUEUE_RESTARTED = "ClusterQueueRestarted"

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Protocol, TypeVar
@@ -26,7 +26,7 @@ from admission.controller.journal import Journal
 from admission.controller.knowledge import Knowledge, ObjectKey
 from admission.controller.logs import Log
 from admission.controller.statuses import StatusBoard
-from admission.decision import Decision, DecisionId, Plan, Reassign, Unreplaced, Wait
+from admission.decision import Admit, Decision, DecisionId, Plan, Reassign, Unreplaced, Wait
 from admission.jobs import reconcile_job
 from admission.lifecycle import reconcile_workload
 from api.workload import WorkloadKey
@@ -447,6 +447,7 @@ class Brain:
                 return
             decisions = tuple(cycle.decisions)
             self._journal.note_cycle(decisions, self._clock.monotonic() - began)
+            self._note_time(decisions)
             self._collect_waits(decisions)
         except Exception:
             # Nobody else knows of them: what is assumed now would be assumed for ever.
@@ -455,6 +456,13 @@ class Brain:
                     self._forget(decision.id)
             raise
         await term.carry_out(decisions)
+
+    def _note_time(self, decisions: Iterable[Decision]) -> None:
+        engine = self.knowledge.engine
+        self._journal.note_time(engine.take_kept(), engine.take_measured())
+        for decision in decisions:
+            if isinstance(decision, Admit) and engine.is_backfilled(decision.key):
+                self._journal.note_backfilled(decision.admission.cluster_queue)
 
     def _may_decide(self, term: Acting) -> bool:
         return self._term is term and not self._is_held_up(term)

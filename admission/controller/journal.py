@@ -14,20 +14,14 @@ from admission.controller.metric_labels import MetricLabels
 from admission.controller.metrics import FOLLOWER, Metrics
 from admission.controller.placement_metrics import PlacementMetrics
 from admission.controller.workload_metrics import WorkloadMetrics
-from admission.decision import (
-    Admit,
-    Decision,
-    Evict,
-    Reassign,
-    SecondPassDecision,
-    Unreplaced,
-    Wait,
-)
-from admission.writes import unreplaced_event
+from admission.decision import Admit, Decision, Evict, Plan, Reassign, SecondPassDecision, Unreplaced, Wait
+from admission.timekeeper import SLACK_SECONDS, Kept, Measured
+from admission.writes import plan_text, unreplaced_event
 from api.kube.errors import KubeError
 from api.kube.events import EventRecorder, EventType, ObjectRef
 from api.reasons import ConditionType
 from api.workload import Workload
+from queues.promises import PlannedStart
 
 log = Log("berth.decisions")
 
@@ -118,8 +112,36 @@ class Journal:
                 if decision.preemption_reason is not None:
                     self._workload_metrics.note_preemption(decision, decision.preemption_reason)
                     self._note_repeat(decision)
+            case Plan():
+                self._note_plan(decision)
             case Wait():
                 log.debug("wait", workload=decision.key, reason=decision.reason, message=decision.message)
+
+    def _note_plan(self, decision: Plan) -> None:
+        planned, former = decision.planned, decision.former
+        log.info("plan", workload=decision.key, what=plan_text(decision))
+        known = planned or former
+        if known is None:
+            return
+        event = _promise_event(planned, former)
+        self._metrics.promises.labels(self.role, known.cluster_queue, event).inc()
+        if event == "moved-later" and planned is not None:
+            self._metrics.promise_moves.labels(self.role, planned.cluster_queue, planned.cause or "").inc()
+
+    def note_time(self, kept: Iterable[Kept], measured: Iterable[Measured]) -> None:
+        """Count promises that were kept, or broken by more than a second, and how good estimates were."""
+        for one in kept:
+            queue, late = one.planned.cluster_queue, one.at - one.planned.first_start_at
+            event = "kept" if late <= SLACK_SECONDS else "late"
+            self._metrics.promises.labels(self.role, queue, event).inc()
+            self._metrics.promise_error.labels(self.role, queue).observe(abs(late))
+        for run in measured:
+            ratio = run.seconds / max(1.0, run.estimate.seconds)
+            self._metrics.estimate_ratio.labels(self.role, run.estimate.source).observe(ratio)
+
+    def note_backfilled(self, cluster_queue: str) -> None:
+        """Count a Workload that starts ahead of a promised one."""
+        self._metrics.backfilled.labels(self.role, cluster_queue).inc()
 
     def _note_repeat(self, decision: Evict) -> None:
         """Count a Workload that gives way to one for which it was evicted before: work lost in vain."""
@@ -222,3 +244,13 @@ class Journal:
         self._metrics.unconfirmed.labels(self.role).set(unconfirmed)
         dropped, self._dropped = self._recorder.dropped - self._dropped, self._recorder.dropped
         self._metrics.events_dropped.labels(self.role).inc(dropped)
+
+
+def _promise_event(planned: PlannedStart | None, former: PlannedStart | None) -> str:
+    if planned is None:
+        return "withdrawn"
+    if former is None:
+        return "made"
+    if planned.moves > former.moves:
+        return "moved-later"
+    return "moved-earlier" if planned.start_at < former.start_at else "changed"

@@ -397,6 +397,8 @@ class Knowledge:
             faults=self.ground.faults(workload),
             misplaced=self.ground.misplaced(workload.key),
             recovery=self._recovery(workload),
+            planned=self.engine.planned(workload.key),
+            expected_at=self.engine.expected_start(workload.key),
         )
 
     def _recovery(self, workload: Workload) -> Recovery | None:

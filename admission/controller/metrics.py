@@ -63,6 +63,27 @@ class Metrics:
             ("result",),
             RECOVERY_BUCKETS,
         )
+        self.promises = counter(
+            "berth_promises", "Promised starts, by what became of them", ("cluster_queue", "event")
+        )
+        self.promise_moves = counter(
+            "berth_promise_moves", "Promised starts that moved later, by cause", ("cluster_queue", "cause")
+        )
+        self.promise_error = histogram(
+            "berth_promise_error_seconds",
+            "How far from its first promise a Workload started",
+            ("cluster_queue",),
+            (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0, 86400.0),
+        )
+        self.backfilled = counter(
+            "berth_backfilled_workloads", "Workloads started ahead of promised ones", ("cluster_queue",)
+        )
+        self.estimate_ratio = histogram(
+            "berth_runtime_estimate_ratio",
+            "Measured run time divided by the estimate",
+            ("source",),
+            (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.5, 2.0, 5.0, 10.0),
+        )
         self.events_dropped = counter("berth_events_dropped", "Events dropped under back-pressure", ())
         self.store_up = gauge("berth_store_up", "1 while Redis answers", ())
         self.leading = gauge("berth_leader", "1 while this process leads", ("shard",))

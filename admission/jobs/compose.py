@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -9,6 +10,7 @@ import msgspec
 from admission.actions import Action, Event, Purpose, Verb, Write
 from admission.jobs.view import Held, View
 from admission.jobs.writes import normal, refusal, warning
+from admission.runtimes import runtime_problem
 from admission.writes import workload_patch
 from api import keys
 from api.job import ComposeError
@@ -56,7 +58,19 @@ def create(view: View) -> tuple[Action, ...]:
     )
     unknown = (warning(view, "UnknownKey", said) for said in unknown_keys(job, view.template))
     wishes = (warning(view, "InvalidWish", said) for said in wish_problems(job, view.template))
-    return (write, *unknown, *wishes)
+    runtimes = (warning(view, "InvalidExpectedRuntime", said) for said in _runtime_problems(view))
+    return (write, *unknown, *wishes, *runtimes)
+
+
+def _runtime_problems(view: View) -> tuple[str, ...]:
+    metadata = view.template.get("metadata") or {}
+    sources = (view.job.labels, view.job.annotations, metadata.get("annotations") or {})
+    texts = (source[keys.EXPECTED_RUNTIME_SECONDS] for source in sources if _declares_runtime(source))
+    return tuple(said for said in map(runtime_problem, texts) if said is not None)
+
+
+def _declares_runtime(source: Mapping[str, str]) -> bool:
+    return keys.EXPECTED_RUNTIME_SECONDS in source
 
 
 def rewrite(view: View, held: Held) -> tuple[Action, ...]:

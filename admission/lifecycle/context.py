@@ -13,6 +13,7 @@ from api import keys
 from api.policy import Recovery
 from api.queueing import StopPolicy
 from api.reasons import PendingReason
+from queues.promises import PlannedStart
 
 
 class Owner(StrEnum):
@@ -73,7 +74,8 @@ class LifecycleContext:
     admission checks it must pass as it stands. A stop policy of None: that queue does not exist. `pods` are
     those of its pods that were placed by topology, the first seen first. `faults` are those of the nodes that
     it was placed on, None while nodes are not known. `recovery` is what a policy says of leaving
-    them. `misplaced` are those pods that are bound outside of their domains.
+    them. `misplaced` are those pods that are bound outside of their domains. `planned` is what it is
+    promised, `expected_at` when it is expected to start, None where nobody can say.
     """
 
     owner: Owner = Owner.NONE
@@ -86,6 +88,8 @@ class LifecycleContext:
     faults: tuple[NodeFault, ...] | None = None
     recovery: Recovery | None = None
     misplaced: tuple[PlacedPod, ...] = ()
+    planned: PlannedStart | None = None
+    expected_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

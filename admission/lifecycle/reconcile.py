@@ -27,6 +27,7 @@ from admission.lifecycle.context import LifecycleContext, LifecycleResult, Owner
 from admission.lifecycle.look import Answer, Look, eviction
 from admission.lifecycle.misplaced import answer_misplaced_pods
 from admission.lifecycle.nodes import answer_lost_nodes, next_look_at
+from admission.lifecycle.promised import answer_promise
 from admission.lifecycle.ungate import answer_gated_pods
 from admission.writes import (
     evict_events,
@@ -219,6 +220,7 @@ _STEPS: tuple[Callable[[Look], Answer], ...] = (
     answer_misplaced_pods,
     answer_gated_pods,
     _answer_queue_problem,
+    answer_promise,
 )
 
 
