@@ -7,6 +7,7 @@ Theory of operation. The pods that live fix most of the answer; what is asked fo
     2 place   what is left are whole slices (or pods, where there are none)
                 required     in the domain that those who live are in
                 by size      on a leaf that one of those who live is on (a policy's size rules)
+                by strategy  near one that lives, from its leaf upwards, unless the policy spreads pods
                 preferred    in a domain that one of those who live is in, from the level asked for upwards;
                              then wherever it fits
                 else         wherever it fits
@@ -34,6 +35,7 @@ from admission.placement.rules import leaf_level
 from admission.placement.search import PlacementSearch
 from admission.placement.site import Site
 from admission.placement.tree import Values
+from admission.placement.wishes import Strategy
 from api.requests import PODS
 from api.workload import DomainCount, SliceConstraint, TopologyAssignment, TopologyRequest
 
@@ -189,6 +191,8 @@ class _Mending:
         if self.request.topology is None and wishes is not None and wishes.has_size_rules and self.near:
             return self._place_by_size(leaf_level(self.site.levels, wishes.rules))
         level = topology.required or topology.preferred
+        if level is None and self.near and self._is_wished_near():
+            return self._place_near()
         if level is None or not self.near:
             return self._find(count, self.request.topology, None)
         depth = self.site.levels.index(level)
@@ -211,7 +215,23 @@ class _Mending:
         for domain in self._domains_near(level):
             if self._put(self.missing, domain, ()) is None:
                 return None
-        return NoPlacement(message="the leaves that its size rule gave it have no room")
+        while self.missing:
+            if all(self._put(1, leaf, ()) is not None for leaf in self._domains_near(level)):
+                return NoPlacement(message="the leaves that its size rule gave it have no room")
+        return None
+
+    def _is_wished_near(self) -> bool:
+        """Return whether it was a policy that put the pods near each other."""
+        wishes = self.request.wishes
+        asks = self.request.topology is not None
+        return wishes is not None and not asks and wishes.strategy is not Strategy.DISTRIBUTED
+
+    def _place_near(self) -> NoPlacement | None:
+        for wider in range(max(0, len(self.site.levels) - 2), -1, -1):
+            for domain in self._domains_near(wider):
+                if self._put(self.missing, domain, ()) is None:
+                    return None
+        return self._find(self.missing, None, None)
 
     def _slices_within(self, depth: int) -> tuple[SliceConstraint, ...]:
         levels = self.site.levels

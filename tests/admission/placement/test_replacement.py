@@ -13,6 +13,8 @@ import pytest
 from admission.placement.fleet import Fleet, Place, Unplaced
 from admission.placement.replacement import Standing, replace_hosts
 from admission.placement.request import PlacementRequest
+from admission.placement.wishes import Wishes
+from api.policy import DomainRules
 from api.workload import DomainCount, TopologyAssignment
 from tests.admission.placement.fleets import BLOCK, FLAVOR, GPU, HOST, RACK, counts, make_fleet, make_request
 
@@ -144,6 +146,34 @@ def test_lost_pods_go(
         assert want in str(got)
     else:
         assert got == {"main": want}
+
+
+RULES = Wishes(rules=DomainRules())
+
+
+@pytest.mark.parametrize(
+    ("wishes", "pods", "lost", "want"),
+    [
+        pytest.param(
+            Wishes(), {"n4": 1}, "n5", {"n4": 1, "n6": 1}, id="near: the leaf is full, its block is not"
+        ),
+        pytest.param(
+            RULES, {"n4": 1}, "n5", "its leaves have no room for 1", id="by rules on its leaf or not at all"
+        ),
+        pytest.param(
+            RULES, {"n4": 1, "n6": 1}, "n5", {"n4": 1, "n6": 1, "n7": 1}, id="by rules on any of its leaves"
+        ),
+    ],
+)
+def test_a_gang_that_a_policy_put_together_stays_together(
+    wishes: Wishes, pods: dict[str, int], lost: str, want: dict[str, int] | str
+) -> None:
+    fleet = make_fleet(RACKS)
+    request = replace(make_request(len(pods) + 1, gpus=8), wishes=wishes)
+
+    got = replaced(fleet, stand(fleet, request, **pods, **{lost: 1}), lost=lost)
+
+    assert want in str(got) if isinstance(want, str) else got == {"main": want}
 
 
 def test_nothing_is_taken_by_the_search() -> None:
