@@ -17,7 +17,7 @@ from admission.runtimes import Estimator
 from admission.snapshot import Held, Inactive, QueueState, Snapshot, Tree
 from admission.timekeeper import Timekeeper
 from api import keys
-from api.policy import AdmissionPolicy, choose_policy
+from api.policy import KUEUE, AdmissionPolicy, choose_policy
 from api.queueing import (
     AdmissionCheck,
     CheckRule,
@@ -51,6 +51,8 @@ class Cache:
     topologies: dict[str, Topology] = field(default_factory=dict)
     checks: dict[str, AdmissionCheck] = field(default_factory=dict)
     policies: dict[str, AdmissionPolicy] = field(default_factory=dict)
+    # Governs ClusterQueues that no policy is bound to.
+    default_policy: AdmissionPolicy = KUEUE
     namespaces: dict[str, dict[str, str]] = field(default_factory=dict)
     runtime_classes: dict[str, RuntimeClass] = field(default_factory=dict)
     limits: dict[str, tuple[LimitRange, ...]] = field(default_factory=dict)
@@ -170,7 +172,7 @@ class Cache:
             pending = known.pending if known is not None else PendingQueue(name)
             pending.strategy = spec.queueing_strategy
             queue = QueueState(spec=spec, node=node, tree=tree, pending=pending)
-            queue.policy = choose_policy(self.policies.values(), spec)
+            queue.policy = choose_policy(self.policies.values(), spec, default=self.default_policy)
             if queue.policy.backfill_rules is not None:
                 # Nobody passes the head but by backfill, which moves no promise: so the head need not block.
                 pending.strategy = QueueingStrategy.BEST_EFFORT_FIFO

@@ -39,7 +39,7 @@ from admission.views import (
 )
 from api.node import NodeInfo, PodUsage
 from api.past_usage import PastUsage
-from api.policy import AdmissionPolicy
+from api.policy import KUEUE, AdmissionPolicy
 from api.queueing import (
     AdmissionCheck,
     ClusterQueue,
@@ -68,13 +68,17 @@ _MOST_HEADS = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
-    """What the configuration says about deciding. `fair_sharing`, `admission_fair_sharing` None: off."""
+    """What the configuration says about deciding. `fair_sharing`, `admission_fair_sharing` None: off.
+
+    `default_policy` governs ClusterQueues that no AdmissionPolicy is bound to.
+    """
 
     resources: ResourceSettings = field(default_factory=ResourceSettings)
     requeuing_timestamp: RequeuingTimestamp = RequeuingTimestamp.EVICTION
     fair_sharing: FairSharing | None = None
     admission_fair_sharing: AdmissionFairSharing | None = None
     node_failures: NodeFailureSettings = field(default_factory=NodeFailureSettings)
+    default_policy: AdmissionPolicy = KUEUE
 
 
 class Engine(Questions):
@@ -87,7 +91,10 @@ class Engine(Questions):
         )
         self._node_failures = settings.node_failures
         sharing = settings.admission_fair_sharing
-        cache = Cache(ledger=UsageLedger(sharing) if sharing is not None else None)
+        cache = Cache(
+            ledger=UsageLedger(sharing) if sharing is not None else None,
+            default_policy=settings.default_policy,
+        )
         roster = Roster(cache, resources=settings.resources, requeuing_timestamp=settings.requeuing_timestamp)
         super().__init__(cache, roster)
         self._touched_cohorts: set[str] = set()

@@ -8,6 +8,7 @@ from admission.engine import EngineSettings
 from admission.placement.health import NodeFailureSettings
 from admission.preemption.fair import FairRule, FairSharing
 from api.config import ControllerConfig
+from api.policy import KUEUE
 from queues.admission_fair_sharing import AdmissionFairSharing
 from queues.ordering import RequeuingTimestamp
 
@@ -21,6 +22,7 @@ def engine_settings(config: ControllerConfig) -> EngineSettings:
         resources=config.resources,
         requeuing_timestamp=RequeuingTimestamp(timestamp),
         node_failures=node_failure_settings(config),
+        default_policy=config.default_policy or KUEUE,
         fair_sharing=None if sharing is None else FairSharing(rules=_rules(sharing.preemption_strategies)),
         admission_fair_sharing=None
         if by_usage is None

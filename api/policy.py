@@ -251,11 +251,13 @@ KUEUE = AdmissionPolicy(name="")
 """What governs a ClusterQueue that no policy is bound to: every section off, decisions are Kueue's."""
 
 
-def choose_policy(policies: Iterable[AdmissionPolicy], queue: ClusterQueue) -> AdmissionPolicy:
+def choose_policy(
+    policies: Iterable[AdmissionPolicy], queue: ClusterQueue, *, default: AdmissionPolicy = KUEUE
+) -> AdmissionPolicy:
     """Return the policy that governs the queue: of the highest precedence, then the first by name.
 
-    KUEUE where none is bound to it. Sections are not mixed: what the chosen policy leaves out is off, so
+    `default` where none is bound to it. Sections are not mixed: what the chosen policy leaves out is off, so
     that one object tells all about a queue.
     """
     bound = (policy for policy in policies if policy.is_for(queue))
-    return min(bound, key=lambda policy: (-policy.precedence, policy.name), default=KUEUE)
+    return min(bound, key=lambda policy: (-policy.precedence, policy.name), default=default)

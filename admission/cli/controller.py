@@ -59,7 +59,9 @@ def add_parser(subparsers: Subparsers) -> None:
         "--store-directory", metavar="DIR", help="where the embedded store keeps its data (default: nowhere)"
     )
     parser.add_argument(
-        "--config", metavar="FILE", help="Kueue's Configuration, and Berth's ControllerConfig"
+        "--config",
+        metavar="FILE",
+        help="Kueue's Configuration, Berth's ControllerConfig, a topology SchedulerConfig",
     )
     parser.add_argument(
         "--namespace", metavar="NS", help="of leases and secrets (default: own, else berth-system)"

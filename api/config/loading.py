@@ -13,7 +13,11 @@ from api.config.fields import Section, set_paths, unknown_fields
 from api.config.kueue import Configuration
 from api.config.older import upgrade
 from api.config.rules import configuration_errors, settings_errors
+from api.config.topology import KINDS as TOPOLOGY_KINDS
+from api.config.topology import VERSION as TOPOLOGY_VERSION
+from api.config.topology import SchedulerConfig
 from api.faults import validation_errors
+from api.policy import AdmissionPolicy
 from api.quantities import parse
 from api.requests import QuotaCheckStrategy, ResourceSettings, Transformation, TransformationStrategy
 
@@ -23,7 +27,7 @@ _KUEUE_VERSIONS = ("config.kueue.x-k8s.io/v1beta1", "config.kueue.x-k8s.io/v1bet
 _BERTH_VERSION = "berth.dev/v1alpha1"
 _EXPECTED = (
     "expected Configuration of config.kueue.x-k8s.io/v1beta1 or v1beta2,"
-    f" or ControllerConfig of {_BERTH_VERSION}"
+    f" or ControllerConfig of {_BERTH_VERSION}, or SchedulerConfig of {TOPOLOGY_VERSION}"
 )
 
 ACTED_UPON = frozenset(
@@ -88,12 +92,21 @@ class LeaseTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerConfig:
-    """A checked configuration. `warnings` are sentences about what the file says in vain."""
+    """A checked configuration. `warnings` are sentences about what the file says in vain.
+
+    `topology` is the topology scheduler's document, None without one.
+    """
 
     kueue: Configuration = field(default_factory=Configuration)
     berth: Settings = field(default_factory=Settings)
+    topology: SchedulerConfig | None = None
     source: str = ""
     warnings: tuple[str, ...] = ()
+
+    @property
+    def default_policy(self) -> AdmissionPolicy | None:
+        """The policy of ClusterQueues that no AdmissionPolicy is bound to; None: Kueue's decisions."""
+        return self.topology.to_policy() if self.topology is not None else None
 
     @property
     def lease(self) -> LeaseTimes:
@@ -163,11 +176,14 @@ def load_config(text: str, *, source: str, namespace: str = DEFAULT_NAMESPACE) -
     faults: list[str] = []
     warnings: list[str] = []
     kueue, berth = Configuration(), Settings()
+    topology: SchedulerConfig | None = None
     for document in documents:
         if document["kind"] == "Configuration":
             body, notes = upgrade(document)
             warnings += [f"{source}: {note}" for note in notes]
             kueue = _section(Configuration, body, source, faults) or kueue
+        elif document["kind"] in TOPOLOGY_KINDS:
+            topology = _section(SchedulerConfig, document, source, faults)
         else:
             berth = _section(Settings, document, source, faults) or berth
     if not faults:
@@ -178,8 +194,11 @@ def load_config(text: str, *, source: str, namespace: str = DEFAULT_NAMESPACE) -
         faults = [f"{source}: {fault}" for fault in found]
     if faults:
         raise ConfigError(faults)
-    warnings += [*_unknown(kueue, source), *_unknown(berth, source)]
-    return ControllerConfig(kueue=kueue, berth=berth, source=source, warnings=tuple(warnings))
+    for section in (kueue, berth, *((topology,) if topology is not None else ())):
+        warnings += _unknown(section, source)
+    return ControllerConfig(
+        kueue=kueue, berth=berth, topology=topology, source=source, warnings=tuple(warnings)
+    )
 
 
 def _documents(text: str, source: str) -> list[dict[str, Any]]:
@@ -208,13 +227,19 @@ def _document_faults(documents: list[Any], source: str) -> Iterator[str]:
             yield f"{place} is no object with named fields; {_EXPECTED}"
             continue
         version, kind = document.get("apiVersion"), document.get("kind")
-        if (version, kind) != (_BERTH_VERSION, "ControllerConfig") and not (
-            version in _KUEUE_VERSIONS and kind == "Configuration"
-        ):
+        if not _is_expected(version, kind):
             yield f"{place} is {kind} of {version}; {_EXPECTED}"
         if kind in seen:
             yield f"{place} is a second {kind}; one is expected"
         seen.add(kind)
+
+
+def _is_expected(version: object, kind: object) -> bool:
+    if kind == "Configuration":
+        return version in _KUEUE_VERSIONS
+    if kind in TOPOLOGY_KINDS:
+        return version == TOPOLOGY_VERSION
+    return (version, kind) == (_BERTH_VERSION, "ControllerConfig")
 
 
 def _without_nulls(value: Any) -> Any:

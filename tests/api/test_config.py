@@ -11,6 +11,7 @@ import yaml
 
 from api.config import ConfigError, ControllerConfig, LeaseTimes, load_config
 from api.config.kueue import Configuration, WaitForPodsReady
+from api.policy import Aliases, DomainRules, PlacementRules, ScoringWeights
 from api.requests import QuotaCheckStrategy, Transformation, TransformationStrategy
 
 KUEUE = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
@@ -465,7 +466,8 @@ def test_what_has_no_effect_is_said_field_by_field() -> None:
         pytest.param(
             "apiVersion: v1\nkind: ConfigMap\n",
             "f.yaml: document 1 is ConfigMap of v1; expected Configuration of"
-            " config.kueue.x-k8s.io/v1beta1 or v1beta2, or ControllerConfig of berth.dev/v1alpha1",
+            " config.kueue.x-k8s.io/v1beta1 or v1beta2, or ControllerConfig of berth.dev/v1alpha1, or"
+            " SchedulerConfig of topology.scheduler/v1alpha1",
             id="another document",
         ),
         pytest.param("- a", "f.yaml: document 1 is no object with named fields; expected", id="a list"),
@@ -487,3 +489,53 @@ def test_all_faults_are_said_at_once() -> None:
     text = KUEUE + "webhook: {port: -1}\nclientConnection: {burst: many}\n---\n" + BERTH + "shard: ''\n"
 
     assert len(faults(text)) == 3
+
+
+TOPOLOGY = (
+    "apiVersion: topology.scheduler/v1alpha1\nkind: {kind}\nmetadata: {{name: topology-scheduler-config}}\n"
+)
+
+
+@pytest.mark.parametrize("kind", ["SchedulerConfig", "TopologySchedulerConfig"])
+def test_the_topology_schedulers_document_is_a_policy(kind: str) -> None:
+    spec = (
+        "spec: {scoringWeights: {resourceAvailability: 1, topologyAlignment: 1, domainUtilization: 0,"
+        " historicalPerformance: 0}, topologyConstraints: {maxNodesPerLeaf: 8, maxGPUsPerLeaf: 64}}\n"
+    )
+    config = load(KUEUE + "---\n" + TOPOLOGY.format(kind=kind) + spec)
+
+    policy = config.default_policy
+    assert policy is not None
+    assert policy.aliases is Aliases.ARTICLES
+    assert policy.placement == PlacementRules(
+        domain_rules=DomainRules(max_nodes_per_leaf=8, max_gpus_per_leaf=64),
+        weights=ScoringWeights(
+            resource_availability=0.5,
+            topology_alignment=0.5,
+            domain_utilization=0.0,
+            historical_performance=0.0,
+        ),
+    )
+
+
+def test_without_such_a_document_there_is_no_policy() -> None:
+    assert load(KUEUE).default_policy is None
+
+
+@pytest.mark.parametrize(
+    ("spec", "want"),
+    [
+        pytest.param(
+            "spec: {topologyConstraints: {maxNodesPerLeaf: 0}}",
+            "f.yaml: spec.topologyConstraints.maxNodesPerLeaf is 0: must be at least 1",
+            id="a leaf that takes nothing",
+        ),
+        pytest.param(
+            "spec: {scoringWeights: {resourceAvailability: 2}}",
+            "f.yaml: spec.scoringWeights.resourceAvailability is 2: must be at most 1",
+            id="a weight of more than everything",
+        ),
+    ],
+)
+def test_a_wrong_document_of_the_topology_scheduler_is_refused(spec: str, want: str) -> None:
+    assert faults(TOPOLOGY.format(kind="SchedulerConfig") + spec) == [want]
