@@ -157,9 +157,7 @@ RULES = Wishes(rules=DomainRules())
         pytest.param(
             Wishes(), {"n4": 1}, "n5", {"n4": 1, "n6": 1}, id="near: the leaf is full, its block is not"
         ),
-        pytest.param(
-            RULES, {"n4": 1}, "n5", "its leaves have no room for 1", id="by rules on its leaf or not at all"
-        ),
+        pytest.param(RULES, {"n4": 1}, "n5", "have no room", id="by rules on its leaf or not at all"),
         pytest.param(
             RULES, {"n4": 1, "n6": 1}, "n5", {"n4": 1, "n6": 1, "n7": 1}, id="by rules on any of its leaves"
         ),
