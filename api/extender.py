@@ -16,10 +16,21 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from api import keys
-from api.objects import Wire
+from api.objects import Meta, Wire
 from api.quantities import QuantityError, amount
 
 _Node = TypeVar("_Node")
+_Labels = TypeVar("_Labels")
+
+
+class LabelledMeta(Wire, Generic[_Labels], frozen=True):
+    """metadata with the few labels that count; all others stay undecoded, of each of 5,000 nodes."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    labels: _Labels | None = None
 
 
 class NodeLabels(Wire, frozen=True):
@@ -33,36 +44,16 @@ class NodeLabels(Wire, frozen=True):
 NO_LABELS = NodeLabels()
 
 
-class NodeMeta(Wire, frozen=True):
-    """A node's metadata."""
-
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    labels: NodeLabels | None = None
-
-
 class LabelledNode(Wire, frozen=True):
     """A node of which only the labels count."""
 
-    metadata: NodeMeta = NodeMeta()
+    metadata: LabelledMeta[NodeLabels] = LabelledMeta()
 
 
 class MemberLabels(Wire, frozen=True):
     """The label of a training job's pod."""
 
     training_job: str = msgspec.field(name=keys.TRAINING_JOB, default="")
-
-
-class MemberMeta(Wire, frozen=True):
-    """The metadata of a training job's pod."""
-
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    labels: MemberLabels | None = None
 
 
 class MemberSpec(Wire, frozen=True):
@@ -80,7 +71,7 @@ class MemberStatus(Wire, frozen=True):
 class MemberPod(Wire, frozen=True):
     """A pod of a training job, as the watch brings it."""
 
-    metadata: MemberMeta = MemberMeta()
+    metadata: LabelledMeta[MemberLabels] = LabelledMeta()
     spec: MemberSpec = MemberSpec()
     status: MemberStatus = MemberStatus()
 
@@ -103,15 +94,8 @@ class _PodSpec(Wire, frozen=True):
     init_containers: tuple[_Container, ...] | None = None
 
 
-class _PodMeta(Wire, frozen=True):
-    name: str = ""
-    namespace: str = ""
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-
-
 class _Pod(Wire, frozen=True):
-    metadata: _PodMeta = _PodMeta()
+    metadata: Meta = Meta()
     spec: _PodSpec = _PodSpec()
 
 
