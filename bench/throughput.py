@@ -39,6 +39,8 @@ from tests.children import Child
 from tests.controlplane import ControlPlane, find_assets
 from tests.controlplane.definitions import install_definitions
 
+# Seconds for which nothing may hold the controller's event loop.
+LAG_TARGET = 0.05
 CREATES_IN_FLIGHT = 8
 FINISHES_IN_FLIGHT = 8
 _LISTENING = re.compile(r"^{.*listening.*}$", re.MULTILINE)
@@ -68,6 +70,8 @@ class Measured:
     apiserver_ms: float
     writes: dict[str, int] = field(default_factory=dict)
     conflicts: int = 0
+    # How often the controller's event loop woke a task late, by the upper bound of the delay in seconds.
+    lags: dict[float, int] = field(default_factory=dict)
 
     def to_text(self) -> str:
         """Return the figures as lines for people."""
@@ -81,8 +85,17 @@ class Measured:
                 f"  {self.apiserver_ms:8.2f} ms CPU a Workload, API server",
                 f"  {total / self.workloads:8.2f} writes a Workload ({purposes})",
                 f"  {self.controller_mb:8.0f} MB peak, controller",
+                f"  {self._lag_text()}",
                 f"  {self.conflicts:8} of the generator's own writes met a conflict",
             )
+        )
+
+    def _lag_text(self) -> str:
+        samples, late = sum(self.lags.values()), sum(n for most, n in self.lags.items() if most > LAG_TARGET)
+        worst = max((most for most, n in self.lags.items() if n), default=0.0)
+        return (
+            f"{late:8} of {samples} looks at the controller's event loop were over {1000 * LAG_TARGET:.0f} ms "
+            f"late (target 0), none over {1000 * worst:.0f} ms; what else runs on these cores counts in"
         )
 
 
@@ -238,7 +251,7 @@ async def _measure_on(
         seconds = time.monotonic() - started
         after = [cost_of(pid) for pid in server.pids]
         end = cost_of(controller.pid)
-        writes = await _writes(metrics)
+        text = await _read_metrics(metrics)
     finally:
         controller.stop()
     return Measured(
@@ -248,8 +261,9 @@ async def _measure_on(
         controller_ms=1000 * (end.cpu_seconds - own.cpu_seconds) / total,
         controller_mb=end.peak_mb,
         apiserver_ms=1000 * (_sum(after) - _sum(before)) / total,
-        writes=writes,
+        writes=_writes(text),
         conflicts=generator.conflicts,
+        lags=_lags(text),
     )
 
 
@@ -283,12 +297,24 @@ async def _wait_for(is_so: Callable[[], bool]) -> None:
             await asyncio.sleep(0.05)
 
 
-async def _writes(metrics: str) -> dict[str, int]:
-    """Return the controller's writes by purpose, from its metrics."""
+async def _read_metrics(url: str) -> str:
     import aiohttp
 
-    async with aiohttp.ClientSession() as session, session.get(f"{metrics}/metrics") as answer:
-        text = await answer.text()
+    async with aiohttp.ClientSession() as session, session.get(f"{url}/metrics") as answer:
+        return await answer.text()
+
+
+def _lags(text: str) -> dict[float, int]:
+    """Return how often the event loop was so late, by upper bound in seconds, from the metrics."""
+    pattern = r'^berth_event_loop_lag_seconds_bucket{le="([^"]+)"[^}]*role="leader"[^}]*} (\S+)$'
+    lags, below = {}, 0
+    for bound, count in re.findall(pattern, text, re.MULTILINE):
+        lags[float(bound)], below = int(float(count)) - below, int(float(count))
+    return lags
+
+
+def _writes(text: str) -> dict[str, int]:
+    """Return the controller's writes by purpose, from its metrics."""
     found = re.findall(r'^berth_writes_total{purpose="([^"]+)"[^}]*} (\S+)$', text, re.MULTILINE)
     totals: dict[str, int] = {}
     for purpose, count in found:

@@ -8,6 +8,7 @@ why.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -29,6 +30,7 @@ pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(300)]
 
 # Nothing is written for so long: a Workload is told within a second why it waits.
 QUIET_SECONDS = 3
+PATIENCE_SECONDS = 90.0
 FAIR = """
 apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
@@ -107,14 +109,21 @@ def read_specs(rest: Rest) -> list[ClusterQueueObject | CohortObject]:
 
 
 def watch_until_quiet(rest: Rest, story: Story) -> None:
-    """Add every version of the Workloads to the story, from its beginning until none comes any more."""
+    """Add every version of the Workloads to the story, from its beginning until none comes any more.
+
+    A pause in which somebody still waits to be told why is no end: on a busy machine the lease may be lost
+    and won again meanwhile.
+    """
+    gives_up_at = time.monotonic() + PATIENCE_SECONDS
     version = str(max(int(one["metadata"]["resourceVersion"]) for one in story.before))
     while True:
         query = f"watch=1&timeoutSeconds={QUIET_SECONDS}&resourceVersion={version}"
         seen = list(rest.stream(f"/apis/{KUEUE}/workloads?{query}", timeout_seconds=30.0))
         assert all(event["type"] == "MODIFIED" for event in seen), "nobody creates or deletes Workloads"
         if not seen:
-            return
+            if time.monotonic() > gives_up_at or not any(map(is_left_in_the_dark, story.after)):
+                return
+            continue
         story.changes += [event["object"] for event in seen]
         version = story.changes[-1]["metadata"]["resourceVersion"]
 
