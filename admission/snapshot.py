@@ -157,6 +157,7 @@ class Snapshot:
 
     __slots__ = (
         "_evicted",
+        "_firm",
         "_is_suspended",
         "_journal",
         "decided",
@@ -182,13 +183,15 @@ class Snapshot:
         self._journal: list[_Change] = []
         self._evicted: dict[WorkloadKey, tuple[QueueState, Held]] = {}
         self._is_suspended = False
+        # So many changes of the journal are decisions of this cycle, those above a trial.
+        self._firm = 0
         # How many times something was reserved or evicted for the rest of the cycle.
         self.decided = 0
 
     @property
-    def is_untouched(self) -> bool:
-        """Whether no trial is under way: the picture is the cache's own state."""
-        return not self._journal
+    def has_trial(self) -> bool:
+        """Whether the picture is another than what has been decided, as `decided` counts it, amounts to."""
+        return len(self._journal) != self._firm
 
     def mark(self) -> int:
         """Return the present point of the journal, for `rollback`."""
@@ -201,7 +204,7 @@ class Snapshot:
             self._play(self._journal.pop(), is_undone=True)
         if not self._journal:
             self._evicted.clear()
-            self.decided = 0
+            self._firm = self.decided = 0
 
     def suspend(self) -> None:
         """Show the state as it is without any trial; `resume` brings the trials back."""
@@ -245,12 +248,14 @@ class Snapshot:
         """Count `usage` and the places as taken for the rest of the cycle."""
         self.decided += 1
         self.add(queue, usage, places)
+        self._firm = len(self._journal)
 
     def evict(self, queue: QueueState, held: Held) -> None:
         """Take a Workload away for the rest of the cycle, usage and all: it is no candidate any more."""
         self.decided += 1
         self._evicted[held.key] = (queue, held)
         self.remove(queue, held.usage, held.places)
+        self._firm = len(self._journal)
 
     def evicted_usage(self, queue: QueueState, pair: FlavorResource) -> int:
         """Return what the queue's Workloads hold of `pair` that were taken away in this cycle."""

@@ -94,7 +94,7 @@ class Measured:
         samples, late = sum(self.lags.values()), sum(n for most, n in self.lags.items() if most > LAG_TARGET)
         worst = max((most for most, n in self.lags.items() if n), default=0.0)
         return (
-            f"{late:8} of {samples} looks at the controller's event loop were over {1000 * LAG_TARGET:.0f} ms "
+            f"{late:8} of {samples} looks at the controller's loop were over {1000 * LAG_TARGET:.0f} ms "
             f"late (target 0), none over {1000 * worst:.0f} ms; what else runs on these cores counts in"
         )
 

@@ -26,7 +26,7 @@ _RIGHTS = {
     PreemptionReason.IN_COHORT_RECLAIM_WHILE_BORROWING: "reclamation within the cohort while borrowing",
 }
 
-_Question = tuple[WorkloadKey, frozenset[FlavorResource], frozenset[tuple[FlavorResource, int]], bool]
+_Question = tuple[int, WorkloadKey, frozenset[FlavorResource], frozenset[tuple[FlavorResource, int]], bool]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class Preemptor:
     snapshot: Snapshot
     fair_sharing: FairSharing | None = None
     _pools: Pools = field(init=False)
-    # Answers of the nomination phase, where the picture does not change. A Workload of one resource in one
+    # Answers, each for the picture after so many decisions. A Workload of one resource in one
     # flavor asks the same twice: when its flavors are searched, and when its targets are named.
     _known: dict[_Question, tuple[Target, ...]] = field(default_factory=dict)
 
@@ -78,9 +78,15 @@ class Preemptor:
         return Grade(Granular.PREEMPT if is_own else Granular.RECLAIM, after)
 
     def _targets(self, need: Need) -> tuple[Target, ...]:
-        if not self.snapshot.is_untouched:
+        if self.snapshot.has_trial:
             return self._search(need)
-        question = (need.pending.key, need.pairs, frozenset(need.usage.items()), bool(need.placing))
+        question = (
+            self.snapshot.decided,
+            need.pending.key,
+            need.pairs,
+            frozenset(need.usage.items()),
+            bool(need.placing),
+        )
         if question not in self._known:
             self._known[question] = self._search(need)
         return self._known[question]

@@ -79,10 +79,11 @@ def test_deciding_leaves_the_picture_as_it_found_it(values: list[Any], sharing: 
     before = usage(engine)
 
     snapshot = engine._cache.snapshot()
-    schedule(snapshot, engine._pop_heads(), policy=CyclePolicy(fair_sharing=sharing), now=0)
+    for _ in schedule(snapshot, engine._pop_heads(), policy=CyclePolicy(fair_sharing=sharing), now=0):
+        pass
 
     assert usage(engine) == before
-    assert snapshot.is_untouched
+    assert not snapshot.has_trial
 
 
 @_settings
