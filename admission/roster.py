@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable
 
 from admission.cache import Cache
 from admission.decision import DecisionId
+from admission.endings import note_ended
 from admission.records import LocalQueueKey, Record, make_record
 from admission.snapshot import Held, QueueState, Tree
 from admission.topology import places_of
@@ -77,7 +78,7 @@ class Roster:
             self.drop(key)
             record = None
         if workload.is_finished and (record is None or not record.workload.is_finished):
-            self._cache.timekeeper.observe(workload)
+            note_ended(self._cache, workload)
         if record is None:
             record = self.records[key] = make_record(workload, self._cache, self._resources)
         else:

@@ -24,6 +24,7 @@ from admission.cache import Cache
 from admission.decision import Evict, Reassign, SecondPassDecision, Unreplaced
 from admission.placement.fleet import Unplaced
 from admission.placement.health import NodeFailureSettings, hosts_of
+from admission.placement.performance import FAILED
 from admission.placement.replacement import replace_hosts
 from admission.roster import Roster
 from admission.snapshot import Held
@@ -96,6 +97,7 @@ def _decide(
     lost = assigned & set(workload.unhealthy_nodes) | {h for h in assigned if not cache.fleet.nodes_at(h)}
     if not lost:
         return None
+    cache.fleet.performance.observe(lost, uid=f"{workload.uid}/lost", at=roster.now, outcome=FAILED)
     found = replace_hosts(cache.fleet, stands, lost)
     if isinstance(found, Unplaced):
         return _fail(roster, held, _failure(lost, found), settings)

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from admission.placement.hierarchy import value_problems
+from admission.placement.performance import Performance
 from admission.placement.request import NoPlacement, Placement, PlacementRequest
 from admission.placement.search import PlacementSearch
 from admission.placement.site import Amounts, Site, UsedByLeaf
@@ -55,6 +56,7 @@ class Fleet:
         self._searches: dict[str, PlacementSearch] = {}
         self._specs: dict[str, tuple[ResourceFlavor, Topology]] = {}
         self._used_by_host: UsedByLeaf = {}
+        self.performance = Performance()
 
     # --- what is known -----------------------------------------------------------------------------------
 
@@ -128,7 +130,9 @@ class Fleet:
             site.used = self._used_by_host
         for name, node in self.nodes.items():
             site.put_node(node, self._taken.get(name, {}))
-        return PlacementSearch(site, topology.name)
+        search = PlacementSearch(site, topology.name)
+        search.performance = self.performance.scores
+        return search
 
     def _take(self, pod: PodUsage, *, sign: int) -> frozenset[str]:
         """Count what a pod takes (1) or gives back (-1). Returns the flavors that have its node."""

@@ -29,7 +29,6 @@ from admission.placement.rules import (
 from admission.placement.scoring import NEUTRAL_PERFORMANCE, sub_scores
 from admission.placement.site import Site
 from admission.placement.strategies import Candidate, Room, best_candidate, fewest_nodes, spread
-from admission.placement.tree import Values
 from admission.placement.wishes import Strategy, Wishes
 from api.policy import DomainRules
 
@@ -41,7 +40,7 @@ _NO_RULES = DomainRules(max_nodes_per_leaf=UNLIMITED, max_gpus_per_leaf=UNLIMITE
 class GangSearch:
     """The search for `pods` pods. `counts` say what is free now, `empty` what an empty cluster holds.
 
-    `performance` is how earlier work went, by the level values of leaves.
+    `performance` is how earlier work went, by host.
     """
 
     site: Site
@@ -49,7 +48,7 @@ class GangSearch:
     empty: Counts
     wishes: Wishes
     pods: int
-    performance: Mapping[Values, float] = field(default_factory=dict)
+    performance: Mapping[str, float] = field(default_factory=dict)
 
     def find(self) -> NodeShares | str:
         """Return nodes with the pods that each gets, or why there is no place, as a part of a sentence."""
@@ -164,7 +163,6 @@ class GangSearch:
 
     def _candidate(self, chosen: tuple[tuple[Leaf, int], ...]) -> Candidate:
         leaves = [leaf for leaf, _ in chosen]
-        known = [self.performance.get(leaf.name, NEUTRAL_PERFORMANCE) for leaf in leaves]
         depth = self._depth(chosen)
         return Candidate(
             shares=tuple((leaf.index, pods) for leaf, pods in chosen),
@@ -175,13 +173,21 @@ class GangSearch:
                 pods=self.pods,
                 depth=depth,
                 levels=len(self.site.levels),
-                performance=sum(known) / len(known),
+                performance=sum(map(self._performance, leaves)) / len(leaves),
             ),
             depth=depth,
             preferred=sum(leaf.is_preferred for leaf in leaves),
             broken=sum(leaf.is_whole and pods < leaf.capacity for leaf, pods in chosen),
             room_above=tuple(self.counts.pods[domain] for domain in (*leaves[0].groups, leaves[0].index)),
         )
+
+    def _performance(self, leaf: Leaf) -> float:
+        """Return how earlier work went on the leaf: the mean of its nodes."""
+        if not self.performance:
+            return NEUTRAL_PERFORMANCE
+        tree = self.site.tree
+        hosts = [tree.values[node][-1] for node in tree.leaves_below(leaf.index)]
+        return sum(self.performance.get(host, NEUTRAL_PERFORMANCE) for host in hosts) / len(hosts)
 
     def _depth(self, chosen: tuple[tuple[Leaf, int], ...]) -> int:
         """Return how many levels the narrowest domain around the chosen leaves fixes."""

@@ -12,7 +12,6 @@ from admission.placement.counts import MOST_SHAPES, Counts, Shape, make_shape
 from admission.placement.gangs import GangSearch
 from admission.placement.request import NoPlacement, Placement, PlacementRequest, Plan, make_plan
 from admission.placement.site import Site
-from admission.placement.tree import Values
 from admission.placement.wishes import Wishes
 from api.workload import DomainCount, TopologyAssignment
 
@@ -24,8 +23,8 @@ class PlacementSearch:
         self.site = site
         self.topology = topology
         self._counts: dict[Shape, Counts] = {}
-        # How earlier work went, by the values of leaves.
-        self.performance: Mapping[Values, float] = {}
+        # How earlier work went, by host.
+        self.performance: Mapping[str, float] = {}
 
     def find(
         self,

@@ -8,10 +8,27 @@ import pytest
 
 from admission.decision import Admit
 from api.node import NodeInfo
-from api.policy import AdmissionPolicy, Aliases, DomainRules, PlacementRules, StrategyChoice
+from api.policy import (
+    AdmissionPolicy,
+    Aliases,
+    DomainRules,
+    PlacementRules,
+    ScoringWeights,
+    StrategyChoice,
+)
 from api.queueing import ResourceFlavor, Topology
 from api.wishes import gpu_count_fault, parse_bandwidth, wish_faults
-from tests.builders import World, make_cluster_queue, make_pod_set, make_template, make_workload, waits
+from tests.builders import (
+    World,
+    admitted,
+    make_cluster_queue,
+    make_condition,
+    make_pod_set,
+    make_template,
+    make_workload,
+    waits,
+    with_conditions,
+)
 
 HOST = "kubernetes.io/hostname"
 RULES = PlacementRules(domain_rules=DomainRules())
@@ -169,3 +186,30 @@ def test_values_that_cannot_be_read_are_named() -> None:
 )
 def test_a_gpu_count_that_is_not_the_pods_is_told(annotations: dict[str, str], is_told: bool) -> None:
     assert (gpu_count_fault((annotations,), 16) is not None) is is_told
+
+
+ONLY_HISTORY = ScoringWeights(
+    resource_availability=0.0, topology_alignment=0.0, domain_utilization=0.0, historical_performance=1.0
+)
+
+
+@pytest.mark.parametrize(
+    ("reason", "want"),
+    [
+        pytest.param("Failed", 1, id="work that failed there speaks against a leaf"),
+        pytest.param("Succeeded", 0, id="work that ended well does not"),
+        pytest.param("OutOfSync", 0, id="work that was replaced says nothing"),
+    ],
+)
+def test_how_earlier_work_went_is_part_of_the_score(reason: str, want: int) -> None:
+    world = make_world(PlacementRules(domain_rules=DomainRules(), weights=ONLY_HISTORY))
+    assert leaves(admit(world, gang("first", pods=4))["first"]) == {0}
+    ((_, admission),) = world.engine.admissions()
+
+    ended = with_conditions(
+        admitted(world.get("first"), admission, at=1000.0),
+        make_condition("Finished", reason=reason, at=1100.0),
+    )
+    world.put(ended)
+
+    assert leaves(admit(world, gang("second", pods=4))["second"]) == {want}

@@ -272,7 +272,7 @@ def test_each_weight_moves_the_choice(weight: str, want: int) -> None:
     fleet = make_fleet({"s0": {f"l{leaf:02}": [8] * 4 for leaf in range(3)}})
     take(fleet, "n0", gpus=4)
     take(fleet, "n8", gpus=1)
-    fleet.search(FLAVOR).performance = {("s0", "l02"): 0.9}
+    fleet.search(FLAVOR).performance = {f"n{number}": 0.9 for number in range(8, 12)}
     none = dict.fromkeys(ScoringWeights.__dataclass_fields__, 0.0)
     weights = ScoringWeights(**{**none, weight: 1.0})
 

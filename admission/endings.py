@@ -1,0 +1,42 @@
+"""What is learned from a run that has ended: how long it took, and how it went on its nodes."""
+
+from __future__ import annotations
+
+from admission.cache import Cache
+from admission.placement.health import hosts_of
+from admission.placement.performance import FAILED, run_outcome
+from admission.runtimes import key_of, measured_seconds
+from api.reasons import ConditionType, FinishedReason
+from api.workload import Workload
+
+# The middle of earlier runs of its kind is what a run is compared with.
+_USUAL = 0.5
+
+
+def note_ended(cache: Cache, workload: Workload) -> None:
+    """Learn from a Workload that has ended, also before this process began."""
+    # First how it went: its own time is not to be part of what it is compared with.
+    _note_performance(cache, workload)
+    cache.timekeeper.observe(workload)
+
+
+def _note_performance(cache: Cache, workload: Workload) -> None:
+    finished = workload.conditions.get(ConditionType.FINISHED)
+    placed = [one.topology for one in workload.admission.pod_sets] if workload.admission is not None else []
+    hosts = sorted({host for one in placed if one is not None for host in hosts_of(one)})
+    outcome = _outcome(cache, workload)
+    if finished is None or outcome is None or not hosts:
+        return
+    cache.fleet.performance.observe(hosts, uid=workload.uid, at=finished.at, outcome=outcome)
+
+
+def _outcome(cache: Cache, workload: Workload) -> float | None:
+    """Return how the run went, None where it says nothing about its nodes: it was replaced, or taken back."""
+    finished = workload.conditions.get(ConditionType.FINISHED)
+    if finished is not None and finished.reason == FinishedReason.FAILED:
+        return FAILED
+    seconds = measured_seconds(workload)
+    if seconds is None:
+        return None
+    usual = cache.timekeeper.estimator.learned.quantile(key_of(workload), _USUAL)
+    return run_outcome(seconds, usual)

@@ -1,0 +1,57 @@
+"""How work went on each node: the historical part of a domain's score.
+
+    outcome    0 for a run that failed or lost its node; else usual time ÷ own time, halved and at most 1:
+               0.5 in the usual time, 1 in half of it, less the longer it took
+    score      (outcomes + 0.5 × 4) ÷ (number + 4) over the latest 20 of the node: one bad run says little
+
+A slow network card or a throttled GPU shows in the times of whatever runs there, whoever wrote it; a program
+that fails by its own fault does so everywhere, so that it moves no node against the others for long.
+
+By node, although scores are of leaves: a node moves to another leaf with its label, and runs that ended
+before this process began are counted before any node is known. Nothing is stored: what the cluster keeps of
+finished Workloads gives the same scores again, as an average does not depend on their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from admission.placement.scoring import NEUTRAL_PERFORMANCE
+
+# Latest outcomes of a node that count. More would hide that it was mended.
+_LATEST = 20
+# How many outcomes the neutral score weighs.
+_PRIOR = 4
+FAILED = 0.0
+
+
+def run_outcome(seconds: float, usual_seconds: float | None) -> float:
+    """Return the outcome of a run that ended well. `usual_seconds` None: nothing to compare with."""
+    if usual_seconds is None or usual_seconds <= 0:
+        return NEUTRAL_PERFORMANCE
+    return min(1.0, usual_seconds / max(seconds, 1.0) / 2)
+
+
+class Performance:
+    """Outcomes by host, and the scores that follow. One task owns it."""
+
+    def __init__(self) -> None:
+        self._outcomes: dict[str, list[tuple[float, str, float]]] = {}
+        self._scores: dict[str, float] = {}
+
+    @property
+    def scores(self) -> Mapping[str, float]:
+        """The scores of the hosts that anything is known of, each from 0 to 1."""
+        return self._scores
+
+    def observe(self, hosts: Iterable[str], *, uid: str, at: float, outcome: float) -> None:
+        """Count a run that ended `at` on these hosts; the same one again changes nothing."""
+        for host in hosts:
+            known = self._outcomes.setdefault(host, [])
+            if any(one == uid for _, one, _ in known):
+                continue
+            known.append((at, uid, outcome))
+            known.sort()
+            del known[:-_LATEST]
+            total = sum(value for _, _, value in known)
+            self._scores[host] = (total + NEUTRAL_PERFORMANCE * _PRIOR) / (len(known) + _PRIOR)
