@@ -359,10 +359,10 @@ class Cache:
             queue.node.add(held.usage)
         return queue
 
-    def snapshot(self) -> Snapshot:
-        """Return the picture to decide on; it borrows this state until its `rollback`."""
+    def snapshot(self, *, now: float = 0.0) -> Snapshot:
+        """Return the picture to decide on at `now`; it borrows this state until its `rollback`."""
         return Snapshot(
-            queues=self.queues, flavors=self.flavors, namespaces=self.namespaces, fleet=self.fleet
+            queues=self.queues, flavors=self.flavors, namespaces=self.namespaces, fleet=self.fleet, now=now
         )
 
     def validate(self) -> None:

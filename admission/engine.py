@@ -247,7 +247,7 @@ class Engine(Questions):
             if self._apply(outcome, decisions, now=now):
                 self._roster.unsettled[outcome.queue.tree] = None
 
-        snapshot = self._cache.snapshot()
+        snapshot = self._cache.snapshot(now=now)
         self._cycle = Cycle(
             snapshot,
             heads,
@@ -360,9 +360,9 @@ class Engine(Questions):
         return overadmission.due_at(self._cache, self._roster.unweighed)
 
     def next_wake_at(self) -> float | None:
-        """Return when time alone changes something: a back-off ends, a promise or lease is due. Or None."""
+        """Return when time alone changes something: a back-off ends, a promise is due, a turn begins. Or None."""
         ends = [queue.pending.next_retry_at() for queue in self._cache.queues.values()]
-        ends.append(self._cache.timekeeper.wake_at)
+        ends += [self._cache.timekeeper.wake_at, self._roster.next_turn_at()]
         return min((end for end in ends if end is not None), default=None)
 
     # --- itself ------------------------------------------------------------------------------------------

@@ -120,7 +120,7 @@ class Record:
         else:
             self.shape = shape_of(workload, self.requests)
 
-    def to_pending(self, timestamp: RequeuingTimestamp) -> Pending:
+    def to_pending(self, timestamp: RequeuingTimestamp, *, level: int = 0) -> Pending:
         """Return the entry that waits in the queue for this Workload."""
         workload = self.workload
         return Pending(
@@ -128,6 +128,7 @@ class Record:
             requests=self.requests,
             shape=self.shape,
             queued_at=queued_at(workload, timestamp),
+            level=level,
             retry_at=retry_at(workload),
             problem=self.request_problem,
         )

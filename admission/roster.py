@@ -14,6 +14,9 @@ from admission.endings import note_ended
 from admission.records import LocalQueueKey, Record, make_record
 from admission.snapshot import Held, QueueState, Tree
 from admission.topology import places_of
+from admission.turnbook import TurnBook
+from admission.turns import Turns, least_attained, pending_level
+from api.policy import Ordering
 from api.queueing import LocalQueue
 from api.reasons import ConditionType
 from api.requests import ResourceSettings
@@ -53,6 +56,8 @@ class Roster:
         self._rerouted: set[LocalQueueKey] = set()
         # Admissions that no decision of ours has weighed, and when they were seen: `admission.overadmission`.
         self.unweighed: dict[WorkloadKey, float] = {}
+        self.turns = Turns()
+        self._orderings: dict[str, Ordering] = {}
         self._cache = cache
         self._resources = resources
         self._timestamp = requeuing_timestamp
@@ -135,9 +140,18 @@ class Roster:
         record.queued_in = queue.name
         if record.last_wait is None:
             self.untold[record.workload.key] = None
-        if queue.pending.offer(record.to_pending(self._timestamp), now=self.now):
+        pending = record.to_pending(self._timestamp, level=self._level_of(record, queue))
+        if queue.pending.offer(pending, now=self.now):
             self.unsettled[queue.tree] = None
         self.touched_queues.add(queue.name)
+
+    def _level_of(self, record: Record, queue: QueueState) -> int:
+        """Return the level of a Workload that is to wait in the queue."""
+        ordering = least_attained(queue)
+        if ordering is None:
+            return 0
+        self.turns.watch_waiting(record.workload, ordering, now=self.now)
+        return pending_level(record.workload, record.requests, ordering, now=self.now)
 
     def unqueue(self, record: Record) -> None:
         """Take a Workload out of the queue where it waits, if it does."""
@@ -260,6 +274,7 @@ class Roster:
         held = self._cache.held[key]
         self.unweighed.pop(key, None)
         queue = self._cache.release(key)
+        self.turns.release(held)
         if self._cache.ledger is not None:
             self._cache.ledger.release(key)
         self.lost.pop(key, None)
@@ -294,6 +309,7 @@ class Roster:
             self.unsettled = {queue.tree: None for queue in queues.values()}
             for held in self._cache.held.values():
                 self._weigh(held)
+            self._take_turns_anew()
         if self._unplaced:
             unplaced, self._unplaced = self._unplaced, {}
             for record in unplaced.values():
@@ -305,6 +321,7 @@ class Roster:
     def settle(self) -> None:
         """Wake what may fit now, and those whose back-off has ended."""
         self.refresh()
+        self._pass_turns()
         for tree in sorted(self.woken, key=_by_root):
             self.unsettled[tree] = None
             for queue in tree.queues:
@@ -315,6 +332,11 @@ class Roster:
             if queue.pending.has_retries and queue.pending.release_due(now=self.now):
                 self.unsettled[queue.tree] = None
                 self.touched_queues.add(queue.name)
+
+    def next_turn_at(self) -> float | None:
+        """Return when time alone may change whose turn it is, None for never."""
+        queues = self._cache.queues
+        return self.turns.next_at(name for name in self.turns.books if len(queues[name].pending))
 
     # --- within ------------------------------------------------------------------------------------------
 
@@ -383,7 +405,7 @@ class Roster:
             # What was decided has come about; an older version shows the former nodes still.
             held.former = None
         held.is_evicting = held.is_evicting and not workload.is_evicted
-        held.reserved_at = _reserved_at(workload)
+        self._date(held, _reserved_at(workload))
         held.queued_at = queued_at(workload, self._timestamp)
         if before != (held.is_evicted, workload.maximum_execution_time_seconds):
             self._cache.timekeeper.hold(held)
@@ -401,6 +423,12 @@ class Roster:
             held.is_assumed = False
             held.workload = workload
 
+    def _date(self, held: Held, reserved_at: float) -> None:
+        """Note since when it holds quota, as its object says now."""
+        if held.reserved_at != reserved_at:
+            held.reserved_at = reserved_at
+            self._watch(held, self._cache.queues.get(held.admission.cluster_queue))
+
     def _keeps_assumption(self, workload: Workload) -> bool:
         """Return whether an event without admission leaves an assumed Workload assumed.
 
@@ -416,6 +444,7 @@ class Roster:
 
     def _hold(self, held: Held) -> None:
         queue = self._cache.hold(held)
+        self._watch(held, queue)
         if queue is not None:
             self.touched_queues.add(queue.name)
         self.touched_local_queues.add(held.local_queue)
@@ -446,6 +475,38 @@ class Roster:
         ):
             return None
         return self._cache.queues.get(local_queue.cluster_queue)
+
+    # --- taking turns ------------------------------------------------------------------------------------
+
+    def _watch(self, held: Held, queue: QueueState | None) -> None:
+        if queue is not None:
+            self.turns.watch_running(held, queue, now=self.now)
+
+    def _pass_turns(self) -> None:
+        """Move those who have waited too long to the front, and wake queues where somebody may give way."""
+        for key in self.turns.aged(now=self.now):
+            record = self.records.get(key)
+            if record is not None and record.queued_in is not None:
+                self._route(record)
+        for name, queue in self._cache.queues.items():
+            if name in self.turns.books and self.turns.look(queue, now=self.now):
+                self.woken.add(queue.tree)
+
+    def _take_turns_anew(self) -> None:
+        """Put everybody where the policies, which may have changed, say."""
+        queues = self._cache.queues
+        orderings = {name: one for name, queue in queues.items() if (one := least_attained(queue))}
+        changed = {name for name in queues if orderings.get(name) != self._orderings.get(name)}
+        self._orderings = orderings
+        self.turns.books = {name: book for name, book in self.turns.books.items() if name not in changed}
+        for record in self.records.values() if changed else ():
+            if record.queued_in in changed:
+                self._unplaced[record.workload.key] = record
+        for name in changed:
+            for held in queues[name].held.values():
+                self._watch(held, queues[name])
+        for name, queue in queues.items():
+            queue.turns = self.turns.books.setdefault(name, TurnBook()) if name in orderings else None
 
     def _wake_queue_of(self, key: LocalQueueKey) -> None:
         local_queue = self._cache.local_queues.get(key)

@@ -20,6 +20,7 @@ from admission.backfill import Backfill, Verdict
 from admission.decision import Admit, Evict, Wait
 from admission.entry_order import classical_order, fair_order
 from admission.nomination import CyclePolicy, Entry, find_rejection, nominate
+from admission.placement.fleet import Place
 from admission.preemption.preemptor import Preemptor, eviction_message
 from admission.preemption.targets import Target
 from admission.snapshot import QueueState, Snapshot
@@ -30,6 +31,8 @@ from api.workload import Admission, to_rfc3339
 from queues.pending import FlavorScan, Pending, RequeueReason
 from queues.promises import BackfillLease, PlannedStart
 from queues.resources import FlavorResource, Quantities
+
+_STILL_TAKEN = "Workload fits only where preempted workloads are still running"
 
 
 class Recomputation(StrEnum):
@@ -117,6 +120,7 @@ class _Cycle:
     preemptor: Preemptor
     now: float
     backfill: Backfill | None = None
+    _expected: list[tuple[QueueState, Quantities, tuple[Place, ...]]] = field(default_factory=list)
 
     def process(self, entry: Entry) -> Outcome:
         """Return what becomes of the entry on top of what those before it took."""
@@ -144,7 +148,7 @@ class _Cycle:
                 self.snapshot.reserve(queue, self._to_reserve(entry), entry.assignment.places)
             return _waiting(entry, PendingReason.WAITING_FOR_QUOTA, RequeueReason.PREEMPTION_NO_CANDIDATES)
         if mode is Mode.DEFERRED_FIT:
-            self.snapshot.reserve(queue, entry.assignment.usage, entry.assignment.places)
+            self._expect(entry)
             reason = PendingReason.WAITING_FOR_PREEMPTED_WORKLOADS
             return _waiting(entry, reason, RequeueReason.PENDING_PREEMPTION)
         if self._overlaps(entry):
@@ -162,11 +166,14 @@ class _Cycle:
         entry = verdict.entry
         for target in entry.targets:
             self.snapshot.evict(target.queue, target.held)
-        self.snapshot.reserve(entry.queue, entry.assignment.usage, entry.assignment.places)
         if entry.assignment.mode is Mode.PREEMPT:
+            self._expect(entry)
             if self.backfill is not None:
                 self.backfill.plan_after_evictions(entry)
             return _preempting(entry)
+        if not self._is_free_now(entry):
+            return _skipped(entry, _STILL_TAKEN)
+        self.snapshot.reserve(entry.queue, entry.assignment.usage, entry.assignment.places)
         if self.backfill is not None:
             self.backfill.note_admitted(verdict)
         return replace(_admitted(entry, now=self.now), lease=verdict.lease)
@@ -175,10 +182,31 @@ class _Cycle:
         """Promise a start to an entry that waits. Returns whether it has a promise."""
         return self.backfill is not None and self.backfill.plan(entry)
 
+    def _expect(self, entry: Entry) -> None:
+        """Keep for the entry what it will have when those who give way for it have stopped."""
+        usage, places = entry.assignment.usage, entry.assignment.places
+        self._expected.append((entry.queue, usage, places))
+        self.snapshot.reserve(entry.queue, usage, places)
+
+    def _is_free_now(self, entry: Entry) -> bool:
+        """Return whether there is room while those who are to give way in this cycle still run.
+
+        The picture has them gone and their place kept for who evicts them. What they leave over beyond that
+        is nobody's until they have stopped: an entry that started on it would run beside them.
+        """
+        if not self.snapshot.gone:
+            return True
+        with self.snapshot.with_evicted(), self.snapshot.without_usage(self._expected):
+            return entry.queue.node.fits(entry.assignment.usage) and self.snapshot.fleet.fits(
+                entry.assignment.places
+            )
+
     def _admit(self, entry: Entry) -> Outcome:
         """Admit an entry that fitted when nominated and asks for quota alone, if it still fits."""
         if not entry.queue.node.fits(entry.assignment.usage):
             return _skipped(entry, "Workload no longer fits after processing another workload")
+        if not self._is_free_now(entry):
+            return _skipped(entry, _STILL_TAKEN)
         self.snapshot.reserve(entry.queue, entry.assignment.usage)
         return _admitted(entry, now=self.now)
 

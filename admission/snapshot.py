@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from admission.assignment import Plan
 from admission.placement.fleet import Fleet, Place
+from admission.turnbook import TurnBook
 from api.policy import KUEUE, AdmissionPolicy
 from api.queueing import ClusterQueue, ResourceFlavor, ResourceGroup
 from api.reasons import ConditionType, InactiveReason
@@ -118,6 +119,8 @@ class QueueState:
     inactive: tuple[Inactive, ...] = ()
     policy: AdmissionPolicy = KUEUE
     usage_of: UsageOf | None = None
+    # Who gives way to whom, where equals take turns.
+    turns: TurnBook[Held] | None = None
     # What searches have found for a shape (`admission.plans`). They go with this value when a spec changes.
     plans: dict[bytes, Plan] = field(default_factory=dict)
     # Flavors on which pods are given their places later: once nodes are provisioned, or in another cluster.
@@ -164,6 +167,7 @@ class Snapshot:
         "flavors",
         "fleet",
         "namespaces",
+        "now",
         "queues",
     )
 
@@ -174,12 +178,17 @@ class Snapshot:
         flavors: Mapping[str, ResourceFlavor],
         namespaces: Mapping[str, Mapping[str, str]],
         fleet: Fleet | None = None,
+        now: float = 0.0,
     ) -> None:
-        """Borrow the state; `namespaces` are the labels of each, `fleet` the nodes (default: none)."""
+        """Borrow the state; `namespaces` are the labels of each, `fleet` the nodes (default: none).
+
+        `now` is the instant of deciding, for what depends on how long somebody has run.
+        """
         self.queues = queues
         self.flavors = flavors
         self.namespaces = namespaces
         self.fleet = fleet if fleet is not None else Fleet()
+        self.now = now
         self._journal: list[_Change] = []
         self._evicted: dict[WorkloadKey, tuple[QueueState, Held]] = {}
         self._is_suspended = False
@@ -267,6 +276,19 @@ class Snapshot:
         mark = self.mark()
         for queue, held in self._evicted.values():
             self.add(queue, held.usage, held.places)
+        try:
+            yield
+        finally:
+            self.rollback(mark)
+
+    @contextmanager
+    def without_usage(
+        self, taken: Iterable[tuple[QueueState, Quantities, tuple[Place, ...]]]
+    ) -> Iterator[None]:
+        """Count what was reserved as free while in the block."""
+        mark = self.mark()
+        for queue, usage, places in taken:
+            self.remove(queue, usage, places)
         try:
             yield
         finally:

@@ -41,6 +41,8 @@ class Pending:
     requests: tuple[PodSetRequests, ...]
     shape: bytes
     queued_at: float
+    # Between priority and age: the lower goes first. Who may be evicted may depend on it.
+    level: int = 0
     retry_at: float = 0.0
     scan: FlavorScan | None = None
     # Why Kubernetes would refuse its pods whatever the quota, None: it would not.

@@ -1,6 +1,7 @@
 """Lanes of a pending queue: Workloads that are tried in one order, equal ones as one class.
 
-Within a lane the order never changes by itself (priority, queue timestamp, uid), so it is kept as heaps:
+Within a lane the order never changes by itself (priority, level, queue timestamp, uid), so it is kept as
+heaps:
 
     lane ──▶ class (priority 200, 8 GPUs) ──▶ w1, w7, w9        heap by queue timestamp
          ──▶ class (priority 100, 1 GPU)  ──▶ w2, w3
@@ -24,13 +25,13 @@ from queues.entries import Pending
 # Heaps below this size are not worth sweeping.
 _SMALL_HEAP = 64
 
-# Priority and shape: what does not fit for one of a class fits for none of it.
-ClassKey = tuple[int, bytes]
+# Priority, level and shape: what does not fit for one of a class fits for none of it.
+ClassKey = tuple[int, int, bytes]
 _Entry = tuple[float, str, WorkloadKey, int, Pending]
 
 
 class ShapeClass:
-    """Workloads of one priority and shape, the first queued on top."""
+    """Workloads of one priority, level and shape, the first queued on top."""
 
     __slots__ = ("announced", "entries", "key", "size")
 
@@ -74,7 +75,7 @@ class Lane:
 
     def __init__(self) -> None:
         self.classes: dict[ClassKey, ShapeClass] = {}
-        self._ready: list[tuple[int, float, str, WorkloadKey, int, ShapeClass]] = []
+        self._ready: list[tuple[int, int, float, str, WorkloadKey, int, ShapeClass]] = []
 
     def add(self, key: ClassKey, pending: Pending) -> ShapeClass:
         """Put a Workload into its class and return that."""
@@ -102,9 +103,10 @@ class Lane:
             return
         class_.announced = top[3]
         if len(self._ready) > max(_SMALL_HEAP, 4 * len(self.classes)):
-            self._ready = [entry for entry in self._ready if entry[5].announced == entry[4]]
+            self._ready = [entry for entry in self._ready if entry[6].announced == entry[5]]
             heapify(self._ready)
-        heappush(self._ready, (-class_.key[0], top[0], top[1], top[2], top[3], class_))
+        priority, level, _ = class_.key
+        heappush(self._ready, (-priority, level, top[0], top[1], top[2], top[3], class_))
 
     def peek(self, parked: Container[ClassKey]) -> Pending | None:
         """Return the first of those whose class is not parked, None where there is none."""

@@ -30,6 +30,7 @@ from math import inf
 from api.queueing import QueueingStrategy
 from api.reasons import ConditionType, PendingReason
 from api.workload import Workload, WorkloadKey
+from queues.attained import FIRST
 from queues.entries import FlavorScan, LocalQueueKey, Pending, retry_at
 from queues.lanes import ClassKey, Lane, ShapeClass
 
@@ -269,7 +270,7 @@ class PendingQueue:
         if self.strategy is QueueingStrategy.STRICT_FIFO:
             is_immediate = reason is not RequeueReason.NAMESPACE_MISMATCH
         else:
-            is_immediate = reason in _IMMEDIATE
+            is_immediate = reason in _IMMEDIATE or _holds_capacity(pending, reason)
         has_flavors_left = pending.scan is not None and pending.scan.has_flavors_left
         is_backing_off = pending.retry_at > now
         self.held_back += reason is RequeueReason.HELD_BACK
@@ -360,7 +361,8 @@ class PendingQueue:
             workload = pending.workload
             usage = usage_of(pending.local_queue) if usage_of is not None else 0.0
             is_behind = pending.key != sticky
-            return usage, is_behind, -workload.priority, pending.place_at, workload.uid, pending.key
+            rank = -workload.priority, pending.level, pending.place_at, workload.uid
+            return usage, is_behind, *rank, pending.key
 
         return order
 
@@ -430,16 +432,24 @@ class PendingQueue:
             self.preemptor = None
 
 
-_Order = tuple[float, bool, int, float, str, WorkloadKey]
+def _holds_capacity(pending: Pending, reason: RequeueReason) -> bool:
+    """Return whether nobody may pass: it has waited too long, and only others' run times are in its way.
+
+    Whoever runs may be evicted for it in the end, so this lasts a minimum run time. One that no eviction
+    would ever help is parked like any other.
+    """
+    return pending.level == FIRST and reason is RequeueReason.PREEMPTION_NO_CANDIDATES
+
+
+_Order = tuple[float, bool, int, int, float, str, WorkloadKey]
 
 
 def _class_key(pending: Pending) -> ClassKey:
-    return pending.workload.priority, pending.shape
+    return pending.workload.priority, pending.level, pending.shape
 
 
-def _rank(pending: Pending) -> tuple[int, float, str, bytes, LocalQueueKey]:
-    workload = pending.workload
-    return workload.priority, pending.place_at, workload.uid, pending.shape, pending.local_queue
+def _rank(pending: Pending) -> tuple[ClassKey, float, str, LocalQueueKey]:
+    return _class_key(pending), pending.place_at, pending.workload.uid, pending.local_queue
 
 
 def _may_fit_now(old: Pending, new: Pending) -> bool:

@@ -23,6 +23,7 @@ from math import inf
 from typing import NamedTuple
 
 from admission.placement.request import PlacementRequest
+from admission.preemption.turns import GivingWay
 from admission.snapshot import Held, QueueState, Snapshot
 from api.queueing import PreemptionPolicy
 from api.reasons import PreemptionReason
@@ -151,12 +152,13 @@ class Candidates:
     snapshot: Snapshot
     need: Need
     same_queue: tuple[Held, ...]
+    giving_way: GivingWay
     levels: tuple[_Level, ...]
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nobody to choose from. Most who wait find it so, whenever quota comes free."""
-        if self.same_queue:
+        if self.same_queue or not self.giving_way.is_nobody:
             return False
         return not any(level.pool.evicted or level.pool.live for level in self.levels)
 
@@ -172,6 +174,14 @@ class Candidates:
             for held in self.same_queue:
                 if held.is_evicted is is_evicted:
                     yield Candidate(held=held, queue=self.need.queue, right=Right.WITHIN_QUEUE)
+            yield from self._by_turn(is_evicted=is_evicted)
+
+    def _by_turn(self, *, is_evicted: bool) -> Iterator[Candidate]:
+        """Yield who gives way because it has received more, after those whom the field's own rules name."""
+        named = {held.key for held in self.same_queue}
+        for held in self.giving_way.in_order(is_evicted=is_evicted):
+            if held.key not in named:
+                yield Candidate(held=held, queue=self.need.queue, right=Right.WITHIN_QUEUE)
 
     def has_foreign(self, *, has_advantage: bool) -> bool:
         """Return whether there are candidates of other queues with, or without, the tree's advantage."""
@@ -235,6 +245,7 @@ def collect(pools: Pools, need: Need) -> Candidates:
         snapshot=pools.snapshot,
         need=need,
         same_queue=tuple(_of_own_queue(pools.snapshot, need)),
+        giving_way=GivingWay(pools.snapshot, need.queue, need.pending, need.pairs, need.placing),
         levels=tuple(levels),
     )
 

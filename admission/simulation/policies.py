@@ -12,7 +12,9 @@ from types import MappingProxyType
 
 from admission.engine import EngineSettings
 from admission.preemption.fair import FairSharing
+from admission.simulation.settings import Setting
 from admission.simulation.traces import TraceJob
+from api.policy import AdmissionPolicy, Ordering, OrderingMode, PreemptionRules
 from api.queueing import QueueingStrategy
 
 
@@ -24,8 +26,20 @@ class Policy:
     summary: str
     strategy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO
     engine: EngineSettings = field(default_factory=EngineSettings)
+    ordering: Ordering | None = None
     needs_tenants: bool = False
     is_oracle: bool = False
+
+    def admission_policy(self, setting: Setting) -> AdmissionPolicy | None:
+        """Return the AdmissionPolicy that governs every queue, None for Kueue's own decisions."""
+        if self.ordering is None:
+            return None
+        costs = PreemptionRules(
+            default_save_seconds=round(setting.save_seconds),
+            default_restart_seconds=round(setting.restart_seconds),
+            minimum_runtime_seconds=round(setting.min_runtime_seconds),
+        )
+        return AdmissionPolicy(name=self.name, ordering=self.ordering, preemption=costs)
 
     def queues_by(self, job: TraceJob) -> float:
         """Return what the Workload says of its age, by which equals are ordered.
@@ -49,6 +63,11 @@ _ALL = (
     Policy(
         name="best-effort",
         summary="BestEffortFIFO, Kueue's default: whoever fits passes who does not",
+    ),
+    Policy(
+        name="least-attained",
+        summary="who has received least GPU time first; others save and give way",
+        ordering=Ordering(mode=OrderingMode.LEAST_ATTAINED),
     ),
     Policy(
         name="fair",

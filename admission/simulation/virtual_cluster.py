@@ -54,6 +54,9 @@ class VirtualCluster:
         yield ResourceFlavor(name=_FLAVOR, topology_name=_FLAVOR)
         for number in range(self.setting.nodes):
             yield self.node(number)
+        policy = self.policy.admission_policy(self.setting)
+        if policy is not None:
+            yield policy
         yield from self._queues()
 
     def node(self, number: int, *, is_ready: bool = True) -> NodeInfo:

@@ -1,0 +1,129 @@
+"""Taking turns: the levels of those who wait and who run, and when time alone changes whose turn it is.
+
+Under `ordering.mode: LeastAttained` a Workload that waits may take the place of running ones of its own
+ClusterQueue and priority that have reached a higher level, after their minimum run time. Nothing of it is
+kept anywhere: what was received stands on the Workload (accumulatedPastExecutionTimeSeconds, and the present
+attempt since it has its quota), so a new leader goes on where the last one stopped.
+Theory and levels: `queues.attained`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from math import inf
+
+from admission.snapshot import Held, QueueState
+from admission.turnbook import TurnBook
+from api.policy import Ordering, OrderingMode, PreemptionRules
+from api.reasons import ConditionType
+from api.requests import PodSetRequests
+from api.workload import Workload, WorkloadKey
+from queues.attained import FIRST, devices, leaves_level_at, level_of, next_look
+
+_DEFAULTS = PreemptionRules()
+
+
+def least_attained(queue: QueueState) -> Ordering | None:
+    """Return the ordering of the queue where it is by least attained service, else None."""
+    ordering = queue.policy.ordering
+    return ordering if ordering is not None and ordering.mode is OrderingMode.LEAST_ATTAINED else None
+
+
+def waiting_since(workload: Workload) -> float:
+    """Return since when a Workload without quota waits: its last eviction, else its creation."""
+    reserved = workload.conditions.get(ConditionType.QUOTA_RESERVED)
+    has_run = workload.accumulated_execution_seconds > 0
+    return reserved.at if has_run and reserved is not None and not reserved.status else workload.created_at
+
+
+def ages_at(workload: Workload, ordering: Ordering) -> float:
+    """Return when a Workload that waits goes before all levels, infinity for never."""
+    return inf if ordering.age_seconds is None else waiting_since(workload) + ordering.age_seconds
+
+
+def pending_level(
+    workload: Workload, requests: tuple[PodSetRequests, ...], ordering: Ordering, *, now: float
+) -> int:
+    """Return the level of a Workload that waits."""
+    if ages_at(workload, ordering) <= now:
+        return FIRST
+    total: dict[str, int] = {}
+    for asked in requests:
+        for resource, amount in asked.total().items():
+            total[resource] = total.get(resource, 0) + amount
+    return level_of(devices(total) * workload.accumulated_execution_seconds, ordering.level_ends)
+
+
+def loss_of(held: Held, queue: QueueState) -> int:
+    """Return what an eviction costs, in device-seconds: the Workload saves on request and starts again."""
+    rules = queue.policy.preemption or _DEFAULTS
+    return _devices_of(held) * (rules.default_save_seconds + rules.default_restart_seconds)
+
+
+def _devices_of(held: Held) -> int:
+    amounts: dict[str, int] = {}
+    for pair, amount in held.usage.items():
+        amounts[pair.resource] = amounts.get(pair.resource, 0) + amount
+    return devices(amounts)
+
+
+@dataclass(slots=True)
+class Turns:
+    """The books of all ClusterQueues that take turns, and who ages when."""
+
+    books: dict[str, TurnBook[Held]] = field(default_factory=dict)
+    _ageing: list[tuple[float, WorkloadKey]] = field(default_factory=list)
+
+    def watch_waiting(self, workload: Workload, ordering: Ordering, *, now: float) -> None:
+        """Note when a Workload that waits goes before all levels."""
+        at = ages_at(workload, ordering)
+        if now < at < inf:
+            heappush(self._ageing, (at, workload.key))
+
+    def aged(self, *, now: float) -> Iterator[WorkloadKey]:
+        """Yield who has waited too long since the last call; some may wait no more."""
+        while self._ageing and self._ageing[0][0] <= now:
+            yield heappop(self._ageing)[1]
+
+    def watch_running(self, held: Held, queue: QueueState, *, now: float) -> None:
+        """Enter a Workload that holds quota into its queue's book, if that takes turns."""
+        ordering = least_attained(queue)
+        if ordering is None:
+            return
+        book = self.books.setdefault(queue.name, TurnBook())
+        rules = queue.policy.preemption or _DEFAULTS
+        at = held.reserved_at + rules.minimum_runtime_seconds
+        if at <= now:
+            count = _devices_of(held)
+            ran = held.workload.accumulated_execution_seconds + max(0.0, now - held.reserved_at)
+            rank = loss_of(held, queue), -held.reserved_at, held.workload.uid
+            level = level_of(count * ran, ordering.level_ends)
+            book.enter(held.key, held, level=level, rank=rank)
+            at = leaves_level_at(count * ran, count, ordering.level_ends, now=now)
+        if at < inf:
+            book.appoint(held.key, next_look(at), since=held.reserved_at)
+
+    def release(self, held: Held) -> None:
+        """Forget a Workload that holds no quota any more."""
+        book = self.books.get(held.admission.cluster_queue)
+        if book is not None:
+            book.remove(held.key)
+
+    def look(self, queue: QueueState, *, now: float) -> bool:
+        """Keep the appointments that have come. Returns whether anybody may have to give way now."""
+        book = self.books.get(queue.name)
+        is_news = False
+        for key, since in book.due(now=now) if book is not None else ():
+            held = queue.held.get(key)
+            if held is not None and held.reserved_at == since:
+                self.watch_running(held, queue, now=now)
+                is_news = True
+        return is_news
+
+    def next_at(self, waiting: Iterator[str]) -> float | None:
+        """Return when to look again; whoever runs matters only in the queues where somebody waits."""
+        ends = [self.books[name].next_at for name in waiting if name in self.books]
+        ends += [self._ageing[0][0]] if self._ageing else []
+        return min((end for end in ends if end is not None), default=None)

@@ -1,0 +1,63 @@
+"""Least attained service: of equal priority, who has received least goes first, in a few discrete levels.
+
+What a Workload has received is devices × time that it held them, over all its attempts: the second dimension
+(how wide it is) counts as much as the first (how long it runs), hence 2D-LAS. Run times of training are
+heavy-tailed, so a Workload that has received little will, most likely, soon be done; serving it first comes
+close to shortest-first and needs no estimate at all.
+
+Followed to the letter, equals would evict each other at every tick. So what was received counts in levels
+alone, and within a level the order is that of age:
+
+    level 0      1 GPU-hour      level 1      10 GPU-hours      level 2      100 GPU-hours      level 3
+    ────────────────┼──────────────────────────────┼──────────────────────────────────┼──────────────────▶
+
+A Workload crosses each end once in its life, so it gives way for others a few times and not for ever. Who has
+waited for `age_seconds` comes before all levels (FIRST), so that nobody starves behind a stream of newcomers.
+Source: Gu et al., Tiresias (NSDI 2019), discretised 2D-LAS.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from math import ceil, inf
+
+# Before every level: who has waited too long.
+FIRST = -1
+
+# Levels are looked at once a minute: whether somebody's turn begins half a minute earlier matters to nobody,
+# and a thousand running Workloads would otherwise each wake the queue at instants of their own.
+LOOK_SECONDS = 60.0
+
+
+def devices(amounts: Mapping[str, int]) -> int:
+    """Return how many devices the amounts are: those of the extended resource of which there are most.
+
+    Several resources may stand for the same device (a GPU and its network card), so they are not added up.
+    0 for CPU and memory alone: such a Workload attains nothing and always has its turn.
+    """
+    return max((amount for resource, amount in amounts.items() if is_device(resource)), default=0)
+
+
+def is_device(resource: str) -> bool:
+    """Return whether the resource is an extended one, such as nvidia.com/gpu."""
+    domain, _, name = resource.partition("/")
+    return bool(name) and not domain.endswith("kubernetes.io")
+
+
+def level_of(received: float, level_ends: tuple[float, ...]) -> int:
+    """Return the level of so many device-seconds: the number of level ends that they have reached."""
+    return bisect_right(level_ends, received)
+
+
+def leaves_level_at(received: float, count: int, level_ends: tuple[float, ...], *, now: float) -> float:
+    """Return when a Workload that runs on `count` devices reaches the next level, infinity for never."""
+    level = level_of(received, level_ends)
+    if count == 0 or level == len(level_ends):
+        return inf
+    return now + (level_ends[level] - received) / count
+
+
+def next_look(at: float) -> float:
+    """Return the first look at levels that is not before `at`."""
+    return at if at == inf else ceil(at / LOOK_SECONDS) * LOOK_SECONDS
