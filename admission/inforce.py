@@ -23,8 +23,8 @@ def _orders_by(mode: OrderingMode) -> _Used:
 
 NOT_IN_FORCE: Mapping[str, _Used] = {
     "spec.ordering (ShortestPredicted)": _orders_by(OrderingMode.SHORTEST_PREDICTED),
-    "spec.ordering (LeastAttained)": _orders_by(OrderingMode.LEAST_ATTAINED),
-    "spec.preemption": lambda policy: policy.preemption is not None,
+    # Under LeastAttained the minimum run time and the default costs count, but nothing else of the section.
+    "spec.preemption (beyond turns)": lambda policy: policy.preemption is not None,
     "spec.placement.consolidation": _in_placement(lambda rules: rules.consolidation is not None),
     "spec.placement.labelPreset": _in_placement(lambda rules: rules.label_preset is not None),
     "spec.quotaWindows": lambda policy: bool(policy.quota_windows),

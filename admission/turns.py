@@ -56,9 +56,14 @@ def pending_level(
     return level_of(devices(total) * workload.accumulated_execution_seconds, ordering.level_ends)
 
 
+def rules_of(queue: QueueState) -> PreemptionRules:
+    """Return what the queue's policy says of evictions, or the defaults."""
+    return queue.policy.preemption or _DEFAULTS
+
+
 def loss_of(held: Held, queue: QueueState) -> int:
     """Return what an eviction costs, in device-seconds: the Workload saves on request and starts again."""
-    rules = queue.policy.preemption or _DEFAULTS
+    rules = rules_of(queue)
     return _devices_of(held) * (rules.default_save_seconds + rules.default_restart_seconds)
 
 
@@ -93,7 +98,7 @@ class Turns:
         if ordering is None:
             return
         book = self.books.setdefault(queue.name, TurnBook())
-        rules = queue.policy.preemption or _DEFAULTS
+        rules = rules_of(queue)
         at = held.reserved_at + rules.minimum_runtime_seconds
         if at <= now:
             count = _devices_of(held)
@@ -103,7 +108,11 @@ class Turns:
             book.enter(held.key, held, level=level, rank=rank)
             at = leaves_level_at(count * ran, count, ordering.level_ends, now=now)
         if at < inf:
-            book.appoint(held.key, next_look(at), since=held.reserved_at)
+            book.appoint(
+                held.key,
+                next_look(at, minimum_runtime_seconds=rules.minimum_runtime_seconds),
+                since=held.reserved_at,
+            )
 
     def release(self, held: Held) -> None:
         """Forget a Workload that holds no quota any more."""

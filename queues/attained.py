@@ -25,9 +25,12 @@ from math import ceil, inf
 # Before every level: who has waited too long.
 FIRST = -1
 
-# Levels are looked at once a minute: whether somebody's turn begins half a minute earlier matters to nobody,
-# and a thousand running Workloads would otherwise each wake the queue at instants of their own.
-LOOK_SECONDS = 60.0
+# Levels are looked at once a minute, or more often where the minimum run time is short: whether a turn begins
+# a little earlier matters to nobody, and a thousand running Workloads would otherwise each wake the queue at
+# instants of their own.
+_LONGEST_SECONDS = 60.0
+_SHORTEST_SECONDS = 1.0
+_LOOKS_A_RUN = 10
 
 
 def devices(amounts: Mapping[str, int]) -> int:
@@ -58,6 +61,7 @@ def leaves_level_at(received: float, count: int, level_ends: tuple[float, ...], 
     return now + (level_ends[level] - received) / count
 
 
-def next_look(at: float) -> float:
+def next_look(at: float, *, minimum_runtime_seconds: float) -> float:
     """Return the first look at levels that is not before `at`."""
-    return at if at == inf else ceil(at / LOOK_SECONDS) * LOOK_SECONDS
+    every = max(_SHORTEST_SECONDS, min(_LONGEST_SECONDS, minimum_runtime_seconds / _LOOKS_A_RUN))
+    return ceil(at / every) * every

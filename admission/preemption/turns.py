@@ -20,7 +20,7 @@ from typing import NamedTuple
 from admission.placement.request import PlacementRequest
 from admission.placement.site import Site
 from admission.snapshot import Held, QueueState, Snapshot
-from admission.turns import loss_of
+from admission.turns import loss_of, rules_of
 from queues.attained import next_look
 from queues.pending import Pending
 from queues.resources import FlavorResource
@@ -88,7 +88,8 @@ class GivingWay:
         """
         assert self._queue.turns is not None
         in_vain, question = self._queue.turns.in_vain, (self._pending.level, self._pending.shape)
-        look = next_look(self._snapshot.now)
+        least = rules_of(self._queue).minimum_runtime_seconds
+        look = next_look(self._snapshot.now, minimum_runtime_seconds=least)
         if in_vain.get(question) == look:
             return []
         site = self._snapshot.fleet.search(request.flavor).site
