@@ -360,7 +360,7 @@ class Engine(Questions):
         return overadmission.due_at(self._cache, self._roster.unweighed)
 
     def next_wake_at(self) -> float | None:
-        """Return when time alone changes something: a back-off ends, a promise is due, a turn begins. Or None."""
+        """Return when time alone changes something: a back-off ends, a promise is due, a turn begins."""
         ends = [queue.pending.next_retry_at() for queue in self._cache.queues.values()]
         ends += [self._cache.timekeeper.wake_at, self._roster.next_turn_at()]
         return min((end for end in ends if end is not None), default=None)

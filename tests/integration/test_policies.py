@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from tests.integration.conftest import Cluster
-from tests.integration.manifests import Object
+from tests.integration.manifests import Object, condition, quota
 from tests.integration.replica import BERTH, Replica
 from tests.integration.scene import Scene
 from tests.integration.waiting import wait_for
 
+GPU = "nvidia.com/gpu"
 POLICIES = "/apis/berth.dev/v1alpha1/admissionpolicies"
 
 
@@ -105,6 +106,32 @@ def test_a_policy_that_cannot_be_used_says_what_is_wrong(scene: Scene) -> None:
     assert wait_accepted(scene, "broken", "Invalid") == want
     assert accepted(scene, "broken")["status"] == "False"
     wait_for(lambda: want in notes_about(scene, name), "an Event about it")
+
+
+def test_two_jobs_take_turns_under_least_attained(scene: Scene) -> None:
+    """Each has room alone. The one that runs gives way once it has received twice as much as the other."""
+    queue = scene.create_cluster_queue("main", quota(scene.create_flavor(), GPU, 8))
+    scene.create_local_queue("main", queue)
+    levels = [0.001 * 2**power for power in range(16)]
+    ordering = {"mode": "LeastAttained", "levels": levels}
+    create_policy(
+        scene,
+        "turns",
+        clusterQueues={"names": [queue]},
+        ordering=ordering,
+        preemption={"minimumRuntimeSeconds": 1},
+    )
+    wait_for(lambda: accepted(scene, "turns").get("status") == "True", "the policy is in force")
+    eight = {"name": "main", "image": "none", "resources": {"limits": {GPU: 8}, "requests": {GPU: 8}}}
+
+    scene.create_job("first", containers=[eight])
+    scene.wait_admitted("first")
+    scene.create_job("second", containers=[eight])
+
+    scene.wait_admitted("second")
+    evicted = condition(scene.workload_of("first"), "Evicted")
+    assert evicted["reason"] == "Preempted"
+    scene.wait_admitted("first")
 
 
 def notes_about(scene: Scene, name: str) -> list[str]:
