@@ -407,7 +407,8 @@ class Backfill:
             ending = frozenset(going)
             staying = frozenset(lease.key for lease in leases) - ending
             edges = self._edges(queue, planned.rank, above, staying=staying, going=ending)
-            return holds_at(edges, self._stage, trial, footing, at=at, seconds=planned.seconds)
+            # At its start alone: what comes after that is for the promises that begin then.
+            return holds_at(edges, self._stage, trial, footing, at=at, seconds=0.0)
 
         going: list[BackfillLease] = []
         for lease in (None, *leases):

@@ -23,6 +23,7 @@ from admission.cache import Cache
 from admission.cycle import Cycle, CycleTime
 from admission.cycle_tally import CycleTally
 from admission.decision import Admit, Decision, DecisionId, Evict, SecondPassDecision, Wait
+from admission.forecast import Forecast, changed_starts
 from admission.nomination import CyclePolicy
 from admission.placement.health import NodeFailureSettings
 from admission.preemption.fair import FairSharing
@@ -64,6 +65,8 @@ ObjectKey = str | tuple[str, str] | WorkloadKey
 # Caps how long a cycle takes where there are very many queues. Trees of cohorts do not touch each other's
 # quota, so that it does not matter which of them are decided on now and which in the next cycle.
 _MOST_HEADS = 256
+# An expected start is told again after so long at the earliest, in seconds.
+_EXPECTED_AGAIN_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,6 +301,28 @@ class Engine(Questions):
             del self._roster.untold[key]
             waits += self._explanation(key)
         return tuple(waits)
+
+    def begin_forecast(self, *, now: float) -> Forecast | None:
+        """Begin to work out when those who wait are expected to start; None where no policy has backfill.
+
+        The caller steps it to the end between cycles, and gives it to `take_forecast`.
+        """
+        self._begin_change(now)
+        self._roster.refresh()
+        keeper = self._cache.timekeeper
+        if not keeper.is_on:
+            return None
+        return Forecast(snapshot=self._cache.snapshot(), keeper=keeper, policy=self._policy, now=now)
+
+    def take_forecast(self, forecast: Forecast, *, most: int, now: float) -> tuple[WorkloadKey, ...]:
+        """Take in what was worked out. Returns the Workloads that there is news of, so many at most."""
+        keeper = self._cache.timekeeper
+        news = changed_starts(
+            keeper.expected, forecast.starts, now=now, least_seconds=_EXPECTED_AGAIN_SECONDS
+        )
+        taken = tuple(news)[:most]
+        keeper.expected.update({key: (news[key], now) for key in taken})
+        return taken
 
     def sample_usage(self, *, now: float) -> None:
         """Bring the past usage of LocalQueues up to now, once every sampling interval.

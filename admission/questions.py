@@ -20,7 +20,6 @@ from admission.topology import check_tolerations
 from admission.views import (
     ClusterQueueView,
     CohortView,
-    LearnedRuntime,
     LocalQueueView,
     PendingWorkload,
     PolicyView,
@@ -33,6 +32,7 @@ from api.node import NodeInfo
 from api.objects import WireToleration
 from api.policy import KUEUE, AdmissionPolicy
 from api.workload import Admission, PodSetAssignment, Workload, WorkloadKey
+from queues.estimates import Estimate
 from queues.promises import PlannedStart
 
 
@@ -82,6 +82,11 @@ class Questions:
         promise = self._cache.timekeeper.promises.get(key)
         return promise.planned if promise is not None else None
 
+    @property
+    def keeps_time(self) -> bool:
+        """Whether a policy with backfill governs a ClusterQueue."""
+        return self._cache.timekeeper.is_on
+
     def take_kept(self) -> tuple[Kept, ...]:
         """Return the promises kept since this was last asked; each is told once."""
         kept = tuple(self._cache.timekeeper.kept)
@@ -94,29 +99,44 @@ class Questions:
         self._cache.timekeeper.measured.clear()
         return measured
 
+    def estimate(self, workload: Workload) -> Estimate | None:
+        """Return how long the Workload is expected to run, None where nothing says so."""
+        local_queue = self._cache.local_queues.get((workload.key.namespace, workload.queue_name))
+        policy = self.policy_of(local_queue.cluster_queue) if local_queue is not None else KUEUE
+        return self._cache.timekeeper.estimator.estimate(workload, policy)
+
+    def waits_for(self, key: WorkloadKey, limit: int) -> tuple[tuple[WorkloadKey, float], ...]:
+        """Return whose ends a promised Workload waits for, and when they are expected, the first first.
+
+        Those who hold quota that it was promised, or are on its nodes, and end before its start.
+        """
+        keeper = self._cache.timekeeper
+        promise = keeper.promises.get(key)
+        queue = self._cache.queues.get(promise.planned.cluster_queue) if promise is not None else None
+        if promise is None or queue is None:
+            return ()
+        wanted, found = promise.claim, []
+        for claim in keeper.profile.claims():
+            other = self._cache.queues.get(claim.queue)
+            shares_quota = (
+                other is not None and other.tree is queue.tree and claim.usage.keys() & wanted.usage.keys()
+            )
+            is_near = shares_quota or bool(claim.spots.keys() & wanted.spots.keys())
+            if claim.is_running and is_near and claim.ends_at <= promise.planned.start_at:
+                found.append((claim.holder, claim.ends_at))
+        return tuple(sorted(found, key=lambda one: (one[1], one[0]))[:limit])
+
     def is_backfilled(self, key: WorkloadKey) -> bool:
         """Return whether the Workload runs ahead of a promised one, on a lease."""
         return key in self._cache.timekeeper.leases
 
-    def learned_runtimes(self) -> tuple[LearnedRuntime, ...]:
-        """Return what was learned of run times, by namespace and name stem."""
-        learned = self._cache.timekeeper.estimator.learned
-        return tuple(
-            LearnedRuntime(
-                namespace=key.namespace,
-                stem=key.stem,
-                shape=key.shape,
-                runs=len(runs),
-                median_seconds=learned.quantile(key, 0.5) or 0.0,
-                p90_seconds=learned.quantile(key, 0.9) or 0.0,
-            )
-            for key, runs in learned.items()
-        )
-
     def expected_start(self, key: WorkloadKey) -> float | None:
         """Return when the Workload is expected to start (Unix seconds), None where nobody can say."""
         planned = self.planned(key)
-        return planned.start_at if planned is not None else None
+        if planned is not None:
+            return planned.start_at
+        expected = self._cache.timekeeper.expected.get(key)
+        return expected[0] if expected is not None else None
 
     def queue_problem(self, workload: Workload) -> Problem | None:
         """Return why the Workload cannot even be tried, with the fix; None where its turn decides."""

@@ -73,6 +73,8 @@ class Timekeeper:
         # Promises made, moved or (None) withdrawn since they were last told, those kept since, by Workload.
         self.changed: dict[WorkloadKey, PlannedStart | None] = {}
         self.told: dict[WorkloadKey, PlannedStart] = {}
+        # When who waits without a promise is expected to start, and when that was worked out.
+        self.expected: dict[WorkloadKey, tuple[float, float]] = {}
         self.kept: deque[Kept] = deque(maxlen=_MOST_REMEMBERED)
         self.measured: deque[Measured] = deque(maxlen=_MOST_REMEMBERED)
         # ClusterQueues where a promise came free, so that the next in line may have one.
@@ -123,6 +125,7 @@ class Timekeeper:
         for key in list(self.promises):
             self.withdraw(key)
         self.profile = Profile()
+        self.expected.clear()
         self.leases.clear()
         self._raised.clear()
         self.causes.clear()
@@ -131,6 +134,7 @@ class Timekeeper:
         """Take in who holds quota, or how that has changed. A promise made to it is kept by that."""
         if not self.is_on or held.admission.cluster_queue not in self._queues:
             return
+        self.expected.pop(held.key, None)
         promise = self.promises.pop(held.key, None)
         if promise is not None:
             self.kept.append(Kept(planned=promise.planned, at=held.reserved_at))
@@ -152,6 +156,7 @@ class Timekeeper:
         """Forget a Workload that is gone."""
         self.withdraw(key)
         self._tried.pop(key, None)
+        self.expected.pop(key, None)
         for known in [known for known in self._outrun if known[0] == key]:
             del self._outrun[known]
 

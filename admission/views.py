@@ -36,21 +36,6 @@ FlavorUsages = Mapping[str, Mapping[str, Usage]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LearnedRuntime:
-    """Run times of one kind of work: how many runs are remembered, and how long half and nine of ten took.
-
-    `shape` is a digest of what its pods ask for.
-    """
-
-    namespace: str
-    stem: str
-    shape: str
-    runs: int
-    median_seconds: float
-    p90_seconds: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterQueueView:
     """A ClusterQueue as its status shows it. `weighted_share` is its dominant resource share, rounded up."""
 

@@ -110,6 +110,10 @@ class Profile:
         """Return the holder's claim, None where it has none."""
         return self._claims.get(holder)
 
+    def claims(self) -> list[Claim]:
+        """Return all claims, in the order in which they were put in."""
+        return list(self._claims.values())
+
     def put(self, claim: Claim) -> None:
         """Take in a claim, in place of the one that the holder had. Raises ValueError for an empty span."""
         if claim.ends_at < claim.begins_at:

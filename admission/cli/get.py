@@ -1,4 +1,4 @@
-"""`berth get queues|workloads|policies`: who waits, at which place, and why, read through the API."""
+"""`berth get`: queues, who waits at which place and why, policies, run times, read through the API."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from rich.text import Text
 
 from admission.cli.arguments import Subparsers, add_command, add_kubeconfig
 from admission.cli.errors import ExitCode, WrongUsageError
+from admission.cli.estimate_view import EstimateRow, estimate_rows
 from admission.cli.machine import to_api_keys
 from admission.cli.policy_view import PolicyRow, policy_rows
 from admission.cli.queue_view import QueueRow, queue_rows
@@ -25,9 +26,11 @@ from api.kube.errors import NotFound
 from api.kube.resources import ADMISSION_POLICIES, CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
 from api.objects import ClusterQueueObject, LocalQueueObject, WorkloadObject
 from api.policyspec import AdmissionPolicyObject
+from api.workload import to_seconds
 
 _QUEUES = ("queues", "queue", "clusterqueues", "clusterqueue", "cq")
 _WORKLOADS = ("workloads", "workload", "kwl", "wl")
+_ESTIMATES = ("estimates", "estimate")
 _POLICIES = ("policies", "policy", "admissionpolicies", "admissionpolicy", "apol")
 
 
@@ -36,21 +39,23 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "get",
-        help_line="queues, workloads and policies of a cluster, and why they wait",
+        help_line="queues, workloads, policies and run times of a cluster, and why they wait",
         description=(
             "Show ClusterQueues with their use of quota, Workloads with their place in the queue (1 is\n"
-            "next) and the reason why they wait, or AdmissionPolicies with the ClusterQueues that they\n"
-            "govern. Reads the API server only."
+            "next), when they are expected to start (* marks a promise) and why they wait, policies\n"
+            "with the ClusterQueues that they govern, or how long like Workloads ran that ended well.\n"
+            "Reads the API server only."
         ),
         examples=(
             "  berth get queues\n"
             "  berth get workloads -n team-a\n"
             "  berth get policies\n"
+            "  berth get estimates -n team-a\n"
             "  berth get workloads -o json | jq '.[] | select(.status == \"pending\")'"
         ),
         run=_run,
     )
-    parser.add_argument("kind", metavar="queues|workloads|policies", help="what to show")
+    parser.add_argument("kind", metavar="queues|workloads|policies|estimates", help="what to show")
     scope = parser.add_mutually_exclusive_group()
     scope.add_argument("-A", "--all-namespaces", action="store_true", help="all namespaces (the default)")
     scope.add_argument(
@@ -67,7 +72,10 @@ def _run(arguments: argparse.Namespace) -> int:
         return run(_get_workloads(arguments))
     if arguments.kind in _POLICIES:
         return run(_get_policies(arguments))
-    raise WrongUsageError(f"cannot get {arguments.kind!r}; berth get knows queues, workloads and policies")
+    if arguments.kind in _ESTIMATES:
+        return run(_get_estimates(arguments))
+    known = "queues, workloads, policies and estimates"
+    raise WrongUsageError(f"cannot get {arguments.kind!r}; berth get knows {known}")
 
 
 async def _get_queues(arguments: argparse.Namespace) -> int:
@@ -112,6 +120,18 @@ async def _get_policies(arguments: argparse.Namespace) -> int:
     rows = policy_rows(found.items)
     if not _printed([to_api_keys(asdict(row)) for row in rows], arguments.output):
         _print_policies(rows)
+    return ExitCode.DONE
+
+
+async def _get_estimates(arguments: argparse.Namespace) -> int:
+    async with await KubeClient.connect(arguments.kubeconfig) as client:
+        try:
+            found = await client.list(WORKLOADS, arguments.namespace, type_=WorkloadObject)
+        except NotFound as error:
+            raise _no_kinds(client) from error
+    rows = estimate_rows(found.items)
+    if not _printed([to_api_keys(asdict(row)) for row in rows], arguments.output):
+        _print_estimates(rows)
     return ExitCode.DONE
 
 
@@ -163,7 +183,8 @@ def _print_workloads(rows: Sequence[WorkloadRow]) -> None:
         console.print("there is no Workload")
         return
     table = make_table(
-        *("NAMESPACE", "NAME", "QUEUE", "CLUSTERQUEUE", "STATUS", "POSITION", "AGE", "REASON", "MESSAGE"),
+        *("NAMESPACE", "NAME", "QUEUE", "CLUSTERQUEUE", "STATUS", "POSITION", "AGE", "STARTS", "REASON"),
+        "MESSAGE",
         right=("POSITION",),
     )
     for row in rows:
@@ -171,8 +192,38 @@ def _print_workloads(rows: Sequence[WorkloadRow]) -> None:
             *(row.namespace, row.name, row.queue, row.cluster_queue, row.status),
             "" if row.position is None else str(row.position),
             duration_text(row.age_seconds),
+            _starts_text(row, now=time.time()),
             row.reason,
             row.message,
+        )
+    print_table(console, table)
+
+
+def _starts_text(row: WorkloadRow, *, now: float) -> str:
+    """Return how long it is until the expected start, with a star where that is a promise."""
+    if not row.expected_start:
+        return ""
+    try:
+        left = to_seconds(row.expected_start) - now
+    except ValueError:
+        return row.expected_start
+    text = f"in {duration_text(left)}" if left > 0 else "now"
+    return f"{text}*" if row.is_promised else text
+
+
+def _print_estimates(rows: Sequence[EstimateRow]) -> None:
+    console = make_console()
+    if not rows:
+        console.print("no Workload has ended well so far: nothing is known of run times")
+        return
+    columns = ("NAMESPACE", "NAME", "PODS", "RUNS", "MEDIAN", "90%", "LONGEST", "DECLARED")
+    table = make_table(*columns, right=("RUNS",))
+    for row in rows:
+        declared = row.declared_seconds
+        table.add_row(
+            *(row.namespace, row.stem, row.shape, str(row.runs)),
+            *(duration_text(one) for one in (row.median_seconds, row.p90_seconds, row.longest_seconds)),
+            "" if declared is None else duration_text(declared),
         )
     print_table(console, table)
 

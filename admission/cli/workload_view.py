@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from api.keys import EXPECTED_START, PLANNED_START
 from api.objects import LocalQueueObject, WireCondition, WirePodSetAssignment, WorkloadObject
 from api.reasons import ConditionType, EvictionReason
 from api.workload import WorkloadKey, to_seconds
@@ -24,7 +25,8 @@ class WorkloadRow:
     """One Workload. `position` counts from 1 among the pending ones of its ClusterQueue, None elsewhere.
 
     `status` is finished, admitted, quotaReserved or pending; `reason` and `message` are those of the
-    condition that tells most: why it waits, how it ended, why it was evicted.
+    condition that tells most: why it waits, how it ended, why it was evicted. `expected_start` is when a
+    pending one is expected to start (RFC 3339), `is_promised` whether that is a promise; "": nobody can say.
     """
 
     namespace: str
@@ -38,6 +40,8 @@ class WorkloadRow:
     reason: str
     message: str
     age_seconds: float
+    expected_start: str = ""
+    is_promised: bool = False
 
 
 def workload_rows(
@@ -126,7 +130,17 @@ def _workload_row(
         reason=reason,
         message=message,
         age_seconds=round(max(0.0, now - _created_at(workload)), 1),
+        expected_start=_expected_start(workload),
+        is_promised=phase(workload) == "pending" and PLANNED_START in (workload.metadata.annotations or {}),
     )
+
+
+def _expected_start(workload: WorkloadObject) -> str:
+    """Return the promised start of a pending Workload, else the expected one."""
+    if phase(workload) != "pending":
+        return ""
+    annotations = workload.metadata.annotations or {}
+    return annotations.get(PLANNED_START) or annotations.get(EXPECTED_START, "")
 
 
 def _why(workload: WorkloadObject) -> tuple[str, str]:

@@ -27,6 +27,7 @@ from admission.controller.knowledge import Knowledge, ObjectKey
 from admission.controller.logs import Log
 from admission.controller.statuses import StatusBoard
 from admission.decision import Admit, Decision, DecisionId, Plan, Reassign, Unreplaced, Wait
+from admission.forecast import Forecast
 from admission.jobs import reconcile_job
 from admission.lifecycle import reconcile_workload
 from api.workload import WorkloadKey
@@ -48,6 +49,9 @@ WATCH_SECONDS = 1.0
 EXPLAINED_AT_ONCE = 50
 # After so long without a pause the cycle lets all else have its turn: what is told, statuses, deadlines.
 TURN_SECONDS = 0.25
+# How often expected starts are worked out, and how many of them are told each time: five a second.
+FORECAST_SECONDS = 30.0
+TOLD_A_FORECAST = 150
 # How long the cycle rests after the store did not serve.
 STORE_PAUSE_SECONDS = 0.25
 
@@ -131,6 +135,9 @@ class Brain:
         # again where that write does not come about.
         self._askers: dict[Target, dict[Target, None]] = {}
         self._store_pause_until = 0.0
+        # When expected starts are worked out next, and those that are being worked out.
+        self._forecast_at = 0.0
+        self._prospect: Forecast | None = None
 
     # --- what others call -------------------------------------------------------------------------
 
@@ -302,6 +309,7 @@ class Brain:
             _seconds_until(self._later.next_at(), monotonic),
             self._board.seconds_to_next(monotonic),
             _seconds_until(self._tellings.next_at(), monotonic),
+            _seconds_until(self._forecast_at, monotonic) if self.knowledge.engine.keeps_time else None,
             WATCH_SECONDS if term.unconfirmed else None,
             *self._waits_to_decide(term, now),
         ]
@@ -422,6 +430,31 @@ class Brain:
                 await term.flush()
         self._journal.note_pause(term.is_paused, term.unconfirmed)
         self._explain(term)
+        self._forecast(term)
+
+    def _forecast(self, term: Acting) -> None:
+        """In a quiet moment, work out for a slice of time when who waits is expected to start."""
+        engine, monotonic = self.knowledge.engine, self._clock.monotonic
+        if self._term is not term or engine.has_heads(now=self._clock.now()):
+            return
+        if self._prospect is None or self._prospect.is_outdated:
+            if monotonic() < self._forecast_at:
+                return
+            self._prospect = engine.begin_forecast(now=self._clock.now())
+            self._forecast_at = monotonic() + FORECAST_SECONDS
+        if self._prospect is None:
+            return
+        until = monotonic() + SLICE_SECONDS
+        while self._prospect.step():
+            if monotonic() > until:
+                self._wake.set()
+                return
+        news = engine.take_forecast(self._prospect, most=TOLD_A_FORECAST, now=self._clock.now())
+        self._prospect = None
+        for key in news:
+            self.knowledge.mark_workload(key)
+        if news:
+            self._wake.set()
 
     def _explain(self, term: Acting) -> None:
         """In a quiet moment, note why those wait whom no cycle has tried."""

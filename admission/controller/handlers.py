@@ -17,10 +17,16 @@ from admission.views import ClusterQueueView, FlavorUsages
 from api.http.server import HttpError, Request, Response, Route, json_response, text_response
 from api.quantities import to_text
 from api.workload import WorkloadKey, to_rfc3339
+from queues.estimates import Estimate
+from queues.promises import PlannedStart
 
 # How many entries a list answers with, as Kueue's visibility API does.
 DEFAULT_LIMIT = 1000
 MAX_LIMIT = 100_000
+
+
+# Who is named as what a promised Workload waits for.
+MOST_HOLDERS = 20
 
 
 class Health:
@@ -101,6 +107,7 @@ class StateApi:
                 "queuedAt": to_rfc3339(one.queued_at),
                 "isParked": one.is_parked,
                 "positionInClusterQueue": offset + position,
+                "expectedStart": _instant(self._engine.expected_start(one.key)),
             }
             for position, one in enumerate(found)
         ]
@@ -121,6 +128,14 @@ class StateApi:
                 "priority": workload.priority,
                 "holdsQuota": self._engine.is_holding(key),
                 "admission": msgspec.to_builtins(workload.admission),
+                "plannedStart": _planned(self._engine.planned(key)),
+                "expectedStart": _instant(self._engine.expected_start(key)),
+                "estimate": _estimate(self._engine.estimate(workload)),
+                "isBackfilled": self._engine.is_backfilled(key),
+                "waitsFor": [
+                    {"namespace": one.namespace, "name": one.name, "expectedEnd": to_rfc3339(at)}
+                    for one, at in self._engine.waits_for(key, MOST_HOLDERS)
+                ],
                 "problem": None if problem is None else {"reason": problem[0], "message": problem[1]},
                 "conditions": [
                     {
@@ -209,3 +224,27 @@ _OPENAPI = {
         ),
     },
 }
+
+
+def _instant(at: float | None) -> str | None:
+    return None if at is None else to_rfc3339(at)
+
+
+def _planned(planned: PlannedStart | None) -> dict[str, Any] | None:
+    if planned is None:
+        return None
+    return {
+        "startAt": to_rfc3339(planned.start_at),
+        "firstStartAt": to_rfc3339(planned.first_start_at),
+        "madeAt": to_rfc3339(planned.made_at),
+        "domain": planned.domain,
+        "borrows": planned.borrows,
+        "moves": planned.moves,
+        "cause": planned.cause,
+    }
+
+
+def _estimate(estimate: Estimate | None) -> dict[str, Any] | None:
+    if estimate is None:
+        return None
+    return {"seconds": estimate.seconds, "source": estimate.source, "isEnforced": estimate.is_enforced}

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
-from api.keys import OPPORTUNISTIC
-from api.policy import BackfillMode, OnOverrun
+from admission.runtimes import Estimator
+from api.keys import EXPECTED_RUNTIME_SECONDS, JOB_DEADLINE_SECONDS, OPPORTUNISTIC
+from api.policy import BackfillMode, Estimates, OnOverrun
 from api.queueing import QueueingStrategy
+from queues.estimates import Source
 from queues.promises import MoveCause
-from tests.admission.timed import TimedWorld, make_policy
-from tests.builders import make_cluster_queue
+from tests.admission.timed import TimedWorld, key, make_policy
+from tests.builders import make_cluster_queue, make_workload
 
 T = 1000.0
 
@@ -263,3 +265,109 @@ def test_nothing_is_promised_without_a_policy() -> None:
     assert world.plans == {}
     assert world.started["long"] == T + 2
     assert len(world.engine._cache.timekeeper.profile) == 0
+
+
+# --- expected starts -------------------------------------------------------------------------------------
+
+
+def forecast(world: TimedWorld) -> dict[str, float]:
+    """Work out when those who wait are expected to start."""
+    found = world.engine.begin_forecast(now=world.now)
+    assert found is not None
+    while found.step():
+        pass
+    assert not found.is_outdated
+    world.engine.validate()
+    world.engine.take_forecast(found, most=100, now=world.now)
+    starts = {name: world.engine.expected_start(key(name)) for name in world.lengths}
+    return {name: at for name, at in starts.items() if at is not None}
+
+
+def test_all_who_wait_are_told_when_to_expect_their_start() -> None:
+    world = make_world()
+    world.submit("running", 8, runs=100)
+    world.submit("head", 8, runs=50, at=T + 1)
+    world.submit("next", 4, runs=20, at=T + 2)
+    world.submit("beside", 4, runs=500, at=T + 3)
+    world.submit("last", 8, runs=10, at=T + 4)
+    world.run(until=T + 10)
+
+    assert forecast(world) == {"head": T + 100, "next": T + 150, "beside": T + 150, "last": T + 650}
+
+
+def test_an_expected_start_is_told_again_after_five_minutes_at_the_earliest() -> None:
+    world = make_world()
+    world.submit("running", 8, runs=5000)
+    world.submit("head", 8, runs=50, at=T + 1)
+    world.submit("next", 8, runs=50, at=T + 2)
+    world.run(until=T + 10)
+    assert forecast(world)["next"] == T + 5050
+
+    world.submit("urgent", 8, runs=1000, at=T + 20, priority=5)
+    world.run(until=T + 30)
+    assert forecast(world)["next"] == T + 5050
+    world.run(until=T + 400)
+
+    # The head has one before it now, and with it the time of its own eviction.
+    assert forecast(world)["next"] == T + 6060
+
+
+def test_a_promised_workload_names_whose_ends_it_waits_for() -> None:
+    world = make_world()
+    world.submit("soon", 3, runs=40)
+    world.submit("late", 3, runs=100)
+    world.submit("beyond", 2, runs=500)
+    world.submit("head", 6, runs=50, at=T + 1)
+    world.run(until=T + 10)
+
+    assert world.engine.waits_for(key("head"), 10) == ((key("soon"), T + 40), (key("late"), T + 100))
+
+
+# --- run times -------------------------------------------------------------------------------------------
+
+
+def test_run_times_are_learned_from_earlier_runs_of_the_same_name() -> None:
+    world = make_world(estimates=Estimates(min_observations=2))
+    for index, length in enumerate((30, 40)):
+        world.submit(f"train-{index}", 1, runs=length, says=0)
+    world.run()
+    world.submit("running", 6, runs=100)
+    at = world.now
+    world.submit("head", 8, runs=50, at=at + 1)
+    world.submit("train-7", 1, runs=35, says=0, at=at + 2)
+    world.submit("other-7", 1, runs=35, says=0, at=at + 2)
+
+    world.run(until=at + 20)
+
+    assert world.started["train-7"] == at + 2
+    assert "other-7" not in world.started
+
+
+@pytest.mark.parametrize(
+    ("annotations", "fields", "want"),
+    [
+        pytest.param({}, {}, None, id="who says nothing has no estimate"),
+        pytest.param({EXPECTED_RUNTIME_SECONDS: "60"}, {}, (60, Source.DECLARED), id="its own word"),
+        pytest.param({EXPECTED_RUNTIME_SECONDS: "soon"}, {}, None, id="a word that is no number counts not"),
+        pytest.param(
+            {EXPECTED_RUNTIME_SECONDS: "60", JOB_DEADLINE_SECONDS: "90"},
+            {},
+            (90, Source.JOB_DEADLINE),
+            id="the Job's deadline before its word",
+        ),
+        pytest.param(
+            {JOB_DEADLINE_SECONDS: "90"},
+            {"maximum_execution_time_seconds": 100, "accumulated_execution_seconds": 30},
+            (70, Source.EXECUTION_LIMIT),
+            id="what is left of the limit before the deadline",
+        ),
+    ],
+)
+def test_of_the_sources_of_an_estimate_the_first_counts(
+    annotations: dict[str, str], fields: dict[str, Any], want: tuple[float, Source] | None
+) -> None:
+    workload = make_workload(annotations=annotations, **fields)
+
+    found = Estimator().estimate(workload, make_policy())
+
+    assert (found and (found.seconds, found.source)) == want

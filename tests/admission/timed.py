@@ -20,6 +20,7 @@ from queues.promises import MoveCause, PlannedStart
 from tests.builders import (
     NAMESPACE,
     World,
+    admitted,
     finished,
     make_condition,
     make_pod_set,
@@ -124,7 +125,9 @@ class TimedWorld(World):
         name = decision.key.name
         match decision:
             case Admit():
-                self.confirm([decision])
+                # An admission takes back that it was evicted, in the same write.
+                told = make_condition(ConditionType.EVICTED, False, at=self.now)
+                self.put(admitted(with_conditions(self.get(name), told), decision.admission, at=self.now))
                 self.started[name] = self.now
                 self.ends[name] = self.now + self.lengths[name]
             case Evict():

@@ -27,7 +27,7 @@ from tests.builders import make_cluster_queue, make_pod_set
 
 START = 1000.0
 HOST = "kubernetes.io/hostname"
-MODES = [BackfillMode.EASY]
+MODES = [BackfillMode.EASY, BackfillMode.CONSERVATIVE]
 
 
 @dataclass(frozen=True)

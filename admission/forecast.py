@@ -1,0 +1,128 @@
+"""When those who wait are expected to start: the profile played forward with everybody in turn.
+
+Each Workload takes the earliest start after running work, all promises and all before it, and claims it for
+those behind. So an expected start is what a promise would be if everybody had one; but it is none: nothing is
+held for it, and whoever can be backfilled starts earlier.
+
+    promised           its promise
+    the first N        worked out here, one a step
+    those behind       nobody can say yet
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from math import inf
+
+from admission.nomination import CyclePolicy
+from admission.snapshot import QueueState, Snapshot
+from admission.stage import SnapshotStage, StartTrial
+from admission.timekeeper import Timekeeper
+from api.workload import WorkloadKey
+from queues.pending import Pending
+from queues.profile import Claim, Profile, earliest
+
+# Who runs beyond its time is taken to end after so many seconds more, for want of anything better.
+_OVERDUE_SECONDS = 60.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Forecast:
+    """One pass over all who wait under a policy with backfill. It changes nothing but `starts`.
+
+    To be stepped between cycles; outdated by any change of who holds quota, and then of no use.
+    """
+
+    snapshot: Snapshot
+    keeper: Timekeeper
+    policy: CyclePolicy
+    now: float
+    starts: dict[WorkloadKey, float] = field(default_factory=dict)
+    _profile: Profile = field(default_factory=Profile)
+    _version: int = field(init=False)
+    _steps: Iterator[None] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._version = self.keeper.profile.version
+        self._steps = self._run()
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether what it began with holds no longer."""
+        return self._version != self.keeper.profile.version
+
+    def step(self) -> bool:
+        """Work out one start. Returns whether more are left."""
+        return next(self._steps, self) is not self
+
+    def _run(self) -> Iterator[None]:
+        for claim in self.keeper.profile.claims():
+            is_overdue = claim.is_running and claim.ends_at <= self.now
+            self._profile.put(replace(claim, ends_at=self.now + _OVERDUE_SECONDS) if is_overdue else claim)
+        for queue, pending in self._in_turn():
+            at = self._expected(queue, pending)
+            if at is not None:
+                self.starts[pending.key] = at
+            yield
+
+    def _in_turn(self) -> list[tuple[QueueState, Pending]]:
+        waiting: list[tuple[QueueState, Pending]] = []
+        for queue in self.snapshot.queues.values():
+            rules = queue.policy.backfill_rules
+            if rules is not None and not queue.inactive:
+                first = queue.pending.in_order()[: rules.eta_depth]
+                waiting += [(queue, one) for one in first if one.key not in self.keeper.promises]
+        # Within a queue the order is the queue's own; between queues priority and age decide.
+        waiting.sort(key=lambda one: (-one[1].workload.priority, one[1].queued_at, one[1].key))
+        return waiting
+
+    def _expected(self, queue: QueueState, pending: Pending) -> float | None:
+        if pending.retry_at == inf:
+            return None
+        queues = self.snapshot.queues
+
+        def wants(claim: Claim) -> bool:
+            other = queues.get(claim.queue)
+            return bool(claim.spots) or (other is not None and other.tree is queue.tree)
+
+        trial = StartTrial(snapshot=self.snapshot, queue=queue, pending=pending, policy=self.policy)
+        seconds = self.keeper.length(pending.workload, queue.name)
+        start = earliest(
+            self._profile.edges(wants=wants),
+            SnapshotStage(self.snapshot),
+            trial,
+            now=max(self.now, pending.retry_at),
+            seconds=seconds,
+        )
+        if start is None:
+            return None
+        self._profile.put(
+            Claim(
+                holder=pending.key,
+                queue=queue.name,
+                usage=start.value.usage,
+                spots=start.value.spots,
+                begins_at=start.at,
+                ends_at=start.at + seconds,
+            )
+        )
+        return start.at
+
+
+def changed_starts(
+    known: Mapping[WorkloadKey, tuple[float, float]],
+    starts: Mapping[WorkloadKey, float],
+    *,
+    now: float,
+    least_seconds: float,
+) -> dict[WorkloadKey, float]:
+    """Return the starts that are news: of those not known yet, or last told so many seconds ago and more.
+
+    `known` holds, by Workload, what was told and when.
+    """
+    return {
+        key: at
+        for key, at in starts.items()
+        if key not in known or (now - known[key][1] >= least_seconds and known[key][0] != at)
+    }
