@@ -26,7 +26,6 @@ NOT_IN_FORCE: Mapping[str, _Used] = {
     # Under LeastAttained the minimum run time and the default costs count, but nothing else of the section.
     "spec.preemption (beyond turns)": lambda policy: policy.preemption is not None,
     "spec.placement.consolidation": _in_placement(lambda rules: rules.consolidation is not None),
-    "spec.placement.labelPreset": _in_placement(lambda rules: rules.label_preset is not None),
     "spec.quotaWindows": lambda policy: bool(policy.quota_windows),
     "spec.reservations": lambda policy: bool(policy.reservations),
 }

@@ -45,7 +45,7 @@ def with_wishes(
     needed = parse_bandwidth(read(keys.NETWORK_BANDWIDTH))
     if needed is None:
         return replace(request, wishes=wishes)
-    limited = replace(request.rules, bandwidth=Bandwidth(mbits=needed))
+    limited = replace(request.rules, bandwidth=Bandwidth(mbits=needed, label=rules.bandwidth_label))
     return replace(request, wishes=wishes, rules=limited)
 
 

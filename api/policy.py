@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from api.keys import NETWORK_BANDWIDTH
 from api.objects import WireSelector
 from api.queueing import ClusterQueue
 from api.selectors import matches_selector
@@ -169,7 +170,8 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementRules:
-    """spec.placement. `domain_rules` None: no rules by size. `label_preset` None: Berth's own keys alone."""
+    """spec.placement. `domain_rules` None: no rules by size. `bandwidth_label`: what tells a node's network
+    bandwidth."""
 
     strategy: StrategyChoice = StrategyChoice.BY_WORKLOAD_TYPE
     domain_rules: DomainRules | None = None
@@ -177,7 +179,7 @@ class PlacementRules:
     avoids_fragmentation: bool = False
     consolidation: Consolidation | None = None
     recovery: Recovery | None = None
-    label_preset: str | None = None
+    bandwidth_label: str = NETWORK_BANDWIDTH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -148,7 +148,7 @@ def _placement(section: PlacementSection) -> PlacementRules:
         avoids_fragmentation=section.fragmentation == "Avoid",
         consolidation=Consolidation(**consolidation.model_dump()) if consolidation else None,
         recovery=Recovery(**section.recovery.model_dump()) if section.recovery else None,
-        label_preset=section.label_preset,
+        bandwidth_label=section.bandwidth_label,
     )
 
 

@@ -22,13 +22,14 @@ KUEUE_STRATEGY = "kueue"
 
 @dataclass(frozen=True, slots=True)
 class Bandwidth:
-    """The least network bandwidth of a node, in Mbit/s. A node whose label says nothing has none."""
+    """The least network bandwidth of a node, in Mbit/s. A node whose `label` says nothing has none."""
 
     mbits: int
+    label: str = NETWORK_BANDWIDTH
 
     def is_met(self, labels: Mapping[str, str]) -> bool:
         """Return whether a node of these labels has it."""
-        has = parse_bandwidth(labels.get(NETWORK_BANDWIDTH, ""))
+        has = parse_bandwidth(labels.get(self.label, ""))
         return has is not None and has >= self.mbits
 
 

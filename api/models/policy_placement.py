@@ -101,7 +101,6 @@ class PlacementSection(Model):
     """Moves small running work together."""
     recovery: Recovery | None = None
     """Gangs leave failing nodes at once."""
-    label_preset: (
-        Literal["aws", "gke", "oci", "coreweave", "topograph1", "topograph0", "nvl72", "plain"] | None
-    ) = None
-    """Whose node labels tell the network bandwidth and the NVLink domain. Absent: Berth's own keys alone."""
+    bandwidth_label: LabelKey = "berth.dev/network-bandwidth"
+    """Node label that tells its network bandwidth, such as 400Gb; ib.coreweave.cloud/speed, for instance. A
+    node without it takes nobody who asks for bandwidth."""

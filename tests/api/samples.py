@@ -371,7 +371,7 @@ FULL: dict[str, Object] = {
                 "fragmentation": "Avoid",
                 "consolidation": {"maxMovesPerHour": 2, "minWaitingSeconds": 300},
                 "recovery": {"notReadySeconds": 5, "leaveTaintedNodes": True, "leaveCordonedNodes": True},
-                "labelPreset": "aws",
+                "bandwidthLabel": "ib.coreweave.cloud/speed",
             },
             "quotaWindows": [
                 {

@@ -120,6 +120,29 @@ def test_a_job_lands_on_the_leaf_that_it_prefers(scene: Scene) -> None:
     assert leaves_of(scene, "gpu-training") == {11: 1}
 
 
+@pytest.mark.covers("002_29")
+def test_the_smallest_job_lands_on_one_node_and_nothing_is_told(scene: Scene) -> None:
+    create_gang(scene, "single", pods=1, gpus=1, gpu_count="1")
+
+    assert sum(leaves_of(scene, "single").values()) == 1
+    assert "InvalidWish" not in scene.reasons_about("single")
+
+
+@pytest.mark.covers("002_19")
+def test_a_job_that_waits_for_nodes_lands_as_soon_as_there_are_such(scene: Scene) -> None:
+    create_gang(scene, "fast", pods=2, network_bandwidth="800Gb")
+    told = scene.wait_pending("fast", "TopologyPlacementFailed")
+    assert "networkBandwidth" in told["message"]
+
+    fast = [f"/api/v1/nodes/leaf-14-{number}" for number in range(NODES_A_LEAF)]
+    for node in fast:
+        scene.rest.patch(node, {"metadata": {"labels": {BANDWIDTH: "800Gb"}}})
+
+    assert leaves_of(scene, "fast") == {14: 2}
+    for node in fast:
+        scene.rest.patch(node, {"metadata": {"labels": {BANDWIDTH: None}}})
+
+
 @pytest.mark.covers("002_32", "002_04")
 def test_a_large_job_lands_on_its_spine_on_nodes_with_its_bandwidth(scene: Scene) -> None:
     """Only the last leaf of the second spine has the bandwidth."""

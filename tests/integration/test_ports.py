@@ -379,7 +379,8 @@ def kube_scheduler(plane: ControlPlane, folder: Path, url: str) -> Child:
     config |= {
         "clientConnection": {"kubeconfig": plane.kubeconfig},
         "leaderElection": {"leaderElect": False},
-        "profiles": [{"schedulerName": SCHEDULER}],
+        # Another scheduler of the control plane has the default's name.
+        "profiles": [{"schedulerName": SCHEDULER}, *config["profiles"][1:]],
     }
     path = folder / "scheduler.json"
     path.write_text(json.dumps(config))
@@ -390,9 +391,9 @@ def kube_scheduler(plane: ControlPlane, folder: Path, url: str) -> Child:
 SCHEDULER = "gpu-scheduler"
 
 
-def schedule(plane: ControlPlane, pod: Object) -> str:
+def schedule(plane: ControlPlane, pod: Object, scheduler: str = SCHEDULER) -> str:
     """Create a pod; return the node it is bound to."""
-    pod["spec"] |= {"schedulerName": SCHEDULER, "automountServiceAccountToken": False}
+    pod["spec"] |= {"schedulerName": scheduler, "automountServiceAccountToken": False}
     pods = "/api/v1/namespaces/default/pods"
     plane.rest.create(pods, pod)
     path = f"{pods}/{pod['metadata']['name']}"
@@ -402,6 +403,13 @@ def schedule(plane: ControlPlane, pod: Object) -> str:
 @pytest.mark.covers("000_45", "000_46")
 def test_the_pod_lands_on_the_node_of_its_model_and_numa_node(extended: ControlPlane) -> None:
     assert schedule(extended, pod_object("train", model=A100, gpus=1)) == "node-a"
+
+
+@pytest.mark.covers("002_01")
+def test_a_pod_that_names_the_topology_scheduler_is_bound(extended: ControlPlane) -> None:
+    pod = pod_object("topology", model=A100, gpus=1)
+
+    assert schedule(extended, pod, "topology-aware-scheduler") == "node-a"
 
 
 @pytest.mark.covers("000_27")

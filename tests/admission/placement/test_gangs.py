@@ -294,6 +294,8 @@ def test_nodes_with_less_bandwidth_than_asked_for_are_left_out() -> None:
         return replace(gang(2), rules=NodeRules(bandwidth=Bandwidth(mbits=mbits)))
 
     assert set(leaves(place(fleet, asking(200_000)))) == {1}
+    other = replace(gang(1), rules=NodeRules(bandwidth=Bandwidth(mbits=1, label="speed")))
+    assert isinstance(fleet.place([other]), Unplaced)
     refused = fleet.place([asking(800_000)])
     assert isinstance(refused, Unplaced)
     assert "networkBandwidth: 8" in refused.message
