@@ -37,6 +37,7 @@ def test_the_scenario_is_what_the_demo_promises() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)  # under a minute on an idle machine; a busy one takes several
 def test_every_job_of_the_demo_finishes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kubeconfig = tmp_path / "kubeconfig"
 
@@ -50,6 +51,7 @@ def test_every_job_of_the_demo_finishes(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)  # under a minute on an idle machine; a busy one takes several
 async def test_a_kept_demo_can_be_used_until_it_is_interrupted(tmp_path: Path) -> None:
     kubeconfig = tmp_path / "kubeconfig"
     command = (sys.executable, "-m", "admission.cli", "demo", "--keep", "--speed", "20")
