@@ -25,7 +25,9 @@ from admission.cycle_tally import CycleTally
 from admission.decision import Admit, Decision, DecisionId, Evict, SecondPassDecision, Wait
 from admission.forecast import Forecast, changed_starts
 from admission.nomination import CyclePolicy
+from admission.placement.fleet import Fleet
 from admission.placement.health import NodeFailureSettings
+from admission.placement.request import PlacementGates
 from admission.preemption.fair import FairSharing
 from admission.questions import Questions
 from admission.records import LocalQueueKey, Problem
@@ -81,6 +83,7 @@ class EngineSettings:
     fair_sharing: FairSharing | None = None
     admission_fair_sharing: AdmissionFairSharing | None = None
     node_failures: NodeFailureSettings = field(default_factory=NodeFailureSettings)
+    placement: PlacementGates = field(default_factory=PlacementGates)
     default_policy: AdmissionPolicy = KUEUE
 
 
@@ -97,6 +100,7 @@ class Engine(Questions):
         cache = Cache(
             ledger=UsageLedger(sharing) if sharing is not None else None,
             default_policy=settings.default_policy,
+            fleet=Fleet(settings.placement),
         )
         roster = Roster(cache, resources=settings.resources, requeuing_timestamp=settings.requeuing_timestamp)
         super().__init__(cache, roster)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from admission.engine import EngineSettings
 from admission.placement.health import NodeFailureSettings
+from admission.placement.request import PlacementGates
 from admission.preemption.fair import FairRule, FairSharing
 from api.config import ControllerConfig
 from api.policy import KUEUE
@@ -22,6 +23,7 @@ def engine_settings(config: ControllerConfig) -> EngineSettings:
         resources=config.resources,
         requeuing_timestamp=RequeuingTimestamp(timestamp),
         node_failures=node_failure_settings(config),
+        placement=_placement_gates(config),
         default_policy=config.default_policy or KUEUE,
         fair_sharing=None if sharing is None else FairSharing(rules=_rules(sharing.preemption_strategies)),
         admission_fair_sharing=None
@@ -47,6 +49,14 @@ def node_failure_settings(config: ControllerConfig) -> NodeFailureSettings:
         awaits_pods=gates.get("TASReplaceNodeOnPodTermination", ours.awaits_pods) and not by_time,
         heeds_taints=gates.get("TASReplaceNodeOnNodeTaints", ours.heeds_taints),
         skips_pods=gates.get("SkipReassignmentForPodOwnedWorkloads", ours.skips_pods),
+    )
+
+
+def _placement_gates(config: ControllerConfig) -> PlacementGates:
+    gates, ours = config.kueue.feature_gates, PlacementGates()
+    return PlacementGates(
+        is_mixed=gates.get("TASProfileMixed", ours.is_mixed),
+        is_balanced=gates.get("TASBalancedPlacement", ours.is_balanced),
     )
 
 

@@ -23,6 +23,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from admission.placement.balanced import balanced_shares
 from admission.placement.counts import Counts
 from admission.placement.request import Plan
 
@@ -63,6 +64,10 @@ class Chooser:
 
     def choose(self) -> tuple[Share, ...] | Shortage:
         """Return the leaves and what each is given, or how much fits."""
+        if self.plan.is_balanced and not self.leaders and self.within is None:
+            balanced = self._balanced()
+            if balanced is not None:
+                return balanced
         found = self._find_from_above() if self.plan.keeps_domains_whole else self._find(self.plan.level)
         if isinstance(found, Shortage):
             return found
@@ -81,6 +86,29 @@ class Chooser:
             shares = [below for share in shares for below in self._divide(share, level)]
         return tuple(share for share in shares if share.pods or share.leaders)
 
+    def _balanced(self) -> tuple[Share, ...] | None:
+        """Return an even choice: each unit's share stays in it on the way down."""
+        size, tree = self.plan.slice_size, self.counts.site.tree
+        found = balanced_shares(self.counts, self.plan, self.pods // size)
+        if found is None:
+            return None
+        level, units = found
+        shares = [Share(unit, slices * size, 0) for unit, slices in units]
+        columns = self.counts.slices, self.counts.slices_with_leader
+        while level < self.plan.slice_level:
+            level += 1
+            shares = [
+                below
+                for share in shares
+                for below in self._hand_out(
+                    self._sorted(tree.children[share.domain]), share.pods // size, 0, columns, size
+                )
+            ]
+        while level < tree.depth - 1:
+            level += 1
+            shares = [below for share in shares for below in self._divide(share, level)]
+        return tuple(share for share in shares if share.pods)
+
     # --- the level ---------------------------------------------------------------------------------------
 
     def _find(self, level: int) -> _Found | Shortage:
@@ -94,7 +122,7 @@ class Chooser:
         counts = self.counts
         if self.plan.is_required:
             return Shortage(fitting=max(counts.slices[one] for one in domains), needed=need)
-        if level > 0 and not self.plan.is_least_free:
+        if level > 0 and not self.plan.is_unconstrained:
             return self._find(level - 1)
         return self._several(level, self._sorted(domains), need)
 

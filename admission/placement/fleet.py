@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from admission.placement.hierarchy import value_problems
 from admission.placement.performance import Performance
-from admission.placement.request import NoPlacement, Placement, PlacementRequest
+from admission.placement.request import NoPlacement, Placement, PlacementGates, PlacementRequest
 from admission.placement.search import PlacementSearch
 from admission.placement.site import Amounts, Site, UsedByLeaf
 from admission.placement.tree import Values
@@ -48,7 +48,8 @@ class Unplaced:
 class Fleet:
     """Nodes, pods and places. One task owns it."""
 
-    def __init__(self) -> None:
+    def __init__(self, gates: PlacementGates | None = None) -> None:
+        self._gates = gates or PlacementGates()
         self.nodes: dict[str, NodeInfo] = {}
         self._by_host: dict[str, dict[str, None]] = {}
         self._pods: dict[PodKey, PodUsage] = {}
@@ -130,7 +131,7 @@ class Fleet:
             site.used = self._used_by_host
         for name, node in self.nodes.items():
             site.put_node(node, self._taken.get(name, {}))
-        search = PlacementSearch(site, topology.name)
+        search = PlacementSearch(site, topology.name, self._gates)
         search.performance = self.performance.scores
         return search
 

@@ -85,6 +85,21 @@ class NoPlacement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementGates:
+    """Kueue's feature gates of placement, with its defaults.
+
+    `is_mixed` TASProfileMixed: pods that may go anywhere go where least is free; otherwise best fit for all.
+    `is_balanced` TASBalancedPlacement: a preferred gang is spread evenly.
+    """
+
+    is_mixed: bool = True
+    is_balanced: bool = False
+
+
+_GATES = PlacementGates()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """A request in terms of levels. `units[level]` is the size in which pods are handed to that level's
     domains, below the slice level.
@@ -92,14 +107,18 @@ class Plan:
 
     level: int
     is_required: bool
+    is_unconstrained: bool
     is_least_free: bool
+    is_balanced: bool
     keeps_domains_whole: bool
     slice_level: int
     slice_size: int
     units: tuple[int, ...]
 
 
-def make_plan(request: PlacementRequest, levels: tuple[str, ...]) -> Plan | NoPlacement:
+def make_plan(
+    request: PlacementRequest, levels: tuple[str, ...], gates: PlacementGates = _GATES
+) -> Plan | NoPlacement:
     """Return the request in terms of `levels`, or why it cannot be met on them."""
     topology = request.topology or TopologyRequest()
     named = topology.required or topology.preferred
@@ -119,7 +138,9 @@ def make_plan(request: PlacementRequest, levels: tuple[str, ...]) -> Plan | NoPl
     return Plan(
         level=level,
         is_required=topology.required is not None,
-        is_least_free=not has_level,
+        is_unconstrained=not has_level,
+        is_least_free=not has_level and gates.is_mixed,
+        is_balanced=gates.is_balanced and topology.preferred is not None,
         keeps_domains_whole=request.keeps_domains_whole and not has_level,
         slice_level=slice_level,
         slice_size=slice_size,

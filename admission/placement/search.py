@@ -10,7 +10,14 @@ from collections.abc import Iterable, Mapping
 from admission.placement.choice import Chooser, Share, Shortage
 from admission.placement.counts import MOST_SHAPES, Counts, Shape, make_shape
 from admission.placement.gangs import GangSearch
-from admission.placement.request import NoPlacement, Placement, PlacementRequest, Plan, make_plan
+from admission.placement.request import (
+    NoPlacement,
+    Placement,
+    PlacementGates,
+    PlacementRequest,
+    Plan,
+    make_plan,
+)
 from admission.placement.site import Site
 from admission.placement.wishes import Wishes
 from api.workload import DomainCount, TopologyAssignment
@@ -19,8 +26,9 @@ from api.workload import DomainCount, TopologyAssignment
 class PlacementSearch:
     """Searches in one site, keeping the counts of the shapes asked for last."""
 
-    def __init__(self, site: Site, topology: str) -> None:
+    def __init__(self, site: Site, topology: str, gates: PlacementGates | None = None) -> None:
         self.site = site
+        self._gates = gates or PlacementGates()
         self.topology = topology
         self._counts: dict[Shape, Counts] = {}
         # How earlier work went, by host.
@@ -38,7 +46,7 @@ class PlacementSearch:
 
         `is_empty`: as if no Workload was placed. `within`: below this domain only.
         """
-        plan = make_plan(request, self.site.levels)
+        plan = make_plan(request, self.site.levels, self._gates)
         if isinstance(plan, NoPlacement):
             return plan
         wishes = request.wishes

@@ -34,7 +34,11 @@ def make_node(
 
 def make_fleet(racks: Racks, *, levels: tuple[str, ...] = LEVELS) -> Fleet:
     """Return a fleet with one flavor; its nodes are n0, n1, ... in the order given."""
-    fleet = Fleet()
+    return fill_fleet(Fleet(), racks, levels=levels)
+
+
+def fill_fleet(fleet: Fleet, racks: Racks, *, levels: tuple[str, ...] = LEVELS) -> Fleet:
+    """Give a fleet its flavor and nodes n0, n1, ... in the order given."""
     number = 0
     for block, of_block in racks.items():
         for rack, nodes in of_block.items():

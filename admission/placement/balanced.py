@@ -1,0 +1,126 @@
+"""Balanced placement: a preferred gang spread evenly over as few domains as hold it.
+
+Theory of operation. Best fit fills one domain after the other, and the last one gets what is left: a gang of
+ten over racks of eight goes 8 + 2, and its two are far from all the others. Balanced, it goes 5 + 5.
+
+    1 group       the domains of the level asked for that lie side by side, below one parent; their children
+                  where slices lie lower still. These are the units
+    2 threshold   over the k roomiest units that hold all: the even share, need // k, but no more than the
+                  least roomy of them has. The group with the highest threshold is taken, of equals the one
+                  that needs fewest domains, and then the one with least room
+    3 choose      so many units as are needed, each with room for the threshold, with as little room to spare
+                  as can be: the roomiest first, and then for each the smallest that still does
+    4 hand out    the threshold to each, what is left in their order
+
+Kueue finds the least room to spare by dynamic programming over all units; the exchange here may miss it
+where several must be exchanged at once. Without an answer best fit decides, as it does for leaders.
+Source: Kueue, pkg/cache/scheduler/tas_balanced_placement.go; gate TASBalancedPlacement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from admission.placement.counts import Counts
+from admission.placement.request import Plan
+
+# Units and the slices that each is given.
+Shares = list[tuple[int, int]]
+
+
+class _Group(NamedTuple):
+    """Units that hold all, the roomiest first, below so many `domains`."""
+
+    threshold: int
+    domains: int
+    units: tuple[int, ...]
+
+
+def balanced_shares(counts: Counts, plan: Plan, need: int) -> tuple[int, Shares] | None:
+    """Return a level and how many of `need` slices each of its units gets; None where nothing is even."""
+    values = counts.site.tree.values
+    has_lower_units = plan.level < plan.slice_level
+    groups = [
+        group
+        for domains in _side_by_side(counts, plan.level)
+        if (group := _group(counts, domains, need, has_lower_units=has_lower_units))
+    ]
+    if not groups:
+        return None
+
+    def rank(group: _Group) -> tuple[object, ...]:
+        room = sum(counts.slices[unit] for unit in group.units)
+        return -group.threshold, group.domains, room, values[group.units[0]]
+
+    best = min(groups, key=rank)
+    return plan.level + has_lower_units, _handed_out(counts, best, need)
+
+
+def _side_by_side(counts: Counts, level: int) -> Iterator[list[int]]:
+    tree = counts.site.tree
+    if level == 0:
+        yield list(tree.at_level[0])
+    else:
+        yield from (tree.children[one] for one in tree.at_level[level - 1])
+
+
+def _group(counts: Counts, domains: list[int], need: int, *, has_lower_units: bool) -> _Group | None:
+    slices, children = counts.slices, counts.site.tree.children
+    below = {domain: children[domain] if has_lower_units else [domain] for domain in domains}
+    units = _roomiest(counts, [unit for of_domain in below.values() for unit in of_domain])
+    number = _fewest([slices[unit] for unit in units], need)
+    threshold = min(need // number, slices[units[number - 1]]) if number else 0
+    if threshold < 1:
+        return None
+    # Domains whose small units are left out may hold less by that; as few of them as then hold all.
+    kept = {domain: [one for one in below[domain] if slices[one] >= threshold] for domain in domains}
+    room = {domain: sum(slices[one] for one in kept[domain]) for domain in domains}
+    taken = _tightest(counts, room, need)
+    units = _tightest(counts, {one: slices[one] for domain in taken for one in kept[domain]}, need)
+    if not units or len(units) * threshold > need:
+        return None
+    return _Group(threshold, len(taken), tuple(units))
+
+
+def _tightest(counts: Counts, room: Mapping[int, int], need: int) -> list[int]:
+    """Return as few of these as hold all, with as little room to spare as can be; [] where all do not."""
+    values = counts.site.tree.values
+    in_order = sorted(room, key=lambda one: (-room[one], values[one]))
+    number = _fewest([room[one] for one in in_order], need)
+    chosen, others = in_order[:number], in_order[number:]
+    spare = sum(room[one] for one in chosen) - need
+    for index, one in enumerate(chosen):
+        # The smallest that still lets all fit, if it is smaller than this one.
+        fitting = [other for other in others if 0 < room[one] - room[other] <= spare]
+        if fitting:
+            smallest = min(fitting, key=lambda other: (room[other], values[other]))
+            spare -= room[one] - room[smallest]
+            others[others.index(smallest)] = one
+            chosen[index] = smallest
+    return sorted(chosen, key=lambda one: (-room[one], values[one]))
+
+
+def _roomiest(counts: Counts, units: Iterable[int]) -> list[int]:
+    """Return the units, those with most room first."""
+    return sorted(units, key=lambda one: (-counts.slices[one], counts.site.tree.values[one]))
+
+
+def _fewest(rooms: Sequence[int], need: int) -> int:
+    """Return how many of these, in their order, hold all; 0 where not even all of them do."""
+    held = 0
+    for number, room in enumerate(rooms, start=1):
+        held += room
+        if held >= need:
+            return number
+    return 0
+
+
+def _handed_out(counts: Counts, group: _Group, need: int) -> Shares:
+    left = need - group.threshold * len(group.units)
+    shares: Shares = []
+    for unit in group.units:
+        more = min(left, counts.slices[unit] - group.threshold)
+        shares.append((unit, group.threshold + more))
+        left -= more
+    return shares
