@@ -28,7 +28,7 @@ from admission.placement.rules import (
 )
 from admission.placement.scoring import NEUTRAL_PERFORMANCE, sub_scores
 from admission.placement.site import Site
-from admission.placement.strategies import Candidate, Room, best_candidate, fewest_nodes, spread
+from admission.placement.strategies import SCORE_DIGITS, Candidate, Room, best_candidate, fewest_nodes, spread
 from admission.placement.wishes import Strategy, Wishes
 from api.policy import DomainRules
 
@@ -49,6 +49,8 @@ class GangSearch:
     wishes: Wishes
     pods: int
     performance: Mapping[str, float] = field(default_factory=dict)
+    # The domains above each domain, as they were asked for.
+    _chains: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
     def find(self) -> NodeShares | str:
         """Return nodes with the pods that each gets, or why there is no place, as a part of a sentence."""
@@ -91,23 +93,39 @@ class GangSearch:
 
     def _leaf(self, index: int) -> Leaf:
         tree, rules = self.site.tree, self._rules
-        nodes = list(tree.leaves_below(index))
-        groups = []
-        above = tree.parent[index]
-        while above >= 0:
-            groups.append(above)
-            above = tree.parent[above]
+        nodes = self._nodes(index)
         return Leaf(
             index=index,
             name=tree.values[index],
             free=self._capped(index, nodes, self.counts),
             capacity=self._capped(index, nodes, self.empty),
             nodes=len(nodes),
-            groups=tuple(reversed(groups)),
+            groups=self._groups(tree.parent[index]),
             place=self._place(nodes, rules.adjacency_label),
-            is_whole=self.counts is self.empty or not any(self.site.used_of(node) for node in nodes),
+            is_whole=self._is_unused(nodes),
             is_preferred=self._is_preferred(index),
         )
+
+    def _nodes(self, domain: int) -> list[int]:
+        tree = self.site.tree
+        # Leaves stand right above the nodes as a rule, and there are thousands of them to ask.
+        is_leaf = tree.level[domain] == tree.depth - 2
+        return tree.children[domain] if is_leaf else list(tree.leaves_below(domain))
+
+    def _groups(self, parent: int) -> tuple[int, ...]:
+        """Return the domains from the widest down to this one; () for none."""
+        if parent < 0:
+            return ()
+        known = self._chains.get(parent)
+        if known is None:
+            known = self._chains[parent] = (*self._groups(self.site.tree.parent[parent]), parent)
+        return known
+
+    def _is_unused(self, nodes: list[int]) -> bool:
+        site = self.site
+        if self.counts is self.empty or not site.used:
+            return True
+        return not any(site.used_of(node) for node in nodes)
 
     def _capped(self, leaf: int, nodes: list[int], counts: Counts) -> int:
         """Return how many pods one gang may put on the leaf."""
@@ -186,15 +204,14 @@ class GangSearch:
         if not self.performance:
             return NEUTRAL_PERFORMANCE
         tree = self.site.tree
-        hosts = [tree.values[node][-1] for node in tree.leaves_below(leaf.index)]
+        hosts = [tree.values[node][-1] for node in self._nodes(leaf.index)]
         return sum(self.performance.get(host, NEUTRAL_PERFORMANCE) for host in hosts) / len(hosts)
 
     def _depth(self, chosen: tuple[tuple[Leaf, int], ...]) -> int:
         """Return how many levels the narrowest domain around the chosen leaves fixes."""
         first, pods = chosen[0]
         if len(chosen) == 1:
-            tree = self.site.tree
-            fits_one = any(self.counts.pods[node] >= pods for node in tree.leaves_below(first.index))
+            fits_one = any(self.counts.pods[node] >= pods for node in self._nodes(first.index))
             return len(self.site.levels) if fits_one else self._leaf_level + 1
         shared = 0
         for level in range(self._leaf_level):
@@ -214,7 +231,7 @@ class GangSearch:
         tree = self.site.tree
         return [
             Room(node=node, pods=self.counts.pods[node], name=tree.values[node])
-            for node in tree.leaves_below(domain)
+            for node in self._nodes(domain)
         ]
 
     def _distributed(self) -> NodeShares | str:
@@ -224,17 +241,29 @@ class GangSearch:
                 single = [leaf for leaf in leaves if leaf.free >= self.pods]
                 best = best_candidate((self._candidate(((one, self.pods),)) for one in single), self.wishes)
                 leaves = [leaf for leaf in single if best is not None and leaf.index == best.shares[0][0]]
-            shares = spread([self._widest(leaf) for leaf in self._by_score(leaves)], self.pods)
+            # Each pod goes to a leaf of its own while there are any: more leaves than pods are never asked.
+            chosen = self._by_score(leaves)[: self.pods]
+            shares = spread([self._widest(leaf) for leaf in chosen], self.pods)
             if sum(pods for _, pods in shares) == self.pods:
                 return shares
         return self._shortage()
 
     def _by_score(self, leaves: Iterable[Leaf]) -> list[Leaf]:
-        """Return the leaves, those first that a single pod would score best."""
-        weights = self.wishes.weights
-        scored = [(self._candidate(((leaf, 1),)), leaf) for leaf in leaves if leaf.free]
-        scored.sort(key=lambda pair: (-round(pair[0].scores.weighted(weights), 9), pair[0].name))
-        return [leaf for _, leaf in scored]
+        """Return the leaves with room, those first that a single pod would score best."""
+        known: dict[tuple[int, int, float], float] = {}
+
+        def score(leaf: Leaf) -> float:
+            free, capacity = self.counts.pods[leaf.index], self.empty.pods[leaf.index]
+            key = (free, capacity, self._performance(leaf))
+            if key not in known:
+                levels = len(self.site.levels)
+                parts = sub_scores(
+                    free=free, capacity=capacity, pods=1, depth=levels, levels=levels, performance=key[2]
+                )
+                known[key] = round(parts.weighted(self.wishes.weights), SCORE_DIGITS)
+            return known[key]
+
+        return sorted((leaf for leaf in leaves if leaf.free), key=lambda leaf: (-score(leaf), leaf.name))
 
     def _widest(self, leaf: Leaf) -> list[Room]:
         """Return the nodes of the leaf that one gang may use, the roomiest."""

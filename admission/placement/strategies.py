@@ -19,7 +19,7 @@ from admission.placement.scoring import SubScores
 from admission.placement.wishes import Strategy, Wishes
 
 # Scores that differ by less are equal: the order must not hang on how a machine rounds.
-_SCORE_DIGITS = 9
+SCORE_DIGITS = 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ def _order(candidate: Candidate, wishes: Wishes) -> tuple[object, ...]:
         -candidate.preferred,
         (candidate.broken, candidate.room_above) if wishes.avoids_fragmentation else (),
         -candidate.depth if is_near_first else 0,
-        -round(candidate.scores.weighted(wishes.weights), _SCORE_DIGITS),
+        -round(candidate.scores.weighted(wishes.weights), SCORE_DIGITS),
         candidate.name,
     )
 
