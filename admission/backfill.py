@@ -522,5 +522,5 @@ def _rules(queue: QueueState) -> BackfillRules | None:
     return queue.policy.backfill_rules
 
 
-def _own_rank(pending: Pending) -> tuple[int, float, str]:
-    return -pending.workload.priority, pending.queued_at, pending.workload.uid
+def _own_rank(pending: Pending) -> tuple[int, int, float, str]:
+    return -pending.workload.priority, pending.level, pending.queued_at, pending.workload.uid

@@ -74,7 +74,7 @@ class Forecast:
                 first = queue.pending.in_order()[: rules.eta_depth]
                 waiting += [(queue, one) for one in first if one.key not in self.keeper.promises]
         # Within a queue the order is the queue's own; between queues priority and age decide.
-        waiting.sort(key=lambda one: (-one[1].workload.priority, one[1].queued_at, one[1].key))
+        waiting.sort(key=lambda one: (-one[1].workload.priority, one[1].level, one[1].queued_at, one[1].key))
         return waiting
 
     def _expected(self, queue: QueueState, pending: Pending) -> float | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from api.policy import AdmissionPolicy, OrderingMode, PlacementRules
+from api.policy import AdmissionPolicy, PlacementRules
 
 _Used = Callable[[AdmissionPolicy], bool]
 
@@ -17,12 +17,7 @@ def _in_placement(is_used: Callable[[PlacementRules], bool]) -> _Used:
     return lambda policy: policy.placement is not None and is_used(policy.placement)
 
 
-def _orders_by(mode: OrderingMode) -> _Used:
-    return lambda policy: policy.ordering is not None and policy.ordering.mode is mode
-
-
 NOT_IN_FORCE: Mapping[str, _Used] = {
-    "spec.ordering (ShortestPredicted)": _orders_by(OrderingMode.SHORTEST_PREDICTED),
     # Under LeastAttained the minimum run time and the default costs count, but nothing else of the section.
     "spec.preemption (beyond turns)": lambda policy: policy.preemption is not None,
     "spec.placement.consolidation": _in_placement(lambda rules: rules.consolidation is not None),

@@ -15,8 +15,8 @@ from admission.records import LocalQueueKey, Record, make_record
 from admission.snapshot import Held, QueueState, Tree
 from admission.topology import places_of
 from admission.turnbook import TurnBook
-from admission.turns import Turns, least_attained, pending_level
-from api.policy import Ordering
+from admission.turns import Turns, least_attained, pending_level, predicted_level
+from api.policy import Ordering, OrderingMode
 from api.queueing import LocalQueue
 from api.reasons import ConditionType
 from api.requests import ResourceSettings
@@ -57,7 +57,7 @@ class Roster:
         # Admissions that no decision of ours has weighed, and when they were seen: `admission.overadmission`.
         self.unweighed: dict[WorkloadKey, float] = {}
         self.turns = Turns()
-        self._orderings: dict[str, Ordering] = {}
+        self._orderings: dict[str, Ordering | None] = {}
         self._cache = cache
         self._resources = resources
         self._timestamp = requeuing_timestamp
@@ -147,10 +147,13 @@ class Roster:
 
     def _level_of(self, record: Record, queue: QueueState) -> int:
         """Return the level of a Workload that is to wait in the queue."""
-        ordering = least_attained(queue)
-        if ordering is None:
+        ordering = queue.policy.ordering
+        if ordering is None or ordering.mode is OrderingMode.PRIORITY:
             return 0
         self.turns.watch_waiting(record.workload, ordering, now=self.now)
+        if ordering.mode is OrderingMode.SHORTEST_PREDICTED:
+            estimate = self._cache.timekeeper.estimator.estimate(record.workload, queue.policy)
+            return predicted_level(record.workload, estimate, ordering, now=self.now)
         return pending_level(record.workload, record.requests, ordering, now=self.now)
 
     def unqueue(self, record: Record) -> None:
@@ -495,7 +498,7 @@ class Roster:
     def _take_turns_anew(self) -> None:
         """Put everybody where the policies, which may have changed, say."""
         queues = self._cache.queues
-        orderings = {name: one for name, queue in queues.items() if (one := least_attained(queue))}
+        orderings = {name: queue.policy.ordering for name, queue in queues.items()}
         changed = {name for name in queues if orderings.get(name) != self._orderings.get(name)}
         self._orderings = orderings
         self.turns.books = {name: book for name, book in self.turns.books.items() if name not in changed}
@@ -506,7 +509,8 @@ class Roster:
             for held in queues[name].held.values():
                 self._watch(held, queues[name])
         for name, queue in queues.items():
-            queue.turns = self.turns.books.setdefault(name, TurnBook()) if name in orderings else None
+            takes_turns = least_attained(queue) is not None
+            queue.turns = self.turns.books.setdefault(name, TurnBook()) if takes_turns else None
 
     def _wake_queue_of(self, key: LocalQueueKey) -> None:
         local_queue = self._cache.local_queues.get(key)

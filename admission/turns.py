@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from math import inf
+from math import ceil, inf
 
 from admission.snapshot import Held, QueueState
 from admission.turnbook import TurnBook
@@ -21,8 +21,11 @@ from api.reasons import ConditionType
 from api.requests import PodSetRequests
 from api.workload import Workload, WorkloadKey
 from queues.attained import FIRST, devices, leaves_level_at, level_of, next_look
+from queues.estimates import Estimate
 
 _DEFAULTS = PreemptionRules()
+# Behind every estimate, in seconds: 68 years.
+_UNKNOWN = 2**31 - 1
 
 
 def least_attained(queue: QueueState) -> Ordering | None:
@@ -54,6 +57,16 @@ def pending_level(
         for resource, amount in asked.total().items():
             total[resource] = total.get(resource, 0) + amount
     return level_of(devices(total) * workload.accumulated_execution_seconds, ordering.level_ends)
+
+
+def predicted_level(workload: Workload, estimate: Estimate | None, ordering: Ordering, *, now: float) -> int:
+    """Return the level of a Workload that waits where the shortest goes first: its estimate in seconds.
+
+    Who says nothing and was never seen before goes last, and before all once it has waited for too long.
+    """
+    if ages_at(workload, ordering) <= now:
+        return FIRST
+    return _UNKNOWN if estimate is None else min(_UNKNOWN, ceil(estimate.seconds))
 
 
 def rules_of(queue: QueueState) -> PreemptionRules:

@@ -33,10 +33,12 @@ class Rank(NamedTuple):
 
     `height` is the borrow height: whoever stays within the own quota goes before whoever borrows. Within one
     ClusterQueue it never falls from one Workload to the next, so that it does not upset the queue's order.
+    `level` is what the queue's ordering puts before age, 0 where nothing does.
     """
 
     height: int
     negative_priority: int
+    level: int
     queued_at: float
     uid: str
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from admission.runtimes import Estimator
 from api.keys import EXPECTED_RUNTIME_SECONDS, JOB_DEADLINE_SECONDS, OPPORTUNISTIC
-from api.policy import BackfillMode, Estimates, OnOverrun
+from api.policy import AdmissionPolicy, BackfillMode, Estimates, OnOverrun, Ordering, OrderingMode
 from api.queueing import QueueingStrategy
 from queues.estimates import Source
 from queues.promises import MoveCause
@@ -371,3 +372,61 @@ def test_of_the_sources_of_an_estimate_the_first_counts(
     found = Estimator().estimate(workload, make_policy())
 
     assert (found and (found.seconds, found.source)) == want
+
+
+# --- the shortest first ----------------------------------------------------------------------------------
+
+
+def shortest_first(*, age_seconds: int | None = 86400) -> TimedWorld:
+    """Return a world of one ClusterQueue of a GPU where the shortest goes first."""
+    ordering = Ordering(mode=OrderingMode.SHORTEST_PREDICTED, age_seconds=age_seconds)
+    world = TimedWorld(now=T)
+    world.put(make_cluster_queue(quota=1), AdmissionPolicy(name="p", ordering=ordering))
+    return world
+
+
+def test_of_equal_priority_the_shortest_goes_first_and_who_says_nothing_last() -> None:
+    world = shortest_first()
+    world.submit("running", 1, runs=10)
+    world.submit("silent", 1, runs=10, says=0, at=T + 1)
+    world.submit("long", 1, runs=500, at=T + 2)
+    world.submit("short", 1, runs=20, at=T + 3)
+    world.submit("important", 1, runs=900, at=T + 4, priority=1)
+
+    world.run()
+
+    assert sorted(world.started, key=world.started.__getitem__) == [
+        "running",
+        "important",
+        "short",
+        "long",
+        "silent",
+    ]
+
+
+def test_who_has_waited_too_long_goes_before_shorter_ones() -> None:
+    world = shortest_first(age_seconds=100)
+    world.submit("running", 1, runs=150)
+    world.submit("long", 1, runs=500, at=T + 1)
+    world.submit("short", 1, runs=20, at=T + 120)
+
+    world.run()
+
+    assert world.started["long"] == T + 150
+    assert world.started["short"] == T + 650
+
+
+def test_promises_follow_the_order_of_the_shortest_first() -> None:
+    ordering = Ordering(mode=OrderingMode.SHORTEST_PREDICTED)
+    world = make_world()
+    policy = replace(make_policy(), ordering=ordering)
+    world.put(policy)
+    world.submit("running", 8, runs=100)
+    world.submit("long", 8, runs=50, at=T + 1)
+    world.submit("short", 8, runs=20, at=T + 2)
+
+    world.run()
+
+    assert world.started["short"] == T + 100
+    assert world.causes("long") == [MoveCause.HIGHER_PRIORITY]
+    assert world.started["long"] == T + 120
