@@ -36,6 +36,7 @@ class Purpose(StrEnum):
     UPDATE_WORKLOAD = "update-workload"
     DELETE_WORKLOAD = "delete-workload"
     ADOPT_WORKLOAD = "adopt-workload"
+    ADD_FINALIZER = "add-finalizer"
     REMOVE_FINALIZER = "remove-finalizer"
     START_JOB = "start-job"
     STOP_JOB = "stop-job"

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from admission.backlog import Backlog, backlog
 from admission.cache import Cache
 from admission.explain import PodSetLines, explain
+from admission.inuse import is_in_use
 from admission.placement.domains import DomainUsage, domain_usages
 from admission.placement.health import NodeFault, host_fault, hosts_of, is_sound
 from admission.records import LocalQueueKey, Problem, queue_problem
@@ -76,6 +77,11 @@ class Questions:
         """Return whether the Workload holds quota, assumed or in fact."""
         self._roster.refresh()
         return key in self._cache.held
+
+    def is_in_use(self, kind: str, name: str) -> bool:
+        """Return whether a ClusterQueue, flavor, topology or check may not go yet, see `admission.inuse`."""
+        self._roster.refresh()
+        return is_in_use(self._cache, kind, name)
 
     def planned(self, key: WorkloadKey) -> PlannedStart | None:
         """Return what the Workload is promised, None for nothing."""

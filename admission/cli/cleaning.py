@@ -58,13 +58,17 @@ async def delete_namespaces(client: KubeClient, namespaces: Sequence[str]) -> No
 
 
 async def delete_objects(client: KubeClient, resource: Resource, names: Iterable[str]) -> None:
-    """Delete cluster-scoped objects by name; those that stay are freed of their finalizers."""
+    """Delete cluster-scoped objects by name; those that stay are freed of their finalizers.
+
+    A controller lets go of all at about the same time, so that they are waited for together.
+    """
     names = tuple(names)
+    until = asyncio.get_running_loop().time() + _PATIENCE_SECONDS
     for name in names:
         with suppress(NotFound):
             await client.delete(resource, name)
     for name in names:
-        if not await _is_gone_soon(client, resource, name):
+        if not await _is_gone_by(client, resource, name, until):
             await _free(client, resource, name)
 
 
@@ -93,9 +97,9 @@ async def _names(client: KubeClient, resource: Resource, namespace: str) -> list
     return [item.metadata.name for item in found.items]
 
 
-async def _is_gone_soon(client: KubeClient, resource: Resource, name: str) -> bool:
+async def _is_gone_by(client: KubeClient, resource: Resource, name: str, until: float) -> bool:
     with suppress(TimeoutError):
-        async with asyncio.timeout(_PATIENCE_SECONDS):
+        async with asyncio.timeout_at(until):
             while True:
                 try:
                     await client.get(resource, name)

@@ -289,6 +289,7 @@ class Brain:
         await self._decide(term)
         await self._tell_waits(term)
         self._tell_faults(term)
+        self._keep_what_is_in_use(term)
         await self._write_statuses(term)
 
     async def _rest(self) -> None:
@@ -541,6 +542,12 @@ class Brain:
         ):
             self._do(term, actions)
 
+    def _keep_what_is_in_use(self, term: Acting) -> None:
+        """Put finalizers on, and take them off what may go."""
+        if self._term is term:
+            for write in self.knowledge.keeping.take_due(partial(self._is_left_alone, term)):
+                term.submit(write, priority=3)
+
     async def _write_statuses(self, term: Acting) -> None:
         pace = _Pace(self._clock)
         if self._term is not term:
@@ -598,6 +605,7 @@ class Brain:
             self.knowledge.ground.look_again(target.namespace, target.name)
         else:
             self._board.mark(*target)
+            self.knowledge.keeping.mark(target)
 
     def _look_at_askers(self, target: Target) -> None:
         """What they asked for has not come about: let them see whether they still want it."""

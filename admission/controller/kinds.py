@@ -13,6 +13,7 @@ from admission.controller.brain import Brain
 from admission.controller.knowledge import Knowledge
 from admission.controller.statuses import KINDS as STATUS_KINDS
 from admission.controller.statuses import StatusBoard
+from admission.inuse import KEPT_KINDS
 from api import objects, queueing, specs
 from api.job import Job
 from api.kube import resources
@@ -205,8 +206,12 @@ def _take_inspected(take: Taker, knowledge: Knowledge, kind: str, change: Change
     metadata = change.object.metadata
     if change.type is ChangeType.DELETED:
         knowledge.inspection.forget(kind, metadata)
+        if kind in KEPT_KINDS:
+            knowledge.keeping.forget(kind, metadata)
     elif change.raw is not None:
         knowledge.inspection.look(kind, metadata, change.raw)
+        if kind in KEPT_KINDS:
+            knowledge.keeping.see(kind, metadata)
     take(change)
 
 
@@ -217,6 +222,8 @@ def _take_broken(board: StatusBoard, knowledge: Knowledge, kind: str, found: Unr
     except msgspec.DecodeError:
         return
     knowledge.inspection.note(kind, metadata, found.error, found.raw)
+    if kind in KEPT_KINDS:
+        knowledge.keeping.see(kind, metadata)
     if kind in STATUS_KINDS:
         board.see(kind, metadata, found.raw)
 

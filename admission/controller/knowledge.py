@@ -18,16 +18,26 @@ from admission.controller.clock import Clock
 from admission.controller.ground import Ground
 from admission.controller.inspection import Inspection
 from admission.controller.journal import Journal
+from admission.controller.keeping import Keeping
 from admission.controller.metric_labels import MetricLabels
 from admission.controller.mirror import Mirror, ObjectKey, Seen, controller_of
 from admission.engine import Engine
+from admission.inuse import KEPT_KINDS
 from admission.jobs import Ancestor, JobContext, JobSettings, PriorityClass
 from admission.lifecycle import LifecycleContext, LifecycleSettings, Owner
 from api import specs
 from api.job import Job, to_job
 from api.keys import BATCH_VERSION
 from api.kube.informer import Change, ChangeType
-from api.objects import JobObject, Meta, NamespaceObject, PriorityClassObject, WireSelector, WorkloadObject
+from api.objects import (
+    JobObject,
+    Meta,
+    NamedObject,
+    NamespaceObject,
+    PriorityClassObject,
+    WireSelector,
+    WorkloadObject,
+)
 from api.policy import Recovery
 from api.queueing import ClusterQueue, Cohort, LocalQueue, Namespace, ResourceFlavor
 from api.selectors import matches_selector
@@ -68,6 +78,7 @@ class Knowledge:
         self.engine = engine
         self.census = Census()
         self.inspection = Inspection()
+        self.keeping = Keeping(engine)
         self._labels = labels if labels is not None else MetricLabels()
         self.jobs: Mirror[Job] = Mirror()
         self.workloads: Mirror[Workload] = Mirror()
@@ -125,7 +136,7 @@ class Knowledge:
             self.engine.remove(Workload, (metadata.namespace, metadata.name), now=self._clock.now())
 
     def see_raw(self, kind: str, raw: bytes) -> bool:
-        """Take the bytes of a Job, Workload or pod that answered a write of ours; others are not kept here.
+        """Take the bytes of an object that answered a write of ours, where it is one that is kept here.
 
         Returns False where they cannot be read: then nothing that is known has changed.
         """
@@ -136,6 +147,8 @@ class Knowledge:
                 return self._see_workload(_WORKLOAD.decode(raw), raw)
             if kind == "Pod":
                 self.ground.see_raw(raw)
+            if kind in KEPT_KINDS:
+                self.keeping.see(kind, _NAMED.decode(raw).metadata)
         except msgspec.DecodeError as error:
             self._journal.note_unreadable(kind, "", str(error))
             return False
@@ -346,6 +359,7 @@ class Knowledge:
     def mark_all(self) -> None:
         """Look at everything again."""
         self.inspection.mark_all()
+        self.keeping.mark_all()
         self._mark_jobs()
         self._mark_workloads(self.workloads)
 
@@ -453,4 +467,5 @@ def _pop_first(marks: dict[ObjectKey, None]) -> ObjectKey | None:
 
 
 _JOB = msgspec.json.Decoder(JobObject)
+_NAMED = msgspec.json.Decoder(NamedObject)
 _WORKLOAD = msgspec.json.Decoder(WorkloadObject)

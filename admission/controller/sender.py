@@ -21,6 +21,9 @@ _RESOURCES: dict[str, Resource] = {
         resources.COHORTS,
         resources.ADMISSION_POLICIES,
         resources.PODS,
+        resources.RESOURCE_FLAVORS,
+        resources.TOPOLOGIES,
+        resources.ADMISSION_CHECKS,
     )
 }
 # Answers are kept as the watch would have brought them: without managedFields.
