@@ -21,7 +21,6 @@ class Step(StrEnum):
     BEFORE_START = "before-start"
     AFTER_START = "after-start"
     AFTER_CREATE = "after-create"
-    BEFORE_REASSIGN = "before-reassign"
     AFTER_EVICT = "after-evict"
     AFTER_STOP = "after-stop"
     AFTER_RELEASE = "after-release"

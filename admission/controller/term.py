@@ -469,7 +469,6 @@ class Term:
                 on_result=answered,
                 rebuild=rebuild,
                 priority=0,
-                before=self._reaching(Step.BEFORE_REASSIGN),
             )
         )
 
