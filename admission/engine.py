@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from math import inf
 
 from admission import overadmission
 from admission.backfill import Backfill
@@ -389,9 +390,12 @@ class Engine(Questions):
         return overadmission.due_at(self._cache, self._roster.unweighed)
 
     def next_wake_at(self) -> float | None:
-        """Return when time alone changes something: a back-off ends, a promise is due, a turn begins."""
+        """Return when time alone changes something: a back-off ends, a promise is due, a turn begins, or a
+        Workload is spared no longer.
+        """
         ends = [queue.pending.next_retry_at() for queue in self._cache.queues.values()]
         ends += [self._cache.timekeeper.wake_at, self._roster.next_turn_at()]
+        ends += self._roster.wakes.values()
         return min((end for end in ends if end is not None), default=None)
 
     # --- itself ------------------------------------------------------------------------------------------
@@ -551,6 +555,8 @@ class Engine(Questions):
             self._roster.assume(pending, decision.admission, outcome.usage)
             decisions.append(decision)
             return True
+        if outcome.spared_until is not None and outcome.spared_until < inf:
+            self._roster.wake_at(queue.name, outcome.spared_until)
         for eviction in outcome.evictions:
             self._evicts += 1
             held = self._cache.held[eviction.key]

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from api.policy import AdmissionPolicy, PlacementRules
+from api.policy import AdmissionPolicy, OrderingMode, PlacementRules, PreemptionRules
 
+# A number that was left alone asks for nothing.
+_DEFAULT = PreemptionRules()
 _Used = Callable[[AdmissionPolicy], bool]
 
 
@@ -17,9 +19,25 @@ def _in_placement(is_used: Callable[[PlacementRules], bool]) -> _Used:
     return lambda policy: policy.placement is not None and is_used(policy.placement)
 
 
+def _in_preemption(is_used: Callable[[PreemptionRules], bool]) -> _Used:
+    return lambda policy: policy.preemption is not None and is_used(policy.preemption)
+
+
+def _orders_by(mode: OrderingMode) -> _Used:
+    return lambda policy: policy.ordering is not None and policy.ordering.mode is mode
+
+
 NOT_IN_FORCE: Mapping[str, _Used] = {
-    # Under LeastAttained the minimum run time and the default costs count, but nothing else of the section.
-    "spec.preemption (beyond turns)": lambda policy: policy.preemption is not None,
+    "spec.preemption.graceSeconds": _in_preemption(
+        lambda rules: rules.grace_seconds != _DEFAULT.grace_seconds
+    ),
+    # What Workloads that take turns are taken to need before they go.
+    "spec.preemption.defaultSaveSeconds (but under LeastAttained)": lambda policy: (
+        not _orders_by(OrderingMode.LEAST_ATTAINED)(policy)
+        and policy.preemption is not None
+        and policy.preemption.default_save_seconds != _DEFAULT.default_save_seconds
+    ),
+    "spec.preemption.holdSeconds": _in_preemption(lambda rules: rules.hold_seconds != _DEFAULT.hold_seconds),
     "spec.placement.consolidation": _in_placement(lambda rules: rules.consolidation is not None),
     "spec.quotaWindows": lambda policy: bool(policy.quota_windows),
     "spec.reservations": lambda policy: bool(policy.reservations),

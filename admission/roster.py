@@ -53,6 +53,8 @@ class Roster:
         self.unreplaced: dict[WorkloadKey, None] = {}
         # Those of a ClusterQueue for whom there was no word when they were to be told.
         self.unexplained: dict[str, dict[WorkloadKey, None]] = {}
+        # When somebody whom a policy spares for now may be evicted, by the ClusterQueue that waits for it.
+        self.wakes: dict[str, float] = {}
         self._rerouted: set[LocalQueueKey] = set()
         # Admissions that no decision of ours has weighed, and when they were seen: `admission.overadmission`.
         self.unweighed: dict[WorkloadKey, float] = {}
@@ -289,6 +291,10 @@ class Roster:
         if held.places:
             self.wake_flavors({place.flavor for place in held.places})
 
+    def wake_at(self, cluster_queue: str, at: float) -> None:
+        """Try the ClusterQueue's tree again at `at`, if it is not sooner anyway."""
+        self.wakes[cluster_queue] = min(at, self.wakes.get(cluster_queue, at))
+
     def wake_flavors(self, flavors: Collection[str]) -> None:
         """Wake every tree with a queue of one of the flavors: room has come free on nodes that they share."""
         if not flavors:
@@ -325,6 +331,10 @@ class Roster:
         """Wake what may fit now, and those whose back-off has ended."""
         self.refresh()
         self._pass_turns()
+        for name in [name for name, at in self.wakes.items() if at <= self.now]:
+            del self.wakes[name]
+            if name in self._cache.queues:
+                self.woken.add(self._cache.queues[name].tree)
         for tree in sorted(self.woken, key=_by_root):
             self.unsettled[tree] = None
             for queue in tree.queues:
@@ -392,7 +402,7 @@ class Roster:
         )
 
     def _confirm(self, held: Held, workload: Workload) -> None:
-        if workload.priority != held.workload.priority:
+        if workload.priority != held.workload.priority or self._tells_anew(held, workload):
             # It may be a victim now that it was not before.
             self._wake_tree_of(held)
         if workload.unhealthy_nodes != held.workload.unhealthy_nodes:
@@ -414,6 +424,12 @@ class Roster:
             self._cache.timekeeper.hold(held)
         self.touched_queues.add(held.admission.cluster_queue)
         self._weigh(held)
+
+    def _tells_anew(self, held: Held, workload: Workload) -> bool:
+        """Return whether it has told of a checkpoint, say, and a policy asks for that."""
+        queue = self._cache.queues.get(held.admission.cluster_queue)
+        is_asked = queue is not None and queue.policy.preemption is not None
+        return is_asked and workload.annotations != held.workload.annotations
 
     def _note_shown(self, workload: Workload) -> None:
         """Note that an object shows its admission, though it is placed later.

@@ -21,6 +21,7 @@ from admission.decision import Admit, Evict, Wait
 from admission.entry_order import classical_order, fair_order
 from admission.nomination import CyclePolicy, Entry, find_rejection, nominate
 from admission.placement.fleet import Place
+from admission.preemption.loss import Losses
 from admission.preemption.preemptor import Preemptor, eviction_message
 from admission.preemption.targets import Target
 from admission.snapshot import QueueState, Snapshot
@@ -58,6 +59,8 @@ class Outcome:
     scan: FlavorScan | None = None
     evictions: tuple[Evict, ...] = ()
     is_preemption_skipped: bool = False
+    # When somebody that a policy spares for now may be evicted for it; infinity: not by time alone.
+    spared_until: float | None = None
     recomputation: Recomputation | None = None
     # What an admission charges, pairs of zero amount included.
     usage: Quantities = field(default_factory=dict)
@@ -77,7 +80,8 @@ def schedule(
     `heads` holds at most one Workload of each ClusterQueue. The snapshot is left as it was found. With
     `backfill` promised starts are kept, and more are promised.
     """
-    preemptor = Preemptor(snapshot=snapshot, fair_sharing=policy.fair_sharing)
+    losses = Losses(now=now)
+    preemptor = Preemptor(snapshot=snapshot, losses=losses, fair_sharing=policy.fair_sharing)
     cycle = _Cycle(snapshot=snapshot, policy=policy, preemptor=preemptor, now=now, backfill=backfill)
     entries: list[Entry] = []
     outcomes: list[Outcome] = []
@@ -91,7 +95,9 @@ def schedule(
     is_fair = policy.fair_sharing is not None
     in_order = fair_order(snapshot, entries) if is_fair else classical_order(entries)
     for entry in in_order:
-        outcomes.append(cycle.process(entry))
+        outcome = cycle.process(entry)
+        spared_until = losses.spared.get(entry.queue.name) if outcome.requeue is not None else None
+        outcomes.append(replace(outcome, spared_until=spared_until) if spared_until else outcome)
         yield
     snapshot.rollback()
     if backfill is not None:

@@ -14,6 +14,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from api import keys
+from api.checkpoint_facts import checkpoint_faults
 from api.job import JOB_GROUP, JOB_KIND, MAIN_POD_SET, ComposeError, Job
 from api.podtemplate import (
     Template,
@@ -204,13 +205,13 @@ def unknown_keys(job: Job, template: Template) -> tuple[str, ...]:
 
 
 def wish_problems(job: Job, template: Template) -> tuple[str, ...]:
-    """Return a sentence for each of the Job's wishes for its place that cannot be read, or contradicts it."""
+    """Return a sentence for each of the Job's wishes and claims that cannot be read, or contradicts it."""
     metadata = template.get("metadata") or {}
     sources = (job.annotations, job.labels, metadata.get("annotations"), metadata.get("labels"))
     containers = (template.get("spec") or {}).get("containers") or ()
     gpus = job.pod_count * sum(_gpus_of(container.get("resources") or {}) for container in containers)
     mismatch = gpu_count_fault(sources, gpus)
-    return (*wish_faults(sources), *((mismatch,) if mismatch else ()))
+    return (*wish_faults(sources), *checkpoint_faults(sources), *((mismatch,) if mismatch else ()))
 
 
 def _gpus_of(resources: Mapping[str, Any]) -> int:

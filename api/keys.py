@@ -81,6 +81,12 @@ COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 
 # training, inference or batch; on a Job or its pod template.
 WORKLOAD_TYPE = BERTH_PREFIX + "workload-type"
+# On a Job or its pod template, by the user or by a report to /v1/checkpoints.
+CHECKPOINT_TIME = BERTH_PREFIX + "checkpoint-time"
+CHECKPOINT_STEP = BERTH_PREFIX + "checkpoint-step"
+CHECKPOINT_SAVE_SECONDS = BERTH_PREFIX + "checkpoint-save-seconds"
+CHECKPOINT_RESTART_SECONDS = BERTH_PREFIX + "checkpoint-restart-seconds"
+CHECKPOINT_INTERVAL_SECONDS = BERTH_PREFIX + "checkpoint-interval-seconds"
 
 # Ours, by where a user writes them (the others are written by Berth itself).
 BERTH_TEMPLATE_KEYS = frozenset(

@@ -23,26 +23,63 @@ from math import inf
 from typing import NamedTuple
 
 from admission.placement.request import PlacementRequest
+from admission.preemption.loss import Losses
 from admission.preemption.turns import GivingWay
 from admission.snapshot import Held, QueueState, Snapshot
 from api.queueing import PreemptionPolicy
 from api.reasons import PreemptionReason
+from api.workload import WorkloadKey
 from queues.pending import Pending
 from queues.quota import QuotaNode
 from queues.resources import FlavorResource, Quantities
 
-Rank = tuple[int, float, str]
+Rank = tuple[int, float, float, str]
+
+
+class Order(Enum):
+    """Who goes first of equal priority."""
+
+    KUEUE = "the last to start"
+    LOSS = "who loses least"
+    LOSS_PER_AMOUNT = "who loses least for what it gives"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """What a Workload needs: `usage` in all, of which `pairs` are to come from evictions, and places."""
+    """What a Workload needs: `usage` in all, of which `pairs` are to come from evictions, and places.
+
+    `within`: only these may be evicted; None: anybody.
+    """
 
     queue: QueueState
     pending: Pending
     usage: Quantities
     pairs: frozenset[FlavorResource]
+    losses: Losses
+    order: Order
     placing: tuple[PlacementRequest, ...] = ()
+    within: frozenset[WorkloadKey] | None = None
+
+    def rank(self, held: Held) -> Rank:
+        """Return the order among candidates of equal standing: lowest priority, then what `order` says, then
+        the last to start.
+        """
+        loss = 0.0
+        if self.order is not Order.KUEUE:
+            loss = self.losses.of(held, self.queue)
+        if self.order is Order.LOSS_PER_AMOUNT:
+            loss /= max(1, sum(held.usage.get(pair, 0) for pair in self.pairs))
+        return held.workload.priority, loss, -held.reserved_at, held.workload.uid
+
+    def spares(self, held: Held, queue: QueueState) -> bool:
+        """Return whether the policy of the Workload's own `queue` keeps it from being evicted for this."""
+        if self.within is not None and held.key not in self.within:
+            return True
+        until = self.losses.spared_until(held, queue, self.pending.workload.priority)
+        if until is None:
+            return False
+        self.losses.note_spared(self.queue.name, until)
+        return True
 
 
 class Right(Enum):
@@ -99,11 +136,13 @@ class Pools:
     """
 
     snapshot: Snapshot
-    _known: dict[tuple[int, frozenset[FlavorResource]], _Pool] = field(default_factory=dict)
+    _known: dict[tuple[int, frozenset[FlavorResource], Order, str], _Pool] = field(default_factory=dict)
 
     def of(self, cohort: QuotaNode, need: Need) -> _Pool:
         """Return the pool of the queues below `cohort` for what is needed."""
-        question = (id(cohort), need.pairs)
+        # What is lost is counted by the policy of who needs it.
+        by_policy = need.queue.policy.name if need.order is not Order.KUEUE else ""
+        question = (id(cohort), need.pairs, need.order, by_policy)
         pool = self._known.get(question)
         if pool is None or pool.decided != self.snapshot.decided:
             pool = self._known[question] = self._gather(cohort, need)
@@ -111,7 +150,7 @@ class Pools:
 
     def _gather(self, cohort: QuotaNode, need: Need) -> _Pool:
         members = [
-            _Member(rank_of(held), held, queue, side)
+            _Member(need.rank(held), held, queue, side)
             for side in cohort.children
             for queue in self._overusing(side, need)
             for held in queue.held.values()
@@ -180,7 +219,7 @@ class Candidates:
         """Yield who gives way because it has received more, after those whom the field's own rules name."""
         named = {held.key for held in self.same_queue}
         for held in self.giving_way.in_order(is_evicted=is_evicted):
-            if held.key not in named:
+            if held.key not in named and not self.need.spares(held, self.need.queue):
                 yield Candidate(held=held, queue=self.need.queue, right=Right.WITHIN_QUEUE)
 
     def has_foreign(self, *, has_advantage: bool) -> bool:
@@ -213,7 +252,8 @@ class Candidates:
             if member.side is level.own_side:
                 continue
             if satisfies(policy, self.need, member.held):
-                yield member, level.ancestor
+                if not self.need.spares(member.held, member.queue):
+                    yield member, level.ancestor
             elif policy is PreemptionPolicy.LOWER_PRIORITY:
                 return  # they come by priority: none of the rest is lower
 
@@ -250,13 +290,7 @@ def collect(pools: Pools, need: Need) -> Candidates:
     )
 
 
-def rank_of(held: Held) -> Rank:
-    """Return the order among candidates of equal standing: lowest priority, then the last to start."""
-    workload = held.workload
-    return workload.priority, -held.reserved_at, workload.uid
-
-
-def rank_within(queue: QueueState) -> Callable[[Held], tuple[float, Rank]]:
+def rank_within(need: Need, queue: QueueState) -> Callable[[Held], tuple[float, Rank]]:
     """Return the order among candidates of one ClusterQueue.
 
     With admission fair sharing those of the LocalQueue that has used most come first. Kueue compares usage
@@ -268,7 +302,7 @@ def rank_within(queue: QueueState) -> Callable[[Held], tuple[float, Rank]]:
     usage_of = queue.usage_of
 
     def rank(held: Held) -> tuple[float, Rank]:
-        return (-usage_of(held.local_queue) if usage_of is not None else 0.0), rank_of(held)
+        return (-usage_of(held.local_queue) if usage_of is not None else 0.0), need.rank(held)
 
     return rank
 
@@ -286,8 +320,9 @@ def _of_own_queue(snapshot: Snapshot, need: Need) -> list[Held]:
         and uses(held, need)
         and satisfies(policy, need, held)
         and not snapshot.is_gone(held)
+        and not need.spares(held, need.queue)
     ]
-    found.sort(key=rank_within(need.queue))
+    found.sort(key=rank_within(need, need.queue))
     return found
 
 
@@ -299,13 +334,13 @@ def _rank_of_pair(pair: tuple[_Member, QuotaNode]) -> Rank:
     return pair[0].rank
 
 
-def candidate_order(own: QueueState) -> Callable[[Held], tuple[bool, bool, Rank]]:
+def candidate_order(need: Need) -> Callable[[Held], tuple[bool, bool, Rank]]:
     """Return the sort key of candidates: those that are on their way out, those of other queues, the least
-    in priority, the last to start.
+    in priority, then as `Need.rank` says.
     """
 
     def key(held: Held) -> tuple[bool, bool, Rank]:
-        return not held.is_evicted, held.admission.cluster_queue == own.name, rank_of(held)
+        return not held.is_evicted, held.admission.cluster_queue == need.queue.name, need.rank(held)
 
     return key
 
@@ -323,6 +358,14 @@ def satisfies(policy: PreemptionPolicy, need: Need, held: Held) -> bool:
             return incoming > present or (incoming == present and is_newer)
         case PreemptionPolicy.NEVER:
             return False
+
+
+def satisfies_any(need: Need, held: Held, queue: QueueState) -> bool:
+    """Return whether the preemptor's ClusterQueue has any right to a Workload of `queue`."""
+    preemption = need.queue.spec.preemption
+    is_own = queue is need.queue
+    policy = preemption.within_cluster_queue if is_own else preemption.reclaim_within_cohort
+    return satisfies(policy, need, held)
 
 
 def uses(held: Held, need: Need) -> bool:

@@ -78,10 +78,13 @@ def _collect(snapshot: Snapshot, need: Need) -> _Candidates:
         held = [
             one
             for one in queue.held.values()
-            if uses(one, need) and satisfies(policy, need, one) and not snapshot.is_gone(one)
+            if uses(one, need)
+            and satisfies(policy, need, one)
+            and not snapshot.is_gone(one)
+            and not need.spares(one, queue)
         ]
         if held:
-            rank = rank_within(queue)
+            rank = rank_within(need, queue)
             found[queue.name] = sorted(held, key=lambda one: (not one.is_evicted, rank(one)))
     return found
 
@@ -180,7 +183,7 @@ class _Ordering:
     def __init__(self, snapshot: Snapshot, need: Need, candidates: _Candidates) -> None:
         self._snapshot = snapshot
         self._own = need.queue.node
-        self._order = candidate_order(need.queue)
+        self._order = candidate_order(need)
         self._candidates = candidates
         self._pruned: set[int] = set()
         self._path = {id(node) for node in (self._own, *self._own.ancestors())}

@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 
 from admission.assignment import Assignment
 from admission.grades import Grade, Granular
-from admission.preemption.candidates import Need, Pools
+from admission.preemption.candidates import Need, Order, Pools
 from admission.preemption.fair import FairSharing, fair_targets
+from admission.preemption.least_loss import least_loss_targets
+from admission.preemption.loss import Losses
 from admission.preemption.targets import Target, classical_targets
 from admission.snapshot import QueueState, Snapshot
 from admission.topology import placement_requests
@@ -34,6 +36,7 @@ class Preemptor:
     """Finds victims on a snapshot, which it leaves as it found it. `fair_sharing` None: by priority alone."""
 
     snapshot: Snapshot
+    losses: Losses
     fair_sharing: FairSharing | None = None
     _pools: Pools = field(init=False)
     # Answers, each for the picture after so many decisions. A Workload of one resource in one
@@ -53,6 +56,8 @@ class Preemptor:
                 pending=pending,
                 usage=assignment.usage,
                 pairs=assignment.preempting(),
+                losses=self.losses,
+                order=_order_of(queue),
                 placing=placement_requests(self.snapshot, queue, pending, assignment),
             )
         )
@@ -65,7 +70,14 @@ class Preemptor:
         Taking back what others borrow (RECLAIM) is better than evicting the queue's own work (PREEMPT).
         """
         targets = self._targets(
-            Need(queue=queue, pending=pending, usage={pair: amount}, pairs=frozenset((pair,)))
+            Need(
+                queue=queue,
+                pending=pending,
+                usage={pair: amount},
+                pairs=frozenset((pair,)),
+                losses=self.losses,
+                order=_order_of(queue),
+            )
         )
         if not targets:
             return Grade(Granular.NO_CANDIDATES, height)
@@ -94,7 +106,15 @@ class Preemptor:
     def _search(self, need: Need) -> tuple[Target, ...]:
         if self.fair_sharing is not None:
             return fair_targets(self.snapshot, need, self.fair_sharing)
+        if need.order is not Order.KUEUE:
+            return least_loss_targets(self.snapshot, need, self._pools)
         return classical_targets(self.snapshot, need, self._pools)
+
+
+def _order_of(queue: QueueState) -> Order:
+    # Who takes turns goes by what each has received, and node by node (`admission.preemption.turns`).
+    is_by_loss = queue.policy.preemption is not None and queue.turns is None
+    return Order.LOSS if is_by_loss else Order.KUEUE
 
 
 def eviction_message(target: Target, queue: QueueState, pending: Pending, job_uid: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from admission.placement.fleet import Unplaced
-from admission.preemption.candidates import Candidates, Need, Pools, collect
+from admission.preemption.candidates import Candidates, Need, Order, Pools, collect
 from admission.snapshot import Held, QueueState, Snapshot
 from api.queueing import PreemptionPolicy
 from api.reasons import PreemptionReason
@@ -62,6 +62,8 @@ def fill_back(snapshot: Snapshot, need: Need, targets: list[Target], *, is_borro
     Fill back in reverse: a Workload evicted early may have become unnecessary once a later, larger one was
     chosen. The last is always needed. As in Kueue, it moves into the place of one that is put back.
     """
+    if need.order is not Order.KUEUE:
+        return _fill_back_by_loss(snapshot, need, targets, is_borrowing=is_borrowing)
     kept = list(targets)
     for index in range(len(kept) - 2, -1, -1):
         target = kept[index]
@@ -72,6 +74,29 @@ def fill_back(snapshot: Snapshot, need: Need, targets: list[Target], *, is_borro
         else:
             snapshot.remove(target.queue, target.held.usage, target.held.places)
     return kept
+
+
+def _fill_back_by_loss(
+    snapshot: Snapshot, need: Need, targets: list[Target], *, is_borrowing: bool
+) -> list[Target]:
+    """Return the targets that are needed, each asked in turn: the most important first, then the greatest
+    loss. The order of taking has no say in that, so the last may stay too.
+    """
+    kept = list(targets)
+    for target in sorted(targets, key=lambda one: _grief(need, one), reverse=True):
+        snapshot.add(target.queue, target.held.usage, target.held.places)
+        if fits(snapshot, need, is_borrowing=is_borrowing):
+            kept.remove(target)
+        else:
+            snapshot.remove(target.queue, target.held.usage, target.held.places)
+    return kept
+
+
+def _grief(need: Need, target: Target) -> tuple[bool, int, float, str]:
+    held = target.held
+    # Whoever is leaving anyway is put back last: evicting it costs nothing.
+    loss = 0.0 if held.is_evicted else need.losses.of(held, need.queue)
+    return not held.is_evicted, held.workload.priority, loss, held.workload.uid
 
 
 def _attempts(need: Need, candidates: Candidates) -> tuple[bool, ...]:

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from admission.engine import Engine, EngineSettings
 from admission.nomination import CyclePolicy, Entry, nominate
 from admission.preemption.fair import FairSharing
+from admission.preemption.loss import Losses
 from admission.preemption.preemptor import Preemptor
 from admission.scheduler import schedule
 from api.queueing import LocalQueue, Namespace, PreemptionPolicy, ResourceFlavor
@@ -64,7 +65,7 @@ def nominated(engine: Engine, sharing: FairSharing | None) -> Iterator[Entry]:
     """Nominate every head on the picture as it is."""
     engine.has_heads(now=0)
     snapshot = engine._cache.snapshot()
-    preemptor = Preemptor(snapshot=snapshot, fair_sharing=sharing)
+    preemptor = Preemptor(snapshot=snapshot, losses=Losses(now=0.0), fair_sharing=sharing)
     for queue, pending in engine._pop_heads():
         yield nominate(
             snapshot, queue, pending, preemptor=preemptor, policy=CyclePolicy(fair_sharing=sharing)

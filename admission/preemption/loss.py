@@ -1,0 +1,180 @@
+"""What an eviction would cost, and whom no eviction may touch.
+
+Work since the last checkpoint is lost, and the devices stand idle while the job starts again:
+
+    loss = devices × (min(t − last checkpoint, t − start) + restart)        in device-seconds
+
+    ──┬────────────┬──────────────────┬──────▶ t        kept up to c, lost from c to t
+    start     checkpoint c          evicted
+
+Everything in it but `t`, `start` and `devices` is the job's own word, so each term is bounded such that no
+claim makes anybody untouchable, and none is punished for honesty:
+
+  - Who tells of no checkpoint is taken to have saved when half of those who do tell had started (their median
+    start), or at its own start where that is later. Were it taken to have saved never, hiding would protect;
+    were it taken to save all the time, telling would.
+  - Lost work counts up to `maxCountedLossSeconds`, and up to twice the interval that the job itself declares.
+  - Whose checkpoints have stopped, by twice its own interval, is treated as one that tells of none.
+  - A checkpoint of the future counts as none; within a minute it is another clock, and counts as now.
+  - Times to save and to restart count up to `maxDeclaredSeconds`.
+
+Inference keeps no progress: it loses its restart alone, where the policy says that it is preferred.
+The idea of the median is from the discussion of Kueue's issue 477.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import inf
+from statistics import median_low
+
+from admission.snapshot import Held, QueueState, Tree
+from api.checkpoint_facts import CheckpointFacts, checkpoint_facts
+from api.policy import Aliases, PreemptionRules, VictimRules
+from api.reasons import ConditionType
+from api.requests import gpus_of
+from api.workload import Workload
+
+# Clocks of nodes differ by less than this; what lies further ahead is wrong.
+CLOCK_SKEW_SECONDS = 60.0
+_DEFAULT_RULES = VictimRules()
+
+
+@dataclass(slots=True, kw_only=True)
+class Losses:
+    """The losses of one cycle, each worked out once. `now` in Unix seconds."""
+
+    now: float
+    # Until when a Workload is spared that might go for the head of a ClusterQueue, the earliest, by its name.
+    spared: dict[str, float] = field(default_factory=dict)
+    _facts: dict[tuple[str, bool], CheckpointFacts] = field(default_factory=dict)
+    _medians: dict[int, float | None] = field(default_factory=dict)
+    _known: dict[tuple[str, str], float] = field(default_factory=dict)
+
+    def of(self, held: Held, queue: QueueState) -> float:
+        """Return what evicting the Workload now would lose by the policy of `queue`, in device-seconds."""
+        question = (held.workload.uid, queue.policy.name)
+        if question not in self._known:
+            rules = queue.policy.preemption or PreemptionRules()
+            with_aliases = queue.policy.aliases is Aliases.ARTICLES
+            self._known[question] = self._work_out(held, queue.tree, rules, with_aliases=with_aliases)
+        return self._known[question]
+
+    def facts(self, workload: Workload, *, with_aliases: bool = False) -> CheckpointFacts:
+        """Return what the Workload says of itself."""
+        question = (workload.uid, with_aliases)
+        if question not in self._facts:
+            self._facts[question] = checkpoint_facts(workload, with_aliases=with_aliases)
+        return self._facts[question]
+
+    def spared_until(self, held: Held, queue: QueueState, priority: int) -> float | None:
+        """Return until when the Workload may not be evicted for one of `priority`, by the policy of its own
+        `queue`. None: it may be now; infinity: no time alone will change it.
+        """
+        section = queue.policy.preemption
+        if section is None or held.is_evicted:
+            return None
+        if section.rules != _DEFAULT_RULES:
+            facts = self.facts(held.workload, with_aliases=queue.policy.aliases is Aliases.ARTICLES)
+            if facts.is_inference and section.rules.prefers_inference and held.workload.priority < priority:
+                return None
+            if facts.is_training and self._is_protected(held, facts, section):
+                return inf
+        start = started_at(held.workload)
+        if start is None or held.workload.priority < priority:
+            return None
+        ends_at = start + section.minimum_runtime_seconds
+        return ends_at if ends_at > self.now else None
+
+    def note_spared(self, queue: str, until: float) -> None:
+        """Note that the head of the ClusterQueue `queue` may ask again at `until`."""
+        self.spared[queue] = min(until, self.spared.get(queue, inf))
+
+    def _is_protected(self, held: Held, facts: CheckpointFacts, section: PreemptionRules) -> bool:
+        rules, workload = section.rules, held.workload
+        if rules.protected_priority is not None and workload.priority >= rules.protected_priority:
+            return True
+        saved_at = self._believed_checkpoint(facts)
+        if rules.protects_uncheckpointed and saved_at is None:
+            return True
+        max_age = rules.checkpoint_max_age_seconds
+        if max_age is not None and (saved_at is None or self.now - saved_at >= max_age):
+            return True
+        remaining = _remaining_seconds(workload, self.now)
+        limit = rules.protected_remaining_seconds
+        return limit is not None and remaining is not None and remaining < limit
+
+    def _work_out(self, held: Held, tree: Tree, rules: PreemptionRules, *, with_aliases: bool) -> float:
+        facts = self.facts(held.workload, with_aliases=with_aliases)
+        start = started_at(held.workload)
+        if start is None:
+            return 0.0  # It reserves quota and has not begun.
+        lost = max(0.0, self.now - max(start, self._kept_until(facts, tree)))
+        lost = min(lost, _most_counted(facts, rules))
+        if facts.is_inference and rules.rules.prefers_inference:
+            lost = 0.0
+        restart = facts.restart_seconds
+        restart = rules.default_restart_seconds if restart is None else restart
+        return devices_of(held) * (lost + min(restart, rules.max_declared_seconds))
+
+    def _kept_until(self, facts: CheckpointFacts, tree: Tree) -> float:
+        saved_at = self._believed_checkpoint(facts)
+        if saved_at is not None:
+            return saved_at
+        assumed = self._median_start(tree)
+        # Where nobody tells, all are alike in that.
+        return assumed if assumed is not None else 0.0
+
+    def _believed_checkpoint(self, facts: CheckpointFacts) -> float | None:
+        """Return when the last checkpoint was saved; None where there is none, or they have stopped."""
+        saved_at, interval = facts.saved_at, facts.interval_seconds
+        if saved_at is None or saved_at > self.now + CLOCK_SKEW_SECONDS:
+            return None
+        if interval is not None and self.now - saved_at > 2 * interval:
+            return None
+        return min(saved_at, self.now)
+
+    def _median_start(self, tree: Tree) -> float | None:
+        """Return when half of those in the tree who tell of their checkpoints had started."""
+        if id(tree) not in self._medians:
+            held = (one for queue in tree.queues for one in queue.held.values())
+            self._medians[id(tree)] = _median(
+                start
+                for one in held
+                if self._believed_checkpoint(self.facts(one.workload)) is not None
+                and (start := started_at(one.workload)) is not None
+            )
+        return self._medians[id(tree)]
+
+
+def devices_of(held: Held) -> int:
+    """Return how many devices stand idle while the Workload restarts; work without devices counts as one."""
+    amounts: dict[str, int] = {}
+    for pair, amount in held.usage.items():
+        amounts[pair.resource] = amounts.get(pair.resource, 0) + amount
+    return max(1, gpus_of(amounts))
+
+
+def started_at(workload: Workload) -> float | None:
+    """Return when the present attempt could start, None while it may not run."""
+    admitted = workload.conditions.get(ConditionType.ADMITTED)
+    return admitted.at if admitted is not None and admitted.status else None
+
+
+def _remaining_seconds(workload: Workload, now: float) -> float | None:
+    """Return what is left of the enforced limit; what a Job merely expects of itself protects nobody."""
+    limit, start = workload.maximum_execution_time_seconds, started_at(workload)
+    if limit is None or start is None:
+        return None
+    return limit - workload.accumulated_execution_seconds - (now - start)
+
+
+def _most_counted(facts: CheckpointFacts, rules: PreemptionRules) -> float:
+    most = float(rules.max_counted_loss_seconds)
+    return most if facts.interval_seconds is None else min(most, 2 * facts.interval_seconds)
+
+
+def _median(values: Iterable[float]) -> float | None:
+    ordered = sorted(values)
+    return median_low(ordered) if ordered else None

@@ -1,0 +1,121 @@
+"""What a Job tells of its checkpoints: when it saved last, how often it does, what saving and restarting
+cost.
+
+The facts stand in annotations of the Workload (which takes them over from its Job) or of its pod template.
+They are claims of whoever wrote them: what cannot be read, or is out of all bounds, counts as not said and is
+named by an Event on the Job; what is merely high is bounded by the policy where it is used
+(`admission.preemption.loss`). Whether an instant lies in the future only that place can tell, since nothing
+here knows the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from api import keys
+from api.wishes import Metadata, read_key
+from api.workload import Workload, to_seconds
+
+# A day. Nobody saves or restarts that long, so a larger number is in another unit.
+_MOST_SECONDS = 86_400.0
+# Far beyond the steps of any training, and within what every language reads as a whole number.
+_MOST_STEPS = 2**53
+WORKLOAD_TYPES = ("training", "inference", "batch")
+_DURATIONS = (
+    keys.CHECKPOINT_SAVE_SECONDS,
+    keys.CHECKPOINT_RESTART_SECONDS,
+    keys.CHECKPOINT_INTERVAL_SECONDS,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointFacts:
+    """What is known of one Workload. None: it does not say, or says what cannot be believed.
+
+    `saved_at` in Unix seconds, lengths in seconds. `workload_type` is empty where nobody says.
+    """
+
+    workload_type: str = ""
+    saved_at: float | None = None
+    step: int | None = None
+    save_seconds: float | None = None
+    restart_seconds: float | None = None
+    interval_seconds: float | None = None
+
+    @property
+    def is_training(self) -> bool:
+        """Whether it calls itself training."""
+        return self.workload_type == "training"
+
+    @property
+    def is_inference(self) -> bool:
+        """Whether it calls itself inference: it has no progress to lose."""
+        return self.workload_type == "inference"
+
+
+def checkpoint_facts(workload: Workload, *, with_aliases: bool = False) -> CheckpointFacts:
+    """Return what the Workload, else the template of its first pod set, says of its checkpoints."""
+    sources = _sources(workload)
+    kind = read_key(keys.WORKLOAD_TYPE, sources, with_aliases=with_aliases).lower()
+    save, restart, interval = (parse_duration(_read(key, sources)) for key in _DURATIONS)
+    return CheckpointFacts(
+        workload_type=kind if kind in WORKLOAD_TYPES else "",
+        saved_at=parse_instant(_read(keys.CHECKPOINT_TIME, sources)),
+        step=parse_step(_read(keys.CHECKPOINT_STEP, sources)),
+        save_seconds=save,
+        restart_seconds=restart,
+        # An interval of nothing would say that no work can ever be lost.
+        interval_seconds=interval or None,
+    )
+
+
+def checkpoint_faults(sources: Metadata) -> Iterator[str]:
+    """Yield a sentence for each value that cannot be believed; the key then counts as absent."""
+    checks = (
+        (keys.CHECKPOINT_TIME, parse_instant, "an RFC 3339 time such as 2026-01-31T12:00:00Z"),
+        (keys.CHECKPOINT_STEP, parse_step, "a whole number of steps"),
+        *((key, parse_duration, f"seconds from 0 to {_MOST_SECONDS:.0f}") for key in _DURATIONS),
+    )
+    for key, parse, expected in checks:
+        text = _read(key, sources)
+        if text and parse(text) is None:
+            yield f"{key} is {text!r}, but must be {expected}; it is passed over"
+    kind = _read(keys.WORKLOAD_TYPE, sources)
+    if kind and kind.lower() not in WORKLOAD_TYPES:
+        yield f"{keys.WORKLOAD_TYPE} is {kind!r}, but must be training, inference or batch; it is passed over"
+
+
+def parse_instant(text: str) -> float | None:
+    """Return an RFC 3339 instant in Unix seconds, None for what is none."""
+    try:
+        return to_seconds(text) or None
+    except (ValueError, OverflowError):
+        return None
+
+
+def parse_step(text: str) -> int | None:
+    """Return a number of steps, None for what is none."""
+    if not (text.isascii() and text.isdecimal()) or len(text) > 16:
+        return None
+    return int(text) if int(text) <= _MOST_STEPS else None
+
+
+def parse_duration(text: str) -> float | None:
+    """Return seconds, None for what is no such number or longer than a day."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        return None
+    # Not a number compares false with everything.
+    return seconds if 0 <= seconds <= _MOST_SECONDS else None
+
+
+def _read(key: str, sources: Metadata) -> str:
+    return read_key(key, sources, with_aliases=False)
+
+
+def _sources(workload: Workload) -> Metadata:
+    metadata = workload.pod_sets[0].template.metadata if workload.pod_sets else None
+    own = (metadata.annotations, metadata.labels) if metadata is not None else ()
+    return (workload.annotations, *own)

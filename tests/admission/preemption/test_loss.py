@@ -1,0 +1,326 @@
+"""Who is evicted under a policy with a section for preemption: of equals whoever loses least."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+from admission.preemption.loss import Losses
+from api.checkpoint_facts import checkpoint_faults
+from api.keys import HOSTNAME
+from api.node import NodeInfo
+from api.policy import AdmissionPolicy, PreemptionRules, VictimRules
+from api.queueing import Preemption, PreemptionPolicy, ResourceFlavor, Topology
+from api.requests import PODS
+from api.workload import DomainCount, TopologyAssignment, TopologyRequest, Workload, WorkloadKey, to_rfc3339
+from tests.builders import (
+    NAMESPACE,
+    World,
+    admits,
+    evicts,
+    make_cluster_queue,
+    make_cohort,
+    make_pod_set,
+    make_workload,
+    reserved,
+)
+
+NOW = 100_000.0
+LOWER = Preemption(
+    within_cluster_queue=PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY,
+    reclaim_within_cohort=PreemptionPolicy.ANY,
+)
+
+
+def make_world(*values: object, quota: int = 8, rules: VictimRules | None = None, **section: Any) -> World:
+    """Return a queue of so many GPUs whose policy has a section for preemption, an hour's losses counted."""
+    preemption = PreemptionRules(rules=rules or VictimRules(), **{"minimum_runtime_seconds": 0, **section})
+    return World(now=NOW).put(
+        AdmissionPolicy(name="policy", uid="p", preemption=preemption),
+        make_cluster_queue(quota=quota, preemption=LOWER),
+        *values,
+    )
+
+
+def running(
+    name: str, gpus: int = 4, *, ran: float = 10_000, saved: float | None = None, **fields: Any
+) -> Workload:
+    """Return a Workload that has run for `ran` seconds and saved `saved` seconds ago.
+
+    Other berth.dev keys go by their name with underscores.
+    """
+    names = ("type", "interval", "restart", "time")
+    keys = {
+        "type": "workload-type",
+        "interval": "checkpoint-interval-seconds",
+        "restart": "checkpoint-restart-seconds",
+        "time": "checkpoint-time",
+    }
+    told = {keys[one]: str(fields.pop(one)) for one in names if one in fields}
+    if saved is not None:
+        told["checkpoint-time"] = to_rfc3339(NOW - saved)
+    annotations = {f"berth.dev/{key}": value for key, value in told.items()}
+    return reserved(make_workload(name, gpus=gpus, annotations=annotations, **fields), at=NOW - ran)
+
+
+def incoming(gpus: int = 4, *, priority: int = 5) -> Workload:
+    return make_workload("incoming", gpus=gpus, priority=priority, at=NOW)
+
+
+def loss(world: World, name: str) -> float:
+    world.engine.has_heads(now=NOW)
+    cache = world.engine._cache
+    held = cache.held[WorkloadKey(NAMESPACE, name)]
+    return Losses(now=NOW).of(held, cache.queues["queue"])
+
+
+@pytest.mark.parametrize(
+    ("told", "want"),
+    [
+        pytest.param({"saved": 300}, 4 * (300 + 30), id="work since the checkpoint, and the restart"),
+        pytest.param({"saved": 300, "restart": 90}, 4 * 390, id="its own time to restart"),
+        pytest.param({"saved": 300, "restart": 9000}, 4 * 900, id="a time to restart counts up to the bound"),
+        pytest.param({"saved": 300, "restart": "long"}, 4 * 330, id="an unreadable time counts as not said"),
+        pytest.param({"saved": 9_000}, 4 * 3630, id="lost work counts up to an hour"),
+        pytest.param({"saved": 5, "ran": 2}, 4 * 32, id="nothing is lost from before its start"),
+        pytest.param({"saved": 900, "interval": 600}, 4 * 930, id="it is late with its checkpoint"),
+        pytest.param({"saved": -30}, 4 * 30, id="half a minute ahead is another clock"),
+        pytest.param({"saved": -3000, "ran": 700}, 4 * 730, id="a checkpoint of the future counts as none"),
+        pytest.param({"ran": 700}, 4 * 730, id="where nobody tells, all since the start"),
+        pytest.param({"time": "yesterday", "ran": 700}, 4 * 730, id="an unreadable time is no checkpoint"),
+    ],
+)
+def test_what_an_eviction_loses(told: dict[str, Any], want: float) -> None:
+    assert loss(make_world(running("victim", **told)), "victim") == want
+
+
+def test_who_tells_of_no_checkpoint_is_taken_to_have_saved_when_half_of_the_others_had_started() -> None:
+    silent = running("silent", 2, ran=3000)
+    others = [running(f"r{ran}", 2, ran=ran, saved=10) for ran in (500, 1000, 2000)]
+
+    assert loss(make_world(silent, *others), "silent") == 2 * (1000 + 30)
+
+
+def test_checkpoints_that_have_stopped_count_as_none() -> None:
+    stopped = running("stopped", 2, ran=9000, saved=7000, interval=600)
+    other = running("other", 2, ran=400, saved=10)
+
+    assert loss(make_world(stopped, other), "stopped") == 2 * (400 + 30)
+
+
+@pytest.mark.covers("001_31", "001_33")
+def test_of_equals_the_one_goes_that_has_just_saved() -> None:
+    world = make_world(
+        running("stale", ran=9000, saved=3000), running("fresh", ran=9001, saved=10), incoming()
+    )
+
+    assert list(evicts(world.settle())) == ["fresh"]
+
+
+def test_priority_comes_before_loss() -> None:
+    world = make_world(running("lesser", saved=3000), running("greater", saved=1, priority=1), incoming())
+
+    assert list(evicts(world.settle())) == ["lesser"]
+
+
+def test_without_the_section_the_last_to_start_goes() -> None:
+    world = World(now=NOW).put(
+        make_cluster_queue(quota=8, preemption=LOWER),
+        running("fresh", ran=9001, saved=10),
+        running("stale", ran=9000, saved=3000),
+        incoming(),
+    )
+
+    assert list(evicts(world.settle())) == ["stale"]
+
+
+def test_one_large_victim_goes_where_it_is_cheaper_than_several_small_ones() -> None:
+    small = [running(f"s{index}", 1, saved=300 + index) for index in range(4)]
+    world = make_world(*small, running("large", 4, saved=200), incoming())
+
+    assert list(evicts(world.settle())) == ["large"]
+
+
+def test_several_small_victims_go_where_they_are_cheaper_than_a_large_one() -> None:
+    small = [running(f"s{index}", 1, saved=10) for index in range(4)]
+    world = make_world(running("large", 4, saved=3000), *small, incoming())
+
+    assert sorted(evicts(world.settle())) == ["s0", "s1", "s2", "s3"]
+
+
+TRAINING: dict[str, Any] = {"type": "training", "ran": 9000}
+
+
+@pytest.mark.parametrize(
+    ("rules", "victim"),
+    [
+        pytest.param(
+            {"protected_priority": 3},
+            {**TRAINING, "priority": 3, "saved": 10},
+            id="training of high priority",
+        ),
+        pytest.param(
+            {"protected_remaining_seconds": 7200},
+            {**TRAINING, "maximum_execution_time_seconds": 16_000},
+            id="training that is nearly done",
+        ),
+        pytest.param({"protects_uncheckpointed": True}, TRAINING, id="training without checkpoints"),
+        pytest.param(
+            {"checkpoint_max_age_seconds": 1800},
+            {**TRAINING, "saved": 2000},
+            id="training with an old checkpoint",
+        ),
+    ],
+)
+@pytest.mark.parametrize("is_on", [True, False])
+def test_a_rule_spares(rules: dict[str, Any], victim: dict[str, Any], is_on: bool) -> None:
+    world = make_world(running("victim", **victim), incoming(8), rules=VictimRules(**rules if is_on else {}))
+
+    assert list(evicts(world.settle())) == ([] if is_on else ["victim"])
+
+
+def test_training_becomes_a_candidate_when_it_saves() -> None:
+    world = make_world(
+        running("victim", **TRAINING, saved=2000),
+        incoming(8),
+        rules=VictimRules(checkpoint_max_age_seconds=1800),
+    )
+    assert not evicts(world.settle())
+
+    world.put(running("victim", **TRAINING, saved=5))
+
+    assert list(evicts(world.settle())) == ["victim"]
+
+
+def test_inference_is_preferred_and_loses_only_its_restart() -> None:
+    world = make_world(
+        running("training", ran=9000, saved=60, type="training"),
+        running("inference", ran=9000, type="inference"),
+        incoming(),
+        rules=VictimRules(prefers_inference=True),
+    )
+
+    assert list(evicts(world.settle())) == ["inference"]
+
+
+def test_nobody_gives_way_to_an_equal_before_the_minimum_run_time_and_then_at_once() -> None:
+    older = make_workload("older", gpus=8, at=0.0)
+    world = make_world(running("victim", 8, ran=400, at=NOW - 500), older, minimum_runtime_seconds=600)
+    assert not evicts(world.settle())
+    assert world.engine.next_wake_at() == NOW + 200
+
+    world.now = NOW + 200
+
+    assert list(evicts(world.settle())) == ["victim"]
+
+
+def test_a_higher_priority_waits_for_no_minimum_run_time() -> None:
+    world = make_world(running("victim", 8, ran=1), incoming(8), minimum_runtime_seconds=600)
+
+    assert list(evicts(world.settle())) == ["victim"]
+
+
+def test_the_policy_of_the_victims_own_queue_spares_it() -> None:
+    spares = PreemptionRules(rules=VictimRules(protected_priority=3))
+    world = World(now=NOW).put(
+        AdmissionPolicy(name="kind", uid="p", queue_names=frozenset({"borrower"}), preemption=spares),
+        make_cohort("team"),
+        make_cluster_queue(quota=8, cohort="team", preemption=LOWER),
+        make_cluster_queue("borrower", cohort="team"),
+        running("victim", 8, queue="borrower", priority=3, type="training"),
+        incoming(8, priority=9),
+    )
+
+    assert not evicts(world.settle())
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.tuples(st.integers(1, 4), st.integers(0, 2), st.integers(0, 4000)), min_size=1, max_size=8),
+    st.integers(1, 8),
+)
+def test_it_never_loses_more_than_the_plain_order_and_takes_nobody_in_vain(
+    jobs: list[tuple[int, int, int]], wanted: int
+) -> None:
+    quota = max(wanted, sum(gpus for gpus, _, _ in jobs))
+    victims = [
+        running(f"w{index}", gpus, priority=priority, saved=saved, ran=9000 + index)
+        for index, (gpus, priority, saved) in enumerate(jobs)
+    ]
+    by_loss = make_world(*victims, incoming(wanted), quota=quota)
+    plain = World(now=NOW).put(make_cluster_queue(quota=quota, preemption=LOWER), *victims, incoming(wanted))
+
+    mine, theirs = by_loss.settle(), plain.settle()
+
+    sizes = {f"w{index}": gpus for index, (gpus, _, _) in enumerate(jobs)}
+    free = quota - sum(sizes.values())
+    assert bool(admits(mine)) == bool(admits(theirs))
+    assert _grief(evicts(mine), jobs) <= _grief(evicts(theirs), jobs)
+    for name in evicts(mine):
+        assert free + sum(sizes[one] for one in evicts(mine) if one != name) < wanted
+
+
+def _grief(names: dict[str, str], jobs: list[tuple[int, int, int]]) -> list[tuple[int, float]]:
+    """Return what is lost by priority, the highest first."""
+    lost: dict[int, float] = {}
+    for name in names:
+        gpus, priority, saved = jobs[int(name[1:])]
+        lost[priority] = lost.get(priority, 0.0) + gpus * (min(saved, 3600) + 30)
+    return sorted(lost.items(), reverse=True)
+
+
+def test_what_cannot_be_believed_is_named_with_its_value() -> None:
+    claims = {"berth.dev/checkpoint-save-seconds": "1e9", "berth.dev/checkpoint-time": "soon"}
+
+    faults = list(checkpoint_faults((claims,)))
+
+    assert [fault.split(",")[0] for fault in faults] == [
+        "berth.dev/checkpoint-time is 'soon'",
+        "berth.dev/checkpoint-save-seconds is '1e9'",
+    ]
+
+
+RACK = "rack"
+
+
+def test_a_rack_is_emptied_where_that_loses_least_instead_of_a_bit_of_each() -> None:
+    """Two racks of two nodes; the preemptor needs a whole rack. Loss alone would take a2 and b1 first.
+
+    rack a   a1 stale   a2 fresh          rack b   b1 fresh   b2 half
+    """
+    jobs = {"a1": 3000, "a2": 5, "b1": 10, "b2": 600}
+    request = TopologyRequest(required=RACK)
+    wanted = make_pod_set(count=2, requests={"gpu": 8}, topology_request=request)
+    world = World(now=NOW).put(
+        AdmissionPolicy(name="policy", uid="p", preemption=PreemptionRules(minimum_runtime_seconds=0)),
+        Topology(name="t", levels=(RACK, HOSTNAME)),
+        ResourceFlavor(name="default", topology_name="t"),
+        *(make_node(name) for name in jobs),
+        make_cluster_queue(quota=32, preemption=LOWER),
+        *(placed(running(name, 8, saved=saved), name) for name, saved in jobs.items()),
+        make_workload("incoming", pod_sets=(wanted,), priority=5, at=NOW),
+    )
+
+    assert sorted(evicts(world.settle())) == ["b1", "b2"]
+
+
+def make_node(name: str) -> NodeInfo:
+    return NodeInfo(
+        name=name,
+        labels={RACK: name[0], HOSTNAME: name},
+        allocatable={"gpu": 8, PODS: 110},
+        is_ready=True,
+    )
+
+
+def placed(workload: Workload, node: str) -> Workload:
+    """Return the Workload with its one pod on the node."""
+    assert workload.admission is not None
+    (assignment,) = workload.admission.pod_sets
+    topology = TopologyAssignment(levels=(HOSTNAME,), domains=(DomainCount(values=(node,), count=1),))
+    admission = replace(workload.admission, pod_sets=(replace(assignment, topology=topology),))
+    return replace(workload, admission=admission)
