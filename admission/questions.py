@@ -191,6 +191,11 @@ class Questions:
         values = tuple(found.labels.get(level, "") for level in topology.levels)
         return any(domain.values == values for domain in topology.domains)
 
+    @property
+    def node_count(self) -> int:
+        """How many nodes there are."""
+        return len(self._cache.fleet.nodes)
+
     def tenants(self, host: str) -> tuple[WorkloadKey, ...]:
         """Return the Workloads that have pods assigned to this host, as far as assignments name hosts."""
         return tuple(self._cache.tenants.get(host, ()))

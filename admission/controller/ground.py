@@ -28,6 +28,9 @@ from api.objects import Meta, NodeObject, PodObject
 from api.queueing import ResourceFlavor
 from api.workload import Workload, WorkloadKey
 
+# Above this share of nodes that are not ready a policy takes no pods off them: when the network breaks, every
+# node seems lost, and each gang would be torn down for nothing. Kubernetes' own --unhealthy-zone-threshold.
+DISRUPTED_SHARE = 0.55
 # So many nodes are told what is wrong with their labels; of a whole cluster `berth doctor` gives account.
 MOST_NODES_TOLD = 50
 
@@ -57,6 +60,8 @@ class Ground:
         self.is_synced = False
         self._mislabelled: dict[str, None] = {}
         self._uninspected: dict[str, Meta] = {}
+        # Nodes that are not ready, and the hosts that they are.
+        self._unready: dict[str, str] = {}
         # Since when (monotonic) a host has had a fault, for the time that recovery takes.
         self._faulty_since: dict[str, float] = {}
         # Set once a flavor with a topology was seen; it stays so.
@@ -125,6 +130,7 @@ class Ground:
         """Bring up the Workloads on a node whose health has changed; a new label brings up nobody."""
         if is_same_health(before, after):
             return
+        self._note_unready(before, after)
         hosts = {node.labels.get(HOSTNAME, node.name) for node in (before, after) if node is not None}
         for host in hosts:
             if is_sound(after):
@@ -133,6 +139,23 @@ class Ground:
                 self._faulty_since.setdefault(host, self._clock.monotonic())
             for workload in self._engine.tenants(host):
                 self._mark(workload)
+
+    @property
+    def is_disrupted(self) -> bool:
+        """Whether so many nodes are not ready that rather the way to them is lost than they are."""
+        return len(self._unready) > DISRUPTED_SHARE * self._engine.node_count
+
+    def _note_unready(self, before: NodeInfo | None, after: NodeInfo | None) -> None:
+        was_disrupted = self.is_disrupted
+        if after is not None and not after.is_ready:
+            self._unready[after.name] = after.labels.get(HOSTNAME, after.name)
+        elif (node := after or before) is not None:
+            self._unready.pop(node.name, None)
+        if was_disrupted and not self.is_disrupted:
+            # Who is on a node that is still away was let wait, and need not any more.
+            for host in self._unready.values():
+                for workload in self._engine.tenants(host):
+                    self._mark(workload)
 
     def take_pod(self, change: Change[PodObject]) -> None:
         """Take a change of a pod."""

@@ -416,7 +416,7 @@ class Knowledge:
         )
 
     def _recovery(self, workload: Workload) -> Recovery | None:
-        if workload.admission is None:
+        if workload.admission is None or self.ground.is_disrupted:
             return None
         placement = self.engine.policy_of(workload.admission.cluster_queue).placement
         return placement.recovery if placement is not None else None

@@ -9,7 +9,7 @@ import pytest
 
 from admission.actions import Event, Purpose, Verb, Write
 from api.kube.informer import Change, ChangeType
-from api.objects import NodeObject, PodObject
+from api.objects import NodeObject, NodeStatus, PodObject
 from api.workload import Workload, WorkloadKey
 from tests.admission.controller.known import Known, made
 
@@ -224,3 +224,23 @@ def test_before_all_nodes_are_there_nothing_is_concluded_from_what_is_missing() 
 
     assert known.knowledge.inspection.sentence("Node", "", "n0") is None
     assert ground.faults(Workload(key=W, uid="w", created_at=0.0, pod_sets=())) is None
+
+
+def test_when_most_nodes_are_away_the_network_is_and_not_the_nodes() -> None:
+    known = fabric()
+    ground = known.knowledge.ground
+
+    def see_nodes(*ready: bool) -> bool:
+        for number, is_ready in enumerate(ready):
+            node = make_node(f"n{number}", {**WELL, HOST: f"n{number}"})
+            status = msgspec.convert(
+                {"conditions": [{"type": "Ready", "status": "True" if is_ready else "Unknown"}]}, NodeStatus
+            )
+            shown = msgspec.structs.replace(node, status=status)
+            ground.take_node(Change(ChangeType.MODIFIED, shown, None, None))
+        return ground.is_disrupted
+
+    assert not see_nodes(True, True, True)
+    assert not see_nodes(False, True, True)
+    assert see_nodes(False, False, True)
+    assert not see_nodes(False, True, True)
