@@ -91,6 +91,24 @@ def _add_work_flags(parser: argparse.ArgumentParser) -> None:
         metavar="L",
         help="Jobs come L times as fast as recorded (default: %(default)g)",
     )
+    parser.add_argument(
+        "--estimates",
+        type=_estimates,
+        default=Estimates(),
+        metavar="exact|learned|xF",
+        help="what policies that read run times are told: the truth, nothing, F times the truth"
+        " (default: %(default)s)",
+    )
+
+
+def _estimates(text: str) -> Estimates:
+    if text in ("exact", "learned"):
+        return Estimates(is_learned=text == "learned")
+    try:
+        return Estimates(factor=positive_number(text.removeprefix("x")))
+    except argparse.ArgumentTypeError:
+        message = f"{text!r} is not exact, learned or a factor such as x2"
+        raise argparse.ArgumentTypeError(message) from None
 
 
 def _add_cost_flags(parser: argparse.ArgumentParser) -> None:
@@ -150,7 +168,7 @@ def _setting(arguments: argparse.Namespace) -> Setting:
         nodes=arguments.nodes.count,
         gpus_per_node=arguments.nodes.gpus_per_node,
         queues=arguments.queues,
-        estimates=Estimates(),
+        estimates=arguments.estimates,
         save_seconds=arguments.save_seconds,
         restart_seconds=arguments.restart_seconds,
         checkpoint_interval_seconds=arguments.checkpoint_interval_seconds,
@@ -179,7 +197,7 @@ def _to_object(
     """Return the report as one JSON object."""
     left_out = ("run", "output", "jobs", "policy")
     settings = {
-        name: str(value) if isinstance(value, Path | NodesWish) else value
+        name: str(value) if isinstance(value, Path | NodesWish | Estimates) else value
         for name, value in vars(arguments).items()
         if name not in left_out
     }
@@ -190,7 +208,19 @@ def _to_object(
 
 
 def _print_table(figures: Mapping[str, Figures]) -> None:
-    numbers = ("MEAN WAIT", "P50", "P90", "P99", "GANGS", "SLOWDOWN", "BUSY", "LOST", "EVICTIONS", "TOOK")
+    numbers = (
+        "MEAN WAIT",
+        "P50",
+        "P90",
+        "P99",
+        "GANGS",
+        "SLOWDOWN",
+        "BUSY",
+        "LOST",
+        "EVICTIONS",
+        "BROKEN",
+        "TOOK",
+    )
     table = make_table("POLICY", *numbers, right=numbers)
     for name, one in figures.items():
         waits = (one.mean_wait_seconds, one.p50_wait_seconds, one.p90_wait_seconds, one.p99_wait_seconds)
@@ -202,6 +232,7 @@ def _print_table(figures: Mapping[str, Figures]) -> None:
             percent_text(one.utilisation),
             f"{one.gpu_hours_lost:,.0f} h",
             f"{one.evictions:,}",
+            f"{one.promises_broken}/{one.promises}",
             f"{one.run_seconds:.0f}s",
         )
     console = make_console()
@@ -213,3 +244,4 @@ def _print_table(figures: Mapping[str, Figures]) -> None:
     console.print(
         "than 10 min counted as 10 min. BUSY: useful GPU time while Jobs came. LOST: GPU-hours not kept."
     )
+    console.print("BROKEN: promised starts that were not kept, of all that were made.")

@@ -31,6 +31,8 @@ class Course:
     started_at: float = 0.0
     work_from: float = 0.0
     first_start_at: float | None = None
+    # The first start that it was promised.
+    promised_at: float | None = None
     finished_at: float | None = None
     # When it held GPUs, and the useful work in that which was kept, as intervals in order.
     held: list[tuple[float, float]] = field(default_factory=list)

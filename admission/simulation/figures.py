@@ -18,6 +18,8 @@ from admission.simulation.virtual_run import PolicyRun
 GANG_GPUS = 8
 # Keeps short Jobs from dominating the slowdown. Feitelson's bound, ten minutes here.
 _SHORTEST_SECONDS = 600.0
+# A promise is broken when the start is later by more than this.
+_PROMISE_SLACK_SECONDS = 1.0
 _SECONDS_PER_HOUR = 3600.0
 
 
@@ -62,7 +64,7 @@ def figures_of(run: PolicyRun, *, gpus: int) -> Figures:
     gangs = [course for course in run.courses if course.job.gpus >= GANG_GPUS]
     return Figures(
         jobs=len(waits),
-        blind=run.policy.is_blind,
+        blind=run.is_blind,
         mean_wait_seconds=mean(waits),
         p50_wait_seconds=percentile(waits, 50),
         p90_wait_seconds=percentile(waits, 90),
@@ -71,8 +73,8 @@ def figures_of(run: PolicyRun, *, gpus: int) -> Figures:
         utilisation=_utilisation(run.courses, gpus),
         gpu_hours_lost=_lost_seconds(run.courses) / _SECONDS_PER_HOUR,
         evictions=sum(course.evictions for course in run.courses),
-        promises=0,
-        promises_broken=0,
+        promises=sum(course.promised_at is not None for course in run.courses),
+        promises_broken=sum(_is_broken(course) for course in run.courses),
         gangs=GangFigures(jobs=len(gangs), mean_wait_seconds=mean([wait_of(one) for one in gangs])),
         run_seconds=run.run_seconds,
     )
@@ -92,6 +94,13 @@ def span_of(courses: Iterable[Course]) -> tuple[float, float]:
     """Return the first and the last submit."""
     submits = [course.job.submitted_at for course in courses]
     return min(submits), max(submits)
+
+
+def _is_broken(course: Course) -> bool:
+    """Return whether the Job started later than it was first promised."""
+    if course.promised_at is None or course.first_start_at is None:
+        return False
+    return course.first_start_at > course.promised_at + _PROMISE_SLACK_SECONDS
 
 
 def _slowdown(course: Course) -> float:

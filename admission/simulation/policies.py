@@ -14,8 +14,19 @@ from admission.engine import EngineSettings
 from admission.preemption.fair import FairSharing
 from admission.simulation.settings import Setting
 from admission.simulation.traces import TraceJob
-from api.policy import AdmissionPolicy, Ordering, OrderingMode, PreemptionRules
+from api.policy import (
+    AdmissionPolicy,
+    Backfill,
+    BackfillMode,
+    Estimates,
+    Ordering,
+    OrderingMode,
+    PreemptionRules,
+)
 from api.queueing import QueueingStrategy
+
+# What is expected of a Workload of which nothing has been learned yet: rather long, since most are shorter.
+_DEFAULT_SECONDS = 14_400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,19 +38,27 @@ class Policy:
     strategy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO
     engine: EngineSettings = field(default_factory=EngineSettings)
     ordering: Ordering | None = None
+    backfill: Backfill | None = None
     needs_tenants: bool = False
     is_oracle: bool = False
 
     def admission_policy(self, setting: Setting) -> AdmissionPolicy | None:
         """Return the AdmissionPolicy that governs every queue, None for Kueue's own decisions."""
-        if self.ordering is None:
+        if self.ordering is None and self.backfill is None:
             return None
         costs = PreemptionRules(
             default_save_seconds=round(setting.save_seconds),
             default_restart_seconds=round(setting.restart_seconds),
             minimum_runtime_seconds=round(setting.min_runtime_seconds),
         )
-        return AdmissionPolicy(name=self.name, ordering=self.ordering, preemption=costs)
+        learned = Estimates(default_seconds=_DEFAULT_SECONDS) if setting.estimates.is_learned else None
+        return AdmissionPolicy(
+            name=self.name,
+            ordering=self.ordering,
+            preemption=costs,
+            backfill=self.backfill,
+            estimates=learned if self.reads_estimates else None,
+        )
 
     def queues_by(self, job: TraceJob) -> float:
         """Return what the Workload says of its age, by which equals are ordered.
@@ -49,9 +68,13 @@ class Policy:
         return job.duration_seconds if self.is_oracle else job.submitted_at
 
     @property
-    def is_blind(self) -> bool:
-        """Whether it is told nothing about run times."""
-        return not self.is_oracle
+    def reads_estimates(self) -> bool:
+        """Whether it makes use of expected run times; no other policy is told any."""
+        return self.backfill is not None
+
+    def is_blind(self, setting: Setting) -> bool:
+        """Return whether its Workloads carry nothing of their run times."""
+        return not self.is_oracle and (setting.estimates.is_learned or not self.reads_estimates)
 
 
 _ALL = (
@@ -63,6 +86,16 @@ _ALL = (
     Policy(
         name="best-effort",
         summary="BestEffortFIFO, Kueue's default: whoever fits passes who does not",
+    ),
+    Policy(
+        name="easy",
+        summary="backfill: the head is promised a start, whoever ends before it may run first",
+        backfill=Backfill(mode=BackfillMode.EASY),
+    ),
+    Policy(
+        name="conservative",
+        summary="backfill: the first hundred are promised a start",
+        backfill=Backfill(mode=BackfillMode.CONSERVATIVE, reservation_depth=100),
     ),
     Policy(
         name="least-attained",

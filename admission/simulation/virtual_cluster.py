@@ -7,13 +7,15 @@ written as JSON and read again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from math import ceil
 
 from admission.engine import Upsertable
 from admission.simulation.policies import Policy
 from admission.simulation.settings import Queues, Setting
 from admission.simulation.traces import TraceJob
+from api.keys import EXPECTED_RUNTIME_SECONDS
 from api.node import NodeInfo
 from api.objects import WireContainer, WirePodSpec, WirePodTemplate, WireResources, WireSelector
 from api.queueing import (
@@ -75,13 +77,22 @@ class VirtualCluster:
     def workload(self, job: TraceJob, place: int) -> Workload:
         """Return the Job's Workload. `place` is its place in the order of submits, which decides ties."""
         return Workload(
-            key=WorkloadKey(self._namespace(job.tenant), f"job-{job.id}"),
+            key=WorkloadKey(self._namespace(job.tenant), f"{job.tenant}-{job.id}"),
             uid=f"{place:08}",
             created_at=self.policy.queues_by(job),
             pod_sets=self._pods(job.gpus),
             queue_name=_QUEUE,
             generation=1,
+            annotations=self._expectation(job),
         )
+
+    def _expectation(self, job: TraceJob) -> Mapping[str, str]:
+        """Return what the Workload declares of its run time; nothing to a policy that does not read it."""
+        estimates = self.setting.estimates
+        if not self.policy.reads_estimates or estimates.is_learned:
+            return {}
+        expected = max(1, ceil(job.duration_seconds * estimates.factor))
+        return {EXPECTED_RUNTIME_SECONDS: str(expected)}
 
     def _namespace(self, tenant: str) -> str:
         return tenant if self._is_by_tenant else _QUEUE

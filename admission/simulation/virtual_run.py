@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 
-from admission.decision import Admit, Decision, Evict
+from admission.decision import Admit, Decision, Evict, Plan
 from admission.engine import Engine
 from admission.simulation.course import Course
 from admission.simulation.policies import Policy
@@ -28,7 +28,7 @@ from admission.simulation.settings import Setting
 from admission.simulation.timeline import Timeline
 from admission.simulation.traces import TraceJob, tenants
 from admission.simulation.virtual_cluster import VirtualCluster
-from api.reasons import ConditionType, EvictionReason
+from api.reasons import ConditionType, EvictionReason, FinishedReason
 from api.workload import Admission, Condition, Workload, WorkloadKey
 
 _SECONDS_PER_HOUR = 3600.0
@@ -39,6 +39,7 @@ class PolicyRun:
     """How all Jobs fared under one policy; `run_seconds` is the time that this took in reality."""
 
     policy: Policy
+    is_blind: bool
     courses: tuple[Course, ...]
     cycles: int
     run_seconds: float
@@ -69,6 +70,7 @@ def simulate(
     run.go(progress)
     return PolicyRun(
         policy=policy,
+        is_blind=policy.is_blind(setting),
         courses=tuple(run.courses),
         cycles=run.engine.statistics().cycles,
         run_seconds=time.perf_counter() - began,
@@ -147,6 +149,10 @@ class _Run:
                 self._start(self._living[decision.key], decision.admission)
             case Evict():
                 self._evict(self._living[decision.key], decision.reason)
+            case Plan() if decision.planned is not None:
+                course = self._living[decision.key].course
+                if course.promised_at is None and course.first_start_at is None:
+                    course.promised_at = decision.planned.start_at
 
     def _start(self, living: _Living, admission: Admission) -> None:
         course = living.course
@@ -175,6 +181,9 @@ class _Run:
         living.course.finish(self.now)
         self.ended += 1
         del self._living[living.workload.key]
+        if self.policy.reads_estimates:
+            # What ended well teaches how long the next of its kind will run.
+            self._show(living, self._condition(ConditionType.FINISHED, True, reason=FinishedReason.SUCCEEDED))
         self.engine.remove(Workload, living.workload.key, now=self.now)
 
     def _evict(self, living: _Living, reason: EvictionReason, *, keeps_every: float | None = None) -> None:

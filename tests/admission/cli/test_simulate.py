@@ -54,6 +54,13 @@ def test_only_the_oracle_is_told_run_times(capsys: pytest.CaptureFixture[str]) -
     assert (policies["fifo"]["blind"], policies["sjf-oracle"]["blind"]) == (True, False)
 
 
+def test_learned_estimates_are_learned_from_jobs_that_ended(capsys: pytest.CaptureFixture[str]) -> None:
+    found = report(capsys, "--policy", "easy", "--estimates", "learned")
+
+    assert found["settings"]["estimates"] == "learned"
+    assert (found["policies"]["easy"]["blind"], found["policies"]["easy"]["jobs"]) == (True, 40)
+
+
 def test_settings_are_given_back(capsys: pytest.CaptureFixture[str]) -> None:
     settings = report(capsys, "--policy", "fifo", "--load", "2", "--queues", "tenant")["settings"]
 
@@ -82,6 +89,7 @@ def test_the_table_has_a_line_a_policy(capsys: pytest.CaptureFixture[str]) -> No
     ("arguments", "want"),
     [
         pytest.param(["--policy", "magic"], "'magic' is no policy; there are fifo, ", id="unknown policy"),
+        pytest.param(["--estimates", "x0"], "'x0' is not exact, learned or a factor", id="no factor"),
         pytest.param(["--load", "0"], "'0' is not a number above 0", id="no load"),
         pytest.param(["--save-seconds", "-1"], "'-1' is not a number of seconds", id="negative time"),
         pytest.param(["--nodes", "1x4"], "can never run: 8 GPUs never fit 1 nodes of 4", id="too small"),

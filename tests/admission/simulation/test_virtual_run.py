@@ -43,6 +43,35 @@ def test_a_blocked_head(policy: str, want: dict[str, float]) -> None:
     assert waits_of(run_policy(policy, BLOCKED_HEAD, ONE_NODE)) == want
 
 
+def test_backfill_fills_the_gap_before_the_promised_start_and_no_more() -> None:
+    # B is promised 600 s. D ends at 430 s and runs at once; C would end at 720 s and waits for B.
+    jobs = (*BLOCKED_HEAD, make_job(3, gpus=2, at=130, runs=300))
+
+    run = run_policy("easy", jobs, ONE_NODE)
+
+    assert waits_of(run) == {"0": 0, "1": 540, "2": 540, "3": 0}
+    assert run.courses[1].promised_at == 600
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_with_exact_estimates_backfill_keeps_every_promise(seed: int) -> None:
+    run = run_policy("easy", busy_trace(40, seed=seed), FOUR_NODES)
+
+    promised = [course for course in run.courses if course.promised_at is not None]
+    assert promised
+    assert all((course.first_start_at or 0) <= (course.promised_at or 0) + 1 for course in promised)
+
+
+def test_least_attained_lets_the_short_pass_the_long() -> None:
+    # The long one has run for 20 minutes on 8 GPUs when the short one comes: it saves, and restarts after it.
+    jobs = (make_job(0, gpus=8, runs=7200), make_job(1, gpus=8, at=1200, runs=60))
+
+    run = run_policy("least-attained", jobs, ONE_NODE)
+
+    assert waits_of(run) == {"1": 30, "0": 30 + 60 + 30}
+    assert run.courses[0].evictions == 1
+
+
 def test_the_oracle_serves_the_shortest_first() -> None:
     jobs = (
         make_job(0, gpus=8, runs=100),
@@ -86,7 +115,7 @@ def test_fair_sharing_serves_the_tenant_with_less_first() -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_job_finishes_and_no_gpu_is_used_twice(policy: str, queues: Queues) -> None:
     setting = Setting(nodes=4, gpus_per_node=8, queues=queues)
-    jobs = busy_trace(80, seed=7)
+    jobs = busy_trace(40, seed=7)
 
     run = run_policy(policy, jobs, setting)
 
@@ -101,7 +130,7 @@ def test_equal_calls_give_equal_courses(policy: str) -> None:
     setting = Setting(
         nodes=4, gpus_per_node=8, faults=Faults(node_mtbf_hours=5, crash_mtbf_gpu_hours=20, seed=3)
     )
-    jobs = busy_trace(50, seed=1)
+    jobs = busy_trace(25, seed=1)
 
     assert waits_of(run_policy(policy, jobs, setting)) == waits_of(run_policy(policy, jobs, setting))
 
