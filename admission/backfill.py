@@ -103,11 +103,14 @@ class Backfill:
 
     def _judge(self, entry: Entry, rank: Rank, above: Sequence[Promise]) -> Verdict:
         workload, queue = entry.pending.workload, entry.queue
+        span = self._span(workload, queue)
+        known = self._known_to_wait(entry, above, span)
+        if known is not None:
+            return Verdict(entry=entry, behind=known)
         trial = self._trial(entry)
         leaving = frozenset(target.held.key for target in entry.targets)
         edges = self._edges(queue, rank, above, leaving=leaving)
         footing = self._footing(entry)
-        span = self._span(workload, queue)
         behind = stands(edges, self._stage, trial, footing, now=self.now, until=self.now + span)
         if behind is not None:
             found = None
@@ -116,6 +119,7 @@ class Backfill:
             if found is not None and found.assignment is not None:
                 entry, footing = replace(entry, assignment=found.assignment), found
             elif not self._is_opportunity(workload, self.keeper.promises[behind].planned, queue):
+                self._remember(entry, above, span, behind)
                 return Verdict(entry=entry, behind=self.keeper.promises[behind].planned)
         in_the_way = stands(edges, self._stage, trial, footing, now=self.now, until=inf)
         lease = BackfillLease(
@@ -129,6 +133,35 @@ class Backfill:
             promised=in_the_way,
         )
         return Verdict(entry=entry, lease=lease)
+
+    def _known_to_wait(self, entry: Entry, above: Sequence[Promise], span: float) -> PlannedStart | None:
+        """Return behind what one of the same requests, and no longer, was held back a moment ago.
+
+        Nothing has changed since, so the answer is the same. Hundreds of equals wait in a full cluster.
+        """
+        known = self.keeper.held_back.get(self._question(entry, above))
+        if known is None or not self._may_remember(entry):
+            return None
+        version, at, least, behind = known
+        is_same = version == self.keeper.profile.version and self.now - at < SLACK_SECONDS
+        promise = self.keeper.promises.get(behind)
+        return promise.planned if promise is not None and is_same and span >= least else None
+
+    def _remember(self, entry: Entry, above: Sequence[Promise], span: float, behind: WorkloadKey) -> None:
+        if self._may_remember(entry):
+            known = self.keeper.profile.version, self.now, span, behind
+            self.keeper.held_back[self._question(entry, above)] = known
+
+    def _may_remember(self, entry: Entry) -> bool:
+        """Return whether the answer follows from requests and length: nothing was decided in this cycle."""
+        rules = _rules(entry.queue)
+        is_opportunistic = rules is not None and rules.mode is BackfillMode.OPPORTUNISTIC
+        return not entry.targets and not is_opportunistic and not self.snapshot.decided
+
+    @staticmethod
+    def _question(entry: Entry, above: Sequence[Promise]) -> object:
+        counts = tuple(choice.count for choice in entry.assignment.pod_sets)
+        return entry.queue.name, entry.pending.shape, counts, frozenset(one.planned.key for one in above)
 
     def _span(self, workload: Workload, queue: QueueState) -> float:
         """Return for how long it must be out of the way of others: as long as it runs, and is being stopped.

@@ -73,6 +73,8 @@ class Timekeeper:
         # Promises made, moved or (None) withdrawn since they were last told, those kept since, by Workload.
         self.changed: dict[WorkloadKey, PlannedStart | None] = {}
         self.told: dict[WorkloadKey, PlannedStart] = {}
+        # Of what requests one was held back: with which profile, when, how long it runs, behind whom.
+        self.held_back: dict[object, tuple[int, float, float, WorkloadKey]] = {}
         # When who waits without a promise is expected to start, and when that was worked out.
         self.expected: dict[WorkloadKey, tuple[float, float]] = {}
         self.kept: deque[Kept] = deque(maxlen=_MOST_REMEMBERED)
@@ -112,6 +114,7 @@ class Timekeeper:
     def rebuild(self, held: Iterable[Held]) -> None:
         """Make the profile anew from who holds quota and what is promised."""
         self.profile = Profile()
+        self.held_back.clear()
         for one in held:
             self.hold(one)
         for promise in list(self.promises.values()):
@@ -311,6 +314,8 @@ class Timekeeper:
     def take_woken(self) -> set[str]:
         """Return the ClusterQueues to be tried: a promise has changed in them, come free, or come due."""
         names, self.freed = self.freed, set()
+        if len(self.held_back) > _MOST_REMEMBERED:
+            self.held_back.clear()
         for key, planned in self.changed.items():
             if planned is not None:
                 names.add(planned.cluster_queue)
