@@ -60,7 +60,8 @@ def read_review(body: bytes | bytearray) -> AdmissionRequest:
     """Return the question in a review. Raises ValueError where there is none."""
     try:
         return _REVIEW.decode(body).request
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    # JSON nested too deep is the caller's fault like any other body that cannot be read.
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"this is no AdmissionReview of {_VERSION}: {error}") from error
 
 

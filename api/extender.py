@@ -186,7 +186,8 @@ def read_args(body: bytes | bytearray, *, keeps_nodes: bool) -> ExtenderArgs:
         args = _ARGS.decode(body)
         nodes = args.nodes or args.nodes_of_go
         return _args(args, None if nodes is None else WholeNodes(read=nodes.items or ()))
-    except (msgspec.DecodeError, QuantityError) as error:
+    # JSON nested too deep is the caller's fault like any other body that cannot be read.
+    except (msgspec.DecodeError, QuantityError, RecursionError) as error:
         raise ValueError(str(error)) from error
 
 

@@ -44,6 +44,6 @@ def topology_request_body(annotations: Mapping[str, str]) -> dict[str, Any] | No
 def _layers(text: str | None) -> list[dict[str, Any]]:
     try:
         layers = _LAYERS.decode(text or "[]")
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return []
     return [{"topology": layer.topology, "size": layer.size} for layer in layers]

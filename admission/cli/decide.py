@@ -192,7 +192,8 @@ def _run_cases(settings: EngineSettings, cycles: int | None) -> int:
         try:
             case = _CASE.decode(line)
             now = to_seconds(case.now)
-        except (msgspec.DecodeError, ValueError) as error:
+        # A case nested too deep is one that cannot be read; those after it are still answered.
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
             code = ExitCode.WRONG_USAGE
             result = {"name": _name_of(line), "error": f"the case cannot be read: {error}"}
         else:
@@ -213,7 +214,7 @@ def _name_of(line: bytes) -> str:
     """Return the name of a case that cannot be read, as far as it can."""
     try:
         return str(json.loads(line)["name"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return ""
 
 

@@ -16,6 +16,8 @@ def read_settings(config: Path | None) -> EngineSettings:
         return EngineSettings()
     try:
         loaded = load_config(config.read_text(encoding="utf-8"), source=str(config))
-    except (ConfigError, OSError, UnicodeDecodeError) as error:
+    except ConfigError as error:
         raise WrongUsageError(str(error)) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise WrongUsageError(f"cannot read the configuration {config}: {error}") from error
     return engine_settings(loaded)

@@ -7,6 +7,7 @@ A handler is cancelled when its caller has left, so that no search runs on for n
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
@@ -19,6 +20,8 @@ log = logging.getLogger("berth.http")
 
 # A scheduler extender is sent all nodes at once: 5,000 of them are 21 MiB. aiohttp's default is 1 MiB.
 MAX_BODY_BYTES = 64 << 20
+# Time for a body to arrive whole: generous for 64 MiB, and an end for who announces one and sends nothing.
+BODY_SECONDS = 30.0
 
 
 class HttpError(Exception):
@@ -202,10 +205,14 @@ async def _body(request: web.Request) -> bytearray:
     _refuse_larger(length)
     body, size = bytearray(length), 0
     try:
-        async for chunk in request.content.iter_any():
-            _refuse_larger(size + len(chunk))
-            body[size : size + len(chunk)] = chunk
-            size += len(chunk)
+        async with asyncio.timeout(BODY_SECONDS):
+            async for chunk in request.content.iter_any():
+                _refuse_larger(size + len(chunk))
+                body[size : size + len(chunk)] = chunk
+                size += len(chunk)
+    # Whoever announces a body and does not send it would keep its buffer for as long as it likes.
+    except TimeoutError as error:
+        raise HttpError(408, f"the body did not arrive within {BODY_SECONDS:g} s") from error
     # Compressed, and not as the header says. Who reads the other end is told as Go's servers tell it.
     except web.RequestPayloadError as error:
         raise HttpError(500, "Failed to read request body") from error

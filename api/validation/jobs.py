@@ -171,7 +171,8 @@ def _layers(text: str) -> list[tuple[str, int]] | None:
     try:
         layers = json.loads(text)
         found = [(layer["topology"], layer["size"]) for layer in layers]
-    except (ValueError, TypeError, KeyError):
+    # An annotation has room for lists nested deeper than the reader follows.
+    except (ValueError, TypeError, KeyError, RecursionError):
         return None
     is_read = all(isinstance(topology, str) and type(size) is int for topology, size in found)
     return found if is_read and 1 <= len(found) <= _MOST_LAYERS else None

@@ -695,6 +695,11 @@ def make_job(
             id="layers that are no JSON",
         ),
         pytest.param(
+            make_job(template={keys.SLICE_CONSTRAINTS: "[" * 99_999}),
+            "spec.template.metadata.annotations[kueue.x-k8s.io/podset-slice-required-topology-constraints]",
+            id="layers nested too deep",
+        ),
+        pytest.param(
             make_job(template={keys.SLICE_CONSTRAINTS: '[{"topology": "rack", "size": 9}]'}),
             "spec.template.metadata.annotations[kueue.x-k8s.io/podset-slice-required-topology-constraints] is"
             " 9: the size of a slice must be from 1 to the number of pods (4)",

@@ -102,7 +102,7 @@ def decode_body(body: bytes, content_type: str, accepted: Sequence[str] = BODY_T
         if "yaml" in content_type and not body.lstrip().startswith(b"{"):
             return yaml.load(body, Loader=_YamlLoader)
         return msgspec.json.decode(body)
-    except (msgspec.DecodeError, yaml.YAMLError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise bad_request(f"the object provided is unrecognized: {error}") from error
 
 

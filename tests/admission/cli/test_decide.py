@@ -224,6 +224,27 @@ def test_a_case_that_cannot_be_decided_is_answered_by_its_error(
     assert list(sound["admissions"]) == ["team/a"]
 
 
+def test_a_case_nested_too_deep_does_not_keep_others_from_an_answer(
+    typed: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    typed("\n".join(['{"name":' * 99_999, case("sound", workload("a", 1))]))
+
+    code = main(["decide", "--jsonl"])
+
+    unreadable, sound = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert code == 2
+    assert unreadable["error"].startswith("the case cannot be read")
+    assert list(sound["admissions"]) == ["team/a"]
+
+
+def test_a_configuration_that_is_no_text_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_bytes(b"\xff\xfe")
+
+    assert main(["decide", "-f", str(tmp_path), "--config", str(config)]) == 2
+    assert f"cannot read the configuration {config}: " in capsys.readouterr().err
+
+
 def test_a_case_may_switch_fair_sharing_on(typed: Any, capsys: pytest.CaptureFixture[str]) -> None:
     typed(case("fair", workload("a", 1), fairSharing=True))
 

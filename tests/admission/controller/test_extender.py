@@ -130,6 +130,7 @@ async def test_a_body_that_cannot_be_read_is_a_500(served: Served) -> None:
         pytest.param(b"", id="nothing"),
         pytest.param(b'{"pod": {', id="cut off"),
         pytest.param(b'{"pod": 7}', id="a pod that is a number"),
+        pytest.param(b'{"pod": ' + b"[" * 99_999, id="a pod nested too deep"),
         pytest.param(b'{"pod": {"metadata": {"name": "\xff"}}}', id="no UTF-8"),
         pytest.param(b'{"pod": {}, "nodes": {"items": [{"metadata": 1}]}}', id="a node that is none"),
         pytest.param(json.dumps({"Pod": pod_object(gpus="many"), "NodeNames": []}).encode(), id="a quantity"),

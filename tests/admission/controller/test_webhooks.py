@@ -332,3 +332,13 @@ async def test_what_is_no_review_is_a_400(url: str, path: str, body: object) -> 
     status, _ = await ask(url, path, body)
 
     assert status == 400
+
+
+@pytest.mark.parametrize("path", ["/mutate", "/validate"])
+async def test_a_review_nested_too_deep_is_a_400(url: str, path: str) -> None:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(url + path, data=b'{"request": ' + b"[" * 99_999) as answer,
+    ):
+        assert answer.status == 400
+        assert "this is no AdmissionReview" in await answer.text()

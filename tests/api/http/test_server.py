@@ -148,6 +148,17 @@ async def test_a_body_that_is_too_large_is_refused(
         assert (await answer.json())["error"] == "the request is larger than 1 MiB"
 
 
+async def test_a_body_that_does_not_arrive_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("api.http.server.BODY_SECONDS", 0.05)
+    async with HttpServer(ROUTES) as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+        answer = await asyncio.wait_for(reader.readline(), 30.0)
+        writer.close()
+
+    assert answer.startswith(b"HTTP/1.1 408 ")
+
+
 async def test_a_caller_may_have_its_own_form_of_errors(session: aiohttp.ClientSession) -> None:
     def as_status(status: int, message: str) -> Response:
         return json_response({"kind": "Status", "code": status, "message": message}, status=status)
