@@ -48,7 +48,7 @@ class Order(Enum):
 class Need:
     """What a Workload needs: `usage` in all, of which `pairs` are to come from evictions, and places.
 
-    `within`: only these may be evicted; None: anybody.
+    `within`: only these may be evicted; None: anybody. `most_taken`: after so many a search gives up.
     """
 
     queue: QueueState
@@ -59,6 +59,7 @@ class Need:
     order: Order
     placing: tuple[PlacementRequest, ...] = ()
     within: frozenset[WorkloadKey] | None = None
+    most_taken: int | None = None
 
     def rank(self, held: Held) -> Rank:
         """Return the order among candidates of equal standing: lowest priority, then what `order` says, then
@@ -313,9 +314,13 @@ def _of_own_queue(snapshot: Snapshot, need: Need) -> list[Held]:
         return []
     # Priority first: it rules out most, and costs least to ask.
     highest = inf if policy is PreemptionPolicy.ANY else need.pending.workload.priority
+    of_queue = need.queue.held
+    named = (
+        of_queue.values() if need.within is None else [of_queue[key] for key in need.within & of_queue.keys()]
+    )
     found = [
         held
-        for held in need.queue.held.values()
+        for held in named
         if held.workload.priority <= highest
         and uses(held, need)
         and satisfies(policy, need, held)

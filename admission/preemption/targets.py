@@ -124,6 +124,8 @@ def _take_until_it_fits(
 ) -> list[Target]:
     targets: list[Target] = []
     for candidate in candidates.in_order(is_borrowing=is_borrowing):
+        if len(targets) == need.most_taken:
+            return []
         snapshot.remove(candidate.queue, candidate.held.usage, candidate.held.places)
         targets.append(Target(held=candidate.held, queue=candidate.queue, reason=candidate.right.reason))
         if fits(snapshot, need, is_borrowing=is_borrowing):

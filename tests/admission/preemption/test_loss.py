@@ -288,11 +288,12 @@ RACK = "rack"
 
 
 def test_a_rack_is_emptied_where_that_loses_least_instead_of_a_bit_of_each() -> None:
-    """Two racks of two nodes; the preemptor needs a whole rack. Loss alone would take a2 and b1 first.
+    """Two racks of two nodes; the preemptor needs a whole rack. Who loses least, one by one: a2, b1, b2.
+    That empties rack b, which also started last. Rack a is cheaper.
 
-    rack a   a1 stale   a2 fresh          rack b   b1 fresh   b2 half
+    rack a   a1 1000 s   a2 5 s          rack b   b1 800 s   b2 900 s          since the last checkpoint
     """
-    jobs = {"a1": 3000, "a2": 5, "b1": 10, "b2": 600}
+    jobs = {"a1": 1000, "a2": 5, "b1": 800, "b2": 900}
     request = TopologyRequest(required=RACK)
     wanted = make_pod_set(count=2, requests={"gpu": 8}, topology_request=request)
     world = World(now=NOW).put(
@@ -301,11 +302,14 @@ def test_a_rack_is_emptied_where_that_loses_least_instead_of_a_bit_of_each() -> 
         ResourceFlavor(name="default", topology_name="t"),
         *(make_node(name) for name in jobs),
         make_cluster_queue(quota=32, preemption=LOWER),
-        *(placed(running(name, 8, saved=saved), name) for name, saved in jobs.items()),
+        *(
+            placed(running(name, 8, saved=saved, ran=9000 - ord(name[0])), name)
+            for name, saved in jobs.items()
+        ),
         make_workload("incoming", pod_sets=(wanted,), priority=5, at=NOW),
     )
 
-    assert sorted(evicts(world.settle())) == ["b1", "b2"]
+    assert sorted(evicts(world.settle())) == ["a1", "a2"]
 
 
 def make_node(name: str) -> NodeInfo:
