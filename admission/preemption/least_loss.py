@@ -27,8 +27,8 @@ from admission.preemption.targets import Target, classical_targets
 from admission.snapshot import Held, Snapshot
 from api.workload import WorkloadKey
 
-# Each domain costs a search of its own: with 2,000 nodes and 700 candidates a fifth of what the plain one
-does._MOST_DOMAINS = 4
+# Each domain costs a search of its own, at 2,000 nodes and 700 candidates a fifth of the plain one.
+_MOST_DOMAINS = 4
 # Where a whole rack is needed, an order by loss alone takes nearly everybody before one is empty, at a search
 # for places each. It gives up after so many times the victims of the plain order, and some.
 _MOST_TAKEN = 3
