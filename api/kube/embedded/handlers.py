@@ -20,6 +20,7 @@ from .errors import (
 from .listing import Lister, shape
 from .options import Outcome, WriteOptions
 from .patches import json_patch, merge_patch, strategic_merge
+from .protobuf import PROTOBUF, read_protobuf
 from .requests import Target
 from .schema import Json, JsonObject
 from .store import Store, Stored, encode
@@ -91,7 +92,8 @@ class Api:
     def _post(
         self, request: web.BaseRequest, target: Target, query: Mapping[str, str], body: bytes
     ) -> web.Response:
-        data = requests.decode_body(body, request.content_type)
+        is_binary = request.content_type == PROTOBUF
+        data = read_protobuf(body) if is_binary else requests.decode_body(body, request.content_type)
         options = requests.write_options(query, request.headers)
         if target.name is None:
             if target.kind.namespaced and target.namespace is None:

@@ -314,3 +314,14 @@ async def test_drain_empties_a_node(run: Kubectl, stand_ins: StandIns) -> None:
     node = await run.json("get", "node", node_name)
     assert left["items"] == []
     assert node["spec"]["unschedulable"] is True
+
+
+async def test_what_kubectl_makes_without_a_file_is_taken_in_its_binary_form(run: Kubectl) -> None:
+    await run("create", "namespace", "team")
+    await run("-n", "team", "create", "configmap", "settings", "--from-literal=size=8")
+    await run("create", "priorityclass", "low", "--value=-5", "--description=after all others")
+
+    assert (await run.json("get", "namespace", "team"))["status"] == {"phase": "Active"}
+    assert (await run.json("-n", "team", "get", "configmap", "settings"))["data"] == {"size": "8"}
+    low = await run.json("get", "priorityclass", "low")
+    assert (low["value"], low["description"]) == (-5, "after all others")

@@ -1,0 +1,42 @@
+"""The binary form in which kubectl sends what it makes without a file."""
+
+from __future__ import annotations
+
+import pytest
+
+from api.kube.embedded.errors import ApiError
+from api.kube.embedded.protobuf import read_protobuf
+
+TYPE = b"\n\x0f\n\x02v1\x12\tNamespace"
+# As kubectl 1.32 sends it: texts that are not set are there, empty.
+NAMESPACE = (
+    b"k8s\x00"
+    + TYPE
+    + b'\x12\x1e\n\x16\n\x06doomed\x12\x00\x1a\x00"\x00*\x002\x008\x00B\x00'
+    + b'\x12\x00\x1a\x02\n\x00\x1a\x00"\x00'
+)
+
+
+def test_a_namespace_is_read_without_what_is_not_set() -> None:
+    want = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "doomed"}}
+
+    assert read_protobuf(NAMESPACE) == want
+
+
+@pytest.mark.parametrize(
+    ("body", "want"),
+    [
+        pytest.param(b"{}", 400, id="JSON under the wrong name"),
+        pytest.param(NAMESPACE[:30], 400, id="a body that is cut off"),
+        pytest.param(b"k8s\x00" + b"\xff" * 12, 400, id="a number without end"),
+        pytest.param(b"k8s\x00\x0b", 400, id="a wire type that is not known"),
+        pytest.param(b"k8s\x00" + TYPE + b"\x10\x05", 400, id="a number for an object"),
+        pytest.param(b"k8s\x00", 415, id="no kind"),
+        pytest.param(NAMESPACE.replace(b"\tNamespace", b"\tLimitZone"), 415, id="a kind that is not read"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(body: bytes, want: int) -> None:
+    with pytest.raises(ApiError) as refused:
+        read_protobuf(body)
+
+    assert refused.value.code == want
