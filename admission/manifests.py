@@ -12,7 +12,8 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from admission.engine import Engine, ObjectKey, Upsertable
+from admission.engine import Engine
+from admission.intake import ObjectKey, Upsertable
 from api.node import NodeInfo, PodUsage, to_node, to_pod_usage
 from api.objects import (
     AdmissionCheckObject,

@@ -1,0 +1,201 @@
+"""What is known comes in: objects of every kind, new, changed, gone or unreadable, in any order.
+
+The engine's taking side (`admission.questions` is its asking side, `admission.engine` decides). A changed
+spec may touch every queue's status and wakes what waits; what has to be worked out anew for it is gathered
+until somebody asks or decides, so a burst of changes costs one rebuild.
+"""
+
+from __future__ import annotations
+
+from admission.cache import Cache
+from admission.cycle import Cycle
+from admission.questions import Questions
+from admission.records import LocalQueueKey
+from admission.roster import Roster
+from api.node import NodeInfo, PodUsage
+from api.past_usage import PastUsage
+from api.policy import AdmissionPolicy
+from api.queueing import (
+    AdmissionCheck,
+    ClusterQueue,
+    Cohort,
+    LocalQueue,
+    Namespace,
+    ResourceFlavor,
+    Topology,
+)
+from api.requests import LimitRange, RuntimeClass
+from api.workload import Workload, WorkloadKey
+
+Spec = ClusterQueue | Cohort | ResourceFlavor | Topology | AdmissionCheck | AdmissionPolicy
+Upsertable = Workload | Spec | LocalQueue | Namespace | LimitRange | RuntimeClass | NodeInfo | PodUsage
+ObjectKey = str | tuple[str, str] | WorkloadKey
+
+
+class Intake(Questions):
+    """The taking side of an engine."""
+
+    def __init__(self, cache: Cache, roster: Roster) -> None:
+        super().__init__(cache, roster)
+        self._touched_cohorts: set[str] = set()
+        self._touched_policies: set[str] = set()
+        # The cycle under way, which any change ends.
+        self._cycle: Cycle | None = None
+
+    def upsert(self, value: Upsertable, *, now: float) -> None:
+        """Take in an object, new or changed. An equal one changes nothing and costs next to nothing."""
+        self._begin_change(now)
+        match value:
+            case Workload():
+                self._roster.put(value)
+            case LocalQueue():
+                self._upsert_local_queue(value)
+            case Namespace():
+                self._upsert_namespace(value)
+            case LimitRange():
+                self._cache.set_limit_range(value.namespace, value.name, value)
+                self._reread_namespace(value.namespace)
+            case RuntimeClass():
+                if self._cache.runtime_classes.get(value.name) != value:
+                    self._cache.runtime_classes[value.name] = value
+                    self._roster.reread(self._roster.records.values())
+            case NodeInfo():
+                self._nodes_changed(self._cache.fleet.put_node(value))
+            case PodUsage():
+                self._nodes_changed(self._cache.fleet.put_pod(value))
+            case _:
+                self._upsert_spec(value)
+
+    def remove(self, kind: type, key: ObjectKey, *, now: float) -> None:
+        """Forget an object that was deleted; one that is not known is no error."""
+        self._begin_change(now)
+        if self._cache.unreadable.pop((kind, key), None) is not None:
+            self._cache.invalidate()
+        if kind is Workload:
+            self._roster.drop(WorkloadKey(*_pair(key)))
+        elif kind is LocalQueue:
+            self._cache.local_queues.pop(_pair(key), None)
+            if self._cache.ledger is not None:
+                self._cache.ledger.forget(_pair(key))
+            self._roster.reroute(_pair(key))
+        elif kind is Namespace:
+            self._cache.namespaces.pop(str(key), None)
+        elif kind is LimitRange:
+            namespace, name = _pair(key)
+            self._cache.set_limit_range(namespace, name, None)
+            self._reread_namespace(namespace)
+        elif kind is RuntimeClass:
+            self._cache.runtime_classes.pop(str(key), None)
+        elif kind is NodeInfo:
+            self._nodes_changed(self._cache.fleet.drop_node(str(key)))
+        elif kind is PodUsage:
+            self._nodes_changed(self._cache.fleet.drop_pod(_pair(key)))
+        elif self._cache.remove_spec(kind, str(key)):
+            self._specs_changed()
+            if kind is ClusterQueue:
+                self._reroute_queue(str(key))
+
+    def unreadable(self, kind: type, key: ObjectKey, message: str, *, now: float) -> None:
+        """Note that an object exists but cannot be read; `message` says what is wrong and how to mend it.
+
+        A ClusterQueue becomes inactive, a Workload waits outside the queue, an AdmissionPolicy is not in
+        force; all others go on.
+        """
+        self._begin_change(now)
+        self._cache.unreadable[(kind, key)] = message
+        self._cache.invalidate()
+        self._specs_changed()
+        if kind is ClusterQueue:
+            name = str(key)
+            if name not in self._cache.cluster_queues:
+                self._cache.put_spec(ClusterQueue(name=name))
+            self._reroute_queue(name)
+        elif kind is Workload:
+            record = self._roster.records.get(WorkloadKey(*_pair(key)))
+            if record is not None:
+                self._roster.unqueue(record)
+        elif kind is LocalQueue:
+            namespace, name = _pair(key)
+            # It needs a place to show its status, even if it has never been readable.
+            unknown = LocalQueue(namespace=namespace, name=name, cluster_queue="")
+            self._cache.local_queues.setdefault((namespace, name), unknown)
+            self._roster.reroute((namespace, name))
+        elif kind is AdmissionPolicy:
+            # Not the last good version: what is in force must follow from the objects alone, so that a
+            # controller that starts now decides like one that has seen the edit.
+            self._cache.remove_spec(kind, str(key))
+
+    def adopt_usage(self, local_queue: LocalQueueKey, past: PastUsage) -> None:
+        """Take in the past usage in a LocalQueue's status, where it is newer than what is known here."""
+        if self._cache.ledger is not None:
+            self._cache.ledger.adopt(local_queue, past)
+
+    def _begin_change(self, now: float) -> None:
+        """What is known is about to change: a cycle under way ends first."""
+        self._roster.now = now
+        cycle, self._cycle = self._cycle, None
+        if cycle is not None:
+            for queue in cycle.interrupt():
+                self._roster.unsettled[queue.tree] = None
+
+    def _nodes_changed(self, flavors: frozenset[str]) -> None:
+        """Capacity of these flavors' nodes came or went: parked Workloads may fit, promises may move."""
+        self._roster.wake_flavors(flavors)
+        if flavors:
+            self._cache.timekeeper.note_nodes()
+
+    # --- specs -------------------------------------------------------------------------------------------
+
+    def _upsert_spec(self, value: Spec) -> None:
+        was_unreadable = self._cache.unreadable.pop((type(value), value.name), None) is not None
+        is_new = self._cache.put_spec(value)
+        if is_new is None and not was_unreadable:
+            return
+        self._cache.invalidate()
+        self._specs_changed()
+        if is_new and isinstance(value, ClusterQueue):
+            self._reroute_queue(value.name)
+
+    def _upsert_local_queue(self, value: LocalQueue) -> None:
+        key = (value.namespace, value.name)
+        if value.past_usage is not None:
+            self.adopt_usage(key, value.past_usage)
+        was_unreadable = self._cache.unreadable.pop((LocalQueue, key), None) is not None
+        if self._cache.local_queues.get(key) == value and not was_unreadable:
+            return
+        self._cache.local_queues[key] = value
+        self._roster.reroute(key)
+
+    def _upsert_namespace(self, value: Namespace) -> None:
+        if self._cache.namespaces.get(value.name) == value.labels:
+            return
+        self._cache.namespaces[value.name] = dict(value.labels)
+        self._roster.refresh()
+        for (namespace, _), spec in self._cache.local_queues.items():
+            queue = self._cache.queues.get(spec.cluster_queue)
+            if namespace == value.name and queue is not None:
+                self._roster.woken.add(queue.tree)
+
+    def _reread_namespace(self, namespace: str) -> None:
+        records = [one for key, one in self._roster.records.items() if key.namespace == namespace]
+        self._roster.reread(records)
+
+    def _reroute_queue(self, cluster_queue: str) -> None:
+        """Note that a ClusterQueue came or went."""
+        for key, local_queue in self._cache.local_queues.items():
+            if local_queue.cluster_queue == cluster_queue:
+                self._roster.reroute(key)
+
+    def _specs_changed(self) -> None:
+        """A change of specs may show in the status of every queue."""
+        self._roster.touched_queues.update(self._cache.cluster_queues)
+        self._roster.touched_local_queues.update(self._cache.local_queues)
+        self._touched_cohorts.update(self._cache.cohorts)
+        self._touched_policies.update(self._cache.policies)
+
+
+def _pair(key: ObjectKey) -> LocalQueueKey:
+    """Return the key of a namespaced object. Raises TypeError for a bare name."""
+    if isinstance(key, str):
+        raise TypeError(f"{key!r} names no namespace")
+    return key[0], key[1]
