@@ -108,6 +108,14 @@ def positive_number(text: str) -> float:
     return value
 
 
+def hours_between_faults(text: str) -> float:
+    """Read a mean time between faults: what breaks more often than hourly finishes nothing, for ever."""
+    value = _number(text)
+    if value is None or value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of hours, 1 or more")
+    return value
+
+
 def seconds(text: str) -> float:
     """Read a number of seconds, 0 or more."""
     value = _number(text)

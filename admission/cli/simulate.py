@@ -15,6 +15,7 @@ from admission.cli.arguments import (
     Subparsers,
     add_command,
     existing_file,
+    hours_between_faults,
     nodes_wish,
     positive,
     positive_number,
@@ -124,15 +125,15 @@ def _add_cost_flags(parser: argparse.ArgumentParser) -> None:
         )
     parser.add_argument(
         "--node-mtbf-hours",
-        type=positive_number,
+        type=hours_between_faults,
         metavar="H",
-        help="mean hours between two losses of the same node (default: none is lost)",
+        help="mean hours between two losses of the same node, 1 or more (default: none is lost)",
     )
     parser.add_argument(
         "--crash-mtbf-gpu-hours",
-        type=positive_number,
+        type=hours_between_faults,
         metavar="H",
-        help="mean GPU-hours between two crashes of Jobs (default: none crashes)",
+        help="mean GPU-hours between two crashes of Jobs, 1 or more (default: none crashes)",
     )
     parser.add_argument(
         "--seed", type=int, default=0, metavar="N", help="of what breaks when (default: %(default)s)"

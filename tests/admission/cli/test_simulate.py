@@ -92,6 +92,7 @@ def test_the_table_has_a_line_a_policy(capsys: pytest.CaptureFixture[str]) -> No
         pytest.param(["--estimates", "x0"], "'x0' is not exact, learned or a factor", id="no factor"),
         pytest.param(["--load", "0"], "'0' is not a number above 0", id="no load"),
         pytest.param(["--save-seconds", "-1"], "'-1' is not a number of seconds", id="negative time"),
+        pytest.param(["--node-mtbf-hours", "0.001"], "not a number of hours, 1 or more", id="only faults"),
         pytest.param(["--nodes", "1x4"], "can never run: 8 GPUs never fit 1 nodes of 4", id="too small"),
     ],
 )
