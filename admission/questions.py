@@ -235,6 +235,10 @@ class Questions:
                 tolerations += [one for one in flavor.tolerations if one not in tolerations]
         return labels, tuple(tolerations)
 
+    def is_domain(self, value: str) -> bool:
+        """Return whether any topology has a domain of this label value; yes where no topology is known."""
+        return self._cache.fleet.has_domain(value)
+
     def cluster_queue_of(self, workload: Workload) -> str:
         """Return the ClusterQueue that its LocalQueue leads to, "" where there is no such LocalQueue."""
         local_queue = self._cache.local_queues.get((workload.key.namespace, workload.queue_name))

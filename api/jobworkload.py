@@ -8,7 +8,7 @@ Source: Kueue, pkg/controller/jobframework (NewWorkload, workload names, Equival
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -27,7 +27,7 @@ from api.podtemplate import (
 from api.requests import gpus_of
 from api.topologyrequest import topology_request_body
 from api.validation.jobs import job_errors
-from api.wishes import gpu_count_fault, wish_faults
+from api.wishes import domain_fault, gpu_count_fault, wish_faults
 
 _MAX_NAME = 253
 _HASH_LENGTH = 5
@@ -204,14 +204,17 @@ def unknown_keys(job: Job, template: Template) -> tuple[str, ...]:
     return tuple(_unknown(kind, key) for kind, source in sources for key in source if _is_unknown(key))
 
 
-def wish_problems(job: Job, template: Template) -> tuple[str, ...]:
-    """Return a sentence for each of the Job's wishes and claims that cannot be read, or contradicts it."""
+def wish_problems(job: Job, template: Template, is_domain: Callable[[str], bool]) -> tuple[str, ...]:
+    """Return a sentence for each of the Job's wishes and claims that cannot be read, or contradicts it.
+
+    `is_domain` tells whether a value is that of a domain of any topology.
+    """
     metadata = template.get("metadata") or {}
     sources = (job.annotations, job.labels, metadata.get("annotations"), metadata.get("labels"))
     containers = (template.get("spec") or {}).get("containers") or ()
     gpus = job.pod_count * sum(_gpus_of(container.get("resources") or {}) for container in containers)
-    mismatch = gpu_count_fault(sources, gpus)
-    return (*wish_faults(sources), *checkpoint_faults(sources), *((mismatch,) if mismatch else ()))
+    others = (gpu_count_fault(sources, gpus), domain_fault(sources, is_domain))
+    return (*wish_faults(sources), *checkpoint_faults(sources), *(said for said in others if said))
 
 
 def _gpus_of(resources: Mapping[str, Any]) -> int:

@@ -7,7 +7,7 @@ before labels. Where a policy says `aliases: Articles` the articles' key is read
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from api import keys
 
@@ -57,6 +57,15 @@ def gpu_count_fault(sources: Metadata, gpus: int) -> str | None:
                 f"{name} is {text}, but its pods ask for {gpus} GPUs in all; what they ask for counts,"
                 " so mend one of the two"
             )
+    return None
+
+
+def domain_fault(sources: Metadata, is_domain: Callable[[str], bool]) -> str | None:
+    """Return what is wrong where a domain is preferred that `is_domain` does not know."""
+    for name in (keys.PREFERRED_DOMAIN, keys.ALIASES[keys.PREFERRED_DOMAIN]):
+        text = read_key(name, sources, with_aliases=False)
+        if text and not is_domain(text):
+            return f"{name} is {text!r}, which is no domain of any Topology; it is passed over"
     return None
 
 

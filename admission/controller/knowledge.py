@@ -100,6 +100,7 @@ class Knowledge:
             injection=engine.flavor_injection,
             settings=settings.jobs,
             is_namespace_managed=self._is_namespace_managed,
+            is_domain=engine.is_domain,
             ancestor=self._ancestor,
             workload_priority_classes=self._workload_priorities,
             priority_classes=self._priorities,

@@ -57,7 +57,10 @@ def create(view: View) -> tuple[Action, ...]:
         events=(normal(view, "CreatedWorkload", f"Created Workload: {job.namespace}/{name}", "Create"),),
     )
     unknown = (warning(view, "UnknownKey", said) for said in unknown_keys(job, view.template))
-    wishes = (warning(view, "InvalidWish", said) for said in wish_problems(job, view.template))
+    wishes = (
+        warning(view, "InvalidWish", said)
+        for said in wish_problems(job, view.template, view.context.is_domain)
+    )
     runtimes = (warning(view, "InvalidExpectedRuntime", said) for said in _runtime_problems(view))
     return (write, *unknown, *wishes, *runtimes)
 

@@ -47,12 +47,13 @@ class JobContext:
     """What a Job's reconciliation needs to know. The mappings may be live; they are only read.
 
     `injection` gives node labels and tolerations of the flavors assigned to a pod set; `is_namespace_managed`
-    answers managedJobsNamespaceSelector.
+    answers managedJobsNamespaceSelector; `is_domain` whether a value names a domain of any topology.
     """
 
     injection: FlavorInjection
     settings: JobSettings = field(default_factory=JobSettings)
     is_namespace_managed: Callable[[str], bool] = lambda _: True
+    is_domain: Callable[[str], bool] = lambda _: True
     ancestor: Callable[[Job], Ancestor] = lambda _: Ancestor.NONE
     workload_priority_classes: Mapping[str, int] = field(default_factory=dict)
     priority_classes: Mapping[str, PriorityClass] = field(default_factory=dict)

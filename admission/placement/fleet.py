@@ -199,6 +199,12 @@ class Fleet:
         """Return the nodes of a hostname, ready or not: one as a rule."""
         return [self.nodes[name] for name in self._by_host.get(host, ())]
 
+    def has_domain(self, value: str) -> bool:
+        """Return whether any topology has a domain of this label value; yes where none has any node."""
+        trees = [search.site.tree for search in self._searches.values()]
+        hooked = [tree.values[index][-1] for tree in trees for level in tree.at_level for index in level]
+        return not hooked or value in hooked
+
     def has_topology(self, flavor: str) -> bool:
         """Return whether pods of this flavor are placed here."""
         return flavor in self._searches

@@ -189,6 +189,16 @@ def test_a_gpu_count_that_is_not_the_pods_is_told(scene: Scene) -> None:
     assert told.startswith("topology.scheduler/gpu-count is 8, but its pods ask for 16 GPUs in all")
 
 
+@pytest.mark.covers("002_03")
+def test_a_preferred_domain_that_does_not_exist_is_told_and_passed_over(scene: Scene) -> None:
+    create_gang(scene, "lost", pods=1, preferred_domain="leaf-99")
+
+    scene.wait_events("lost", "InvalidWish")
+    (told,) = [note for note in scene.notes_about("lost") if "preferred-domain" in note]
+    assert "'leaf-99', which is no domain of any Topology" in told
+    assert sum(leaves_of(scene, "lost").values()) == 1
+
+
 # Last, so that nothing stands in the way of those above.
 @pytest.mark.parametrize(
     ("nodes", "want"),
