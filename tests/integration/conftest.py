@@ -96,7 +96,7 @@ def embedded_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clust
     kubeconfig = folder / "kubeconfig"
     arguments = [BERTH, "apiserver", "--nodes", "4x8", "--kubeconfig", str(kubeconfig)]
     with Child(name="berth-apiserver", arguments=arguments, log=folder / "log") as child:
-        child.wait_ready(kubeconfig.exists, timeout_seconds=30.0)
+        child.wait_ready(kubeconfig.exists, timeout_seconds=90.0)
         yield Cluster(rest=rest_of(kubeconfig), kubeconfig=str(kubeconfig), pool="node")
         child.stop()
 

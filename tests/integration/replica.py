@@ -59,7 +59,7 @@ class Replica:
 
     def wait_ready(self) -> None:
         """Return when every cache has synced: it leads, or follows."""
-        self.child.wait_ready(self.is_ready, timeout_seconds=30.0)
+        self.child.wait_ready(self.is_ready, timeout_seconds=90.0)
 
     def is_ready(self) -> bool:
         """Tell whether /readyz says so."""
@@ -67,7 +67,7 @@ class Replica:
 
     def wait_leading(self) -> None:
         """Return when it leads and decides."""
-        self.child.wait_ready(lambda: self.has_logged("deciding"), timeout_seconds=30.0)
+        self.child.wait_ready(lambda: self.has_logged("deciding"), timeout_seconds=90.0)
 
     def wait_exit(self, timeout_seconds: float = 30.0) -> int:
         """Return the exit code once the process has ended."""

@@ -350,9 +350,9 @@ def extended(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> I
         plane.rest.patch(f"/api/v1/nodes/{node['metadata']['name']}", {"spec": {"taints": None}})
     arguments = [BERTH, "extender", "--kubeconfig", plane.kubeconfig, "--port", "0"]
     with Child(name="extender", arguments=arguments, log=folder / "extender.log") as extender:
-        extender.wait_ready(lambda: bool(listening(extender)), timeout_seconds=30.0)
+        extender.wait_ready(lambda: bool(listening(extender)), timeout_seconds=90.0)
         ready = Rest(listening(extender))
-        extender.wait_ready(lambda: answers(ready, "/readyz"), timeout_seconds=30.0)
+        extender.wait_ready(lambda: answers(ready, "/readyz"), timeout_seconds=90.0)
         with kube_scheduler(plane, folder, listening(extender)):
             yield plane
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 Found = TypeVar("Found")
 
 # What must happen within a second or two on a free machine gets this long on a busy one.
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 _PAUSE_SECONDS = 0.05
 
 

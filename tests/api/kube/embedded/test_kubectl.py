@@ -15,7 +15,7 @@ from api.kube.client import KubeClient
 from api.kube.embedded.standins import NodeSpec, StandIns
 from tests.embedded import EmbeddedCluster
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 
 JOB = """
 apiVersion: batch/v1

@@ -20,7 +20,7 @@ from api.kube.errors import NotFound
 from api.kube.resources import JOBS, NODES, PODS, Resource
 
 GPU = "nvidia.com/gpu"
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 # At this speed a pod of ten seconds runs for half a second, which leaves time to act on it while it runs.
 SPEED = 20.0
 
