@@ -23,10 +23,10 @@ from admission.cli.arguments import (
 )
 from admission.cli.errors import ExitCode, WrongUsageError
 from admission.cli.simulate_progress import make_progress
-from admission.cli.summary import percent_text, seconds_text
-from admission.cli.tables import make_console, make_table, print_table
+from admission.cli.simulate_table import print_figures, to_table
 from admission.simulation.figures import Figures, figures_of
 from admission.simulation.policies import POLICIES
+from admission.simulation.report_page import html_page
 from admission.simulation.settings import Estimates, Faults, Queues, Setting, check_fits, loaded
 from admission.simulation.traces import TraceError, TraceJob, first_submitted, read_trace
 from admission.simulation.virtual_run import PolicyRun, simulate
@@ -50,7 +50,8 @@ def add_parser(subparsers: Subparsers) -> None:
         examples=(
             "  berth simulate --jobs jobs.csv --policy fifo,best-effort\n"
             "  berth simulate --jobs jobs.csv --nodes 64x8 --load 1.2 --limit 5000 -o json\n"
-            "  berth simulate --jobs jobs.csv --node-mtbf-hours 2000"
+            "  berth simulate --jobs jobs.csv --node-mtbf-hours 2000\n"
+            "  berth simulate --jobs jobs.csv --policy fifo,easy -o html > report.html"
         ),
         run=_run,
     )
@@ -73,7 +74,7 @@ def add_parser(subparsers: Subparsers) -> None:
     _add_work_flags(parser)
     _add_cost_flags(parser)
     parser.add_argument(
-        "-o", "--output", choices=("table", "json"), default="table", help="default: %(default)s"
+        "-o", "--output", choices=("table", "json", "html"), default="table", help="default: %(default)s"
     )
 
 
@@ -157,10 +158,15 @@ def _run(arguments: argparse.Namespace) -> int:
         for name in arguments.policy:
             runs[name] = simulate(jobs, setting, POLICIES[name], progress=progress.of(name))
     figures = {name: figures_of(run, gpus=setting.gpus) for name, run in runs.items()}
+    if arguments.output == "table":
+        print_figures(figures)
+        return ExitCode.DONE
+    report = _to_object(arguments, jobs, figures)
     if arguments.output == "json":
-        print(json.dumps(_to_object(arguments, jobs, figures), ensure_ascii=False))
+        print(json.dumps(report, ensure_ascii=False))
     else:
-        _print_table(figures)
+        courses = {name: run.courses for name, run in runs.items()}
+        print(html_page(report, to_table(figures), courses, gpus=setting.gpus), end="")
     return ExitCode.DONE
 
 
@@ -206,43 +212,3 @@ def _to_object(
         "settings": {"jobs": str(arguments.jobs), "job_count": len(jobs), **settings},
         "policies": {name: asdict(of_policy) for name, of_policy in figures.items()},
     }
-
-
-def _print_table(figures: Mapping[str, Figures]) -> None:
-    numbers = (
-        "MEAN WAIT",
-        "P50",
-        "P90",
-        "P99",
-        "GANGS",
-        "SLOWDOWN",
-        "BUSY",
-        "LOST",
-        "EVICTIONS",
-        "BROKEN",
-        "TOOK",
-    )
-    table = make_table("POLICY", *numbers, right=numbers)
-    for name, one in figures.items():
-        waits = (one.mean_wait_seconds, one.p50_wait_seconds, one.p90_wait_seconds, one.p99_wait_seconds)
-        table.add_row(
-            name,
-            *(seconds_text(wait) for wait in waits),
-            seconds_text(one.gangs.mean_wait_seconds),
-            f"{one.mean_bounded_slowdown:.1f}",
-            percent_text(one.utilisation),
-            f"{one.gpu_hours_lost:,.0f} h",
-            f"{one.evictions:,}",
-            f"{one.promises_broken}/{one.promises}",
-            f"{one.run_seconds:.0f}s",
-        )
-    console = make_console()
-    print_table(console, table)
-    console.print()
-    console.print(
-        "GANGS: mean wait of the Jobs of 8 GPUs and more. SLOWDOWN: mean of (wait + run) ÷ run, runs of less"
-    )
-    console.print(
-        "than 10 min counted as 10 min. BUSY: useful GPU time while Jobs came. LOST: GPU-hours not kept."
-    )
-    console.print("BROKEN: promised starts that were not kept, of all that were made.")

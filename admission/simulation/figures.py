@@ -74,7 +74,7 @@ def figures_of(run: PolicyRun, *, gpus: int) -> Figures:
         gpu_hours_lost=_lost_seconds(run.courses) / _SECONDS_PER_HOUR,
         evictions=sum(course.evictions for course in run.courses),
         promises=sum(course.promised_at is not None for course in run.courses),
-        promises_broken=sum(_is_broken(course) for course in run.courses),
+        promises_broken=sum(is_broken(course) for course in run.courses),
         gangs=GangFigures(jobs=len(gangs), mean_wait_seconds=mean([wait_of(one) for one in gangs])),
         run_seconds=run.run_seconds,
     )
@@ -96,7 +96,7 @@ def span_of(courses: Iterable[Course]) -> tuple[float, float]:
     return min(submits), max(submits)
 
 
-def _is_broken(course: Course) -> bool:
+def is_broken(course: Course) -> bool:
     """Return whether the Job started later than it was first promised."""
     if course.promised_at is None or course.first_start_at is None:
         return False

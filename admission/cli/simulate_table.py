@@ -1,0 +1,62 @@
+"""The figures of a simulation as a table, the same on a terminal and in the HTML report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from admission.cli.summary import percent_text, seconds_text
+from admission.cli.tables import make_console, make_table, print_table
+from admission.simulation.figures import Figures
+from admission.simulation.report_page import Table
+
+_NUMBERS = (
+    "MEAN WAIT",
+    "P50",
+    "P90",
+    "P99",
+    "GANGS",
+    "SLOWDOWN",
+    "BUSY",
+    "LOST",
+    "EVICTIONS",
+    "BROKEN",
+    "TOOK",
+)
+_NOTES = (
+    "GANGS: mean wait of the Jobs of 8 GPUs and more. SLOWDOWN: mean of (wait + run) ÷ run, runs of less",
+    "than 10 min counted as 10 min. BUSY: useful GPU time while Jobs came. LOST: GPU-hours not kept.",
+    "BROKEN: promised starts that were not kept, of all that were made.",
+)
+
+
+def to_table(figures: Mapping[str, Figures]) -> Table:
+    """Return a row a policy, rounded for people."""
+    rows = [_to_row(name, one) for name, one in figures.items()]
+    return Table(headings=("POLICY", *_NUMBERS), rows=rows, notes=" ".join(_NOTES))
+
+
+def print_figures(figures: Mapping[str, Figures]) -> None:
+    """Write the table to stdout, and under it what the headings mean."""
+    table = make_table("POLICY", *_NUMBERS, right=_NUMBERS)
+    for row in to_table(figures).rows:
+        table.add_row(*row)
+    console = make_console()
+    print_table(console, table)
+    console.print()
+    for note in _NOTES:
+        console.print(note)
+
+
+def _to_row(name: str, one: Figures) -> tuple[str, ...]:
+    waits = (one.mean_wait_seconds, one.p50_wait_seconds, one.p90_wait_seconds, one.p99_wait_seconds)
+    return (
+        name,
+        *(seconds_text(wait) for wait in waits),
+        seconds_text(one.gangs.mean_wait_seconds),
+        f"{one.mean_bounded_slowdown:.1f}",
+        percent_text(one.utilisation),
+        f"{one.gpu_hours_lost:,.0f} h",
+        f"{one.evictions:,}",
+        f"{one.promises_broken}/{one.promises}",
+        f"{one.run_seconds:.0f}s",
+    )
