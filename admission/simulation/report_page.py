@@ -101,7 +101,7 @@ def _table(table: Table) -> str:
 
 def _usage(courses: Courses, gpus: int) -> str:
     note = (
-        "Dark: GPUs doing work that was kept. Pale: held besides, for saving, restarting and work that was"
+        "Strong: GPUs doing work that was kept. Faint: held besides, for saving, restarting and work that was"
         " lost. The dashed line is the last submit, after which queues only drain. Times are since the first."
     )
     return _section("GPUs over time", note, usage_picture(courses, gpus=gpus))
