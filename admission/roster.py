@@ -1,7 +1,12 @@
 """Every Workload in its place: waiting in a ClusterQueue, holding quota, or neither.
 
 The engine's bookkeeping. It moves Workloads as their objects and the queues change, and notes what follows
-for the next cycle: which trees to wake, which to try again, whose status has changed.
+for the next cycle: which trees to wake, which to try again, whose status has changed. Who waits, and where,
+is `admission.lineup`'s side of it; here stand the objects' changes and who holds quota.
+
+A decision is *assumed* until the object shows it. Events may be older than our own writes, so an object
+without quota does not end an assumption (`_keeps_assumption`), and one that shows it makes the assumption a
+fact (`_confirm`), whoever wrote it.
 """
 
 from __future__ import annotations
@@ -11,67 +16,34 @@ from collections.abc import Collection, Iterable
 from admission.cache import Cache
 from admission.decision import DecisionId
 from admission.endings import note_ended
+from admission.lineup import Lineup
 from admission.records import LocalQueueKey, Record, make_record
-from admission.snapshot import Held, QueueState, Tree
+from admission.snapshot import Held
 from admission.topology import places_of
-from admission.turnbook import TurnBook
-from admission.turns import Turns, least_attained, pending_level, predicted_level
-from api.policy import Ordering, OrderingMode
-from api.queueing import LocalQueue
 from api.reasons import ConditionType
 from api.requests import ResourceSettings
-from api.selectors import matches_selector
 from api.workload import Admission, Workload, WorkloadKey
 from queues.ordering import RequeuingTimestamp, queued_at
 from queues.pending import Pending
 from queues.resources import Quantities, is_equal, pairs_of, to_quantities
 
 
-class Roster:
+class Roster(Lineup):
     """All Workloads known, on top of the cache of specs. One task owns it."""
 
     def __init__(
         self, cache: Cache, *, resources: ResourceSettings, requeuing_timestamp: RequeuingTimestamp
     ) -> None:
-        self.records: dict[WorkloadKey, Record] = {}
-        # Those that have not finished, by the LocalQueue that they name.
-        self.by_local_queue: dict[LocalQueueKey, dict[WorkloadKey, Record]] = {}
-        # Trees where something may fit that did not, to be woken before the next cycle.
-        self.woken: set[Tree] = set()
-        # Trees whose heads have not been tried since something changed, the longest waiting first.
-        self.unsettled: dict[Tree, None] = {}
-        self.touched_queues: set[str] = set()
-        self.touched_local_queues: set[LocalQueueKey] = set()
-        # Workloads to be placed once changed specs have taken effect, and LocalQueues whose queue to wake
-        # then.
-        self._unplaced: dict[WorkloadKey, Record] = {}
-        # Workloads in a queue that nobody has told why they wait.
-        self.untold: dict[WorkloadKey, None] = {}
+        super().__init__(cache, requeuing_timestamp=requeuing_timestamp)
         # Workloads with failed nodes, or with ready checks and no place yet: for the second pass to look at,
         # and those that it had no room for.
         self.lost: dict[WorkloadKey, None] = {}
         self.unreplaced: dict[WorkloadKey, None] = {}
-        # Those of a ClusterQueue for whom there was no word when they were to be told.
-        self.unexplained: dict[str, dict[WorkloadKey, None]] = {}
-        # When somebody whom a policy spares for now may be evicted, by the ClusterQueue that waits for it.
-        self.wakes: dict[str, float] = {}
+        # LocalQueues whose ClusterQueue is to be woken once changed specs have taken effect.
         self._rerouted: set[LocalQueueKey] = set()
         # Admissions that no decision of ours has weighed, and when they were seen: `admission.overadmission`.
         self.unweighed: dict[WorkloadKey, float] = {}
-        self.turns = Turns()
-        self._orderings: dict[str, Ordering | None] = {}
-        self._cache = cache
         self._resources = resources
-        self._timestamp = requeuing_timestamp
-
-    @property
-    def now(self) -> float:
-        """The instant of the engine's latest call."""
-        return self._cache.timekeeper.now
-
-    @now.setter
-    def now(self, now: float) -> None:
-        self._cache.timekeeper.now = now
 
     # --- changes of objects ------------------------------------------------------------------------------
 
@@ -131,52 +103,6 @@ class Roster:
             if workload.key in self._cache.held:
                 self.release(workload.key)
             self._route(record)
-
-    def _route(self, record: Record) -> None:
-        """Put a Workload without quota where it belongs: into its queue, or nowhere."""
-        queue = self._queue_for(record)
-        if record.queued_in is not None and (queue is None or queue.name != record.queued_in):
-            self.unqueue(record)
-        if queue is None:
-            return
-        record.queued_in = queue.name
-        if record.last_wait is None:
-            self.untold[record.workload.key] = None
-        pending = record.to_pending(self._timestamp, level=self._level_of(record, queue))
-        if queue.pending.offer(pending, now=self.now):
-            self.unsettled[queue.tree] = None
-        self.touched_queues.add(queue.name)
-
-    def _level_of(self, record: Record, queue: QueueState) -> int:
-        """Return the level of a Workload that is to wait in the queue."""
-        ordering = queue.policy.ordering
-        if ordering is None or ordering.mode is OrderingMode.PRIORITY:
-            return 0
-        self.turns.watch_waiting(record.workload, ordering, now=self.now)
-        if ordering.mode is OrderingMode.SHORTEST_PREDICTED:
-            estimate = self._cache.timekeeper.estimator.estimate(record.workload, queue.policy)
-            return predicted_level(record.workload, estimate, ordering, now=self.now)
-        return pending_level(record.workload, record.requests, ordering, now=self.now)
-
-    def unqueue(self, record: Record) -> None:
-        """Take a Workload out of the queue where it waits, if it does."""
-        if record.queued_in is None:
-            return
-        queue = self._cache.queues.get(record.queued_in)
-        record.queued_in = None
-        self.untold.pop(record.workload.key, None)
-        self._cache.timekeeper.withdraw(record.workload.key)
-        if queue is not None and queue.pending.discard(record.workload.key):
-            # Another may be the head now.
-            self.unsettled[queue.tree] = None
-            self.touched_queues.add(queue.name)
-
-    def explain_again(self, cluster_queue: str) -> None:
-        """There may be a word now for those of the queue for whom there was none."""
-        for key in self.unexplained.pop(cluster_queue, ()):
-            record = self.records.get(key)
-            if record is not None and record.queued_in == cluster_queue and record.last_wait is None:
-                self.untold[key] = None
 
     # --- who holds quota ---------------------------------------------------------------------------------
 
@@ -291,10 +217,6 @@ class Roster:
         if held.places:
             self.wake_flavors({place.flavor for place in held.places})
 
-    def wake_at(self, cluster_queue: str, at: float) -> None:
-        """Try the ClusterQueue's tree again at `at`, if it is not sooner anyway."""
-        self.wakes[cluster_queue] = min(at, self.wakes.get(cluster_queue, at))
-
     def wake_flavors(self, flavors: Collection[str]) -> None:
         """Wake every tree with a queue of one of the flavors: room has come free on nodes that they share."""
         if not flavors:
@@ -330,38 +252,9 @@ class Roster:
     def settle(self) -> None:
         """Wake what may fit now, and those whose back-off has ended."""
         self.refresh()
-        self._pass_turns()
-        for name in [name for name, at in self.wakes.items() if at <= self.now]:
-            del self.wakes[name]
-            if name in self._cache.queues:
-                self.woken.add(self._cache.queues[name].tree)
-        for tree in sorted(self.woken, key=_by_root):
-            self.unsettled[tree] = None
-            for queue in tree.queues:
-                if queue.pending.wake(now=self.now, may_enter=self._matcher(queue)):
-                    self.touched_queues.add(queue.name)
-        self.woken.clear()
-        for queue in self._cache.queues.values():
-            if queue.pending.has_retries and queue.pending.release_due(now=self.now):
-                self.unsettled[queue.tree] = None
-                self.touched_queues.add(queue.name)
-
-    def next_turn_at(self) -> float | None:
-        """Return when time alone may change whose turn it is, None for never."""
-        queues = self._cache.queues
-        return self.turns.next_at(name for name in self.turns.books if len(queues[name].pending))
+        self._rouse()
 
     # --- within ------------------------------------------------------------------------------------------
-
-    def _index(self, record: Record) -> None:
-        """Keep the list of the LocalQueue's Workloads; it may have changed its queue."""
-        key, present = record.workload.key, (record.workload.key.namespace, record.workload.queue_name)
-        if record.local_queue != present:
-            self.by_local_queue.get(record.local_queue, {}).pop(key, None)
-            self.touched_local_queues.add(record.local_queue)
-            record.local_queue = present
-        self.by_local_queue.setdefault(present, {})[key] = record
-        self.touched_local_queues.add(present)
 
     def _end(self, record: Record) -> None:
         """The work is over, or the object gone: it holds nothing and waits for nothing."""
@@ -481,79 +374,6 @@ class Roster:
         for pair, amount in held.usage.items():
             amounts[pair.resource] = amounts.get(pair.resource, 0) + amount
         ledger.hold(held.key, held.local_queue, amounts, is_admitted=held.is_admitted, now=self.now)
-
-    def _queue_for(self, record: Record) -> QueueState | None:
-        if not record.may_queue:
-            return None
-        local_queue = self._cache.local_queues.get(record.local_queue)
-        if local_queue is None or local_queue.is_stopped:
-            return None
-        unreadable = self._cache.unreadable
-        if unreadable and (
-            (Workload, record.workload.key) in unreadable or (LocalQueue, record.local_queue) in unreadable
-        ):
-            return None
-        return self._cache.queues.get(local_queue.cluster_queue)
-
-    # --- taking turns ------------------------------------------------------------------------------------
-
-    def _watch(self, held: Held, queue: QueueState | None) -> None:
-        if queue is not None:
-            self.turns.watch_running(held, queue, now=self.now)
-
-    def _pass_turns(self) -> None:
-        """Move those who have waited too long to the front, and wake queues where somebody may give way."""
-        for key in self.turns.aged(now=self.now):
-            record = self.records.get(key)
-            if record is not None and record.queued_in is not None:
-                self._route(record)
-        for name, queue in self._cache.queues.items():
-            if name in self.turns.books and self.turns.look(queue, now=self.now):
-                self.woken.add(queue.tree)
-
-    def _take_turns_anew(self) -> None:
-        """Put everybody where the policies, which may have changed, say."""
-        queues = self._cache.queues
-        orderings = {name: queue.policy.ordering for name, queue in queues.items()}
-        changed = {name for name in queues if orderings.get(name) != self._orderings.get(name)}
-        self._orderings = orderings
-        self.turns.books = {name: book for name, book in self.turns.books.items() if name not in changed}
-        for record in self.records.values() if changed else ():
-            if record.queued_in in changed:
-                self._unplaced[record.workload.key] = record
-        for name in changed:
-            for held in queues[name].held.values():
-                self._watch(held, queues[name])
-        for name, queue in queues.items():
-            takes_turns = least_attained(queue) is not None
-            queue.turns = self.turns.books.setdefault(name, TurnBook()) if takes_turns else None
-
-    def _wake_queue_of(self, key: LocalQueueKey) -> None:
-        local_queue = self._cache.local_queues.get(key)
-        queue = self._cache.queues.get(local_queue.cluster_queue) if local_queue is not None else None
-        if queue is not None:
-            self.woken.add(queue.tree)
-
-    def _matcher(self, queue: QueueState) -> _NamespaceMatcher:
-        return _NamespaceMatcher(self._cache, queue)
-
-
-class _NamespaceMatcher:
-    """Whether a Workload's namespace is selected by the ClusterQueue."""
-
-    __slots__ = ("_cache", "_queue")
-
-    def __init__(self, cache: Cache, queue: QueueState) -> None:
-        self._cache = cache
-        self._queue = queue
-
-    def __call__(self, workload: Workload) -> bool:
-        labels = self._cache.namespaces.get(workload.key.namespace)
-        return matches_selector(self._queue.spec.namespace_selector, labels)
-
-
-def _by_root(tree: Tree) -> tuple[bool, str]:
-    return tree.root.is_queue, tree.root.name
 
 
 def _takes_more(held: Held, admission: Admission, usage: Quantities) -> bool:
