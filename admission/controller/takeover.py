@@ -19,12 +19,13 @@ from typing import Protocol
 
 from admission.controller.brain import Brain
 from admission.controller.clock import Clock
+from admission.controller.dispatch import Hooks
 from admission.controller.executor import Executor, Sender
 from admission.controller.failpoints import Failpoint
 from admission.controller.logs import Log
 from admission.controller.metrics import Metrics
 from admission.controller.recovering import Kept, KnownState, Recovery
-from admission.controller.term import Hooks, Term, TermSettings
+from admission.controller.term import Term, TermSettings
 from admission.decision import DecisionId
 from api.kube import resources
 from api.kube.errors import KubeError, NotFound

@@ -18,6 +18,9 @@ the other decisions of the cycle are carried out.
 
 Decided and not yet answered Workloads are *unconfirmed*: the cycle pauses while there are too many of them or
 the oldest has waited too long, so that what we believe never runs far ahead of what the cluster has taken.
+
+Here stands what takes quota and accounts for it; orders that need no reservation are sent by
+`admission.controller.dispatch`.
 """
 
 from __future__ import annotations
@@ -28,9 +31,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from admission.actions import Purpose, Write
+from admission.actions import Write
 from admission.controller.clock import Clock
-from admission.controller.executor import Executor, Moot, Order, Refused, Result, Target, Vanished, Written
+from admission.controller.dispatch import Dispatch, Hooks, is_pending
+from admission.controller.executor import Executor, Moot, Order, Refused, Result, Vanished, Written
 from admission.controller.failpoints import Failpoint, Step
 from admission.controller.fencing import fence_write, is_fenced_off, refenced
 from admission.controller.logs import Log
@@ -38,7 +42,7 @@ from admission.controller.sender import request_of
 from admission.decision import Admit, Decision, DecisionId, Evict, Plan, Reassign, Wait
 from admission.writes import plan_text, reassign_text, write_of
 from api.reasons import ConditionType
-from api.workload import Workload, WorkloadKey
+from api.workload import Workload
 from queues.reservations import (
     LoggedDecision,
     Lost,
@@ -49,11 +53,6 @@ from queues.reservations import (
 )
 
 log = Log("berth.term")
-
-# A Workload that merely waits on is not written again for a new wording of the same reason sooner than this,
-# and all of them together not more often than this: what they wait for may change with every cycle.
-REWORD_SECONDS = 60.0
-REWORD_EVERY_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,26 +67,6 @@ class TermSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hooks:
-    """What the term needs of the one task that owns the state.
-
-    `look_up` returns a Workload and its bytes as last seen; `to_workload` reads bytes (None: unreadable);
-    `forget` tells the engine that a decision did not come about, `forget_later` the same after a pause, and
-    `call_later` makes a call after such a pause; `tell_later` has a Workload told again why it waits;
-    `finished` reports every result, `stumbled` a fault of our own, from within its `except`.
-    """
-
-    look_up: Callable[[WorkloadKey], tuple[Workload, bytes] | None]
-    to_workload: Callable[[bytes], Workload | None]
-    forget: Callable[[DecisionId], None]
-    forget_later: Callable[[DecisionId], None]
-    call_later: Callable[[DecisionId, Callable[[], None]], None]
-    tell_later: Callable[[Wait], None]
-    finished: Callable[[Write, Result], None]
-    stumbled: Callable[[], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Prepared:
     """An admission with its write, and the Workload that it was decided on."""
 
@@ -96,7 +75,7 @@ class _Prepared:
     decided_on: Workload
 
 
-class Term:
+class Term(Dispatch):
     """Carries out decisions under one fence."""
 
     def __init__(
@@ -109,16 +88,13 @@ class Term:
         hooks: Hooks,
         failpoint: Failpoint,
     ) -> None:
-        self.executor = executor
+        super().__init__(executor, clock, hooks=hooks, failpoint=failpoint)
         self.settings = settings
         self._store = store
-        self._clock = clock
-        self._hooks = hooks
-        self._failpoint = failpoint
+        # When each was sent, the oldest first.
         self._unconfirmed: OrderedDict[ReservationId, float] = OrderedDict()
         self._to_confirm: list[ReservationId] = []
         self._to_release: list[ReservationId] = []
-        self._next_reword_at = 0.0
         self._has_ended = False
 
     # --- deciding ---------------------------------------------------------------------------------
@@ -201,65 +177,7 @@ class Term:
         """Send nothing more. What was decided and not answered is taken back when the next term begins."""
         self._has_ended = True
 
-    # --- orders -----------------------------------------------------------------------------------
-
-    def submit(self, write: Write, *, priority: int = 1) -> None:
-        """Send a write that a reconciler asked for; a conflict hands the object back to be looked at anew."""
-        self.executor.submit(
-            Order(
-                write=write,
-                on_result=lambda result: self._hooks.finished(write, result),
-                priority=priority,
-                before=self._reaching(_BEFORE.get(write.purpose)),
-                after=self._reaching(_AFTER.get(write.purpose)),
-            )
-        )
-
-    def is_busy(self, target: Target) -> bool:
-        """Return whether a write on the object is on its way."""
-        return self.executor.is_busy(target)
-
-    def tell(self, decision: Wait) -> bool:
-        """Write why a Workload waits, unless it says so already. Returns False where that has to wait."""
-        seen = self._hooks.look_up(decision.key)
-        if seen is None or seen[0].uid != decision.uid:
-            return True
-        if not self._is_worth_telling(decision, seen[0]):
-            return False
-        write = write_of(decision, seen[1], now=self._clock.now())
-        if write is not None:
-            self._submit_wait(decision, write)
-        return True
-
-    def _submit_wait(self, decision: Wait, write: Write) -> None:
-        def rebuild(raw: bytes) -> Write | None:
-            workload = self._hooks.to_workload(raw)
-            if workload is None or not _is_pending(workload, decision.uid):
-                return None
-            fresh = replace(decision, resource_version=workload.resource_version)
-            return write_of(fresh, raw, now=self._clock.now())
-
-        def answered(result: Result) -> None:
-            if isinstance(result, Refused):
-                self._hooks.tell_later(decision)
-            self._hooks.finished(write, result)
-
-        self.executor.submit(Order(write=write, on_result=answered, rebuild=rebuild, priority=2))
-
-    def _is_worth_telling(self, decision: Wait, workload: Workload) -> bool:
-        """A new reason is; a new wording of the same one only after a while (one write, not one a cycle)."""
-        told = workload.conditions.get("QuotaReserved")
-        if told is None or told.status or told.reason != decision.reason:
-            return True
-        if told.message == decision.message:
-            return True
-        now = self._clock.monotonic()
-        if self._clock.now() - told.at <= REWORD_SECONDS or self.executor.backlog:
-            return False
-        if now < self._next_reword_at:
-            return False
-        self._next_reword_at = now + REWORD_EVERY_SECONDS
-        return True
+    # --- admissions -------------------------------------------------------------------------------
 
     def _prepare(self, decision: Decision | Reassign) -> _Prepared | None:
         """Return an admission made ready; None for other decisions, and where it cannot be written."""
@@ -407,92 +325,6 @@ class Term:
                 self._give_back(decision, self._hooks.forget_later)
         self._hooks.finished(write, result)
 
-    def _submit_eviction(self, decision: Evict) -> None:
-        seen = self._hooks.look_up(decision.key)
-        write = write_of(decision, seen[1], now=self._clock.now()) if seen is not None else None
-        if write is None:
-            self._hooks.forget(decision.id)
-            return
-
-        def rebuild(raw: bytes) -> Write | None:
-            workload = self._hooks.to_workload(raw)
-            if workload is None or workload.uid != decision.uid:
-                return None
-            if workload.is_finished or workload.is_evicted or not workload.has_quota_reservation:
-                return None
-            fresh = replace(decision, resource_version=workload.resource_version)
-            return write_of(fresh, raw, now=self._clock.now())
-
-        def answered(result: Result) -> None:
-            if isinstance(result, Refused):
-                self._hooks.forget_later(decision.id)
-            self._hooks.finished(write, result)
-
-        self.executor.submit(
-            Order(
-                write=write,
-                on_result=answered,
-                rebuild=rebuild,
-                priority=0,
-                after=self._reaching(Step.AFTER_EVICT),
-            )
-        )
-
-    def _submit_reassignment(self, decision: Reassign) -> None:
-        seen = self._hooks.look_up(decision.key)
-        write = write_of(decision, seen[1], now=self._clock.now()) if seen is not None else None
-        if seen is None or write is None or seen[0].uid != decision.uid:
-            self._hooks.forget(decision.id)
-            return
-        decided_on = seen[0].admission
-
-        def rebuild(raw: bytes) -> Write | None:
-            workload = self._hooks.to_workload(raw)
-            if workload is None or workload.uid != decision.uid or workload.is_finished:
-                return None
-            # Whoever changed the admission meanwhile did not know of these nodes, nor we of that.
-            if workload.is_evicted or workload.admission != decided_on:
-                return None
-            fresh = replace(decision, resource_version=workload.resource_version)
-            return write_of(fresh, raw, now=self._clock.now())
-
-        def answered(result: Result) -> None:
-            if isinstance(result, Refused):
-                self._hooks.forget_later(decision.id)
-            elif not isinstance(result, Written):
-                self._hooks.forget(decision.id)
-            self._hooks.finished(write, result)
-
-        self.executor.submit(
-            Order(
-                write=write,
-                on_result=answered,
-                rebuild=rebuild,
-                priority=0,
-            )
-        )
-
-    def _reaching(self, step: Step | None) -> Callable[[], None] | None:
-        return None if step is None else lambda: self._failpoint.reach(step)
-
-
-_BEFORE = {Purpose.START_JOB: Step.BEFORE_START}
-_AFTER = {
-    Purpose.CREATE_WORKLOAD: Step.AFTER_CREATE,
-    Purpose.START_JOB: Step.AFTER_START,
-    Purpose.STOP_JOB: Step.AFTER_STOP,
-    Purpose.RELEASE: Step.AFTER_RELEASE,
-}
-
-
-def _is_pending(workload: Workload, uid: str) -> bool:
-    return (
-        workload.uid == uid
-        and workload.active
-        and not workload.is_finished
-        and not workload.has_quota_reservation
-    )
-
 
 def _is_as_decided(workload: Workload, decided_on: Workload) -> bool:
     """Whether only what does not matter changed since: the admission was decided on this very spec.
@@ -501,7 +333,7 @@ def _is_as_decided(workload: Workload, decided_on: Workload) -> bool:
     have given its quota to another.
     """
     return (
-        _is_pending(workload, decided_on.uid)
+        is_pending(workload, decided_on.uid)
         and workload.deleted_at is None
         and workload.generation == decided_on.generation
         and workload.conditions.get(ConditionType.EVICTED) == decided_on.conditions.get(ConditionType.EVICTED)
