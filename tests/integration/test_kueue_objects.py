@@ -148,7 +148,7 @@ def check(scene: Scene) -> str:
     """Give an active AdmissionCheck that the queue `main` requires."""
     name = scene.scoped("check")
     path = f"/apis/{KUEUE}/admissionchecks"
-    created = scene.rest.create(
+    scene.rest.create(
         path, kueue_object("AdmissionCheck", {"name": name}, {"controllerName": "example.com/check"})
     )
     active = {
@@ -158,7 +158,8 @@ def check(scene: Scene) -> str:
         "message": "served",
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     }
-    scene.rest.request("PUT", f"{path}/{name}/status", {**created, "status": {"conditions": [active]}})
+    # A patch, as Berth puts its finalizer on the object meanwhile.
+    scene.rest.patch(f"{path}/{name}/status", {"status": {"conditions": [active]}})
     scene.create_queue(admissionChecksStrategy={"admissionChecks": [{"name": name}]})
     return name
 

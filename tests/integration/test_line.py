@@ -96,7 +96,7 @@ def test_a_second_job_waits_with_reason_and_message_until_the_first_is_deleted(s
     scene.delete_job("first")
 
     scene.wait_admitted("second")
-    assert scene.workloads_of("first") == []
+    wait_for(lambda: scene.workloads_of("first") == [], "the Workload of the deleted Job is gone")
     assert scene.cluster_queue(cluster_queue)["metadata"]["name"] == cluster_queue
 
 

@@ -104,7 +104,9 @@ def test_an_unforeseen_error_is_one_sentence_and_says_how_to_see_more(
         pytest.param(["crds", "--colour"], ["--colour"], id="an unknown flag"),
         pytest.param(["get"], ["queues|workloads"], id="a missing argument"),
         pytest.param(
-            ["get", "pods"], ["'pods'", "queues, workloads and policies"], id="a kind that get does not know"
+            ["get", "pods"],
+            ["'pods'", "queues, workloads, policies and estimates"],
+            id="a kind that get does not know",
         ),
         pytest.param(
             ["get", "queues", "--kubeconfig", "/nowhere/k"], ["/nowhere/k"], id="a missing kubeconfig"
