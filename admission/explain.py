@@ -186,6 +186,5 @@ def _left_out(snapshot: Snapshot, search: PlacementSearch) -> Iterator[tuple[str
     site = search.site
     for name, node in sorted(snapshot.fleet.nodes.items()):
         refusal = site.refusal(node)
-        is_of_flavor = all(node.labels.get(key) == value for key, value in site.node_labels.items())
-        if refusal is not None and is_of_flavor:
+        if refusal is not None and site.is_of_flavor(node):
             yield name, refusal

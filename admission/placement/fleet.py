@@ -161,7 +161,7 @@ class Fleet:
         found: dict[str, None] = {}
         for search in self._searches.values():
             site = search.site
-            if all(node.labels.get(key) == value for key, value in site.node_labels.items()):
+            if site.is_of_flavor(node):
                 found.update(dict.fromkeys(self._label_problems(node, site, search.topology)))
         return list(found)
 

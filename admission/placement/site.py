@@ -123,6 +123,10 @@ class Site:
         """Return what placed Workloads take of the leaf."""
         return self.used.get(self._names[leaf], _NOTHING)
 
+    def is_of_flavor(self, node: NodeInfo) -> bool:
+        """Return whether the node carries the flavor's labels, be it usable or not."""
+        return all(node.labels.get(key) == value for key, value in self.node_labels.items())
+
     def refusal(self, node: NodeInfo) -> str | None:
         """Return why the node is none of this flavor's, whoever asks; None where it is one."""
         if not node.is_ready:
