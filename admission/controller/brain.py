@@ -13,101 +13,39 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
-from admission.actions import Action, Event, Purpose, Write
-from admission.controller.agenda import Agenda, Backoffs
+from admission.actions import Write
+from admission.controller.acting import Acting
+from admission.controller.agenda import Agenda
 from admission.controller.clock import Clock
-from admission.controller.executor import Moot, Refused, Result, Target, Vanished, Written
+from admission.controller.executor import Result, Target
+from admission.controller.forecasting import Forecasting
 from admission.controller.journal import Journal
-from admission.controller.knowledge import Knowledge, ObjectKey
+from admission.controller.knowledge import Knowledge
 from admission.controller.logs import Log
+from admission.controller.pace import Pace
+from admission.controller.reconciling import Reconciler
 from admission.controller.statuses import StatusBoard
-from admission.decision import Admit, Decision, DecisionId, Plan, Reassign, Unreplaced, Wait
-from admission.forecast import Forecast
-from admission.jobs import reconcile_job
-from admission.lifecycle import reconcile_workload
-from api.workload import WorkloadKey
+from admission.controller.tellings import REWORD_AFTER_SECONDS, Tellings
+from admission.decision import Admit, Decision, DecisionId, Plan, Unreplaced, Wait
 from queues.reservations import ReservationError, StoreRefused, StoreUnreachable
 
 Answer = TypeVar("Answer")
 
 log = Log("berth.brain")
 
-# The event loop is given back after this long at the latest; lease renewal and watches share it.
-SLICE_SECONDS = 0.01
-# A Workload that gets its quota within this time is never told why it waited.
-TELL_AFTER_SECONDS = 1.0
-# How long a new wording of a reason that was told waits before the next try to write it.
-REWORD_AFTER_SECONDS = 60.0
 # How often the age of what is not confirmed is looked at.
 WATCH_SECONDS = 1.0
 # So many are told at once why they wait though nobody tried them; the next as many after another turn.
 EXPLAINED_AT_ONCE = 50
 # After so long without a pause the cycle lets all else have its turn: what is told, statuses, deadlines.
 TURN_SECONDS = 0.25
-# How often expected starts are worked out, and how many of them are told each time: five a second.
-FORECAST_SECONDS = 30.0
-TOLD_A_FORECAST = 150
 # How long the cycle rests after the store did not serve.
 STORE_PAUSE_SECONDS = 0.25
-
-
-class Acting(Protocol):
-    """What carries decisions out: a Term, or an observer that only notes them."""
-
-    @property
-    def is_paused(self) -> bool:
-        """Whether the cycle has to wait."""
-
-    @property
-    def unconfirmed(self) -> int:
-        """How many decisions have not been answered yet."""
-
-    @property
-    def is_alone(self) -> bool:
-        """Whether nobody else is to admit: what others admit beyond the quota is evicted."""
-
-    async def carry_out(self, decisions: Sequence[Decision | Reassign]) -> None:
-        """Reserve and send."""
-
-    async def flush(self) -> None:
-        """Bring the store up to date."""
-
-    def submit(self, write: Write, *, priority: int = 1) -> None:
-        """Send a reconciler's write."""
-
-    def tell(self, decision: Wait) -> bool:
-        """Say why a Workload waits. Returns False where that is not worth a write just now."""
-
-    def is_busy(self, target: Target) -> bool:
-        """Whether a write on the object is on its way."""
-
-
-class _Pace:
-    """Gives the event loop back whenever a slice of time is used up."""
-
-    __slots__ = ("_clock", "_until")
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._until = clock.monotonic() + SLICE_SECONDS
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the slice is used up."""
-        return self._clock.monotonic() > self._until
-
-    async def breathe(self) -> bool:
-        """Let others have their turn if it is time. Returns whether they had it."""
-        if not self.is_over:
-            return False
-        await asyncio.sleep(0)
-        self._until = self._clock.monotonic() + SLICE_SECONDS
-        return True
 
 
 class Brain:
@@ -123,21 +61,13 @@ class Brain:
         self._wake = asyncio.Event()
         self._term: Acting | None = None
         self._failed: asyncio.Future[None] | None = None
-        # Why Workloads wait that have yet to be told, and when they are.
-        self._waits: dict[WorkloadKey, Wait] = {}
-        self._tellings: Agenda[WorkloadKey] = Agenda()
-        # Deadlines of Workloads (Unix seconds), and calls about refused decisions (monotonic).
-        self._deadlines: Agenda[WorkloadKey] = Agenda()
+        self._reconciler = Reconciler(knowledge, board, journal, clock)
+        self._tellings = Tellings(clock)
+        self._forecasting = Forecasting(knowledge, clock)
+        # Calls about refused decisions, and when they are made (monotonic).
         self._later: Agenda[DecisionId] = Agenda()
         self._calls: dict[DecisionId, Callable[[], None]] = {}
-        self._backoffs: Backoffs[Target] = Backoffs()
-        # Who asked for a write on another object (a pod to be let go, a Workload to be made): to be looked at
-        # again where that write does not come about.
-        self._askers: dict[Target, dict[Target, None]] = {}
         self._store_pause_until = 0.0
-        # When expected starts are worked out next, and those that are being worked out.
-        self._forecast_at = 0.0
-        self._prospect: Forecast | None = None
 
     # --- what others call -------------------------------------------------------------------------
 
@@ -150,10 +80,8 @@ class Brain:
         """Act from now on; the future fails with the store's error when the term cannot go on."""
         self._term = term
         self._failed = asyncio.get_running_loop().create_future()
-        self._waits.clear()
         self._tellings.clear()
-        self._backoffs.clear()
-        self._askers.clear()
+        self._reconciler.begin()
         self._later.clear()
         self._calls.clear()
         # What the cluster shows at the beginning of a term, earlier leaders have weighed.
@@ -209,9 +137,8 @@ class Brain:
 
     def call_later(self, decision: DecisionId, call: Callable[[], None]) -> None:
         """Make a call about a decision after a growing pause, in this term."""
-        now, key = self._clock.monotonic(), decision.key
-        rest = self._backoffs.fail(Target("Workload", key.namespace, key.name), now)
-        self._later.put(decision, now + rest)
+        rest = self._reconciler.fail(Target("Workload", decision.key.namespace, decision.key.name))
+        self._later.put(decision, self._clock.monotonic() + rest)
         self._calls[decision] = call
         self._wake.set()
 
@@ -227,16 +154,16 @@ class Brain:
     def tell_later(self, decision: Wait) -> None:
         """Say again why a Workload waits, after a growing pause: the write was refused."""
         target = Target("Workload", decision.key.namespace, decision.key.name)
-        self._tell_at(decision, self._backoffs.fail(target, self._clock.monotonic()))
+        self._tellings.tell_in(decision, self._reconciler.fail(target))
         self._wake.set()
 
     def finished(self, write: Write, result: Result) -> None:
         """Take note of a write's result; called by the executor's tasks."""
-        self.post(lambda: self._take_result(write, result))
+        self.post(lambda: self._reconciler.take_result(write, result))
 
     def is_busy(self, target: Target) -> bool:
         """Return whether a write on the object is on its way, or was refused a moment ago."""
-        return self._term is not None and self._is_left_alone(self._term, target)
+        return self._term is not None and self._reconciler.is_left_alone(self._term, target)
 
     # --- the task ---------------------------------------------------------------------------------
 
@@ -250,7 +177,7 @@ class Brain:
             await self._rest()
 
     async def _take_in(self) -> None:
-        pace = _Pace(self._clock)
+        pace = Pace(self._clock)
         while self._inbox:
             self._guarded(self._inbox.popleft())
             await pace.breathe()
@@ -289,7 +216,8 @@ class Brain:
         await self._decide(term)
         await self._tell_waits(term)
         self._tell_faults(term)
-        self._keep_what_is_in_use(term)
+        if self._term is term:
+            self._reconciler.keep_what_is_in_use(term)
         await self._write_statuses(term)
 
     async def _rest(self) -> None:
@@ -304,13 +232,12 @@ class Brain:
             return None
         now, monotonic = self._clock.now(), self._clock.monotonic()
         waits = [
-            _seconds_until(self._deadlines.next_at(), now),
+            *self._reconciler.seconds_to_next(),
             _seconds_until(self.knowledge.engine.next_sample_at(), now),
-            _seconds_until(self._backoffs.next_at(), monotonic),
             _seconds_until(self._later.next_at(), monotonic),
             self._board.seconds_to_next(monotonic),
-            _seconds_until(self._tellings.next_at(), monotonic),
-            _seconds_until(self._forecast_at, monotonic) if self.knowledge.engine.keeps_time else None,
+            self._tellings.seconds_to_next(),
+            self._forecasting.seconds_to_next(),
             WATCH_SECONDS if term.unconfirmed else None,
             *self._waits_to_decide(term, now),
         ]
@@ -328,10 +255,10 @@ class Brain:
     # --- reconciling ------------------------------------------------------------------------------
 
     async def _reconcile(self, term: Acting) -> None:
-        pace = _Pace(self._clock)
+        pace = Pace(self._clock)
         for take, look in (
-            (self.knowledge.take_dirty_workload, self._reconcile_workload),
-            (self.knowledge.take_dirty_job, self._reconcile_job),
+            (self.knowledge.take_dirty_workload, self._reconciler.look_at_workload),
+            (self.knowledge.take_dirty_job, self._reconciler.look_at_job),
         ):
             # A mark is taken by the term that can act on it alone: a new one marks everything, once.
             while self._term is term and (key := take()) is not None:
@@ -339,61 +266,11 @@ class Brain:
                 if await pace.breathe():
                     await self._take_in()
 
-    def _reconcile_workload(self, term: Acting, key: ObjectKey) -> None:
-        target, seen = Target("Workload", *key), self.knowledge.workloads.get(key)
-        if seen is None:
-            self._backoffs.forget(target)
-            self._deadlines.put(WorkloadKey(*key), None)
-            return
-        if self._is_left_alone(term, target):
-            return
-        context = self.knowledge.lifecycle_context(seen.value)
-        result = reconcile_workload(seen.value, seen.raw, context, now=self._clock.now())
-        self._deadlines.put(seen.value.key, result.wake_at)
-        self._do(term, result.actions, target)
-
-    def _reconcile_job(self, term: Acting, key: ObjectKey) -> None:
-        target, seen = Target("Job", *key), self.knowledge.jobs.get(key)
-        if seen is None:
-            self._backoffs.forget(target)
-            return
-        workloads = self.knowledge.workloads_of(seen)
-        lanes = (target, *(Target("Workload", *workload.key) for workload, _ in workloads))
-        if any(self._is_left_alone(term, lane) for lane in lanes):
-            return
-        actions = reconcile_job(
-            seen.value, seen.raw, workloads, self.knowledge.job_context, now=self._clock.now()
-        )
-        self._do(term, actions, target)
-
-    def _is_left_alone(self, term: Acting, target: Target) -> bool:
-        """A write on its way reports back and marks the object again; a refused one waits out its pause."""
-        return term.is_busy(target) or self._backoffs.is_resting(target, self._clock.monotonic())
-
-    def _do(self, term: Acting, actions: tuple[Action, ...], asker: Target | None = None) -> None:
-        for action in actions:
-            if isinstance(action, Event):
-                self._journal.note(action)
-                continue
-            target = _target(action)
-            if not self._is_left_alone(term, target):
-                term.submit(action)
-                if action.purpose is Purpose.UNGATE_POD:
-                    self.knowledge.ground.promise(action)
-            # Left alone or under way, it is heard of again; one who only observes never hears of anything.
-            if asker not in (None, target) and self._is_left_alone(term, target):
-                self._askers.setdefault(target, {})[asker] = None
-
     def _note_due(self) -> None:
         """Take note of deadlines that have come, rests that are over, and decisions to be taken back."""
-        for key in self._deadlines.take_due(self._clock.now()):
-            self.knowledge.mark_workload(key)
-        monotonic = self._clock.monotonic()
-        for decision in self._later.take_due(monotonic):
+        self._reconciler.note_due()
+        for decision in self._later.take_due(self._clock.monotonic()):
             self._guarded(self._calls.pop(decision))
-        for target in self._backoffs.take_due(monotonic):
-            self._look_again(target)
-            self._look_at_askers(target)
 
     # --- deciding ---------------------------------------------------------------------------------
 
@@ -416,7 +293,7 @@ class Brain:
             await term.carry_out(evictions)
 
     async def _decide(self, term: Acting) -> None:
-        engine, pace = self.knowledge.engine, _Pace(self._clock)
+        engine, pace = self.knowledge.engine, Pace(self._clock)
         turn_ends_at = self._clock.monotonic() + TURN_SECONDS
         while self._may_decide(term) and engine.has_heads(now=self._clock.now()):
             if self._clock.monotonic() > turn_ends_at:
@@ -431,45 +308,24 @@ class Brain:
                 await term.flush()
         self._journal.note_pause(term.is_paused, term.unconfirmed)
         self._explain(term)
-        self._forecast(term)
-
-    def _forecast(self, term: Acting) -> None:
-        """In a quiet moment, work out for a slice of time when who waits is expected to start."""
-        engine, monotonic = self.knowledge.engine, self._clock.monotonic
-        if self._term is not term or engine.has_heads(now=self._clock.now()):
-            return
-        if self._prospect is None or self._prospect.is_outdated:
-            if monotonic() < self._forecast_at:
-                return
-            self._prospect = engine.begin_forecast(now=self._clock.now())
-            self._forecast_at = monotonic() + FORECAST_SECONDS
-        if self._prospect is None:
-            return
-        until = monotonic() + SLICE_SECONDS
-        while self._prospect.step():
-            if monotonic() > until:
-                self._wake.set()
-                return
-        news = engine.take_forecast(self._prospect, most=TOLD_A_FORECAST, now=self._clock.now())
-        self._prospect = None
-        for key in news:
-            self.knowledge.mark_workload(key)
-        if news:
+        if self._is_quiet(term) and self._forecasting.go_on():
             self._wake.set()
+
+    def _is_quiet(self, term: Acting) -> bool:
+        return self._term is term and not self.knowledge.engine.has_heads(now=self._clock.now())
 
     def _explain(self, term: Acting) -> None:
         """In a quiet moment, note why those wait whom no cycle has tried."""
-        engine = self.knowledge.engine
-        if self._term is not term or term.unconfirmed or engine.has_heads(now=self._clock.now()):
+        if term.unconfirmed or not self._is_quiet(term):
             return
-        waits = engine.explain(EXPLAINED_AT_ONCE)
-        self._collect_waits(waits)
+        waits = self.knowledge.engine.explain(EXPLAINED_AT_ONCE)
+        self._tellings.collect(waits)
         if len(waits) == EXPLAINED_AT_ONCE:
             self._wake.set()
 
     async def _decide_once(self, term: Acting) -> None:
         began = self._clock.monotonic()
-        cycle, pace = self.knowledge.engine.begin_cycle(now=self._clock.now()), _Pace(self._clock)
+        cycle, pace = self.knowledge.engine.begin_cycle(now=self._clock.now()), Pace(self._clock)
         try:
             # The inbox stays closed meanwhile: a change of what is known would end the cycle undecided.
             while cycle.step():
@@ -482,7 +338,7 @@ class Brain:
             decisions = tuple(cycle.decisions)
             self._journal.note_cycle(decisions, self._clock.monotonic() - began)
             self._note_time(decisions)
-            self._collect_waits(decisions)
+            self._tellings.collect(decisions)
         except Exception:
             # Nobody else knows of them: what is assumed now would be assumed for ever.
             for decision in cycle.decisions:
@@ -497,6 +353,9 @@ class Brain:
         for decision in decisions:
             if isinstance(decision, Admit) and engine.is_backfilled(decision.key):
                 self._journal.note_backfilled(decision.admission.cluster_queue)
+            elif isinstance(decision, Plan):
+                # What is promised is told by annotations, which the reconciler keeps in step.
+                self.knowledge.mark_workload(decision.key)
 
     def _may_decide(self, term: Acting) -> bool:
         return self._term is term and not self._is_held_up(term)
@@ -504,35 +363,16 @@ class Brain:
     def _is_held_up(self, term: Acting) -> bool:
         return term.is_paused or self._clock.monotonic() < self._store_pause_until
 
-    def _collect_waits(self, decisions: tuple[Decision, ...]) -> None:
-        for decision in decisions:
-            if isinstance(decision, Wait):
-                self._waits[decision.key] = decision
-                self._tell_at(decision, TELL_AFTER_SECONDS)
-            elif isinstance(decision, Plan):
-                # What is promised is told by annotations, which the reconciler keeps in step.
-                self.knowledge.mark_workload(decision.key)
-            else:
-                self._waits.pop(decision.key, None)
-                self._tellings.put(decision.key, None)
-
-    def _tell_at(self, decision: Wait, seconds: float) -> None:
-        """Tell in so many seconds, or earlier where that was planned already: the latest word."""
-        at, planned = self._clock.monotonic() + seconds, self._tellings.at(decision.key)
-        self._waits.setdefault(decision.key, decision)
-        self._tellings.put(decision.key, at if planned is None else min(at, planned))
-
     async def _tell_waits(self, term: Acting) -> None:
         """Say why they wait to those that have waited a moment; who was admitted meanwhile need not know."""
-        pace = _Pace(self._clock)
-        for key in self._tellings.take_due(self._clock.monotonic()):
-            decision = self._waits.pop(key, None)
+        pace = Pace(self._clock)
+        for decision in self._tellings.take_due():
             if self._term is not term:
                 return
-            if decision is None or self.knowledge.engine.is_holding(key):
+            if self.knowledge.engine.is_holding(decision.key):
                 continue
             if not term.tell(decision):
-                self._tell_at(decision, REWORD_AFTER_SECONDS)
+                self._tellings.tell_in(decision, REWORD_AFTER_SECONDS)
             await pace.breathe()
 
     def _tell_faults(self, term: Acting) -> None:
@@ -540,16 +380,10 @@ class Brain:
         while self._term is term and (
             actions := self.knowledge.inspection.take_untold(now=self._clock.now())
         ):
-            self._do(term, actions)
-
-    def _keep_what_is_in_use(self, term: Acting) -> None:
-        """Put finalizers on, and take them off what may go."""
-        if self._term is term:
-            for write in self.knowledge.keeping.take_due(partial(self._is_left_alone, term)):
-                term.submit(write, priority=3)
+            self._reconciler.do(term, actions)
 
     async def _write_statuses(self, term: Acting) -> None:
-        pace = _Pace(self._clock)
+        pace = Pace(self._clock)
         if self._term is not term:
             return
         for write in self._board.due(now=self._clock.now(), monotonic=self._clock.monotonic()):
@@ -558,67 +392,6 @@ class Brain:
             await pace.breathe()
             if self._term is not term:
                 return
-
-    # --- results ----------------------------------------------------------------------------------
-
-    def _take_result(self, write: Write, result: Result) -> None:
-        target = _target(write)
-        self._journal.note_write(write, result)
-        try:
-            self._take_answer(target, write, result)
-        finally:
-            if write.purpose is Purpose.UNGATE_POD:
-                # Only now: with the answer taken in, its place is seen to be taken.
-                self.knowledge.ground.answered(write.uid)
-
-    def _take_answer(self, target: Target, write: Write, result: Result) -> None:
-        match result:
-            case Written(raw=raw) | Moot(raw=raw):
-                if raw and not self.knowledge.see_raw(write.kind, raw):
-                    # We cannot read what somebody made of it, so the next write would meet the same.
-                    self._backoffs.fail(target, self._clock.monotonic())
-                    return
-                if write.purpose is not Purpose.FENCE:
-                    # A Workload whose admission was given up is fenced off with ease: that mends nothing.
-                    self._backoffs.forget(target)
-                if raw:
-                    self._board.see_raw(write.kind, raw)
-            case Refused(error=error):
-                self._backoffs.fail(target, self._clock.monotonic())
-                self._journal.note_refused(write, error)
-                log.warning("write-refused", purpose=write.purpose, target="/".join(target), error=error)
-                return
-            case Vanished():
-                self._backoffs.forget(target)
-                log.debug("object-vanished", target="/".join(target), purpose=write.purpose)
-        if write.kind in _RECONCILED or isinstance(result, Moot):
-            self._look_again(target)
-        if isinstance(result, Written):
-            self._askers.pop(target, None)
-        else:
-            self._look_at_askers(target)
-
-    def _look_again(self, target: Target) -> None:
-        if target.kind in _RECONCILED:
-            self.knowledge.mark(target.kind, (target.namespace, target.name))
-        elif target.kind == "Pod":
-            self.knowledge.ground.look_again(target.namespace, target.name)
-        else:
-            self._board.mark(*target)
-            self.knowledge.keeping.mark(target)
-
-    def _look_at_askers(self, target: Target) -> None:
-        """What they asked for has not come about: let them see whether they still want it."""
-        for asker in self._askers.pop(target, ()):
-            self._look_again(asker)
-
-
-# Kinds that are looked at by a reconciler; the status of others is the board's affair.
-_RECONCILED = ("Job", "Workload")
-
-
-def _target(write: Write) -> Target:
-    return Target(write.kind, write.namespace, write.name)
 
 
 def _seconds_until(at: float | None, now: float) -> float | None:

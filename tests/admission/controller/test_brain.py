@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from admission.actions import Purpose, Verb, Write
-from admission.controller import brain as brain_module
+from admission.controller import reconciling
 from admission.controller.brain import Brain
 from admission.controller.executor import Moot, Refused, Result, Target, Vanished, Written
 from admission.controller.journal import Journal
@@ -103,7 +103,7 @@ class Stage:
 def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     """Give a stage that leads."""
     monkeypatch.setattr(
-        brain_module, "reconcile_workload", lambda *_, **__: LifecycleResult(actions=(UNGATE,))
+        reconciling, "reconcile_workload", lambda *_, **__: LifecycleResult(actions=(UNGATE,))
     )
     made = Stage()
     made.begin()

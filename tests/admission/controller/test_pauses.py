@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from admission.controller import brain
+from admission.controller import pace
 from admission.cycle import Cycle
 from queues.memory import InMemoryReservationStore
 from tests.admission.controller.cluster import FakeCluster, Object
@@ -56,7 +56,7 @@ def test_others_have_their_turn_within_a_cycle_and_see_no_half_of_it(
     replica: Replica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Every step uses up a slice.
-    monkeypatch.setattr(brain, "SLICE_SECONDS", -1.0)
+    monkeypatch.setattr(pace, "SLICE_SECONDS", -1.0)
     seen: list[int] = []
     pause = Cycle.pause
 

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from admission.controller import brain
+from admission.controller import pace
 from api.kube.errors import Forbidden, KubeError, ServerError, TooManyRequests
 from api.workload import to_rfc3339
 from queues.memory import InMemoryReservationStore
@@ -63,7 +63,7 @@ class Line(RuleBasedStateMachine):
         """
         self.patch = pytest.MonkeyPatch()
         if pauses:
-            self.patch.setattr(brain, "SLICE_SECONDS", -1.0)
+            self.patch.setattr(pace, "SLICE_SECONDS", -1.0)
         self.loop = VirtualLoop()
         self.cluster = FakeCluster(self.loop)
         self.cluster.laws += LAWS

@@ -1,0 +1,195 @@
+"""What the brain does for one object: look at it, ask for its next write, and take in how that went.
+
+Level-triggered: an object that changed is *marked*, and a look works out the one write that it needs now.
+Three things keep that from spinning or stalling:
+
+- a write on its way is waited for, since its answer marks the object again;
+- a write that was refused rests for a growing pause, since the next look would ask for the very same;
+- who asked for a write on *another* object is remembered, because the refusal of that write marks only the
+  object that it was meant for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from admission.actions import Action, Event, Purpose, Write
+from admission.controller.acting import Acting
+from admission.controller.agenda import Agenda, Backoffs
+from admission.controller.clock import Clock
+from admission.controller.executor import Moot, Refused, Result, Target, Vanished, Written
+from admission.controller.journal import Journal
+from admission.controller.knowledge import Knowledge, ObjectKey
+from admission.controller.logs import Log
+from admission.controller.statuses import StatusBoard
+from admission.jobs import reconcile_job
+from admission.lifecycle import reconcile_workload
+from api.workload import WorkloadKey
+
+log = Log("berth.brain")
+
+# Kinds that are looked at by a reconciler; the status of others is the board's affair.
+_RECONCILED = ("Job", "Workload")
+
+
+class Reconciler:
+    """Looks at Workloads and Jobs, and keeps what a look has to know beside the object itself."""
+
+    def __init__(self, knowledge: Knowledge, board: StatusBoard, journal: Journal, clock: Clock) -> None:
+        self._knowledge = knowledge
+        self._board = board
+        self._journal = journal
+        self._clock = clock
+        # When a Workload has to be looked at though nothing happens (Unix seconds).
+        self._deadlines: Agenda[WorkloadKey] = Agenda()
+        self._backoffs: Backoffs[Target] = Backoffs()
+        # Who asked for a write on another object (a pod to be let go, a Workload to be made): to be looked at
+        # again where that write does not come about.
+        self._askers: dict[Target, dict[Target, None]] = {}
+
+    def begin(self) -> None:
+        """Start a term: what was refused to an earlier leader is tried afresh."""
+        self._backoffs.clear()
+        self._askers.clear()
+
+    def seconds_to_next(self) -> Iterator[float]:
+        """Yield how long until a deadline, and until a rest is over; below zero where it is past."""
+        if (deadline := self._deadlines.next_at()) is not None:
+            yield deadline - self._clock.now()
+        if (rested := self._backoffs.next_at()) is not None:
+            yield rested - self._clock.monotonic()
+
+    def note_due(self) -> None:
+        """Mark what is to be looked at again now: a deadline has come, or a rest is over."""
+        for key in self._deadlines.take_due(self._clock.now()):
+            self._knowledge.mark_workload(key)
+        for target in self._backoffs.take_due(self._clock.monotonic()):
+            self._look_again(target)
+            self._look_at_askers(target)
+
+    def fail(self, target: Target) -> float:
+        """Note that something came to nothing on the object. Returns how long it is to rest, in seconds."""
+        return self._backoffs.fail(target, self._clock.monotonic())
+
+    def is_left_alone(self, term: Acting, target: Target) -> bool:
+        """Return whether a write is on its way, which reports back, or a refused one waits out its pause."""
+        return term.is_busy(target) or self._backoffs.is_resting(target, self._clock.monotonic())
+
+    # --- looking ----------------------------------------------------------------------------------
+
+    def look_at_workload(self, term: Acting, key: ObjectKey) -> None:
+        """Ask for the next write that the Workload's life needs."""
+        target, seen = Target("Workload", *key), self._knowledge.workloads.get(key)
+        if seen is None:
+            self._backoffs.forget(target)
+            self._deadlines.put(WorkloadKey(*key), None)
+            return
+        if self.is_left_alone(term, target):
+            return
+        context = self._knowledge.lifecycle_context(seen.value)
+        result = reconcile_workload(seen.value, seen.raw, context, now=self._clock.now())
+        self._deadlines.put(seen.value.key, result.wake_at)
+        self.do(term, result.actions, target)
+
+    def look_at_job(self, term: Acting, key: ObjectKey) -> None:
+        """Ask for the next write that the Job and its Workloads need."""
+        target, seen = Target("Job", *key), self._knowledge.jobs.get(key)
+        if seen is None:
+            self._backoffs.forget(target)
+            return
+        workloads = self._knowledge.workloads_of(seen)
+        lanes = (target, *(Target("Workload", *workload.key) for workload, _ in workloads))
+        # A Job is judged together with its Workloads: while one of them is being written, its bytes are old.
+        if any(self.is_left_alone(term, lane) for lane in lanes):
+            return
+        context = self._knowledge.job_context
+        actions = reconcile_job(seen.value, seen.raw, workloads, context, now=self._clock.now())
+        self.do(term, actions, target)
+
+    def do(self, term: Acting, actions: tuple[Action, ...], asker: Target | None = None) -> None:
+        """Note the events and submit the writes, but those on objects that are left alone just now."""
+        for action in actions:
+            if isinstance(action, Event):
+                self._journal.note(action)
+                continue
+            target = _target(action)
+            if not self.is_left_alone(term, target):
+                self._submit(term, action)
+            # Left alone or under way, it is heard of again; one who only observes never hears of anything.
+            if asker not in (None, target) and self.is_left_alone(term, target):
+                self._askers.setdefault(target, {})[asker] = None
+
+    def _submit(self, term: Acting, write: Write) -> None:
+        term.submit(write)
+        if write.purpose is Purpose.UNGATE_POD:
+            # Its place counts as taken from now on, else the next pod would be sent there too.
+            self._knowledge.ground.promise(write)
+
+    def keep_what_is_in_use(self, term: Acting) -> None:
+        """Put finalizers on, and take them off what may go."""
+        for write in self._knowledge.keeping.take_due(partial(self.is_left_alone, term)):
+            term.submit(write, priority=3)
+
+    # --- results ----------------------------------------------------------------------------------
+
+    def take_result(self, write: Write, result: Result) -> None:
+        """Take in how a write went."""
+        self._journal.note_write(write, result)
+        try:
+            self._take_answer(_target(write), write, result)
+        finally:
+            if write.purpose is Purpose.UNGATE_POD:
+                # Only now: with the answer taken in, its place is seen to be taken.
+                self._knowledge.ground.answered(write.uid)
+
+    def _take_answer(self, target: Target, write: Write, result: Result) -> None:
+        match result:
+            case Written(raw=raw) | Moot(raw=raw):
+                if not self._take_object(target, write, raw):
+                    return
+            case Refused(error=error):
+                self.fail(target)
+                self._journal.note_refused(write, error)
+                log.warning("write-refused", purpose=write.purpose, target="/".join(target), error=error)
+                return
+            case Vanished():
+                self._backoffs.forget(target)
+                log.debug("object-vanished", target="/".join(target), purpose=write.purpose)
+        if write.kind in _RECONCILED or isinstance(result, Moot):
+            self._look_again(target)
+        if isinstance(result, Written):
+            self._askers.pop(target, None)
+        else:
+            self._look_at_askers(target)
+
+    def _take_object(self, target: Target, write: Write, raw: bytes) -> bool:
+        """Take in the object that the server answered with. Returns whether it could be read."""
+        if raw and not self._knowledge.see_raw(write.kind, raw):
+            # We cannot read what somebody made of it, so the next write would meet the same.
+            self.fail(target)
+            return False
+        if write.purpose is not Purpose.FENCE:
+            # A Workload whose admission was given up is fenced off with ease: that mends nothing.
+            self._backoffs.forget(target)
+        if raw:
+            self._board.see_raw(write.kind, raw)
+        return True
+
+    def _look_again(self, target: Target) -> None:
+        if target.kind in _RECONCILED:
+            self._knowledge.mark(target.kind, (target.namespace, target.name))
+        elif target.kind == "Pod":
+            self._knowledge.ground.look_again(target.namespace, target.name)
+        else:
+            self._board.mark(*target)
+            self._knowledge.keeping.mark(target)
+
+    def _look_at_askers(self, target: Target) -> None:
+        """What they asked for has not come about: let them see whether they still want it."""
+        for asker in self._askers.pop(target, ()):
+            self._look_again(asker)
+
+
+def _target(write: Write) -> Target:
+    return Target(write.kind, write.namespace, write.name)
