@@ -77,29 +77,37 @@ class Backfill:
             return Verdict(entry=entry)
         rank = self._rank_of(entry)
         above = self._above(rank, entry.pending.key)
-        entry = self._clear_of_lower(entry, rank, above)
-        if not above:
-            return Verdict(entry=entry)
+        verdict = self._clear_of_lower(entry, rank, above)
+        if verdict.behind is not None or not above:
+            return verdict
+        entry = verdict.entry
         with self.snapshot.without((target.queue, target.held) for target in entry.targets):
             return self._judge(entry, rank, above)
 
-    def _clear_of_lower(self, entry: Entry, rank: Rank, above: Sequence[Promise]) -> Entry:
+    def _clear_of_lower(self, entry: Entry, rank: Rank, above: Sequence[Promise]) -> Verdict:
         """Return the entry on quota and places promised to nobody, not even of lower rank, if it fits there.
 
-        It has precedence over those; but none of them need move where there is room for all.
+        Where it does not, it starts all the same if it outranks whom it is in the way of, or if its own
+        promise is due; else it waits: a promise that was made is not broken for one that is merely older.
         """
         others = [one for key, one in self.keeper.promises.items() if key != entry.pending.key]
         if entry.targets or len(others) == len(above):
-            return entry
+            return Verdict(entry=entry)
         trial, edges = self._trial(entry), self._edges(entry.queue, rank, others)
         span = self.keeper.length(entry.pending.workload, entry.queue.name)
         footing, until = self._footing(entry), self.now + span
         if stands(edges, self._stage, trial, footing, now=self.now, until=until) is None:
-            return entry
+            return Verdict(entry=entry)
         found = fits_from(edges, self._stage, trial, now=self.now, seconds=span)
-        if found is None or found.assignment is None:
-            return entry
-        return replace(entry, assignment=found.assignment)
+        if found is not None and found.assignment is not None:
+            return Verdict(entry=replace(entry, assignment=found.assignment))
+        own = self.keeper.promises.get(entry.pending.key)
+        if own is not None and own.planned.start_at <= self.now:
+            return Verdict(entry=entry)
+        edges = self._edges(entry.queue, rank, self._firm_below(rank, entry.pending.key))
+        behind = stands(edges, self._stage, trial, footing, now=self.now, until=until)
+        planned = self.keeper.promises[behind].planned if behind is not None else None
+        return Verdict(entry=entry, behind=planned)
 
     def _judge(self, entry: Entry, rank: Rank, above: Sequence[Promise]) -> Verdict:
         workload, queue = entry.pending.workload, entry.queue
@@ -248,7 +256,7 @@ class Backfill:
         height = known.rank.height if known is not None else 0
         while True:
             rank = self._rank(queue, pending, height)
-            start = self._earliest(queue, pending, rank, self._above(rank, pending.key))
+            start = self._earliest(queue, pending, rank, self._before(rank, pending.key))
             if start is None or start.value.assignment is None:
                 return None
             if start.value.assignment.borrowing <= rank.height:
@@ -285,7 +293,7 @@ class Backfill:
             cluster_queue=queue.name,
             rank=rank,
             start_at=start.at,
-            seconds=self._seconds(queue, pending, self._above(rank, pending.key)),
+            seconds=self._seconds(queue, pending, self._before(rank, pending.key)),
             admission=start.value.assignment.to_admission(queue.name),
             made_at=self.now,
             first_start_at=start.at,
@@ -482,6 +490,21 @@ class Backfill:
     def _above(self, rank: Rank, key: WorkloadKey) -> list[Promise]:
         promises = self.keeper.promises.values()
         return [one for one in promises if one.planned.rank < rank and one.planned.key != key]
+
+    def _before(self, rank: Rank, key: WorkloadKey) -> list[Promise]:
+        """Return whose promises a new promise of that rank has to leave alone."""
+        return [*self._above(rank, key), *self._firm_below(rank, key)]
+
+    def _firm_below(self, rank: Rank, key: WorkloadKey) -> list[Promise]:
+        """Return the promises of lower rank that one of that rank may not break.
+
+        Whoever borrows less, has the higher priority or the lower level takes precedence; being older
+        alone is no licence. Such a one may come to its turn late (beyond the window or behind the depth
+        when others were promised theirs), or could start before its own promise on what is promised to a
+        younger one.
+        """
+        promises = (one for one in self.keeper.promises.values() if one.planned.key != key)
+        return [one for one in promises if one.planned.rank > rank and one.planned.rank[:3] == rank[:3]]
 
     def _edges(
         self,

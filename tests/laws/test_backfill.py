@@ -1,6 +1,7 @@
 """Laws of promised starts, for any stream of work in two queues of a cohort, with and without nodes.
 
 - estimates that are no shorter than the truth: no promise moves later, everybody starts by the first promise;
+- in one queue, among equals, none moves later for any cause;
 - whatever the estimates: a promise moves later for a cause, and for Overrun only where work that overtook
   nobody has outrun its estimate;
 - everybody runs to the end, in a bounded number of events: nobody starves.
@@ -8,7 +9,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import hypothesis.strategies as st
 import pytest
@@ -139,6 +140,22 @@ def test_where_no_estimate_is_too_short_no_promise_is_broken(
             first = world.promised(name)[0]
             assert world.started[name] <= first + 1, (name, world.promised(name), world.started[name])
     assert world.evicted == {}
+
+
+@pytest.mark.parametrize("has_nodes", [False, True], ids=["quota alone", "with nodes"])
+@pytest.mark.parametrize("mode", MODES)
+@_LAW
+@given(work=pieces((1.0, 1.5, 4.0)))
+def test_in_one_queue_of_equals_no_promise_moves_later(
+    work: list[Piece], mode: BackfillMode, has_nodes: bool
+) -> None:
+    alone = [replace(piece, queue="left") for piece in work]
+
+    world = run(alone, mode, has_nodes=has_nodes)
+
+    for name in world.plans:
+        assert world.causes(name) == [], (name, world.promised(name))
+        assert world.started[name] <= world.promised(name)[0] + 1, (name, world.promised(name))
 
 
 @pytest.mark.parametrize("has_nodes", [False, True], ids=["quota alone", "with nodes"])

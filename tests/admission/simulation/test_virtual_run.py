@@ -53,9 +53,17 @@ def test_backfill_fills_the_gap_before_the_promised_start_and_no_more() -> None:
     assert run.courses[1].promised_at == 600
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_with_exact_estimates_backfill_keeps_every_promise(seed: int) -> None:
-    run = run_policy("easy", busy_trace(40, seed=seed), FOUR_NODES)
+@pytest.mark.parametrize(
+    ("policy", "jobs", "seed"),
+    [
+        *(pytest.param("easy", 40, seed, id=f"easy {seed}") for seed in range(3)),
+        *(pytest.param("conservative", 40, seed, id=f"conservative {seed}") for seed in range(3)),
+        # A Workload that could start before its own promise took the nodes promised to a younger one.
+        pytest.param("conservative", 80, 7, id="who may start early takes no promised nodes"),
+    ],
+)
+def test_with_exact_estimates_backfill_keeps_every_promise(policy: str, jobs: int, seed: int) -> None:
+    run = run_policy(policy, busy_trace(jobs, seed=seed), FOUR_NODES)
 
     promised = [course for course in run.courses if course.promised_at is not None]
     assert promised
