@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
+import msgspec
+
 from admission.placement.fleet import Place
 from api.reasons import PendingReason
 from api.workload import Admission, PodSetAssignment, TopologyAssignment
@@ -36,8 +38,7 @@ _SEVERITY = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlavorChoice:
+class FlavorChoice(msgspec.Struct, frozen=True, kw_only=True):
     """The flavor of one resource; `tried` is the index of the last flavor looked at, -1: of all."""
 
     flavor: str
@@ -46,8 +47,7 @@ class FlavorChoice:
     tried: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """A flavor that could not be used, in the resource group of that index."""
 
     group: int
@@ -55,8 +55,7 @@ class Attempt:
     reason: PendingReason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodSetChoice:
+class PodSetChoice(msgspec.Struct, frozen=True, kw_only=True):
     """What one pod set gets. `reasons` say what stands in the way, empty: nothing.
 
     `topology` is where its pods go, None where no topology says. `delayed` is the word for one that is to be
@@ -80,8 +79,7 @@ class PodSetChoice:
         return bool(self.requests) and not self.choices
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
+class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     """The flavors of a whole Workload. `borrowing` is the greatest borrow height of its resources, `places`
     are what its pods take of the topologies, `strategy` is how these were sought, empty without topology.
     """

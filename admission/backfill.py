@@ -28,6 +28,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
+from msgspec import structs
+
 from admission.nomination import CyclePolicy, Entry
 from admission.runtimes import eviction_seconds, may_be_evicted
 from admission.snapshot import QueueState, Snapshot
@@ -100,7 +102,7 @@ class Backfill:
             return Verdict(entry=entry)
         found = fits_from(edges, self._stage, trial, now=self.now, seconds=span)
         if found is not None and found.assignment is not None:
-            return Verdict(entry=replace(entry, assignment=found.assignment))
+            return Verdict(entry=structs.replace(entry, assignment=found.assignment))
         own = self.keeper.promises.get(entry.pending.key)
         if own is not None and own.planned.start_at <= self.now:
             return Verdict(entry=entry)
@@ -125,7 +127,7 @@ class Backfill:
             if not entry.targets:
                 found = fits_from(edges, self._stage, trial, now=self.now, seconds=span)
             if found is not None and found.assignment is not None:
-                entry, footing = replace(entry, assignment=found.assignment), found
+                entry, footing = structs.replace(entry, assignment=found.assignment), found
             elif not self._is_opportunity(workload, self.keeper.promises[behind].planned, queue):
                 self._remember(entry, above, span, behind)
                 return Verdict(entry=entry, behind=self.keeper.promises[behind].planned)

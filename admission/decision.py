@@ -7,8 +7,10 @@ log lines, events and metrics of a decision are made from these values alone.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from api.reasons import EvictionReason, PendingReason, PreemptionReason
 from api.workload import Admission, TopologyAssignment, WorkloadKey
@@ -27,8 +29,7 @@ class DecisionId(NamedTuple):
     resource_version: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Admit:
+class Admit(msgspec.Struct, frozen=True, kw_only=True):
     """Give the Workload its quota. `is_admitted` False: reserved only, admission checks are outstanding.
 
     `checks` are the names of the admission checks that the chosen flavors require.
@@ -77,8 +78,7 @@ class Evict:
         return DecisionId(self.key, self.uid, self.resource_version)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
+class Wait(msgspec.Struct, frozen=True, kw_only=True):
     """Tell the Workload why it does not run. Written only where reason or message have changed.
 
     `requests` are the computed requests by pod set (status.resourceRequests). `strategy` is how a place was
@@ -90,7 +90,7 @@ class Wait:
     resource_version: str
     reason: PendingReason
     message: str
-    requests: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    requests: Mapping[str, Mapping[str, int]] = msgspec.field(default_factory=dict)
     is_parked: bool = False
     strategy: str = ""
 

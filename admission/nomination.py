@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
+
 from admission.assignment import Assignment, Mode
 from admission.flavors import FlavorSearch, Pins
 from admission.placement.fleet import Unplaced
@@ -43,8 +45,7 @@ class Rejection:
     requeue: RequeueReason = RequeueReason.GENERIC
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """A nominated head: its flavors, and whom to evict for them."""
 
     queue: QueueState

@@ -6,7 +6,7 @@ are then kept.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from admission.cache import Cache
 from admission.nomination import namespace_mismatch
@@ -35,8 +35,7 @@ LocalQueueKey = tuple[str, str]
 Problem = tuple[PendingReason, str]
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class Record:
+class Record(msgspec.Struct, eq=False, kw_only=True):
     """One Workload. `queued_in` is the ClusterQueue where it waits, `last_wait` what it was last told.
 
     `request_error` is set where its requests cannot be read, `request_problem` where Kubernetes would refuse

@@ -12,8 +12,11 @@ Source: Kueue, pkg/scheduler/scheduler.go.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
+
+import msgspec
+from msgspec.structs import replace
 
 from admission.assignment import Mode
 from admission.backfill import Backfill, Verdict
@@ -44,8 +47,7 @@ class Recomputation(StrEnum):
     SKIPPED = "skipped"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What becomes of one head: admitted (`requeue` is None), or back to its queue for a reason.
 
     `evictions` make room for it in a later cycle. `scan` is where its next search through the flavors begins.
@@ -63,7 +65,7 @@ class Outcome:
     spared_until: float | None = None
     recomputation: Recomputation | None = None
     # What an admission charges, pairs of zero amount included.
-    usage: Quantities = field(default_factory=dict)
+    usage: Quantities = msgspec.field(default_factory=dict)
     lease: BackfillLease | None = None
 
 

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import msgspec
+
 from admission.assignment import Plan
 from admission.placement.fleet import Fleet, Place
 from admission.turnbook import TurnBook
@@ -24,8 +26,7 @@ from queues.quota import QuotaCell, QuotaNode
 from queues.resources import FlavorResource, Quantities
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class Held:
+class Held(msgspec.Struct, eq=False, kw_only=True):
     """A Workload that holds quota: by its object, or *assumed*, decided but not yet seen in the object.
 
     `is_evicting` is set from the decision to evict until the object says so (then Evicted does). `former` is

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec import structs
 
 from admission.assignment import Assignment, Mode
 from admission.flavors import FlavorSearch
@@ -80,7 +82,7 @@ class StartTrial:
         self._search = FlavorSearch(
             snapshot=self.snapshot,
             queue=self.queue,
-            pending=replace(self.pending, scan=None),
+            pending=structs.replace(self.pending, scan=None),
             oracle=_NO_EVICTIONS,
             is_fair_sharing=self.policy.fair_sharing is not None,
             quota_check=self.policy.quota_check,

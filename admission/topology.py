@@ -15,9 +15,9 @@ Source: Kueue, pkg/scheduler/flavorassigner/tas_flavorassigner.go.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
 
 import msgspec
+from msgspec.structs import replace
 
 from admission.assignment import Assignment, Attempt, Mode, PodSetChoice
 from admission.placement.fleet import Place, Unplaced, place_of, taken_per_pod

@@ -18,6 +18,8 @@ from enum import StrEnum
 from fractions import Fraction
 from math import ceil
 
+import msgspec
+
 from api.objects import LimitRangeItem, WireContainer, WirePodSpec, WireResources
 from api.quantities import CPU, QuantityError, amount, to_text
 from api.workload import PodSet
@@ -87,8 +89,7 @@ class RuntimeClass:
     overhead: Texts = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodSetRequests:
+class PodSetRequests(msgspec.Struct, frozen=True, kw_only=True):
     """What one pod of the set asks for, and how many pods are still to run (reclaimable ones are done).
 
     `per_pod` is what quota is charged. `on_node` is what the pod takes of its node, which configuration does
@@ -98,7 +99,7 @@ class PodSetRequests:
     name: str
     count: int
     per_pod: Mapping[str, int]
-    on_node: Mapping[str, int] = field(default_factory=dict)
+    on_node: Mapping[str, int] = msgspec.field(default_factory=dict)
 
     def total(self) -> Amounts:
         """Return what all pods of the set ask for together."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from math import inf
+
+import msgspec
 
 from api.reasons import ConditionType
 from api.requests import PodSetRequests
@@ -14,8 +15,7 @@ from queues.ordering import comes_first
 LocalQueueKey = tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlavorScan:
+class FlavorScan(msgspec.Struct, frozen=True, kw_only=True):
     """How far the search through the flavors has come, so that the next cycle goes on from there.
 
     `tried` holds, by pod set, the index of the last flavor tried for each resource; -1: all were tried.
@@ -33,8 +33,7 @@ class FlavorScan:
         return any(index != -1 for of_pod_set in self.tried for index in of_pod_set.values())
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class Pending:
+class Pending(msgspec.Struct, eq=False, kw_only=True):
     """A Workload in a queue. `retry_at` is the end of its back-off; infinity: until it is told to requeue."""
 
     workload: Workload
@@ -48,7 +47,7 @@ class Pending:
     # Why Kubernetes would refuse its pods whatever the quota, None: it would not.
     problem: str | None = None
     # The sequence number of the heap entry that stands for it; 0: in no heap.
-    ticket: int = field(default=0, repr=False)
+    ticket: int = 0
 
     @property
     def key(self) -> WorkloadKey:

@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from msgspec import structs
+
 from admission.actions import Purpose, Write
 from admission.controller.clock import Clock
 from admission.controller.executor import Executor, Order, Refused, Result, Target, Written
@@ -92,7 +94,7 @@ class Dispatch:
             workload = self._hooks.to_workload(raw)
             if workload is None or not is_pending(workload, decision.uid):
                 return None
-            fresh = replace(decision, resource_version=workload.resource_version)
+            fresh = structs.replace(decision, resource_version=workload.resource_version)
             return write_of(fresh, raw, now=self._clock.now())
 
         def answered(result: Result) -> None:

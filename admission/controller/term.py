@@ -28,8 +28,10 @@ from __future__ import annotations
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
+
+from msgspec import structs
 
 from admission.actions import Write
 from admission.controller.clock import Clock
@@ -254,7 +256,9 @@ class Term(Dispatch):
             workload = self._hooks.to_workload(raw)
             if workload is None or not _is_as_decided(workload, prepared.decided_on):
                 return None
-            return self._admission_write(replace(decision, resource_version=workload.resource_version), raw)
+            return self._admission_write(
+                structs.replace(decision, resource_version=workload.resource_version), raw
+            )
 
         self.executor.submit(
             Order(

@@ -22,6 +22,8 @@ from heapq import merge
 from math import inf
 from typing import NamedTuple
 
+import msgspec
+
 from admission.placement.request import PlacementRequest
 from admission.preemption.loss import Losses
 from admission.preemption.turns import GivingWay
@@ -44,8 +46,7 @@ class Order(Enum):
     LOSS_PER_AMOUNT = "who loses least for what it gives"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Need:
+class Need(msgspec.Struct, frozen=True, kw_only=True):
     """What a Workload needs: `usage` in all, of which `pairs` are to come from evictions, and places.
 
     `within`: only these may be evicted; None: anybody. `most_taken`: after so many a search gives up.
@@ -99,8 +100,7 @@ class Right(Enum):
         return PreemptionReason.IN_COHORT_RECLAMATION
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """A Workload that may be evicted."""
 
     held: Held
@@ -185,8 +185,7 @@ class _Level(NamedTuple):
     has_advantage: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidates:
+class Candidates(msgspec.Struct, frozen=True, kw_only=True):
     """Who may be evicted for a need: of the own queue, and of others by the level of the common ancestor."""
 
     snapshot: Snapshot

@@ -19,7 +19,8 @@ answers the first counts, which makes the choice repeatable. A gang is one Workl
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from admission.placement.request import PlacementRequest
 from admission.preemption.candidates import Need, Order, Pools, satisfies_any, uses

@@ -7,7 +7,7 @@ Source: Kueue, pkg/scheduler/preemption, classicalPreemptionStrategy and fillBac
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from admission.placement.fleet import Unplaced
 from admission.preemption.candidates import Candidates, Need, Order, Pools, collect
@@ -16,8 +16,7 @@ from api.queueing import PreemptionPolicy
 from api.reasons import PreemptionReason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class Target(msgspec.Struct, frozen=True, kw_only=True):
     """A Workload to evict, and by which right."""
 
     held: Held
