@@ -20,6 +20,7 @@ from admission.jobs import JobContext, reconcile_job
 from admission.lifecycle import LifecycleContext, Owner, reconcile_workload
 from admission.writes import write_of
 from api.job import Job, to_job
+from api.kube.embedded.patches import merge_patch
 from api.objects import JobObject, WorkloadObject
 from api.reasons import EvictionReason
 from api.workload import Admission, PodSetAssignment, Workload, to_rfc3339, to_workload
@@ -247,7 +248,7 @@ class World:
             return
         self._check_release(write, current)
         body = msgspec.json.decode(write.body)
-        changed = merged(current, body) if write.verb is Verb.MERGE_PATCH else body
+        changed = merge_patch(current, body) if write.verb is Verb.MERGE_PATCH else body
         if write.subresource == "status":
             changed = {**current, "status": changed.get("status", {})}
         else:
@@ -313,19 +314,6 @@ class World:
         if workload.owner_kind != "Job":
             return Owner.OTHER
         return Owner.JOB if workload.owner_uid in uids else Owner.MISSING
-
-
-def merged(target: Any, patch: Any) -> Any:
-    """Return RFC 7386's merge of a patch into a value."""
-    if not isinstance(patch, dict):
-        return patch
-    result = dict(target) if isinstance(target, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            result.pop(key, None)
-        else:
-            result[key] = merged(result.get(key), value)
-    return result
 
 
 def without_empty(value: Any) -> Any:

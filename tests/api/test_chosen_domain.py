@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from api.jobpatch import start_injection
+from api.kube.embedded.patches import merge_patch
 from api.podtemplate import injection_patch, restore_patch
 from api.workload import (
     Admission,
@@ -46,20 +47,7 @@ def started(template: Object, assignment: PodSetAssignment) -> Object:
         admission=Admission(cluster_queue="cq", pod_sets=(assignment,)),
     )
     injection = start_injection(workload, assignment, {"zone": "a"}, ())
-    return dict(merged(template, injection_patch(template, injection)))
-
-
-def merged(obj: Any, patch: Any) -> Any:
-    """Return the object after a JSON merge patch."""
-    if not isinstance(patch, dict):
-        return patch
-    result = dict(obj) if isinstance(obj, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            result.pop(key, None)
-        else:
-            result[key] = merged(result.get(key), value)
-    return result
+    return dict(merge_patch(template, injection_patch(template, injection)))
 
 
 def make_template(**spec: Any) -> Object:
@@ -144,7 +132,7 @@ def test_a_stop_takes_it_off_again(affinity: Object) -> None:
     original = copy.deepcopy(template)
 
     running = started(template, make_assignment((BLOCK, RACK), ("b0", "r1"), ("b0", "r0")))
-    stopped = merged(running, restore_patch(running, original))
+    stopped = merge_patch(running, restore_patch(running, original))
 
     assert running != original
     assert {**stopped["spec"], "affinity": stopped["spec"].get("affinity") or None} == {

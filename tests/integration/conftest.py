@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from tests import parts
 from tests.children import Child
 from tests.controlplane import ControlPlane, Rest, clean
 from tests.controlplane.definitions import install_definitions
-from tests.integration.nodes import simulated_nodes
+from tests.integration.nodes import FABRIC, simulated_nodes
 from tests.integration.replica import BERTH, Replica
 from tests.integration.scene import Scene
 
@@ -117,3 +118,39 @@ def embedded_scene(embedded_cluster: Cluster) -> Scene:
 def own_namespace(embedded_cluster: Cluster) -> str:
     """Give a namespace on the embedded cluster for the lease of this test's controllers."""
     return embedded_cluster.new_scene().namespace
+
+
+@contextmanager
+def _leading(cluster: Cluster, factory: pytest.TempPathFactory) -> Iterator[Replica]:
+    """Give a controller that leads, with a lease of its own."""
+    lease = cluster.new_scene().namespace
+    replica = Replica(cluster.kubeconfig, factory.mktemp("controller"), "--namespace", lease)
+    with replica.child:
+        replica.wait_leading()
+        yield replica
+
+
+@pytest.fixture(scope="module")
+def real_controller(real_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replica]:
+    """Give the one controller of a module on the real cluster, leading."""
+    with _leading(real_cluster, tmp_path_factory) as replica:
+        yield replica
+
+
+@pytest.fixture(scope="module")
+def embedded_controller(
+    embedded_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Replica]:
+    """Give the one controller of a module on the embedded cluster, leading."""
+    with _leading(embedded_cluster, tmp_path_factory) as replica:
+        yield replica
+
+
+@pytest.fixture(scope="module")
+def fabric(
+    real_cluster: Cluster, real_controller: Replica, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Replica]:
+    """Give the real cluster's controller with two spines of leaves of nodes beside the pools."""
+    folder = tmp_path_factory.mktemp("fabric")
+    with simulated_nodes(real_cluster.kubeconfig, folder, FABRIC):
+        yield real_controller

@@ -8,7 +8,6 @@ from datetime import datetime
 
 import pytest
 
-from tests.integration.conftest import Cluster
 from tests.integration.manifests import LONG, Object, condition, make_job
 from tests.integration.replica import Replica
 from tests.integration.scene import Scene
@@ -26,20 +25,10 @@ EARLY_SECONDS = 2.0
 TOLERANCE_SECONDS = 5.0
 
 
-@pytest.fixture(scope="module")
-def controller(real_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replica]:
-    """Give the one controller of this module, leading."""
-    folder = tmp_path_factory.mktemp("controller")
-    replica = Replica(real_cluster.kubeconfig, folder, "--namespace", real_cluster.new_scene().namespace)
-    with replica.child:
-        replica.wait_leading()
-        yield replica
-
-
 @pytest.fixture
-def scene(controller: Replica, real_scene: Scene) -> Iterator[Scene]:
+def scene(real_controller: Replica, real_scene: Scene) -> Iterator[Scene]:
     """Give a namespace with a queue of 64 CPUs, whose policy has backfill."""
-    assert controller.child.is_running()
+    assert real_controller.child.is_running()
     queue = real_scene.create_queue(cpus=64, queueingStrategy="StrictFIFO")
     name = real_scene.scoped("time")
     policy = {
@@ -68,7 +57,7 @@ def planned_start(workload: Object) -> float | None:
 
 
 def test_a_blocked_gang_starts_at_its_promise_and_others_fill_the_gap(
-    scene: Scene, controller: Replica
+    scene: Scene, real_controller: Replica
 ) -> None:
     submit(scene, "running", says=RUNNING_SECONDS, pods=7, cpus=8)
     scene.wait_admitted("running")
@@ -100,5 +89,5 @@ def test_a_blocked_gang_starts_at_its_promise_and_others_fill_the_gap(
     reserved = condition(scene.workload_of("gang"), "QuotaReserved")
     started = datetime.fromisoformat(reserved["lastTransitionTime"]).timestamp()
     assert abs(started - promised) <= TOLERANCE_SECONDS, started - promised
-    assert controller.metric("berth_promises_total") >= 2
+    assert real_controller.metric("berth_promises_total") >= 2
     scene.wait_events(gang["metadata"]["name"], "StartPlanned")

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 import pytest
 
 from tests.controlplane import RestError
-from tests.integration.conftest import Cluster
 from tests.integration.manifests import (
     KUEUE,
     Object,
@@ -30,22 +29,10 @@ from tests.integration.waiting import wait_for
 pytestmark = pytest.mark.xdist_group("bad-input")
 
 
-@pytest.fixture(scope="module")
-def controller(embedded_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replica]:
-    """Give the one controller of this module, leading."""
-    folder = tmp_path_factory.mktemp("controller")
-    replica = Replica(
-        embedded_cluster.kubeconfig, folder, "--namespace", embedded_cluster.new_scene().namespace
-    )
-    with replica.child:
-        replica.wait_leading()
-        yield replica
-
-
 @pytest.fixture
-def scene(controller: Replica, embedded_scene: Scene) -> Iterator[Scene]:
+def scene(embedded_controller: Replica, embedded_scene: Scene) -> Iterator[Scene]:
     """Give a namespace that the controller serves, with a queue in order."""
-    assert controller.child.is_running()
+    assert embedded_controller.child.is_running()
     embedded_scene.create_queue("good")
     yield embedded_scene
     embedded_scene.rest.delete(embedded_scene.jobs, {"propagationPolicy": "Background"})

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.integration.conftest import Cluster
 from tests.integration.manifests import KUEUE, condition, is_true, quota
 from tests.integration.replica import Replica
 from tests.integration.scene import Scene
@@ -17,21 +16,10 @@ pytestmark = pytest.mark.xdist_group("gangs")
 GPU = "nvidia.com/gpu"
 
 
-@pytest.fixture(scope="module")
-def controller(embedded_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replica]:
-    """Give the one controller of this module, leading."""
-    folder = tmp_path_factory.mktemp("controller")
-    lease = embedded_cluster.new_scene().namespace
-    replica = Replica(embedded_cluster.kubeconfig, folder, "--namespace", lease)
-    with replica.child:
-        replica.wait_leading()
-        yield replica
-
-
 @pytest.fixture
-def scene(controller: Replica, embedded_scene: Scene) -> Iterator[Scene]:
+def scene(embedded_controller: Replica, embedded_scene: Scene) -> Iterator[Scene]:
     """Give a namespace that the controller serves."""
-    assert controller.child.is_running()
+    assert embedded_controller.child.is_running()
     yield embedded_scene
     embedded_scene.rest.delete(embedded_scene.jobs, {"propagationPolicy": "Background"})
 

@@ -6,13 +6,12 @@ the rule, or whose definitions lack it. What can be read all the same is served.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from tests.integration.conftest import Cluster
 from tests.integration.manifests import KUEUE, Object, condition, kueue_object, make_workload, quota
 from tests.integration.replica import Replica
 from tests.integration.scene import Scene
@@ -30,21 +29,10 @@ _PLURALS = {
 EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
 
 
-@pytest.fixture(scope="module")
-def controller(embedded_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replica]:
-    """Give the one controller of this module, leading."""
-    folder = tmp_path_factory.mktemp("controller")
-    lease = embedded_cluster.new_scene().namespace
-    replica = Replica(embedded_cluster.kubeconfig, folder, "--namespace", lease)
-    with replica.child:
-        replica.wait_leading()
-        yield replica
-
-
 @pytest.fixture
-def scene(controller: Replica, embedded_scene: Scene) -> Scene:
+def scene(embedded_controller: Replica, embedded_scene: Scene) -> Scene:
     """Give a namespace that the controller serves, with a flavor."""
-    assert controller.child.is_running()
+    assert embedded_controller.child.is_running()
     embedded_scene.create_flavor()
     return embedded_scene
 

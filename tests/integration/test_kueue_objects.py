@@ -6,12 +6,11 @@ namespace, and preemption. Each test works in a namespace of its own; one contro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.integration.conftest import Cluster
 from tests.integration.manifests import (
     KUEUE,
     POOL,
@@ -35,21 +34,10 @@ GATED_BY = "kueue.x-k8s.io/admission-gated-by"
 MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
 
 
-@pytest.fixture(scope="module")
-def controller(real_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replica]:
-    """Give the one controller of this module, leading."""
-    folder = tmp_path_factory.mktemp("controller")
-    lease_namespace = real_cluster.new_scene().namespace
-    replica = Replica(real_cluster.kubeconfig, folder, "--namespace", lease_namespace)
-    with replica.child:
-        replica.wait_leading()
-        yield replica
-
-
 @pytest.fixture
-def scene(controller: Replica, real_scene: Scene) -> Scene:
+def scene(real_controller: Replica, real_scene: Scene) -> Scene:
     """Give a namespace that the controller serves."""
-    assert controller.child.is_running()
+    assert real_controller.child.is_running()
     return real_scene
 
 

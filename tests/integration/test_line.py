@@ -9,13 +9,11 @@ from __future__ import annotations
 import re
 import subprocess
 import time
-from collections.abc import Iterator
 
 import pytest
 
 from api.workload import to_seconds
 from tests.controlplane import ControlPlane
-from tests.integration.conftest import Cluster
 from tests.integration.manifests import (
     KUEUE,
     POOL,
@@ -34,21 +32,10 @@ from tests.integration.witness import Witness
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("line")]
 
 
-@pytest.fixture(scope="module")
-def controller(real_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replica]:
-    """Give the one controller of this module, leading."""
-    folder = tmp_path_factory.mktemp("controller")
-    lease_namespace = real_cluster.new_scene().namespace
-    replica = Replica(real_cluster.kubeconfig, folder, "--namespace", lease_namespace)
-    with replica.child:
-        replica.wait_leading()
-        yield replica
-
-
 @pytest.fixture
-def scene(controller: Replica, real_scene: Scene) -> Scene:
+def scene(real_controller: Replica, real_scene: Scene) -> Scene:
     """Give a namespace that the controller serves."""
-    assert controller.child.is_running()
+    assert real_controller.child.is_running()
     return real_scene
 
 
@@ -375,25 +362,27 @@ def read_table(text: str) -> dict[str, dict[str, str]]:
     return {row[0]: dict(zip([each[0] for each in headings], row, strict=True)) for row in cells}
 
 
-def test_http_and_metrics_tell_the_same(scene: Scene, controller: Replica) -> None:
+def test_http_and_metrics_tell_the_same(scene: Scene, real_controller: Replica) -> None:
     cluster_queue = scene.create_queue(cpus=1)
     scene.create_job("one")
     scene.create_job("two")
     scene.wait_admitted("one")
     scene.wait_pending("two")
 
-    pending = controller.json(f"/v1/clusterqueues/{cluster_queue}/pendingworkloads")["items"]
+    pending = real_controller.json(f"/v1/clusterqueues/{cluster_queue}/pendingworkloads")["items"]
     waiting = scene.wait_workload("two")["metadata"]["name"]
     assert [item["name"] for item in pending] == [waiting]
-    told = controller.json(f"/v1/workloads/{scene.namespace}/{waiting}")
+    told = real_controller.json(f"/v1/workloads/{scene.namespace}/{waiting}")
     assert told["holdsQuota"] is False
-    assert controller.metric("kueue_admitted_active_workloads", cluster_queue=cluster_queue) == 1
-    assert controller.metric("kueue_pending_workloads", cluster_queue=cluster_queue) == 1
-    assert controller.get("http", "/readyz") == (200, "ok")
+    assert real_controller.metric("kueue_admitted_active_workloads", cluster_queue=cluster_queue) == 1
+    assert real_controller.metric("kueue_pending_workloads", cluster_queue=cluster_queue) == 1
+    assert real_controller.get("http", "/readyz") == (200, "ok")
 
 
-def test_a_job_of_the_controllers_own_namespace_is_not_managed(controller: Replica, scene: Scene) -> None:
-    own = Scene(scene.rest, _lease_namespace(controller), pool=scene.pool)
+def test_a_job_of_the_controllers_own_namespace_is_not_managed(
+    real_controller: Replica, scene: Scene
+) -> None:
+    own = Scene(scene.rest, _lease_namespace(real_controller), pool=scene.pool)
     own.rest.create(own.jobs, make_job("system", queue="main"))
     scene.create_queue()
     scene.create_job("managed")

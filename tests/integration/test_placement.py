@@ -13,7 +13,7 @@ import pytest
 
 from tests.integration.conftest import Cluster
 from tests.integration.manifests import KUEUE, POOL, Object, kueue_object, make_job, quota
-from tests.integration.nodes import FABRIC, GPUS_A_NODE, LEAF, LEAVES, NODES_A_LEAF, SPINE, simulated_nodes
+from tests.integration.nodes import GPUS_A_NODE, LEAF, LEAVES, NODES_A_LEAF, SPINE
 from tests.integration.replica import Replica
 from tests.integration.scene import Scene
 from tests.integration.waiting import wait_for
@@ -27,16 +27,6 @@ BANDWIDTH = "berth.dev/network-bandwidth"
 SIZES = (1, 2, 3, 4, 8, 16)
 # The real scheduler and Job controller share two cores with all the rest.
 BINDING_SECONDS = 60.0
-
-
-@pytest.fixture(scope="module")
-def fabric(real_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replica]:
-    """Give the nodes, and the one controller of this module, leading."""
-    folder = tmp_path_factory.mktemp("fabric")
-    replica = Replica(real_cluster.kubeconfig, folder, "--namespace", real_cluster.new_scene().namespace)
-    with simulated_nodes(real_cluster.kubeconfig, folder, FABRIC), replica.child:
-        replica.wait_leading()
-        yield replica
 
 
 @pytest.fixture

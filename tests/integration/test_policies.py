@@ -19,21 +19,10 @@ GPU = "nvidia.com/gpu"
 POLICIES = "/apis/berth.dev/v1alpha1/admissionpolicies"
 
 
-@pytest.fixture(scope="module")
-def controller(embedded_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replica]:
-    """Give the one controller of this module, leading."""
-    namespace = embedded_cluster.new_scene().namespace
-    folder = tmp_path_factory.mktemp("controller")
-    replica = Replica(embedded_cluster.kubeconfig, folder, "--namespace", namespace)
-    with replica.child:
-        replica.wait_leading()
-        yield replica
-
-
 @pytest.fixture
-def scene(controller: Replica, embedded_scene: Scene) -> Iterator[Scene]:
+def scene(embedded_controller: Replica, embedded_scene: Scene) -> Iterator[Scene]:
     """Give a scene without any policy, before and after."""
-    assert controller.child.is_running()
+    assert embedded_controller.child.is_running()
     yield embedded_scene
     embedded_scene.rest.delete(POLICIES)
 

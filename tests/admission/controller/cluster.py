@@ -17,11 +17,11 @@ from urllib.parse import unquote
 import msgspec
 
 from admission.actions import Verb, Write
+from api.kube.embedded.patches import merge_patch
 from api.kube.errors import Conflict, KubeError, NotFound, Timeout, Unreachable
 from api.kube.informer import ChangeType
 from api.workload import to_rfc3339
 from tests.admission.controller.virtualtime import VirtualLoop
-from tests.admission.world import merged
 
 Object = dict[str, Any]
 Key = tuple[str, str, str]
@@ -80,7 +80,7 @@ class FakeCluster:
         if write.verb is Verb.DELETE:
             self.delete(key)
             return b""
-        changed = merged(current, body) if write.verb is Verb.MERGE_PATCH else body
+        changed = merge_patch(current, body) if write.verb is Verb.MERGE_PATCH else body
         if write.subresource == "status":
             changed = {**current, "status": changed.get("status", {})}
         else:
