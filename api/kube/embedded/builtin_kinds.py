@@ -107,7 +107,7 @@ _ROWS: Final = (
     ),
     _Row(plural="configmaps", kind="ConfigMap", strategy=ConfigMapStrategy, short=("cm",)),
     _Row(plural="secrets", kind="Secret", strategy=SecretStrategy, selectable=("type",)),
-    _Row(plural="serviceaccounts", kind="ServiceAccount", short=("sa",)),
+    _Row(plural="serviceaccounts", kind="ServiceAccount", short=("sa",), subresources=("token",)),
     _Row(
         plural="services",
         kind="Service",

@@ -24,6 +24,7 @@ from .protobuf import PROTOBUF, read_protobuf
 from .requests import Target
 from .schema import Json, JsonObject
 from .store import Store, Stored, encode
+from .tokens import REVIEWS_PATH, Tokens
 from .verbs import Verbs
 from .watching import Watcher
 
@@ -36,6 +37,7 @@ class Api:
     def __init__(self, store: Store, catalog: Catalog, verbs: Verbs) -> None:
         self._catalog = catalog
         self._verbs = verbs
+        self._tokens = Tokens(verbs, catalog)
         self._lister = Lister(store)
         self._watcher = Watcher(store, self._lister)
 
@@ -54,6 +56,10 @@ class Api:
         parts = [unquote(part) for part in request.rel_url.raw_path.strip("/").split("/")]
         if parts[0] in _HEALTH:
             return web.Response(text="ok")
+        if tuple(parts) == REVIEWS_PATH and request.method == "POST":
+            body = await requests.read_body(request)
+            review = requests.decode_body(body, request.content_type)
+            return _json(encode(self._tokens.review(review)), status=201)
         target = requests.find_target(self._catalog, parts)
         if target is None:
             if request.method != "GET":
@@ -104,6 +110,8 @@ class Api:
                 return self._bind(target, data, options)
             case "eviction":
                 return self._evict(target, data, query)
+            case "token":
+                return _json(encode(self._tokens.give(target, data)), status=201)
         raise method_not_allowed()
 
     def _put(
