@@ -6,6 +6,7 @@ works alone. It needs no cluster either; where there is none, nothing is reporte
     import berth_checkpoint
 
     step = resume()
+    berth_checkpoint.resumed()
     while step < LAST and not berth_checkpoint.stopping():
         step = train(step)
         if step % 500 == 0 or berth_checkpoint.requested():
@@ -37,7 +38,7 @@ from contextlib import contextmanager
 from datetime import datetime, timezone
 from types import FrameType
 
-__all__ = ["deadline", "requested", "saved", "saving", "stopping"]
+__all__ = ["deadline", "requested", "resumed", "saved", "saving", "stopping"]
 
 _DEFAULT_URL = "http://berth-controller.berth-system:8090"
 _TOKEN_FILES = (
@@ -110,6 +111,15 @@ def saved(step: int, *, save_seconds: float | None = None) -> bool:
     if save_seconds is not None:
         report["saveSeconds"] = round(float(save_seconds), 3)
     return _send(report)
+
+
+def resumed() -> bool:
+    """Tell that useful work goes on from here; returns whether Berth has heard.
+
+    Call it once, from one process of the job (rank 0), when all that comes before the first step is done:
+    Berth learns from it how long a start takes, from admission on. Raises nothing.
+    """
+    return _send({"resumedAt": _to_text(time.time())})
 
 
 @contextmanager

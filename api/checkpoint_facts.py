@@ -6,27 +6,50 @@ They are claims of whoever wrote them: what cannot be read, or is out of all bou
 named by an Event on the Job; what is merely high is bounded by the policy where it is used
 (`admission.preemption.loss`). Whether an instant lies in the future only that place can tell, since nothing
 here knows the time.
+
+What was measured counts more than what was declared: of the last few lengths that were reported the middle
+one, once there are three. A single slow save (a full disk, a cold cache) is an exception and no rule, and the
+middle of three is the first that one exception cannot move.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from statistics import median_low
+
+import msgspec
 
 from api import keys
 from api.wishes import Metadata, read_key
 from api.workload import Workload, to_seconds
 
 # A day. Nobody saves or restarts that long, so a larger number is in another unit.
-_MOST_SECONDS = 86_400.0
+MOST_SECONDS = 86_400.0
 # Far beyond the steps of any training, and within what every language reads as a whole number.
-_MOST_STEPS = 2**53
+MOST_STEPS = 2**53
+# Clocks of nodes differ by less than this; what lies further ahead is wrong.
+CLOCK_SKEW_SECONDS = 60.0
+# How many measured lengths are kept, and from how many on they count.
+KEPT_OBSERVATIONS = 5
+FEWEST_OBSERVATIONS = 3
 WORKLOAD_TYPES = ("training", "inference", "batch")
 _DURATIONS = (
     keys.CHECKPOINT_SAVE_SECONDS,
     keys.CHECKPOINT_RESTART_SECONDS,
     keys.CHECKPOINT_INTERVAL_SECONDS,
 )
+
+
+class Measured(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The annotation `berth.dev/checkpoint-measured`: seconds, the latest last.
+
+    `restart_of`: the attempt whose restart was measured last, by its start; each is measured once.
+    """
+
+    save: tuple[float, ...] = ()
+    restart: tuple[float, ...] = ()
+    restart_of: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,12 +82,13 @@ def checkpoint_facts(workload: Workload, *, with_aliases: bool = False) -> Check
     sources = _sources(workload)
     kind = read_key(keys.WORKLOAD_TYPE, sources, with_aliases=with_aliases).lower()
     save, restart, interval = (parse_duration(_read(key, sources)) for key in _DURATIONS)
+    measured = parse_measured(_read(keys.CHECKPOINT_MEASURED, sources)) or Measured()
     return CheckpointFacts(
         workload_type=kind if kind in WORKLOAD_TYPES else "",
         saved_at=parse_instant(_read(keys.CHECKPOINT_TIME, sources)),
         step=parse_step(_read(keys.CHECKPOINT_STEP, sources)),
-        save_seconds=save,
-        restart_seconds=restart,
+        save_seconds=_learnt(measured.save, save),
+        restart_seconds=_learnt(measured.restart, restart),
         # An interval of nothing would say that no work can ever be lost.
         interval_seconds=interval or None,
     )
@@ -75,7 +99,8 @@ def checkpoint_faults(sources: Metadata) -> Iterator[str]:
     checks = (
         (keys.CHECKPOINT_TIME, parse_instant, "an RFC 3339 time such as 2026-01-31T12:00:00Z"),
         (keys.CHECKPOINT_STEP, parse_step, "a whole number of steps"),
-        *((key, parse_duration, f"seconds from 0 to {_MOST_SECONDS:.0f}") for key in _DURATIONS),
+        *((key, parse_duration, f"seconds from 0 to {MOST_SECONDS:.0f}") for key in _DURATIONS),
+        (keys.CHECKPOINT_MEASURED, parse_measured, "what Berth itself has written; take it off"),
     )
     for key, parse, expected in checks:
         text = _read(key, sources)
@@ -98,7 +123,7 @@ def parse_step(text: str) -> int | None:
     """Return a number of steps, None for what is none."""
     if not (text.isascii() and text.isdecimal()) or len(text) > 16:
         return None
-    return int(text) if int(text) <= _MOST_STEPS else None
+    return int(text) if int(text) <= MOST_STEPS else None
 
 
 def parse_duration(text: str) -> float | None:
@@ -108,7 +133,22 @@ def parse_duration(text: str) -> float | None:
     except ValueError:
         return None
     # Not a number compares false with everything.
-    return seconds if 0 <= seconds <= _MOST_SECONDS else None
+    return seconds if 0 <= seconds <= MOST_SECONDS else None
+
+
+def parse_measured(text: str) -> Measured | None:
+    """Return what was measured; None for what Berth would not have written."""
+    try:
+        measured = msgspec.json.decode(text, type=Measured)
+    except (msgspec.DecodeError, UnicodeError):
+        return None
+    lengths = (*measured.save, *measured.restart)
+    is_believed = all(0 <= seconds <= MOST_SECONDS for seconds in lengths)
+    return measured if is_believed and len(lengths) <= 2 * KEPT_OBSERVATIONS else None
+
+
+def _learnt(measured: tuple[float, ...], declared: float | None) -> float | None:
+    return median_low(measured) if len(measured) >= FEWEST_OBSERVATIONS else declared
 
 
 def _read(key: str, sources: Metadata) -> str:

@@ -36,8 +36,8 @@ _MAX_LABEL_VALUE = 63
 _SIMILARITY = 0.6
 
 _PROVISIONING_PREFIX = "provreq.kueue.x-k8s.io/"
-# These change while the Job runs; a copy on the Workload would be written again at every checkpoint.
 _ALIASES = frozenset(keys.ALIASES.values())
+# These change while the Job runs and are taken over by a rule of their own: admission.checkpoints.
 _NOT_COPIED = frozenset(keys.BERTH_PREFIX + name for name in ("checkpoint-time", "checkpoint-step"))
 
 

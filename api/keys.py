@@ -87,6 +87,8 @@ CHECKPOINT_STEP = BERTH_PREFIX + "checkpoint-step"
 CHECKPOINT_SAVE_SECONDS = BERTH_PREFIX + "checkpoint-save-seconds"
 CHECKPOINT_RESTART_SECONDS = BERTH_PREFIX + "checkpoint-restart-seconds"
 CHECKPOINT_INTERVAL_SECONDS = BERTH_PREFIX + "checkpoint-interval-seconds"
+# Written by Berth on a Job: the last lengths of saving and restarting that it has measured, as JSON.
+CHECKPOINT_MEASURED = BERTH_PREFIX + "checkpoint-measured"
 
 # Ours, by where a user writes them (the others are written by Berth itself).
 BERTH_TEMPLATE_KEYS = frozenset(
@@ -128,6 +130,7 @@ BERTH_WRITTEN_KEYS = frozenset(
         "job-deadline-seconds",
         "eviction",
         "fence",
+        "checkpoint-measured",
         "checkpoint-requested-at",
         "checkpoint-deadline",
         "managed-by",

@@ -21,6 +21,7 @@ from uuid import uuid4
 import msgspec
 
 from admission.controller.brain import Brain
+from admission.controller.checkpoint_reports import CheckpointReports
 from admission.controller.clock import SystemClock
 from admission.controller.collector import keep_collector_off_what_lives_long
 from admission.controller.executor import Target
@@ -143,6 +144,14 @@ class Controller:
         )
         self._domain_gauges = DomainCollector(self._metrics, engine.domain_usages, self._clock)
         self._store: RedisReservationStore | None = None
+        self._reports = CheckpointReports(
+            client,
+            self._clock,
+            self._knowledge,
+            self._journal,
+            self._metrics,
+            is_ready=lambda: self._brain.is_synced,
+        )
         self._side_ports = SidePorts(
             client,
             self._clock,
@@ -221,6 +230,8 @@ class Controller:
         """Return the ports for people: the page's, and that of metrics."""
         options, health = self._options, self._health().routes()
         state = [*StateApi(self._knowledge).routes(), *self._side_ports.state_routes()]
+        if not options.observe:
+            state += self._reports.routes()
         measures = metrics_route(self._metrics, self._queue_gauges, self._domain_gauges)
         return (
             Port(name="http", number=options.http_port, host=options.bind, routes=[*health, *state]),
@@ -251,6 +262,8 @@ class Controller:
                     group.create_task(self._settle(), name="first-sync"),
                     group.create_task(self._watch_ground(), name="watch-ground"),
                 ]
+                if not self._options.observe:
+                    background.append(group.create_task(self._reports.run(), name="checkpoint-reports"))
                 background += [
                     group.create_task(running, name=name) for name, running in self._side_ports.tasks()
                 ]

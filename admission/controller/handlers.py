@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from admission.controller.checkpoint_reports import REPORT_OPERATION
 from admission.controller.gauge_collector import QueueCollector
 from admission.controller.knowledge import Knowledge
 from admission.controller.metrics import Metrics
@@ -215,6 +216,7 @@ def _get(summary: str, *parameters: str) -> dict[str, Any]:
 _OPENAPI = {
     "openapi": "3.0.3",
     "info": {"title": "Berth", "version": "v1"},
+    "components": {"securitySchemes": {"podToken": {"type": "http", "scheme": "bearer"}}},
     "paths": {
         "/v1/clusterqueues": _get("All ClusterQueues with their use and counts"),
         "/v1/clusterqueues/{name}": _get("One ClusterQueue", "name"),
@@ -222,6 +224,7 @@ _OPENAPI = {
         "/v1/workloads/{namespace}/{name}": _get(
             "One Workload, and what keeps it waiting", "namespace", "name"
         ),
+        "/v1/checkpoints": {"post": REPORT_OPERATION},
     },
 }
 

@@ -54,6 +54,9 @@ class Metrics:
         self.write_seconds = histogram(
             "berth_write_duration_seconds", "A write, from queued to answered", ("purpose",), None
         )
+        self.checkpoint_reports = counter(
+            "berth_checkpoint_reports", "Reports to /v1/checkpoints", ("result",)
+        )
         self.stumbles = counter("berth_stumbles", "Faults of our own that were caught and logged", ())
         self.unreadable = counter("berth_unreadable_objects", "Objects that could not be read", ("kind",))
         self.misplaced = counter("berth_misplaced_pods", "Pods bound outside of their domains", ())

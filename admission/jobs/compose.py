@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from admission.actions import Action, Event, Purpose, Verb, Write
+from admission.checkpoints import taken_over
 from admission.jobs.view import Held, View
 from admission.jobs.writes import normal, refusal, warning
 from admission.runtimes import runtime_problem
@@ -167,7 +168,8 @@ def _changed_priority(view: View, workload: Workload) -> dict[str, Any]:
 
 def _changed_metadata(view: View, workload: Workload) -> dict[str, Any]:
     labels = copied_labels(view.job, view.context.settings.label_keys_to_copy)
-    annotations: dict[str, str | None] = dict(copied_annotations(view.job))
+    told = taken_over(view.job.annotations, workload.annotations, now=view.now)
+    annotations: dict[str, str | None] = {**copied_annotations(view.job), **told}
     if keys.ADMISSION_GATED_BY in workload.annotations:
         # A gate is opened by taking it off the Job.
         annotations.setdefault(keys.ADMISSION_GATED_BY, None)

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from admission import render
-from admission.actions import Action, Purpose, Write
+from admission import checkpoints, render
+from admission.actions import Action, Event, Purpose, Write
 from admission.jobs.compose import changed_fields, create, rewrite
 from admission.jobs.context import Ancestor, JobContext
 from admission.jobs.view import Held, View
@@ -57,11 +57,12 @@ def reconcile_job(
     view = View(job, raw, workloads, context=context, now=now)
     if not _is_managed(view):
         return ()
+    notes = _note_checkpoint(view)
     for step in _STEPS:
         answer = step(view)
         if answer is not None:
-            return answer
-    return ()
+            return (*notes, *answer)
+    return notes
 
 
 # --- 1, 2: whose Job it is -----------------------------------------------------------------------
@@ -76,6 +77,14 @@ def _is_managed(view: View) -> bool:
     if not context.is_namespace_managed(job.namespace):
         return False
     return _is_queued(view) or context.ancestor(job) is not Ancestor.NONE
+
+
+def _note_checkpoint(view: View) -> tuple[Event, ...]:
+    """A checkpoint that goes back or lies in the future is named, and stops nothing else."""
+    if keys.CHECKPOINT_TIME not in view.job.annotations or view.match is None:
+        return ()
+    said = checkpoints.refusal(view.job.annotations, view.match.workload.annotations, now=view.now)
+    return (warning(view, "CheckpointRefused", f"Job {view.job}: {said}"),) if said is not None else ()
 
 
 def _is_queued(view: View) -> bool:

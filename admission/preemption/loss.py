@@ -30,14 +30,12 @@ from math import inf
 from statistics import median_low
 
 from admission.snapshot import Held, QueueState, Tree
-from api.checkpoint_facts import CheckpointFacts, checkpoint_facts
+from api.checkpoint_facts import CLOCK_SKEW_SECONDS, CheckpointFacts, checkpoint_facts
 from api.policy import Aliases, PreemptionRules, VictimRules
 from api.reasons import ConditionType
 from api.requests import gpus_of
 from api.workload import Workload
 
-# Clocks of nodes differ by less than this; what lies further ahead is wrong.
-CLOCK_SKEW_SECONDS = 60.0
 _DEFAULT_RULES = VictimRules()
 
 

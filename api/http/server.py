@@ -25,12 +25,13 @@ BODY_SECONDS = 30.0
 
 
 class HttpError(Exception):
-    """What a handler raises to answer with an error status and one sentence."""
+    """What a handler raises to answer with an error status, one sentence, and headers such as Retry-After."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, *, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
         self.status = status
         self.message = message
+        self.headers = headers or {}
 
 
 class ListenError(Exception):
@@ -42,7 +43,8 @@ class Request:
     """A request with its body. `parameters` are the braced parts of the route's path, decoded.
 
     Of a query parameter or header given twice the first counts; header names are lower-case. `client_name` is
-    the common name of the client's certificate, where TLS asked for one and has checked it.
+    the common name of the client's certificate, where TLS asked for one and has checked it; `client_address`
+    is where the connection comes from, which may be a proxy.
     """
 
     method: str
@@ -52,6 +54,7 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes | bytearray = b""
     client_name: str = ""
+    client_address: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,11 +81,15 @@ Handler = Callable[[Request], Awaitable[Response | Stream]]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One method and path, such as ("GET", "/v1/queues/{name}"); GET answers HEAD as well."""
+    """One method and path, such as ("GET", "/v1/queues/{name}"); GET answers HEAD as well.
+
+    A larger body than `max_body_bytes` (None: MAX_BODY_BYTES) is refused with 413 before it is read.
+    """
 
     method: str
     path: str
     handler: Handler
+    max_body_bytes: int | None = None
 
 
 def json_response(value: object, *, status: int = 200) -> Response:
@@ -123,9 +130,9 @@ class HttpServer:
         app = web.Application(middlewares=[self._answer_errors])
         for route in routes:
             if route.method == "GET":
-                app.router.add_get(route.path, _adapted(route.handler))
+                app.router.add_get(route.path, _adapted(route))
             else:
-                app.router.add_route(route.method, route.path, _adapted(route.handler))
+                app.router.add_route(route.method, route.path, _adapted(route))
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
 
     @property
@@ -165,7 +172,9 @@ class HttpServer:
         try:
             return await handler(request)
         except HttpError as error:
-            return _whole(self._render_error(error.status, error.message))
+            answer = _whole(self._render_error(error.status, error.message))
+            answer.headers.update(error.headers)
+            return answer
         except web.HTTPException as error:
             answer = _whole(self._render_error(error.status, _sentence(error, request)))
             if "Allow" in error.headers:
@@ -177,17 +186,18 @@ class HttpServer:
             return _whole(self._render_error(500, "an internal error; the log says which"))
 
 
-def _adapted(handler: Handler) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+def _adapted(route: Route) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     async def handle(request: web.Request) -> web.StreamResponse:
-        answer = await handler(
+        answer = await route.handler(
             Request(
                 method=request.method,
                 path=request.path,
                 parameters=dict(request.match_info),
                 query=_first_of_each(request.query.items()),
                 headers=_first_of_each((name.lower(), value) for name, value in request.headers.items()),
-                body=await _body(request),
+                body=await _body(request, route.max_body_bytes or MAX_BODY_BYTES),
                 client_name=_client_name(request),
+                client_address=request.remote or "",
             )
         )
         return await _streamed(request, answer) if isinstance(answer, Stream) else _whole(answer)
@@ -195,19 +205,19 @@ def _adapted(handler: Handler) -> Callable[[web.Request], Awaitable[web.StreamRe
     return handle
 
 
-async def _body(request: web.Request) -> bytearray:
+async def _body(request: web.Request, most: int) -> bytearray:
     """Return the body, gathered in one buffer of the length that was announced.
 
     aiohttp's own read() lets a buffer grow and copies it: at 16 MiB three times the CPU, all of it spent by
     the kernel on fresh pages.
     """
     length = request.content_length or 0
-    _refuse_larger(length)
+    _refuse_larger(length, most)
     body, size = bytearray(length), 0
     try:
         async with asyncio.timeout(BODY_SECONDS):
             async for chunk in request.content.iter_any():
-                _refuse_larger(size + len(chunk))
+                _refuse_larger(size + len(chunk), most)
                 body[size : size + len(chunk)] = chunk
                 size += len(chunk)
     # Whoever announces a body and does not send it would keep its buffer for as long as it likes.
@@ -220,9 +230,10 @@ async def _body(request: web.Request) -> bytearray:
     return body
 
 
-def _refuse_larger(size: int) -> None:
-    if size > MAX_BODY_BYTES:
-        raise web.HTTPRequestEntityTooLarge(max_size=MAX_BODY_BYTES, actual_size=size)
+def _refuse_larger(size: int, most: int) -> None:
+    if size > most:
+        shown = f"{most >> 20} MiB" if most >= 1 << 20 else f"{most} bytes"
+        raise HttpError(413, f"the request is larger than {shown}")
 
 
 def _client_name(request: web.Request) -> str:
@@ -259,7 +270,5 @@ def _sentence(error: web.HTTPException, request: web.Request) -> str:
             return f"there is nothing at {request.path}"
         case 405:
             return f"{request.path} does not take {request.method}; it takes {error.headers.get('Allow')}"
-        case 413:
-            return f"the request is larger than {MAX_BODY_BYTES >> 20} MiB"
         case _:
             return error.reason

@@ -1,0 +1,217 @@
+"""POST /v1/checkpoints: a running pod tells of its job's checkpoints, with its own token.
+
+    who?       the token, reviewed by the API server, is a pod's                       401, 403, 429
+    whose?     the pod is controlled by a Job that has a Workload here                 403
+    how often? each pod so often, all pods together so often                           429
+    what?      the body is read field by field                                         400, 413, 422
+    stored     the Job's annotations say so, or something newer                        200, 404, 409, 503
+
+Every replica answers, also those that do not lead. What is refused is counted by its cause and, once it is
+known whose Job it is about, told by an Event there; it costs nobody else anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import ceil
+
+from admission.actions import Event, EventType, job_ref
+from admission.controller.buckets import Buckets
+from admission.controller.checkpoint_writer import BusyError, CheckpointWriter, OutdatedError
+from admission.controller.clock import Clock
+from admission.controller.journal import Journal
+from admission.controller.knowledge import Knowledge
+from admission.controller.metrics import Metrics
+from admission.controller.mirror import Seen
+from admission.controller.pod_identity import PodIdentities, Reporter, TooManyReviewsError
+from api import keys
+from api.checkpoint_report import MAX_REPORT_BYTES, BadReportError, Report, read_report
+from api.http.server import HttpError, Request, Response, Route, json_response
+from api.job import Job
+from api.kube.client import KubeClient
+from api.kube.errors import KubeError, NotFound
+from api.tokens import TokenError, bearer_token
+
+PATH = "/v1/checkpoints"
+# A checkpoint takes seconds at the least; what comes faster than this for long is a loop that went wrong.
+POD_REPORTS_PER_SECOND = 0.5
+POD_BURST = 20.0
+ALL_REPORTS_PER_SECOND = 100.0
+ALL_BURST = 1000.0
+# Up to here a report that is too large is read and counted, beyond it is refused unread.
+_MOST_READ_BYTES = 65_536
+_WORDS = {
+    200: "stored",
+    400: "malformed",
+    401: "unauthenticated",
+    403: "forbidden",
+    404: "gone",
+    409: "outdated",
+    413: "too-large",
+    422: "invalid",
+    429: "too-many",
+    503: "unavailable",
+}
+
+
+class CheckpointReports:
+    """The route, and the task that stores what it takes. `is_ready`: whether all Jobs are known."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        clock: Clock,
+        knowledge: Knowledge,
+        journal: Journal,
+        metrics: Metrics,
+        *,
+        is_ready: Callable[[], bool],
+    ) -> None:
+        self._clock = clock
+        self._knowledge = knowledge
+        self._journal = journal
+        self._metrics = metrics
+        self._is_ready = is_ready
+        self._identities = PodIdentities(client, clock)
+        self._writer = CheckpointWriter(client, clock, knowledge)
+        self._of_pod = Buckets(per_second=POD_REPORTS_PER_SECOND, burst=POD_BURST)
+        self._of_all = Buckets(per_second=ALL_REPORTS_PER_SECOND, burst=ALL_BURST)
+
+    def routes(self) -> list[Route]:
+        """Return the route."""
+        return [Route("POST", PATH, self._take, max_body_bytes=_MOST_READ_BYTES)]
+
+    async def run(self) -> None:
+        """Store reports until cancelled."""
+        await self._writer.run()
+
+    async def _take(self, request: Request) -> Response:
+        try:
+            answer = await self._answer(request)
+        except HttpError as error:
+            self._count(error.status)
+            raise
+        self._count(answer.status)
+        return answer
+
+    def _count(self, status: int) -> None:
+        self._metrics.checkpoint_reports.labels(self._metrics.role, _WORDS[status]).inc()
+
+    async def _answer(self, request: Request) -> Response:
+        if not self._is_ready():
+            raise _later(503, "this replica does not know all Jobs yet", 1.0)
+        reporter = await self._identify(request)
+        job = self._job(reporter)
+        now = self._clock.monotonic()
+        wait = self._of_pod.take(reporter.pod.uid, now=now) or self._of_all.take("", now=now)
+        if wait:
+            raise _later(429, "too many reports", wait)
+        try:
+            report = read_report(request.body, now=self._clock.now())
+        except BadReportError as error:
+            self._tell(job, str(error))
+            raise HttpError(error.status, str(error)) from error
+        return _stored(job, await self._store(job, report))
+
+    async def _identify(self, request: Request) -> Reporter:
+        try:
+            token = bearer_token(request.headers.get("authorization", ""))
+            return await self._identities.identify(token, address=request.client_address)
+        except TokenError as error:
+            headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 else {}
+            raise HttpError(error.status, str(error), headers=headers) from error
+        except TooManyReviewsError as error:
+            raise _later(429, str(error), error.retry_after_seconds) from error
+        except KubeError as error:
+            raise _unavailable(error) from error
+
+    def _job(self, reporter: Reporter) -> Seen[Job]:
+        pod, owner = reporter.pod, reporter.owner
+        job = self._knowledge.jobs.by_uid(owner.uid) if owner is not None else None
+        # A pod may name any owner, also in another namespace; only its own tenant's Jobs are its to tell of.
+        if job is None or job.metadata.namespace != pod.namespace or not self._knowledge.workloads_of(job):
+            message = f"the pod {pod.namespace}/{pod.name} is not controlled by a Job that Berth manages"
+            raise HttpError(403, message)
+        return job
+
+    async def _store(self, job: Seen[Job], report: Report) -> Mapping[str, str]:
+        try:
+            return await self._writer.store(job, report)
+        except OutdatedError as error:
+            self._tell(job, str(error))
+            raise HttpError(409, str(error)) from error
+        except BusyError as error:
+            raise _later(503, str(error), 1.0) from error
+        except NotFound as error:
+            raise HttpError(404, f"Job {job.value} is gone") from error
+        except KubeError as error:
+            raise _unavailable(error) from error
+
+    def _tell(self, job: Seen[Job], said: str) -> None:
+        ref = job_ref(job.value.namespace, job.value.name, job.value.uid)
+        note = f"Job {job.value}: a report to {PATH} is refused: {said}"
+        self._journal.note(
+            Event(
+                regarding=ref, type=EventType.WARNING, reason="CheckpointRefused", note=note, action="Report"
+            )
+        )
+
+
+def _stored(job: Seen[Job], annotations: Mapping[str, str]) -> Response:
+    step = annotations.get(keys.CHECKPOINT_STEP, "")
+    return json_response(
+        {
+            "job": str(job.value),
+            "time": annotations.get(keys.CHECKPOINT_TIME),
+            "step": int(step) if step.isdecimal() else None,
+        }
+    )
+
+
+def _later(status: int, message: str, seconds: float) -> HttpError:
+    return HttpError(status, message, headers={"Retry-After": str(max(1, ceil(seconds)))})
+
+
+def _unavailable(error: KubeError) -> HttpError:
+    return _later(503, f"the API server does not take it: {error}", error.retry_after_seconds or 1.0)
+
+
+def _field(kind: str, text: str, **more: object) -> dict[str, object]:
+    return {"type": kind, "description": text, **more}
+
+
+REPORT_OPERATION: Mapping[str, object] = {
+    "summary": "Tell of a checkpoint of the Job whose pod sends this, or that its work goes on",
+    "description": "Authenticated with the pod's own ServiceAccount token as bearer token.",
+    "security": [{"podToken": []}],
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "additionalProperties": False,
+                    "properties": {
+                        "step": _field("integer", "the checkpoint's step; with time", minimum=0),
+                        "time": _field("string", "when it was complete", format="date-time"),
+                        "saveSeconds": _field("number", "how long saving it took", minimum=0, maximum=86400),
+                        "resumedAt": _field("string", "since when work goes on", format="date-time"),
+                    },
+                }
+            }
+        },
+    },
+    "responses": {
+        "200": {"description": "stored on the Job: its newest checkpoint is in the answer"},
+        "400": {"description": "no JSON"},
+        "401": {"description": "no token, or one that the API server does not accept"},
+        "403": {"description": "not the token of a pod of a Job that Berth manages"},
+        "404": {"description": "the Job is gone"},
+        "409": {"description": "a newer checkpoint of the Job is known"},
+        "413": {"description": f"more than {MAX_REPORT_BYTES} bytes"},
+        "422": {"description": "a field that does not exist, has a wrong type, or lies in the future"},
+        "429": {"description": "too many reports, or tokens to review; Retry-After says when to come again"},
+        "503": {"description": "the API server or this replica cannot take it now; see Retry-After"},
+    },
+}
+"""What /v1/openapi.json says of the route."""

@@ -1,0 +1,201 @@
+"""Reports in a controller: what the API server is asked, how often, and what happens when it is silent."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from admission.controller.checkpoint_reports import CheckpointReports
+from admission.controller.journal import Journal
+from admission.controller.metrics import Metrics
+from api.http.server import HttpError, Request
+from api.keys import CHECKPOINT_STEP, CHECKPOINT_TIME
+from api.kube.client import KubeClient
+from api.kube.errors import Conflict, KubeError, TooManyRequests, Unreachable
+from api.kube.informer import ChangeType
+from api.workload import to_rfc3339
+from tests.admission.controller.fakes import FakeClock, FakeRecorder
+from tests.admission.controller.known import Known, made, workload_object
+
+NOW = 1_769_860_800.0
+OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "train", "controller": True}
+
+
+def job(version: str = "", **annotations: str) -> dict[str, Any]:
+    """Return the Job of the test's pod."""
+    told = made("Job", "train", "team", version="batch/v1", annotations=annotations, spec={}, status={})
+    told["metadata"] |= {"uid": "train", **({"resourceVersion": version} if version else {})}
+    return told
+
+
+class FakeApi:
+    """Answers reviews, reads of the pod and of the Job, and patches; the next ones fail where told to."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.patches: list[dict[str, Any]] = []
+        self.failures: dict[str, list[KubeError]] = {}
+        self.job = job("1")
+        self.accepts = True
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def request(self, method: str, path: str, **_: Any) -> bytes:
+        word = path.rpartition("/")[2]
+        self.asked.append(word)
+        if failures := self.failures.get(word):
+            raise failures.pop(0)
+        if word == "tokenreviews":
+            extra = {f"authentication.kubernetes.io/pod-{one}": ["p"] for one in ("name", "uid")}
+            user = {"username": "system:serviceaccount:team:trainer", "extra": extra}
+            return msgspec.json.encode({"status": {"authenticated": self.accepts, "user": user}})
+        if word == "p":
+            return msgspec.json.encode({"metadata": {"name": "p", "uid": "p", "ownerReferences": [OWNER]}})
+        assert (method, word) == ("GET", "train")
+        return msgspec.json.encode(self.job)
+
+    async def merge_patch(self, resource: object, name: str, body: bytes, namespace: str, **_: Any) -> bytes:
+        del resource
+        assert (name, namespace) == ("train", "team")
+        self.asked.append("patch")
+        await self.gate.wait()
+        if failures := self.failures.get("patch"):
+            raise failures.pop(0)
+        self.patches.append(msgspec.json.decode(body)["metadata"]["annotations"])
+        return body
+
+
+class Door:
+    """The route, and the API server behind it."""
+
+    def __init__(self) -> None:
+        self.api = FakeApi()
+        self.known = Known()
+        self.known.tell(job())
+        self.known.tell(workload_object("w", "team", "lq", owners=[OWNER]))
+        self.metrics = Metrics(version="test")
+        self.clock = FakeClock(NOW)
+        self.reports = CheckpointReports(
+            cast("KubeClient", self.api),
+            self.clock,
+            self.known.knowledge,
+            Journal(FakeRecorder(), self.metrics),
+            self.metrics,
+            is_ready=lambda: True,
+        )
+
+    async def post(self, ago: float = 10, step: int = 1, *, token: str = "", address: str = "pod") -> int:
+        """Return the status of the answer to a report."""
+        body = msgspec.json.encode({"step": step, "time": to_rfc3339(NOW - ago)})
+        headers = {"authorization": f"Bearer {token or make_token()}"}
+        request = Request(
+            method="POST", path="/v1/checkpoints", headers=headers, body=body, client_address=address
+        )
+        return (await self.refusal(request))[0]
+
+    async def refusal(self, request: Request) -> tuple[int, Mapping[str, str]]:
+        """Return status and headers of an answer."""
+        route = self.reports.routes()[0]
+        try:
+            answer = await route.handler(request)
+        except HttpError as error:
+            return error.status, error.headers
+        return answer.status, answer.headers  # type: ignore[union-attr]
+
+    def counted(self, result: str) -> float:
+        """Return how many reports had this result."""
+        value = self.metrics.registry.get_sample_value(
+            "berth_checkpoint_reports_total", {"replica_role": "follower", "result": result}
+        )
+        return value or 0.0
+
+
+def make_token(mark: str = "") -> str:
+    """Return what looks like a pod's token."""
+    claims = {"sub": f"system:serviceaccount:team:trainer{mark}", "exp": NOW + 3600, "aud": ["berth.dev"]}
+    payload = base64.urlsafe_b64encode(msgspec.json.encode(claims)).rstrip(b"=").decode()
+    return f"e30.{payload}.c2ln"
+
+
+@pytest.fixture
+async def door() -> AsyncIterator[Door]:
+    """Give a door that stores."""
+    made = Door()
+    task = asyncio.create_task(made.reports.run())
+    yield made
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def test_many_reports_cost_one_review(door: Door) -> None:
+    assert [await door.post(ago) for ago in (30, 20, 10)] == [200, 200, 200]
+
+    assert door.api.asked.count("tokenreviews") == door.api.asked.count("p") == 1
+    assert [one[CHECKPOINT_TIME] for one in door.api.patches] == [to_rfc3339(NOW - n) for n in (30, 20, 10)]
+
+
+async def test_reports_that_come_while_one_is_written_are_one_write(door: Door) -> None:
+    await door.post(50)
+    door.api.gate.clear()
+    reports = [asyncio.create_task(door.post(ago, step=100 - ago)) for ago in (40, 10, 30, 20)]
+    while door.api.asked.count("patch") != 2:
+        await asyncio.sleep(0)
+    door.api.gate.set()
+
+    assert set(await asyncio.gather(*reports)) <= {200, 409}
+    assert len(door.api.patches) <= 3
+    assert door.api.patches[-1][CHECKPOINT_STEP] == "90"
+
+
+async def test_a_checkpoint_that_another_replica_has_stored_is_not_taken_back(door: Door) -> None:
+    door.api.failures["patch"] = [Conflict("old", status=409)]
+    door.api.job = job("2", **{CHECKPOINT_TIME: to_rfc3339(NOW - 5)})
+
+    assert await door.post(10) == 409
+
+    assert door.api.patches == []
+    assert door.counted("outdated") == 1
+
+
+@pytest.mark.parametrize("call", ["tokenreviews", "p", "patch"])
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(Unreachable("no answer"), id="does not answer"),
+        pytest.param(TooManyRequests("later", status=429, retry_after_seconds=3), id="asks for a pause"),
+    ],
+)
+async def test_a_report_is_to_come_again_when_the_server(door: Door, call: str, error: KubeError) -> None:
+    door.api.failures[call] = [error]
+
+    assert await door.post() == 503
+    assert await door.post() == 200, "nothing of the failure is remembered"
+
+
+async def test_an_address_that_floods_with_forged_tokens_does_not_stop_others(door: Door) -> None:
+    door.api.accepts = False
+    refused = [await door.post(token=make_token(str(n)), address="attacker") for n in range(60)]
+    door.api.accepts = True
+
+    assert refused.count(429) >= 30
+    assert await door.post(address="another") == 200
+
+
+async def test_who_is_told_to_come_later_is_told_when(door: Door) -> None:
+    door.reports._is_ready = lambda: False
+
+    status, headers = await door.refusal(Request(method="POST", path="/v1/checkpoints"))
+
+    assert (status, headers) == (503, {"Retry-After": "1"})
+
+
+async def test_a_job_that_is_gone_has_no_checkpoints(door: Door) -> None:
+    await door.post(50)
+    door.known.tell(job(), ChangeType.DELETED)
+
+    assert await door.post() == 403
