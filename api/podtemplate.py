@@ -68,6 +68,8 @@ def sanitised(template: Template) -> dict[str, Any]:
     one container's env the last counts, as in a pod; a list with doubles could not be applied.
     """
     kept = {name: values for name in ("labels", "annotations") if (values := _metadata(template, name))}
+    # The template goes into a CRD whose lists are keyed by name, where a Job's are not: the API server
+    # refuses a Workload with two env entries of a name that it accepted in the Job.
     spec = dict(template.get("spec") or {})
     for holder in _HOLDERS:
         if spec.get(holder):
@@ -116,6 +118,8 @@ def has_same_directives(one: Template, other: Template) -> bool:
     writers keep a part.
     """
     mine, theirs = one.get("spec") or {}, other.get("spec") or {}
+    # Only what decides where a pod may run is compared. Priority, service account and volumes may differ
+    # without the admission being about other pods.
     if any(
         (mine.get(name) or None) != (theirs.get(name) or None) for name in ("nodeSelector", "schedulingGates")
     ):
@@ -198,6 +202,8 @@ def _changes(have: Mapping[str, Any], want: Mapping[str, Any]) -> dict[str, Any]
     """Return the merge patch from one object to another; lists are replaced as a whole."""
     changes: dict[str, Any] = {key: None for key in have if key not in want}
     for key, value in want.items():
+        # A key that is absent from `want` has been set to null above: that is how a merge patch removes.
+        # Lists cannot be merged that way, so they are replaced.
         present = have.get(key)
         if isinstance(present, Mapping) and isinstance(value, Mapping):
             if inner := _changes(present, value):
@@ -210,6 +216,9 @@ def _changes(have: Mapping[str, Any], want: Mapping[str, Any]) -> dict[str, Any]
 def _narrowed(affinity: Mapping[str, Any] | None, one_of: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     """Return the affinity with one more requirement a label, in each of its alternatives."""
     added = [{"key": key, "operator": "In", "values": list(values)} for key, values in one_of.items()]
+    # Terms are alternatives, expressions within one are all required: a requirement that must hold whatever
+    # the user's alternative has to go into each of them. An absent affinity is one term that asks for
+    # nothing.
     terms = (_required_affinity({"affinity": affinity}) or {}).get("nodeSelectorTerms") or [{}]
     narrowed = [
         {**term, "matchExpressions": _extended(term.get("matchExpressions"), added)} for term in terms
@@ -220,6 +229,8 @@ def _narrowed(affinity: Mapping[str, Any] | None, one_of: Mapping[str, Sequence[
 
 
 def _restored(have: Mapping[str, str], original: Mapping[str, str], is_complete: bool) -> dict[str, str]:
+    # Labels such as controller-uid are the API server's and immutable in effect: a patch that removed them
+    # would be refused, and with it the whole stop.
     kept = {
         key: value
         for key, value in have.items()
@@ -245,6 +256,8 @@ def _metadata(template: Template, name: str) -> Mapping[str, str]:
 
 def _merged(field: str, have: Mapping[str, str] | None, want: Mapping[str, str] | None) -> dict[str, str]:
     merged = dict(have or {})
+    # A user's own value is never overwritten. Running elsewhere than the user wrote would be as wrong as
+    # running elsewhere than was admitted, so neither wins and the conflict is told.
     for key, value in (want or {}).items():
         if key not in _OWN_KEYS and merged.get(key, value) != value:
             raise StartConflict(f"{field} {key}", merged[key], value)

@@ -124,6 +124,8 @@ def pod_set_requests(
     asked for by claim, which no quota counts.
     """
     spec = pod_set.template.spec or _NO_SPEC
+    # Devices by claim are admitted by DRA's own accounting. To count them as zero would admit such a Workload
+    # whatever the quota, so it is refused by name.
     if spec.resource_claims:
         raise RequestError(
             f"pod set {pod_set.name!r}: spec.resourceClaims asks for devices by claim, which are not counted"
@@ -135,6 +137,8 @@ def pod_set_requests(
         per_pod = on_node if settings is None else _transformed(on_node, settings)
     except QuantityError as error:
         raise _unreadable(pod_set, error) from error
+    # A Job controller may report more succeeded pods than a Workload that was shrunk still counts: never
+    # below zero, else a Workload would give quota to its queue.
     count = pod_set.count - min(reclaimable, pod_set.count)
     return PodSetRequests(
         name=pod_set.name,
@@ -152,6 +156,8 @@ def request_problem(pod_set: PodSet, limits: Iterable[LimitRange] = ()) -> str |
     """
     held = tuple(limits)
     spec = pod_set.template.spec or _NO_SPEC
+    # Nearly every pod has no limits and no limit range: this is asked once a nomination, so the short way
+    # counts.
     if not held and not _has_limits(spec):
         return None
     spec = _adjusted(spec, held, {})
@@ -180,6 +186,9 @@ def _unreadable(pod_set: PodSet, error: QuantityError) -> RequestError:
 def _adjusted(
     spec: WirePodSpec, limits: tuple[LimitRange, ...], runtime_classes: Mapping[str, RuntimeClass]
 ) -> WirePodSpec:
+    # The admission plugin of RuntimeClass fills overhead in when a *pod* is made. A Workload is made from a
+    # template, before there are pods, so what the plugin will add is added here; a template that has it
+    # already (the Workload of a running pod) keeps it.
     overhead = spec.overhead
     runtime_class = runtime_classes.get(spec.runtime_class_name or "")
     if not overhead and runtime_class is not None:
@@ -223,6 +232,9 @@ def _filled(resources: WireResources, defaults: tuple[LimitRangeItem, ...]) -> W
     """Return the resources with defaults where a key is missing, and limits where a request is missing."""
     requests = dict(resources.requests or {})
     limits = dict(resources.limits or {})
+    # Order matters and is Kubernetes': a container's own words before a limit range's, an earlier range
+    # before a later one, and a default limit stands in for a missing request only where no default request
+    # does.
     for item in defaults:
         limits = {**(item.default or {}), **limits}
         requests = {**(item.default_request or {}), **requests}
@@ -252,6 +264,9 @@ def pod_requests(spec: WirePodSpec) -> Amounts:
 
 def _with_init_containers(together: Amounts, init_containers: tuple[WireContainer, ...]) -> Amounts:
     sidecars: Amounts = {}
+    # Kubernetes starts init containers one after another, but a sidecar (restartPolicy Always) stays. At any
+    # moment the pod needs the sidecars begun so far plus the one init container that runs; at the end, all
+    # sidecars plus all containers. The scheduler reserves the larger of both, resource by resource.
     peak: Amounts = {}
     for container in init_containers:
         need = _amounts(container.resources)
@@ -305,6 +320,9 @@ def _transformed(per_pod: Amounts, settings: ResourceSettings) -> Amounts:
                 factor *= _base(transformation.multiply_by, kept[transformation.multiply_by])
             for output, ratio in transformation.outputs.items():
                 result[output] = result.get(output, Fraction(0)) + factor * ratio
+    # Ratios are written against what people write (per core, per GPU), so they are applied to that unit,
+    # exactly, and only the sum is rounded: rounding each output up would charge a Workload of many resources
+    # several times.
     return {name: ceil(value * (1000 if name == CPU else 1)) for name, value in result.items()}
 
 
@@ -339,6 +357,7 @@ def _above_limits(where: str, resources: WireResources) -> str | None:
 
 def _limit_range_problem(pod_set: str, spec: WirePodSpec, limit_range: LimitRange) -> str | None:
     for item in limit_range.limits:
+        # Of a limit range's types only these two speak of running pods; PersistentVolumeClaim is not ours.
         if item.type == "Pod":
             subjects = [("its pod", pod_requests(spec))]
         elif item.type == "Container":

@@ -26,6 +26,8 @@ def shape_of(workload: Workload, requests: tuple[PodSetRequests, ...]) -> bytes:
         parts.append(
             (
                 pod_set.name,
+                # Requests after transformation rather than the template's: two Jobs that spell one request
+                # differently (1000m and 1, a limit without a request) meet the same answer.
                 asked.count,
                 asked.per_pod,
                 pod_set.min_count,
