@@ -45,6 +45,8 @@ def admit(raw: bytes, decision: Admit, *, now: float, awaits_pods: bool = False)
     """
     edit = StatusEdit(raw, now=now)
     edit.put("admission", admission_body(decision.admission))
+    # What a waiting Workload was found to ask for is in the admission from now on; kept here too, the two
+    # would contradict each other after a partial admission.
     edit.put("resourceRequests", None)
     _sync_checks(edit, decision.checks, now)
     cluster_queue = decision.admission.cluster_queue
@@ -100,6 +102,8 @@ def begin_eviction(edit: StatusEdit, decision: Evict, *, now: float) -> None:
             reason=decision.preemption_reason.value,
             message=decision.message,
         )
+    # A check's Ready was about the place that the Workload loses; admitted again elsewhere, it has to be
+    # asked again.
     _reset_checks(edit, now)
     for field in ("clusterName", "nominatedClusterNames", "unhealthyNodes"):
         edit.put(field, None)
@@ -131,7 +135,10 @@ def release(
     if evicted is not None and evicted.get("status") == "True":
         why, text = str(evicted.get("reason", "")), str(evicted.get("message", ""))
         edit.set_condition(ConditionType.REQUEUED, why in _REQUEUED_AT_ONCE, reason=why, message=text)
+        # Kueue repeats the eviction's words as the reason for waiting: until the next cycle there is no
+        # other.
         message = text if message is None else message
+    # First, as it reads when Admitted became True, which the lines below overwrite.
     edit.accumulate_execution()
     edit.put("admission", None)
     _set_unreserved(edit, reason.value, message or "The quota reservation was released")
@@ -255,6 +262,8 @@ def _set_unreserved(edit: StatusEdit, reason: str, message: str) -> None:
 
 def _sync_checks(edit: StatusEdit, required: Iterable[str], now: float) -> None:
     standing = {entry.get("name"): entry for entry in edit.status.get("admissionChecks") or ()}
+    # The entry of a check that is still required is kept as it is: its state belongs to the check's
+    # controller, and a Ready that was reset would hold up a Workload that is about to start.
     wanted = [standing.get(name) or _pending_check(name, now) for name in required]
     edit.put("admissionChecks", wanted or None)
 
@@ -275,6 +284,7 @@ def _reset_check(entry: Mapping[str, Any], now: float) -> dict[str, Any]:
         return dict(entry)
     reset = _pending_check(str(entry.get("name", "")), now)
     reset["message"] = f"Reset to Pending after eviction. Previously: {state}"
+    # A check that asked for the retry is counted; one that was merely evicted along with it is not.
     retries = int(entry.get("retryCount") or 0) + (state == "Retry")
     return {**reset, **({"retryCount": retries} if retries else {})}
 

@@ -83,6 +83,8 @@ def workload_deletion(workload: Workload, *events: Event) -> Write:
 def finalizer_off(workload: Workload, raw: bytes) -> Write:
     """Return the patch that lets a deleted or finished Workload go. Finalizers of others stay."""
     metadata = msgspec.json.decode(raw).get("metadata", {})
+    # A merge patch replaces the whole list, so it is built from the bytes that its resourceVersion vouches
+    # for.
     kept = [name for name in metadata.get("finalizers") or () if name != keys.RESOURCE_IN_USE]
     return workload_patch(workload, {"metadata": {"finalizers": kept or None}}, Purpose.REMOVE_FINALIZER)
 

@@ -40,6 +40,8 @@ class StatusEdit:
         self._object: dict[str, Any] = _DECODER.decode(raw)
         self._now = now
         self._generation = int(self._object.get("metadata", {}).get("generation") or 0)
+        # A status of another type than an object is no status: the API server would not store one, a stand-in
+        # may.
         status = self._object.get("status")
         self.status: dict[str, Any] = status if isinstance(status, dict) else {}
         self._object["status"] = self.status
@@ -80,6 +82,8 @@ class StatusEdit:
         elif any(found.get(key) != value for key, value in written.items()):
             if found.get("status") != written["status"]:
                 found["lastTransitionTime"] = to_rfc3339(self._now)
+            # A new wording under an unchanged status is not a transition: tools that watch lastTransitionTime
+            # tell by it how long a Workload has waited.
             # Updated in place: members that we do not know stay.
             found.update(written)
         else:
@@ -118,6 +122,7 @@ class StatusEdit:
                 break
         else:
             counters.append({"reason": reason, "underlyingCause": underlying_cause, "count": 1})
+        # The oldest kind of eviction goes: one too many and the API server would refuse the eviction itself.
         stats["evictions"] = counters[-_MAX_EVICTION_COUNTERS:]
         self.put("schedulingStats", stats)
 
@@ -126,6 +131,7 @@ class StatusEdit:
         admitted = self.condition(ConditionType.ADMITTED)
         if admitted is None or admitted.get("status") != "True":
             return
+        # Clocks of two leaders may differ, so a time in the future counts as no time rather than as negative.
         elapsed = max(0, int(self._now - to_seconds(admitted.get("lastTransitionTime"))))
         past = int(self.status.get("accumulatedPastExecutionTimeSeconds") or 0)
         self.put("accumulatedPastExecutionTimeSeconds", past + elapsed)

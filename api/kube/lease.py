@@ -85,8 +85,12 @@ class Leadership:
 
     def note_renewal(self, fence: int, began_at: float) -> None:
         """Take note of a renewal that began at `began_at` and succeeded."""
+        # Counted from when the request began, never from its answer: the server may have stored it at any
+        # moment between, and others count the lease from there.
         self._fence, self._renewed_at = fence, began_at
         self._renewed.set()
+        # An event of its own a renewal: who begins to wait now must not be satisfied by one that began
+        # earlier.
         self._renewed = asyncio.Event()
 
     def end(self) -> None:
@@ -187,6 +191,9 @@ class Elector:
 
     async def _acquire(self) -> Leadership:
         record = self._observation.record
+        # Above both: somebody may have deleted and made the Lease again, which would start its transitions at
+        # zero, while Redis still refuses whatever is below the highest fence it has seen; and Redis may have
+        # been flushed while the Lease stands.
         fence = max(self._observation.highest_transitions, await self._known_fence()) + 1
         async with self._writing:
             began = await self._write(record, fence)
@@ -207,6 +214,8 @@ class Elector:
 
     async def _lead(self, lead: Callable[[Leadership], Awaitable[None]], leadership: Leadership) -> bool:
         """Run lead() until it ends or the lease is lost; return whether it ended by itself."""
+        # Two tasks, so that a lead() that is busy or hangs does not cost the lease, and a lease that is lost
+        # ends lead() wherever it is.
         work = asyncio.create_task(_as_coroutine(lead, leadership), name=f"lead-{self.name}")
         renewal = asyncio.create_task(self._renew_until_lost(leadership), name=f"renew-{self.name}")
         try:
@@ -241,6 +250,7 @@ class Elector:
             began = self.clock()
             try:
                 await self._renew(leadership, timeout_seconds=min(left, self._attempt_seconds))
+            # The Lease is another's or was deleted: to go on until the deadline would mean two leaders.
             except (Conflict, NotFound) as error:
                 self._failed(error)
                 return
@@ -309,6 +319,7 @@ class Elector:
             with contextlib.suppress(Conflict):
                 record = self._observation.record
                 return await self._write(record, fence, holder=holder, seconds=seconds), fence
+            # A conflict alone does not tell that the lease is lost.
             # Somebody annotated the Lease, or our own last write arrived though its answer was lost.
             await self._look()
             record = self._observation.record
@@ -342,6 +353,8 @@ class Elector:
             transitions=fence,
             written_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
         )
+        # Before the request, not after it: an answer that is lost must not make our own claim look like a
+        # stranger's.
         self._highest_claimed = max(self._highest_claimed, fence)
         began = self.clock()
         body = await self._client.request(
