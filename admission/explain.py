@@ -178,7 +178,7 @@ def _domains(search: PlacementSearch, request: PlacementRequest, plan: Plan) -> 
 
 def _refusal(now: Counts, empty: Counts, index: int) -> str:
     """Return why a leaf takes no pod: what no Workload's end would change goes first."""
-    return empty.excluded.get(index) or now.excluded.get(index, "")
+    return empty.refusal(index) or now.refusal(index)
 
 
 def _left_out(snapshot: Snapshot, search: PlacementSearch) -> Iterator[tuple[str, str]]:

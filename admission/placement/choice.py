@@ -112,19 +112,15 @@ class Chooser:
     # --- the level ---------------------------------------------------------------------------------------
 
     def _find(self, level: int) -> _Found | Shortage:
-        domains = self._domains(level)
         need = self.pods // self.plan.slice_size
-        if not domains:
-            return Shortage(fitting=0, needed=need)
-        single = self._single(domains, need)
+        single = self._single(level, need)
         if single is not None:
             return _Found(level, [single])
-        counts = self.counts
         if self.plan.is_required:
-            return Shortage(fitting=max(counts.slices[one] for one in domains), needed=need)
+            return Shortage(fitting=self._most(level), needed=need)
         if level > 0 and not self.plan.is_unconstrained:
             return self._find(level - 1)
-        return self._several(level, self._sorted(domains), need)
+        return self._several(level, need)
 
     def _find_from_above(self) -> _Found | Shortage:
         """Narrow down to the fullest domain that holds all, level by level; at the end as everywhere.
@@ -134,7 +130,7 @@ class Chooser:
         need = self.pods // self.plan.slice_size
         narrowed = self
         for level in range(self.plan.level + 1):
-            single = narrowed._single(narrowed._domains(level), need)
+            single = narrowed._single(level, need)
             if single is None:
                 break
             narrowed = replace(narrowed, within=single)
@@ -151,20 +147,38 @@ class Chooser:
             below = [child for domain in below for child in tree.children[domain]]
         return below
 
-    def _single(self, domains: list[int], need: int) -> int | None:
+    @property
+    def _is_ranked(self) -> bool:
+        """Whether whole levels are asked for their room alone, which is kept in order."""
+        return self.within is None and not self.leaders
+
+    def _single(self, level: int, need: int) -> int | None:
         """Return the domain that holds all and leaves the least over, None where none holds all."""
         counts, values = self.counts, self.counts.site.tree.values
+        if self._is_ranked:
+            return counts.ranking(level).tightest(need)
         column = counts.slices_with_leader if self.leaders else counts.slices
         pods = counts.pods_with_leader if self.leaders else counts.pods
-        fitting = [one for one in domains if column[one] >= need]
+        fitting = [one for one in self._domains(level) if column[one] >= need]
         if self.leaders:
             fitting = [one for one in fitting if counts.leader[one] >= self.leaders]
         if not fitting:
             return None
         return min(fitting, key=lambda one: (column[one], pods[one], values[one]))
 
-    def _several(self, level: int, domains: list[int], need: int) -> _Found | Shortage:
+    def _most(self, level: int) -> int:
+        """Return how many slices the roomiest domain of the level holds."""
+        if self._is_ranked:
+            return self.counts.ranking(level).most
+        return max((self.counts.slices[one] for one in self._domains(level)), default=0)
+
+    def _several(self, level: int, need: int) -> _Found | Shortage:
         """Return domains that together hold all, in the order of the choice."""
+        domains: Iterable[int]
+        if self._is_ranked and self.plan.is_least_free:
+            domains = self.counts.ranking(level)
+        else:
+            domains = self._sorted(self._domains(level))
         slices = self.counts.slices, self.counts.slices_with_leader
         shares = self._hand_out(domains, need, self.leaders, slices, 1)
         held = sum(share.pods for share in shares)
@@ -185,7 +199,7 @@ class Chooser:
 
     def _hand_out(
         self,
-        domains: list[int],
+        domains: Iterable[int],
         need: int,
         leaders: int,
         columns: tuple[list[int], list[int]],
@@ -197,10 +211,12 @@ class Chooser:
         slices at and above the slice level, in pods below it. What does not fit is left out.
         """
         unit = size if columns[0] is self.counts.pods else 1
+        if not leaders:
+            return self._hand_out_pods(domains, need, columns[0], size, unit)
         hosts = self.counts.leader
         shares: list[Share] = []
         rest = deque(domains)
-        while rest and (need > 0 or leaders > 0):
+        while rest and leaders > 0:
             domain = rest.popleft()
             hosted = min(leaders, hosts[domain])
             if need <= 0 and not hosted:
@@ -215,8 +231,27 @@ class Chooser:
                 shares.append(Share(domain, min(room, need) * size, hosted))
                 need = max(0, need - room)
                 leaders -= hosted
-                if hosted and not leaders:
-                    rest = deque(self._sorted(rest, leaders=0))
+        # Who has no leader to take any more is asked in the order of plain pods.
+        rest_sorted = self._sorted(rest, leaders=0)
+        return [*shares, *self._hand_out_pods(rest_sorted, need, columns[0], size, unit)]
+
+    def _hand_out_pods(
+        self, domains: Iterable[int], need: int, column: list[int], size: int, unit: int
+    ) -> list[Share]:
+        """Give `need` units to domains in their order, as far as it must be read."""
+        shares: list[Share] = []
+        rest = iter(domains)
+        for domain in rest:
+            if need <= 0:
+                break
+            room = column[domain] // unit
+            if room >= need:
+                if not self.plan.is_least_free:
+                    domain = self._tightest((domain, *rest), need, 0, column, unit)
+                return [*shares, Share(domain, need * size, 0)]
+            if room > 0:
+                shares.append(Share(domain, room * size, 0))
+                need -= room
         return shares
 
     def _tightest(self, domains: Sequence[int], need: int, leaders: int, column: list[int], unit: int) -> int:
@@ -236,5 +271,9 @@ class Chooser:
         if self.leaders if leaders is None else leaders:
             hosts, slices, pods = counts.leader, counts.slices_with_leader, counts.pods_with_leader
             return sorted(domains, key=lambda one: (-hosts[one], sign * slices[one], pods[one], values[one]))
-        slices, pods = counts.slices, counts.pods
-        return sorted(domains, key=lambda one: (sign * slices[one], pods[one], values[one]))
+        # Sorts are stable: by name first, then by what counts more. Nobody is given to a domain without room.
+        room = counts.pods
+        ordered = sorted([one for one in domains if room[one]], key=values.__getitem__)
+        ordered.sort(key=room.__getitem__)
+        ordered.sort(key=counts.slices.__getitem__, reverse=not self.plan.is_least_free)
+        return ordered

@@ -1,4 +1,4 @@
-"""How many pods of one shape fit into every domain, kept up to date leaf by leaf.
+"""How many pods of one shape fit into every domain, kept up to date along the path of each change.
 
     leaf    pods = the scarcest of free ÷ request;  leader = 1 where the leader's pod fits
             with_leader = pods that fit beside the leader's
@@ -6,23 +6,29 @@
             with_leader = pods - the least that any child loses by taking the leader
     slices  pods ÷ slice size at the slice level, sums above it, 0 below
 
-A shape costs one pass over all leaves when it is first seen. After that only the leaves in the site's log
-are looked at again, and the domains above them. Source: Kueue, tas_flavor_snapshot.go, fillInCounts.
+A shape costs one pass over all leaves when it is first seen. After that only the leaves in the site's logs
+are looked at again. A sum above changes by what its child changed by, so a change costs the depth of the
+tree and not the width of a rack; a least or a most does not follow from a difference, so where there is a
+leader the touched domains are worked out from all their children. Both ways give what a full pass gives.
+Source: Kueue, tas_flavor_snapshot.go, fillInCounts, which is that full pass.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from admission.placement.ranking import Ranking
+from admission.placement.refusals import Refusals
 from admission.placement.request import NodeRules, Plan
 from admission.placement.site import Amounts, Site
-from api.node import NodeInfo
-from api.selectors import find_untolerated, matches_node, taint_text
 
 # Shapes kept for one site. Each costs some integers a domain; the least recently asked for goes first.
 MOST_SHAPES = 48
+# More pods than any leaf takes.
+_MOST_PODS = 1 << 40
+_TOPOLOGY_DOMAIN = "topologyDomain"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,37 +69,60 @@ class Counts:
 
     site: Site
     shape: Shape
+    refusals: Refusals
     pods: list[int] = field(default_factory=list)
     slices: list[int] = field(default_factory=list)
     leader: list[int] = field(default_factory=list)
     pods_with_leader: list[int] = field(default_factory=list)
     slices_with_leader: list[int] = field(default_factory=list)
-    # Why a leaf takes no pod, by leaf.
-    excluded: dict[int, str] = field(default_factory=dict)
-    _read_to: int = -1
-    # Whether every node without taints may be used, so that only taints are to be looked at.
-    _takes_all: bool = field(init=False)
+    # Why leaves take no pod, and how many there are of each reason; `_untold` may have changed since. Only
+    # people ask for it, so it is not kept up with each change.
+    _excluded: dict[int, str] = field(default_factory=dict)
+    _reasons: Counter[str] = field(default_factory=Counter)
+    _untold: set[int] = field(default_factory=set)
+    _nodes_read: int = -1
+    _uses_read: int = -1
+    # What is free of each resource asked for, how much a pod takes of it, and what to say where it lacks.
+    _columns: tuple[tuple[list[int], int, str], ...] = field(init=False)
+    _leader_columns: tuple[tuple[list[int], int, int], ...] = field(init=False)
+    _rankings: dict[int, Ranking] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.shape.leader is None:
+        shape, column = self.shape, self.site.capacity if self.shape.is_empty else self.site.free
+        self._columns = tuple((column(one), amount, f'resource "{one}"') for one, amount in shape.per_pod)
+        per_pod, leader = dict(shape.per_pod), dict(shape.leader or ())
+        # What the leader takes, and what each pod beside it does.
+        self._leader_columns = tuple(
+            (column(one), leader.get(one, 0), per_pod.get(one, 0)) for one in {**leader, **per_pod}
+        )
+        if shape.leader is None:
             self.pods_with_leader, self.slices_with_leader = self.pods, self.slices
-        rules = self.shape.rules
-        self._takes_all = not rules.node_selector and rules.affinity is None and rules.bandwidth is None
 
     def refresh(self) -> None:
-        """Read the log: look again at what has changed since the last time."""
-        site = self.site
-        end = site.log_begins + len(site.log)
-        if self._read_to == end:
+        """Read the logs: look again at what has changed since the last time."""
+        nodes, uses = self.site.nodes_log, self.site.uses_log
+        # What Workloads do is nothing to the empty cluster.
+        uses_end = 0 if self.shape.is_empty else uses.end
+        if self._nodes_read == nodes.end and self._uses_read == uses_end:
             return
-        missing = len(site.tree) - len(self.pods)
-        if missing:
-            self._extend(missing)
-        if self._read_to < site.log_begins:
-            self._count(site.tree.at_level[-1])
+        changed = nodes.since(self._nodes_read)
+        used = set[int]() if self.shape.is_empty else uses.since(self._uses_read)
+        self._nodes_read, self._uses_read = nodes.end, uses_end
+        self.refusals.refresh()
+        self._extend(len(self.site.tree) - len(self.pods))
+        if changed is None or used is None:
+            self._count_all()
         else:
-            self._count(set(site.log[self._read_to - site.log_begins :]))
-        self._read_to = end
+            self._count(changed | used)
+
+    def ranking(self, level: int) -> Ranking:
+        """Return the domains of a level, at or above that of slices, by their room."""
+        ranking = self._rankings.get(level)
+        if ranking is None:
+            tree = self.site.tree
+            ranking = self._rankings[level] = Ranking(self.slices, self.pods, tree.values)
+            ranking.fill(tree.at_level[level])
+        return ranking
 
     def _extend(self, missing: int) -> None:
         for column in (self.pods, self.slices, self.leader):
@@ -102,52 +131,110 @@ class Counts:
             self.pods_with_leader.extend([0] * missing)
             self.slices_with_leader.extend([0] * missing)
 
-    def _count(self, leaves: Iterable[int]) -> None:
+    # --- following changes --------------------------------------------------------------------------------
+
+    def _count_all(self) -> None:
         tree = self.site.tree
-        lowest = tree.at_level[-1]
+        leaves = tree.at_level[-1]
+        self._untold.update(leaves, self._excluded)
+        self._recount(range(len(tree)))
+        if self.shape.leader is not None:
+            for leaf in leaves:
+                self._count_leader(leaf)
+        for level in range(tree.depth - 2, -1, -1):
+            for domain in tree.at_level[level]:
+                self._sum_up(domain, level)
+        for level, ranking in self._rankings.items():
+            ranking.fill(tree.at_level[level])
+
+    def _count(self, leaves: Collection[int]) -> None:
+        """Look at these leaves again, and at the domains above those that have changed."""
+        self._untold.update(leaves)
+        changed = self._recount(leaves)
+        if self.shape.leader is not None:
+            self._sum_up_with_leader(leaves)
+            return
+        level = self.site.tree.depth - 1
+        while changed:
+            ranking = self._rankings.get(level)
+            if ranking is not None:
+                ranking.changed(changed)
+            if level == 0:
+                break
+            changed = self._pass_on(level, changed)
+            level -= 1
+
+    def _recount(self, leaves: Iterable[int]) -> dict[int, tuple[int, int]]:
+        """Count pods and slices of these leaves. Returns what those that have changed held before.
+
+        Domains above the leaves have nothing free of their own, and so has a leaf without nodes.
+        """
+        pods, slices, refused, columns = self.pods, self.slices, self.refusals.by_leaf, self._columns
+        has_slices = self.shape.slice_level == self.site.tree.depth - 1
+        before: dict[int, tuple[int, int]] = {}
+        for leaf in leaves:
+            fewest = 0 if leaf in refused else _MOST_PODS
+            for column, amount, _ in columns:
+                count = column[leaf] // amount
+                if count < fewest:
+                    fewest = count
+            fewest = max(fewest, 0)
+            if fewest != pods[leaf]:
+                before[leaf] = pods[leaf], slices[leaf]
+                pods[leaf] = fewest
+                if has_slices:
+                    slices[leaf] = fewest // self.shape.slice_size
+        return before
+
+    def _pass_on(self, level: int, before: Mapping[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
+        """Add to the domains above by what those of `level` have changed since they held `before`.
+
+        Returns what the domains above held before.
+        """
+        pods, slices, parents = self.pods, self.slices, self.site.tree.parent
+        unit, size = self.shape.units[level], self.shape.slice_size
+        is_sliced, is_above_slices = level - 1 == self.shape.slice_level, level <= self.shape.slice_level
+        above: dict[int, tuple[int, int]] = {}
+        for domain, (had_pods, had_slices) in before.items():
+            parent = parents[domain]
+            if parent not in above:
+                above[parent] = pods[parent], slices[parent]
+            pods[parent] += pods[domain] // unit * unit - had_pods // unit * unit
+            if is_above_slices:
+                slices[parent] += slices[domain] - had_slices
+        if is_sliced:
+            for parent in above:
+                slices[parent] = pods[parent] // size
+        return above
+
+    def _sum_up_with_leader(self, leaves: Iterable[int]) -> None:
+        tree = self.site.tree
         above: dict[int, None] = {}
         for leaf in leaves:
-            if leaf in lowest:
-                self._count_leaf(leaf)
-            else:
-                self.excluded.pop(leaf, None)
-            if tree.depth > 1:
-                above[tree.parent[leaf]] = None
+            self._count_leader(leaf)
+            above[tree.parent[leaf]] = None
         for level in range(tree.depth - 2, -1, -1):
             touched, above = above, {}
-            hooked = tree.at_level[level]
             for domain in touched:
-                if domain in hooked:
-                    self._sum_up(domain, level)
+                self._sum_up(domain, level)
                 above[tree.parent[domain]] = None
 
-    def _count_leaf(self, leaf: int) -> None:
-        shape, site = self.shape, self.site
-        refusal = self._refusal(site.nodes[leaf]) if site.is_by_host else None
-        free = site.capacity[leaf]
-        used = None if shape.is_empty else site.used_of(leaf)
-        pods, scarcest = (0, "") if refusal is not None else _fitting(free, used, shape.per_pod)
-        if refusal is None and pods == 0:
-            refusal = f'resource "{scarcest}"'
-        if refusal is None:
-            self.excluded.pop(leaf, None)
-        else:
-            self.excluded[leaf] = refusal
-        self.pods[leaf] = pods
-        if shape.leader is not None:
-            self._count_leader(leaf, pods, free, used)
-        if shape.slice_level == site.tree.depth - 1:
-            self._count_slices(leaf)
+    # --- by summing up ------------------------------------------------------------------------------------
 
-    def _count_leader(self, leaf: int, pods: int, free: Amounts, used: Amounts | None) -> None:
-        leader = self.shape.leader or ()
-        is_refused = pods == 0 and not self.excluded.get(leaf, "").startswith("resource")
-        hosts = not is_refused and _fitting(free, used, leader)[0] > 0
+    def _count_leader(self, leaf: int) -> None:
+        is_refused = leaf in self.refusals.by_leaf
+        hosts = not is_refused and all(
+            column[leaf] >= leader for column, leader, _ in self._leader_columns if leader
+        )
         self.leader[leaf] = int(hosts)
-        taken = dict(used or {})
-        for resource, amount in leader:
-            taken[resource] = taken.get(resource, 0) + amount
-        self.pods_with_leader[leaf] = _fitting(free, taken, self.shape.per_pod)[0] if hosts else 0
+        beside = [
+            max(0, (column[leaf] - leader) // amount)
+            for column, leader, amount in self._leader_columns
+            if amount
+        ]
+        self.pods_with_leader[leaf] = min(beside, default=0) if hosts else 0
+        if self.shape.slice_level == self.site.tree.depth - 1:
+            self._count_slices(leaf)
 
     def _count_slices(self, domain: int) -> None:
         size = self.shape.slice_size
@@ -155,37 +242,17 @@ class Counts:
         if self.shape.leader is not None:
             self.slices_with_leader[domain] = self.pods_with_leader[domain] // size
 
-    def _refusal(self, nodes: Mapping[str, NodeInfo]) -> str | None:
-        """Return why the node of a leaf may not be used, in the words of the field, None where it may."""
-        rules = self.shape.rules
-        for node in nodes.values():
-            if node.taints:
-                taint = find_untolerated(node.taints, rules.tolerations)
-                if taint is not None:
-                    return f'taint "{taint_text(taint)}"'
-            if not self._takes_all:
-                has_selected, meets = matches_node(
-                    dict(rules.node_selector), rules.affinity, name=node.name, labels=node.labels
-                )
-                if not has_selected:
-                    return "nodeSelector"
-                if not meets:
-                    return "affinity"
-                if rules.bandwidth is not None and not rules.bandwidth.is_met(node.labels):
-                    return "networkBandwidth"
-        return None
-
     def _sum_up(self, domain: int, level: int) -> None:
         shape, children = self.shape, self.site.tree.children[domain]
         unit, pods = shape.units[level + 1], self.pods
         if unit == 1:
-            self.pods[domain] = sum([pods[child] for child in children])
+            pods[domain] = sum([pods[child] for child in children])
         else:
-            self.pods[domain] = sum([pods[child] // unit * unit for child in children])
+            pods[domain] = sum([pods[child] // unit * unit for child in children])
         if shape.leader is not None:
-            self.leader[domain] = max(self.leader[child] for child in children)
+            self.leader[domain] = max((self.leader[child] for child in children), default=0)
             lost = self._least_loss(children, self.pods, self.pods_with_leader)
-            self.pods_with_leader[domain] = 0 if lost is None else self.pods[domain] - lost
+            self.pods_with_leader[domain] = 0 if lost is None else pods[domain] - lost
         if level == shape.slice_level:
             self._count_slices(domain)
         elif level < shape.slice_level:
@@ -199,32 +266,35 @@ class Counts:
         """Return the least that a child loses by taking the leader, None where none can."""
         return min((plain[one] - beside[one] for one in children if self.leader[one]), default=None)
 
+    # --- what to say --------------------------------------------------------------------------------------
+
+    def refusal(self, leaf: int) -> str:
+        """Return why a leaf takes no pod, empty where it takes some or has no nodes."""
+        if leaf not in self.site.tree.at_level[-1] or self.pods[leaf] > 0:
+            return ""
+        known = self.refusals.by_leaf.get(leaf)
+        if known is not None:
+            return known
+        return next((lack for column, amount, lack in self._columns if column[leaf] < amount), "")
+
     def describe_exclusions(self, within: Mapping[int, None] | None = None) -> str:
         """Return how many leaves there are, and how many were left out for which reason."""
-        lowest = self.site.tree.at_level[-1]
-        reasons = Counter(
-            "topologyDomain" if within is not None and leaf not in within else self.excluded[leaf]
-            for leaf in lowest
-            if leaf in self.excluded or (within is not None and leaf not in within)
-        )
-        text = f"Total nodes: {len(lowest)}"
-        if reasons:
-            text += "; excluded: " + ", ".join(f"{name}: {count}" for name, count in sorted(reasons.items()))
-        return text
+        total = len(self.site.tree.at_level[-1])
+        if within is None:
+            self._tell_apart()
+            reasons = self._reasons
+        else:
+            reasons = Counter(self.refusal(leaf) for leaf in within)
+            reasons[_TOPOLOGY_DOMAIN] = total - len(within)
+        told = [f"{name}: {count}" for name, count in sorted(reasons.items()) if name and count]
+        return f"Total nodes: {total}" + (f"; excluded: {', '.join(told)}" if told else "")
 
-
-def _fitting(
-    capacity: Amounts, used: Amounts | None, request: tuple[tuple[str, int], ...]
-) -> tuple[int, str]:
-    """Return how many times `request` fits into what is free, and the resource that is scarcest."""
-    fewest, scarcest = -1, ""
-    for resource, amount in request:
-        free = capacity.get(resource, 0)
-        if used:
-            free -= used.get(resource, 0)
-        count = free // amount if free > 0 else 0
-        if fewest < 0 or count < fewest:
-            fewest, scarcest = count, resource
-            if count == 0:
-                break
-    return max(fewest, 0), scarcest
+    def _tell_apart(self) -> None:
+        """Bring the numbers by reason up to date."""
+        for leaf in self._untold:
+            known, refusal = self._excluded.pop(leaf, ""), self.refusal(leaf)
+            self._reasons[known] -= 1
+            self._reasons[refusal] += 1
+            if refusal:
+                self._excluded[leaf] = refusal
+        self._untold.clear()

@@ -71,5 +71,5 @@ def _usage(site: Site, flavor: str, domain: int, nodes: list[int]) -> DomainUsag
 def _node_gpus(site: Site, node: int) -> tuple[int, int]:
     """Return the GPUs of a node, and how many are in use by placed Workloads and by other pods."""
     has = sum(gpus_of(info.allocatable) for info in site.nodes[node].values())
-    left = gpus_of(site.capacity[node]) - gpus_of(site.used_of(node))
+    left = gpus_of(site.free_of(node))
     return has, min(has, max(0, has - left))

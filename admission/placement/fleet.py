@@ -256,12 +256,8 @@ class Fleet:
         leaf = search.site.find_leaf(values) if search is not None else None
         if search is None or leaf is None:
             return False
-        capacity, used = search.site.capacity[leaf], search.site.used_of(leaf)
-        return all(
-            amount <= capacity.get(resource, 0) - used.get(resource, 0)
-            for resource, amount in amounts.items()
-            if amount > 0
-        )
+        free = search.site.free
+        return all(amount <= free(resource)[leaf] for resource, amount in amounts.items() if amount > 0)
 
     # --- places ------------------------------------------------------------------------------------------
 
@@ -271,14 +267,15 @@ class Fleet:
             search = self._searches.get(place.flavor)
             if search is None:
                 continue
+            is_by_host = search.site.is_by_host
             # Most domains of a place hold the same number of pods.
-            by_count: dict[int, Amounts] = {}
+            by_count: dict[int, list[Values]] = {}
             for domain in place.assignment.domains:
-                count = sign * domain.count
-                amounts = by_count.get(count)
-                if amounts is None:
-                    amounts = by_count[count] = {name: one * count for name, one in place.per_pod.items()}
-                self._change(search.site, domain.values, amounts, is_empty=is_empty)
+                names = by_count.setdefault(domain.count, [])
+                names.append(domain.values[-1:] if is_by_host else domain.values)
+            for count, names in by_count.items():
+                amounts = {name: sign * count * one for name, one in place.per_pod.items()}
+                self._change(search.site, names, amounts, is_empty=is_empty)
 
     def spots(self, places: Iterable[Place]) -> dict[Spot, dict[str, int]]:
         """Return what the places take of every leaf, so that places of several Workloads can be added up."""
@@ -298,7 +295,7 @@ class Fleet:
             search = self._owning(owner)
             if search is not None:
                 taken = {resource: sign * amount for resource, amount in amounts.items()}
-                self._change(search.site, values, taken, is_empty=False)
+                self._change(search.site, [values], taken)
 
     def has_free(self, spots: Spots) -> bool:
         """Return whether all of the spots is free, and their nodes are there."""
@@ -327,22 +324,33 @@ class Fleet:
             return self._searches.get(owner)
         return next((one for one in self._searches.values() if one.site.is_by_host), None)
 
-    def _change(self, site: Site, values: Values, amounts: Amounts, *, is_empty: bool) -> None:
-        key = values[-1:] if site.is_by_host else values
+    def _change(
+        self, site: Site, names: Sequence[Values], amounts: Amounts, *, is_empty: bool = False
+    ) -> None:
+        """Take `amounts` of each leaf that is named."""
         if is_empty:
             # The empty cluster has no use to add to: it is the capacity that shrinks for a while.
-            site.shrink(key, amounts)
+            for name in names:
+                site.shrink(name, amounts)
             return
-        used = site.used.setdefault(key, {})
-        for resource, amount in amounts.items():
-            used[resource] = used.get(resource, 0) + amount
-        if not any(used.values()):
-            del site.used[key]
-        site.touch(key)
-        if site.is_by_host and len(self._searches) > 1:
-            for search in self._searches.values():
-                if search.site is not site and search.site.is_by_host:
-                    search.site.touch(key)
+        if not any(amounts.values()):
+            return
+        all_used = site.used
+        back = {resource: -amount for resource, amount in amounts.items()}
+        for name in names:
+            used = all_used.get(name)
+            if used is None:
+                all_used[name] = dict(amounts)
+            elif used == back:
+                del all_used[name]
+            else:
+                _add_times(used, amounts, 1)
+                if not any(used.values()):
+                    del all_used[name]
+        # Hosts are shared: what is placed through one flavor is missing in the others too.
+        for search in self._searches.values():
+            if search.site is site or (site.is_by_host and search.site.is_by_host):
+                search.site.use(names, amounts)
 
     def validate(self, places: Iterable[Place]) -> None:
         """Raise AssertionError where what is used is not the sum over `places`."""

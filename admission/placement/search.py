@@ -10,7 +10,9 @@ from collections.abc import Iterable, Mapping
 from admission.placement.choice import Chooser, Share, Shortage
 from admission.placement.counts import MOST_SHAPES, Counts, Shape, make_shape
 from admission.placement.gangs import GangSearch
+from admission.placement.refusals import Refusals
 from admission.placement.request import (
+    NodeRules,
     NoPlacement,
     Placement,
     PlacementGates,
@@ -20,7 +22,7 @@ from admission.placement.request import (
 )
 from admission.placement.site import Site
 from admission.placement.wishes import Wishes
-from api.workload import DomainCount, TopologyAssignment
+from api.workload import TopologyAssignment
 
 
 class PlacementSearch:
@@ -62,7 +64,7 @@ class PlacementSearch:
         if isinstance(chosen, Shortage):
             return NoPlacement(message=self._shortage(chosen, plan, counts, within))
         return Placement(
-            assignment=self._assignment((share.domain, share.pods) for share in chosen),
+            assignment=self._assignment([(share.domain, share.pods) for share in chosen]),
             leader=self._leader_assignment(chosen) if leaders else None,
         )
 
@@ -102,7 +104,7 @@ class PlacementSearch:
     def _counted(self, shape: Shape) -> Counts:
         counts = self._counts.pop(shape, None)
         if counts is None:
-            counts = Counts(self.site, shape)
+            counts = Counts(self.site, shape, self._refusing(shape.rules))
             while len(self._counts) >= MOST_SHAPES:
                 del self._counts[next(iter(self._counts))]
         # The last asked for stands last.
@@ -110,14 +112,18 @@ class PlacementSearch:
         counts.refresh()
         return counts
 
+    def _refusing(self, rules: NodeRules) -> Refusals:
+        return next((one.refusals for one in self._counts.values() if one.shape.rules == rules), None) or (
+            Refusals(self.site, rules)
+        )
+
     def _assignment(self, pods: Iterable[tuple[int, int]]) -> TopologyAssignment:
         site = self.site
-        given = sorted((site.tree.values[leaf], leaf, count) for leaf, count in pods if count)
+        values, entry = site.tree.values, site.domain_count
+        given = sorted([(values[leaf], leaf, count) for leaf, count in pods if count])
         return TopologyAssignment(
             levels=site.assignment_levels,
-            domains=tuple(
-                DomainCount(values=site.leaf_values(leaf), count=count) for _, leaf, count in given
-            ),
+            domains=tuple([entry(leaf, count) for _, leaf, count in given]),
         )
 
     def _leader_assignment(self, shares: Iterable[Share]) -> TopologyAssignment:

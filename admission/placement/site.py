@@ -1,36 +1,52 @@
 """One flavor's nodes as a tree of domains, with what is free in every leaf, kept as events come.
 
-    free(leaf)  =  allocatable of its nodes  -  what other pods take of them  -  what placed Workloads take
+Theory of operation. A decision asks for sums over thousands of nodes, and changes a handful of them. So
+nothing is summed up when it is asked for; each event leaves its mark where it happens, and what is derived
+follows along the path of the change alone:
 
-The last term is kept apart (`used`), since a Workload may also be judged on the empty cluster: could it ever
-be placed? What changes is noted in a log. Whoever has worked something out about the domains reads in the
-log which to look at again (`admission.placement.counts`), so a decision costs what changed, not what exists.
-Source: Kueue, pkg/cache/scheduler/tas_flavor_snapshot.go.
+    event                     here, by leaf                             read by
+    node put or dropped       capacity, free, one entry in `nodes_log`  refusals and counts
+    pod of others             capacity, free, one entry in `nodes_log`
+    Workload placed or gone   free, one entry in `uses_log`             counts as of now
+
+    capacity(leaf)  =  allocatable of its nodes  -  what other pods take of them
+    free(leaf)      =  capacity(leaf)  -  what placed Workloads take
+
+Both are columns, a list of integers for each resource beside the tree: a shape that asks for two resources
+reads two numbers a leaf and no mapping. `capacity` is kept apart from `free` since a Workload may also be
+judged on the empty cluster: could it ever be placed? Nothing that Workloads do is read for that, which is
+what the two logs are for.
+
+Readers come when they are asked something (`admission.placement.counts`): a thousand events between two
+questions cost the leaves that they touched once each, and a flavor that nobody asks costs its columns alone.
+Pushing each event to every reader was the other way; it pays for shapes that nobody asks for again.
+Source: Kueue, pkg/cache/scheduler/tas_flavor_snapshot.go, which copies the free capacity for each cycle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from admission.placement.changelog import ChangeLog
 from admission.placement.tree import DomainTree, Values
 from api.keys import HOSTNAME
 from api.node import NodeInfo
+from api.workload import DomainCount
 
 Amounts = Mapping[str, int]
 # Who uses a leaf is known by the values that an assignment names: the hostname alone, or those of all levels.
 UsedByLeaf = dict[Values, dict[str, int]]
 
 _NOTHING: Amounts = {}
-# Above this many entries the log is begun anew; what is worked out is then worked out in full once.
-_LONGEST_LOG = 100_000
 
 
 @dataclass(slots=True, eq=False)
 class Site:
     """The nodes of one flavor. `used` is what placed Workloads take, shared among flavors by hostname.
 
-    `is_by_host`: every leaf is a node.
+    `is_by_host`: every leaf is a node. A node that is away keeps what is used of it: its Workloads hold it
+    until they are replaced, and find it taken when the node comes back.
     """
 
     levels: tuple[str, ...]
@@ -38,36 +54,53 @@ class Site:
     used: UsedByLeaf
     tree: DomainTree = field(init=False)
     nodes: dict[int, dict[str, NodeInfo]] = field(default_factory=dict)
-    capacity: dict[int, dict[str, int]] = field(default_factory=dict)
-    log: list[int] = field(default_factory=list)
-    log_begins: int = 0
+    nodes_log: ChangeLog = field(default_factory=ChangeLog)
+    uses_log: ChangeLog = field(default_factory=ChangeLog)
     is_by_host: bool = field(init=False)
+    # By resource, then by leaf; domains above stand in the lists as zeros.
+    _capacity: dict[str, list[int]] = field(default_factory=dict)
+    _free: dict[str, list[int]] = field(default_factory=dict)
     # The values by which an assignment names each leaf.
     _names: dict[int, Values] = field(default_factory=dict)
+    _entries: dict[tuple[int, int], DomainCount] = field(default_factory=dict)
     _left_on_node: dict[str, dict[str, int]] = field(default_factory=dict)
     _leaf_of_node: dict[str, int] = field(default_factory=dict)
-    _leaf_of_values: dict[Values, int] = field(default_factory=dict)
+    # One leaf as a rule. A node that moves to another rack makes a second one of its hostname; all of them
+    # follow what is used of the host, so that it may move back at any time.
+    _leaves_of_values: dict[Values, tuple[int, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.tree = DomainTree(len(self.levels))
         self.is_by_host = self.levels[-1] == HOSTNAME
+
+    # --- events -------------------------------------------------------------------------------------------
 
     def put_node(self, node: NodeInfo, taken: Amounts) -> bool:
         """Take in a node, of which other pods take `taken`. Returns whether it is one of this flavor's."""
         was_known = self.drop_node(node.name)
         if self.refusal(node) is not None:
             return was_known
-        leaf = self.tree.hook(tuple(node.labels[level] for level in self.levels))
+        leaf = self._hook(tuple(node.labels[level] for level in self.levels))
         self._leaf_of_node[node.name] = leaf
-        values = self.tree.values[leaf]
-        self._names[leaf] = values[-1:] if self.is_by_host else values
-        self._leaf_of_values[self._names[leaf]] = leaf
         self.nodes.setdefault(leaf, {})[node.name] = node
         left = self._left_on_node[node.name] = dict(node.allocatable)
-        _subtract(left, taken)
-        _add(self.capacity.setdefault(leaf, {}), left)
-        self._touch(leaf)
+        for resource, amount in taken.items():
+            left[resource] = left.get(resource, 0) - amount
+        self._change_capacity(leaf, left, sign=1)
         return True
+
+    def _hook(self, values: Values) -> int:
+        leaf = self.tree.hook(values)
+        if leaf in self._names:
+            return leaf
+        for columns in (self._capacity, self._free):
+            for column in columns.values():
+                column.extend([0] * (len(self.tree) - len(column)))
+        name = self._names[leaf] = values[-1:] if self.is_by_host else values
+        self._leaves_of_values[name] = (*self._leaves_of_values.get(name, ()), leaf)
+        for resource, amount in self.used.get(name, _NOTHING).items():
+            self.free(resource)[leaf] -= amount
+        return leaf
 
     def drop_node(self, name: str) -> bool:
         """Forget a node. Returns whether it was one of this flavor's."""
@@ -75,10 +108,9 @@ class Site:
         if leaf is None:
             return False
         del self.nodes[leaf][name]
-        _subtract(self.capacity[leaf], self._left_on_node.pop(name))
         if not self.nodes[leaf]:
             self.tree.unhook(leaf)
-        self._touch(leaf)
+        self._change_capacity(leaf, self._left_on_node.pop(name), sign=-1)
         return True
 
     def take(self, node: str, amounts: Amounts, *, sign: int) -> bool:
@@ -86,33 +118,65 @@ class Site:
         leaf = self._leaf_of_node.get(node)
         if leaf is None:
             return False
-        change = _subtract if sign > 0 else _add
-        change(self.capacity[leaf], amounts)
-        change(self._left_on_node[node], amounts)
-        self._touch(leaf)
+        left = self._left_on_node[node]
+        for resource, amount in amounts.items():
+            left[resource] = left.get(resource, 0) - sign * amount
+        self._change_capacity(leaf, amounts, sign=-sign)
         return True
 
     def shrink(self, values: Values, amounts: Amounts) -> None:
         """Take `amounts` of a leaf itself (negative: give back), for trials on the empty cluster."""
-        leaf = self._leaf_of_values.get(values)
-        if leaf is not None:
-            _subtract(self.capacity[leaf], amounts)
-            self._touch(leaf)
+        for leaf in self._leaves_of_values.get(values, ()):
+            self._change_capacity(leaf, amounts, sign=-1)
 
-    def touch(self, values: Values) -> None:
-        """Note that what Workloads use of this leaf has changed."""
-        leaf = self._leaf_of_values.get(values)
-        if leaf is not None:
-            self._touch(leaf)
+    def use(self, names: Iterable[Values], amounts: Amounts) -> None:
+        """Note that Workloads use so much more of each leaf that is named (negative: less)."""
+        find = self._leaves_of_values.get
+        leaves = [leaf for name in names for leaf in find(name, ())]
+        for resource, amount in amounts.items():
+            column = self.free(resource)
+            for leaf in leaves:
+                column[leaf] -= amount
+        self.uses_log.extend(leaves)
+
+    def _change_capacity(self, leaf: int, amounts: Amounts, *, sign: int) -> None:
+        for resource, amount in amounts.items():
+            self.capacity(resource)[leaf] += sign * amount
+            self.free(resource)[leaf] += sign * amount
+        self.nodes_log.add(leaf)
+
+    # --- what there is ------------------------------------------------------------------------------------
+
+    def capacity(self, resource: str) -> list[int]:
+        """Return what leaves have of a resource that other pods do not take, by index."""
+        column = self._capacity.get(resource)
+        return column if column is not None else self._column(self._capacity, resource)
+
+    def free(self, resource: str) -> list[int]:
+        """Return what leaves have left of a resource, by index; negative where more is used than is there."""
+        column = self._free.get(resource)
+        return column if column is not None else self._column(self._free, resource)
+
+    def _column(self, columns: dict[str, list[int]], resource: str) -> list[int]:
+        columns[resource] = [0] * len(self.tree)
+        return columns[resource]
+
+    def free_of(self, leaf: int) -> dict[str, int]:
+        """Return what is left of all resources in a leaf."""
+        return {resource: column[leaf] for resource, column in self._free.items()}
 
     def find_leaf(self, values: Values) -> int | None:
         """Return the leaf that an assignment's level values name, None where it has no nodes now."""
-        leaf = self._leaf_of_values.get(values[-1:] if self.is_by_host else values)
-        return leaf if leaf is not None and self.tree.is_hooked(leaf) else None
+        leaves = self._leaves_of_values.get(values[-1:] if self.is_by_host else values, ())
+        return next((leaf for leaf in reversed(leaves) if self.tree.is_hooked(leaf)), None)
 
-    def leaf_values(self, leaf: int) -> Values:
-        """Return the values by which an assignment names the leaf."""
-        return self._names[leaf]
+    def domain_count(self, leaf: int, count: int) -> DomainCount:
+        """Return the entry of an assignment that puts `count` pods on the leaf, the same one each time."""
+        key = leaf, count
+        entry = self._entries.get(key)
+        if entry is None:
+            entry = self._entries[key] = DomainCount(values=self._names[leaf], count=count)
+        return entry
 
     @property
     def assignment_levels(self) -> tuple[str, ...]:
@@ -122,6 +186,8 @@ class Site:
     def used_of(self, leaf: int) -> Amounts:
         """Return what placed Workloads take of the leaf."""
         return self.used.get(self._names[leaf], _NOTHING)
+
+    # --- whose nodes --------------------------------------------------------------------------------------
 
     def is_of_flavor(self, node: NodeInfo) -> bool:
         """Return whether the node carries the flavor's labels, be it usable or not."""
@@ -138,19 +204,3 @@ class Site:
                 return f"label {key} is not {value}"
         missing = next((level for level in self.levels if level not in node.labels), None)
         return f"lacks the label {missing}" if missing is not None else None
-
-    def _touch(self, leaf: int) -> None:
-        if len(self.log) >= _LONGEST_LOG:
-            self.log_begins += len(self.log)
-            self.log.clear()
-        self.log.append(leaf)
-
-
-def _add(total: dict[str, int], more: Amounts) -> None:
-    for resource, amount in more.items():
-        total[resource] = total.get(resource, 0) + amount
-
-
-def _subtract(total: dict[str, int], less: Amounts) -> None:
-    for resource, amount in less.items():
-        total[resource] = total.get(resource, 0) - amount

@@ -6,11 +6,13 @@
 
 A domain is known by an index that it keeps for good: what is worked out about domains lies in lists beside
 the tree. A domain whose last node left is unhooked, and hooked in again when a node comes back; so a node
-that flaps costs no more than its way to the root.
+that flaps costs no more than its way to the root. Children stand in the order of their values: ties fall by
+name everywhere, and a stable sort by room then keeps them so.
 """
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -55,7 +57,7 @@ class DomainTree:
         if index not in self.at_level[level]:
             self.at_level[level][index] = None
             if level > 0:
-                self.children[self.hook(values[:-1])].append(index)
+                insort(self.children[self.hook(values[:-1])], index, key=self.values.__getitem__)
         return index
 
     def unhook(self, index: int) -> None:

@@ -117,8 +117,7 @@ class GivingWay:
 
     def _empty(self, site: Site, leaf: int, wanted: Mapping[str, int], taken: Iterable[_Taken]) -> _Node:
         """Return what it costs to make room for one pod on the leaf: in order, until it fits."""
-        capacity, used = site.capacity[leaf], site.used_of(leaf)
-        free = {resource: capacity.get(resource, 0) - used.get(resource, 0) for resource in wanted}
+        free = {resource: site.free(resource)[leaf] for resource in wanted}
         needed: list[Held] = []
         loss = 0
         fits = _pods(free, wanted) > 0

@@ -1,0 +1,162 @@
+"""Counts that follow changes along their path give the answers of a search that counts all anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from admission.placement.fleet import Fleet, Place, Unplaced, place_of
+from admission.placement.request import PlacementRequest
+from admission.placement.wishes import Strategy, Wishes
+from api.node import NodeInfo, PodUsage
+from api.objects import WireTaint
+from api.policy import DomainRules
+from tests.admission.placement.fleets import (
+    BLOCK,
+    GPU,
+    HOST,
+    LEVELS,
+    RACK,
+    counts,
+    make_fleet,
+    make_node,
+    make_request,
+)
+from tests.admission.placement.plain import plain_counts, plain_place
+
+_TAINT = WireTaint(key="maintenance", value="yes", effect="NoSchedule")
+_NAMES = st.integers(0, 9).map("n{}".format)
+
+_KUEUE = (
+    make_request(6, gpus=2, required=RACK),
+    make_request(5, required=HOST),
+    make_request(9, preferred=RACK),
+    make_request(12, gpus=4, preferred=HOST),
+    make_request(4, unconstrained=True),
+    make_request(8, required=BLOCK, slices=((RACK, 4),)),
+    make_request(6, preferred=RACK, slices=((HOST, 2),)),
+    make_request(6, slices=((RACK, 3),)),
+    make_request(3, gpus=8),
+)
+_WISHED = tuple(
+    replace(
+        make_request(count, gpus=gpus),
+        wishes=Wishes(strategy=strategy, rules=rules, gpus_per_pod=gpus, avoids_fragmentation=avoids),
+    )
+    for count, gpus in ((2, 8), (3, 4), (6, 2))
+    for strategy in Strategy
+    for rules in (None, DomainRules(max_nodes_per_leaf=2, max_gpus_per_leaf=16))
+    for avoids in (False, True)
+)
+
+
+@dataclass(kw_only=True)
+class World:
+    """A fleet, and all that was told to it."""
+
+    fleet: Fleet = field(default_factory=lambda: make_fleet({}))
+    nodes: dict[str, NodeInfo] = field(default_factory=dict)
+    pods: dict[str, PodUsage] = field(default_factory=dict)
+    places: list[Place] = field(default_factory=list)
+
+    def put(self, name: str, gpus: int, *, is_moved: bool, is_tainted: bool, is_ready: bool) -> None:
+        """Bring a node, or change it: it may have moved to another rack."""
+        number = int(name[1:]) + is_moved
+        taints = (_TAINT,) if is_tainted else ()
+        node = make_node(name, f"b{number % 2}", f"r{number % 4}", gpus, taints=taints, is_ready=is_ready)
+        self.nodes[name] = node
+        self.fleet.put_node(node)
+
+    def drop(self, name: str) -> None:
+        """Let a node go."""
+        self.nodes.pop(name, None)
+        self.fleet.drop_node(name)
+
+    def run_pod(self, name: str, gpus: int) -> None:
+        """Let others run a pod on a node; none where it takes nothing."""
+        self.fleet.drop_pod(("others", name))
+        self.pods.pop(name, None)
+        if gpus:
+            pod = PodUsage(namespace="others", name=name, node=name, requests={GPU: gpus, "pods": 1})
+            self.pods[name] = pod
+            self.fleet.put_pod(pod)
+
+    def take(self, request: PlacementRequest) -> None:
+        """Let a Workload have its place, if there is one."""
+        found = self.fleet.place([request])
+        if not isinstance(found, Unplaced):
+            self.places.append(place_of(request, found["main"]))
+            self.fleet.use(self.places[-1:], sign=1)
+
+    def free(self, index: int) -> None:
+        """Let a Workload end."""
+        if self.places:
+            self.fleet.use([self.places.pop(index % len(self.places))], sign=-1)
+
+    def anew(self) -> Fleet:
+        """Return a fleet that was told the same just now."""
+        fresh = make_fleet({})
+        for node in self.nodes.values():
+            fresh.put_node(node)
+        for pod in self.pods.values():
+            fresh.put_pod(pod)
+        fresh.use(self.places, sign=1)
+        return fresh
+
+
+_Event = Callable[[World], None]
+_History = list[tuple[_Event, bool]]
+_EVENTS: st.SearchStrategy[_Event] = st.one_of(
+    st.builds(
+        lambda name, gpus, moved, flags: (
+            lambda world: world.put(name, gpus, is_moved=moved, is_tainted=flags == 0, is_ready=flags != 1)
+        ),
+        _NAMES,
+        st.sampled_from((4, 8)),
+        st.booleans(),
+        st.integers(0, 7),
+    ),
+    st.builds(lambda name: lambda world: world.drop(name), _NAMES),
+    st.builds(lambda name, gpus: lambda world: world.run_pod(name, gpus), _NAMES, st.integers(0, 4)),
+    st.builds(lambda request: lambda world: world.take(request), st.sampled_from(_KUEUE + _WISHED)),
+    st.builds(lambda index: lambda world: world.free(index), st.integers(0, 5)),
+)
+_HISTORIES = st.lists(st.tuples(_EVENTS, st.booleans()), min_size=1, max_size=25)
+
+
+def _full_world() -> World:
+    world = World()
+    for number in range(10):
+        world.put(f"n{number}", 8, is_moved=False, is_tainted=False, is_ready=True)
+    return world
+
+
+@given(_HISTORIES)
+@settings(max_examples=30, deadline=None)
+def test_whatever_happened_places_are_those_of_a_plain_search(history: _History) -> None:
+    world = _full_world()
+    for event, is_asked in history:
+        event(world)
+        # Not asked after each event, so that several changes are read from the log at once.
+        for request in _KUEUE if is_asked else ():
+            free = plain_counts(world.nodes.values(), world.pods.values(), world.places, request, LEVELS)
+            want = plain_place(free, request, LEVELS)
+            got = counts(world.fleet, request)
+            assert (got["main"] if isinstance(got, dict) else None) == want, request
+        world.fleet.validate(world.places)
+
+
+@given(_HISTORIES)
+@settings(max_examples=20, deadline=None)
+def test_whatever_happened_answers_and_reasons_are_those_of_a_fresh_start(history: _History) -> None:
+    world = _full_world()
+    for event, is_asked in history:
+        event(world)
+        fresh = world.anew() if is_asked else world.fleet
+        for request in _KUEUE[:4] + _WISHED if is_asked else ():
+            assert counts(world.fleet, request) == counts(fresh, request)
+            empty = world.fleet.place([request], is_empty=True)
+            assert empty == fresh.place([request], is_empty=True)
