@@ -6,9 +6,7 @@ Source: Kueue, pkg/scheduler/flavorassigner/flavorassigner.go, Assignment and re
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple
 
 import msgspec
 
@@ -16,7 +14,6 @@ from admission.placement.fleet import Place
 from api.reasons import PendingReason
 from api.workload import Admission, PodSetAssignment, TopologyAssignment
 from queues.pending import FlavorScan
-from queues.quota import QuotaCell
 from queues.resources import FlavorResource
 
 
@@ -137,32 +134,6 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
             if choice.mode is Mode.NO_FIT:
                 worst = graver(worst, _pod_set_reason(choice))
         return worst or PendingReason.NO_MATCHING_FLAVOR
-
-
-class Step(NamedTuple):
-    """That `amount`, with what earlier pod sets take, fitted into the cell and borrowed from that height."""
-
-    cell: QuotaCell
-    amount: int
-    height: int
-
-
-@dataclass(slots=True, kw_only=True)
-class Plan:
-    """What a search for a shape found, and the questions whose answers it hangs on."""
-
-    steps: tuple[Step, ...]
-    found: Assignment
-    admission: Admission
-
-    def holds(self) -> bool:
-        """Return whether every question has the answer of then."""
-        for cell, amount, height in self.steps:
-            if amount > 0 and amount > cell.available:
-                return False
-            if cell.borrow_height(amount).height != height:
-                return False
-        return True
 
 
 def graver(a: PendingReason | None, b: PendingReason | None) -> PendingReason | None:

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from admission.answers import Weighed, lack_message
 from admission.assignment import Assignment, Attempt, FlavorChoice, Mode, PodSetChoice, graver
 from admission.grades import BEST, MODES, WORST, Grade, Granular, is_preferred, should_try_next
 from admission.snapshot import QueueGroup, QueueState, Snapshot
@@ -56,6 +57,8 @@ class FlavorSearch:
     is_fair_sharing: bool = False
     quota_check: QuotaCheckStrategy = QuotaCheckStrategy.BLOCK_UNDECLARED
     pins: Pins | None = None
+    # Every question of quota asked so far, with its answer, for `admission.plans`.
+    weighed: list[Weighed] = field(default_factory=list)
 
     def assign(self, counts: Sequence[int] | None = None) -> Assignment:
         """Return the best flavors for `counts` pods of each pod set (all of them by default).
@@ -213,6 +216,7 @@ class FlavorSearch:
         for resource, amount in wanted:
             pair, cell = group.cells[index][resource]
             verdict = self._fits(pair, cell, assumed.get(pair, 0), amount)
+            self.weighed.append(verdict)
             if verdict.message:
                 scan.reasons.append(verdict.message)
                 reason = graver(reason, verdict.reason)
@@ -224,23 +228,21 @@ class FlavorSearch:
             scan.attempts.append(Attempt(group=group.index, flavor=group.flavors[index], reason=reason))
         return worst, grades
 
-    def _fits(self, pair: FlavorResource, cell: QuotaCell, assumed: int, amount: int) -> _Verdict:
+    def _fits(self, pair: FlavorResource, cell: QuotaCell, assumed: int, amount: int) -> Weighed:
         """Return whether `amount` more of `pair` fits, on top of what earlier pod sets take."""
         total = assumed + amount
         if total > cell.potential:
             message = _above_capacity(pair, assumed, amount, cell.potential)
-            return _Verdict(WORST, message, PendingReason.EXCEEDS_MAX_QUOTA)
-        height, can_reclaim = cell.borrow_height(total)
-        available = max(0, cell.available)
-        if total <= available:
-            return _Verdict(Grade(Granular.FIT, height))
-        message = (
-            f"insufficient unused quota for {pair.resource} in flavor {pair.flavor}, "
-            f"{to_text(pair.resource, total - available)} more needed"
-        )
-        if cell.nominal >= total or can_reclaim or self._can_preempt_while_borrowing():
-            return _Verdict(self.oracle.grade(self.queue, self.pending, pair, total, height), message)
-        return _Verdict(WORST, message, PendingReason.WAITING_FOR_QUOTA)
+            return Weighed(pair, cell, total, None, WORST, message, PendingReason.EXCEEDS_MAX_QUOTA)
+        reach = cell.borrow_height(total)
+        lack = total - max(0, cell.available)
+        if lack <= 0:
+            return Weighed(pair, cell, total, reach, Grade(Granular.FIT, reach.height))
+        message = lack_message(pair, lack)
+        if cell.nominal >= total or reach.can_reclaim or self._can_preempt_while_borrowing():
+            grade = self.oracle.grade(self.queue, self.pending, pair, total, reach.height)
+            return Weighed(pair, cell, total, reach, grade, message)
+        return Weighed(pair, cell, total, reach, WORST, message, PendingReason.WAITING_FOR_QUOTA)
 
     def _can_preempt_while_borrowing(self) -> bool:
         preemption = self.queue.spec.preemption
@@ -279,12 +281,6 @@ class _Member(NamedTuple):
     pod_set: PodSet
     pods: int
     requests: dict[str, int]
-
-
-class _Verdict(NamedTuple):
-    grade: Grade
-    message: str = ""
-    reason: PendingReason | None = None
 
 
 class _Refusal(NamedTuple):

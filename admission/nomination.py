@@ -13,7 +13,7 @@ import msgspec
 from admission.assignment import Assignment, Mode
 from admission.flavors import FlavorSearch, Pins
 from admission.placement.fleet import Unplaced
-from admission.plans import learn, recall
+from admission.plans import learn, learn_in_vain, recall, recall_in_vain
 from admission.preemption.fair import FairSharing
 from admission.preemption.preemptor import Preemptor
 from admission.preemption.targets import Target
@@ -101,7 +101,7 @@ def nominate(
     if is_outdated or pins is not None:
         pending.scan = None
     is_whole_search = pins is None and not snapshot.fleet.has_flavors
-    if is_whole_search and (known := recall(queue, pending)) is not None:
+    if is_whole_search and (known := _recall(queue, pending, preemptor)) is not None:
         return Entry(queue=queue, pending=pending, assignment=known)
     starts_anew = pending.scan is None or not pending.scan.has_flavors_left
     search = FlavorSearch(
@@ -116,9 +116,19 @@ def nominate(
     whole = _attempt(search, preemptor, None)
     if is_whole_search and starts_anew:
         learn(queue, pending, whole.assignment)
-    if not _is_promising(whole):
-        return _fewer_pods(search, preemptor) or whole
-    return whole
+    if _is_promising(whole):
+        return whole
+    if is_whole_search and starts_anew and not _spare_pods(pending):
+        learn_in_vain(queue, pending, whole.assignment, search.weighed)
+    return _fewer_pods(search, preemptor) or whole
+
+
+def _recall(queue: QueueState, pending: Pending, preemptor: Preemptor) -> Assignment | None:
+    """Return what a search would find, known from an equal Workload; None where it has to be made."""
+    found = recall(queue, pending)
+    if found is not None:
+        return found
+    return recall_in_vain(queue, pending, lambda pairs: preemptor.finds_nobody(queue, pending, pairs))
 
 
 def _attempt(search: FlavorSearch, preemptor: Preemptor, counts: tuple[int, ...] | None) -> Entry:
@@ -155,7 +165,7 @@ def _fewer_pods(search: FlavorSearch, preemptor: Preemptor) -> Entry | None:
     A binary search: it takes for granted that fewer pods never fit worse.
     """
     pod_sets = search.pending.workload.pod_sets
-    slack = [one.count - (one.count if one.min_count is None else one.min_count) for one in pod_sets]
+    slack = _spare_pods(search.pending)
     total = sum(slack)
     if total == 0:
         return None
@@ -170,6 +180,14 @@ def _fewer_pods(search: FlavorSearch, preemptor: Preemptor) -> Entry | None:
         else:
             low = cut + 1
     return best
+
+
+def _spare_pods(pending: Pending) -> list[int]:
+    """Return how many pods of each pod set it can do without; empty where it needs all of them."""
+    pod_sets = pending.workload.pod_sets
+    if all(one.min_count is None for one in pod_sets):
+        return []
+    return [one.count - (one.count if one.min_count is None else one.min_count) for one in pod_sets]
 
 
 def _is_outdated(scan: FlavorScan, queue: QueueState, pending: Pending) -> bool:

@@ -13,11 +13,27 @@ Flavors before that one must be out for good: taints, labels, or an amount beyon
 give. A flavor that merely is full now may have room next time, so such an answer makes no plan; nor does a
 place in a topology. Plans belong to a `QueueState`, which any change of specs replaces. Whoever lets a search
 depend on more than shape, specs and usage (a policy, a forecast) must not ask here.
+
+A search in vain is kept likewise, as an impasse. Every end of a small Workload wakes the large ones that wait
+for much more, and all of them are searched for again only to be told a new number:
+
+    search ends without room, without victims         ──▶ impasse: all questions that were asked
+    next of the shape, the same lacks, nobody to evict ──▶ the same assignment, the numbers put right
+    anything else                                     ──▶ search
+
+That nobody can be evicted is asked in a way that costs little and errs on one side: it may say "perhaps"
+where a search would find nobody, never "nobody" where a search would find one. Then the search is made.
 """
 
 from __future__ import annotations
 
-from admission.assignment import Assignment, Mode, Plan, PodSetChoice, Step
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from admission.answers import Impasse, Plan, Step, Weighed
+from admission.assignment import Assignment, Mode, PodSetChoice
+from admission.grades import Granular
 from admission.snapshot import QueueGroup, QueueState
 from api.reasons import PendingReason
 from queues.pending import FlavorScan, Pending
@@ -34,8 +50,7 @@ def recall(queue: QueueState, pending: Pending) -> Assignment | None:
     plan = queue.plans.get(pending.shape)
     if plan is None or not plan.holds():
         return None
-    scan = pending.scan
-    if scan is not None and scan.has_flavors_left:
+    if _goes_on(pending):
         return None
     found = plan.found
     return Assignment(
@@ -43,12 +58,7 @@ def recall(queue: QueueState, pending: Pending) -> Assignment | None:
         usage=found.usage,
         borrowing=found.borrowing,
         mode=Mode.FIT,
-        scan=FlavorScan(
-            tried=found.scan.tried,
-            generation=queue.tree.generation,
-            cycle=queue.pending.pop_cycle,
-            shape=pending.shape,
-        ),
+        scan=_scan_of(found, queue, pending),
         admission=plan.admission,
     )
 
@@ -63,6 +73,62 @@ def learn(queue: QueueState, pending: Pending, found: Assignment) -> None:
     if len(queue.plans) >= _MOST_PLANS:
         queue.plans.clear()
     queue.plans[pending.shape] = Plan(steps=steps, found=found, admission=found.to_admission(queue.name))
+
+
+def recall_in_vain(
+    queue: QueueState, pending: Pending, finds_nobody: Callable[[frozenset[FlavorResource]], bool]
+) -> Assignment | None:
+    """Return what a search in vain would find for all pods of the Workload, None where it has to be made.
+
+    `finds_nobody` says whether there is certainly nobody to evict for any of some flavors and resources.
+    """
+    impasse = queue.impasses.get(pending.shape)
+    if impasse is None or _goes_on(pending):
+        return None
+    renamed = impasse.renamed()
+    if renamed is None or (impasse.pairs and not finds_nobody(impasse.pairs)):
+        return None
+    found = impasse.found
+    return replace(
+        found,
+        pod_sets=tuple(_with_reasons(choice, renamed) for choice in found.pod_sets)
+        if renamed
+        else found.pod_sets,
+        scan=_scan_of(found, queue, pending),
+    )
+
+
+def learn_in_vain(queue: QueueState, pending: Pending, found: Assignment, weighed: Sequence[Weighed]) -> None:
+    """Keep what a search from the first flavor found for all pods that found neither room nor victims."""
+    if found.mode not in (Mode.PREEMPT, Mode.NO_FIT) or found.places or found.scan.has_flavors_left:
+        return
+    if not all(one.is_lasting for one in weighed):
+        return
+    if len(queue.impasses) >= _MOST_PLANS:
+        queue.impasses.clear()
+    queue.impasses[pending.shape] = Impasse(
+        weighed=tuple(weighed),
+        found=found,
+        pairs=frozenset(one.pair for one in weighed if one.grade.mode is Granular.NO_CANDIDATES),
+    )
+
+
+def _goes_on(pending: Pending) -> bool:
+    """Return whether the search would begin behind flavors that an earlier cycle looked at."""
+    return pending.scan is not None and pending.scan.has_flavors_left
+
+
+def _scan_of(found: Assignment, queue: QueueState, pending: Pending) -> FlavorScan:
+    return FlavorScan(
+        tried=found.scan.tried,
+        generation=queue.tree.generation,
+        cycle=queue.pending.pop_cycle,
+        shape=pending.shape,
+    )
+
+
+def _with_reasons(choice: PodSetChoice, renamed: Mapping[str, str]) -> PodSetChoice:
+    return replace(choice, reasons=tuple(renamed.get(reason, reason) for reason in choice.reasons))
 
 
 def _steps(queue: QueueState, found: Assignment) -> tuple[Step, ...] | None:

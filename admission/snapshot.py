@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from admission.assignment import Plan
+from admission.answers import Impasse, Plan
 from admission.placement.fleet import Fleet, Place
 from admission.turnbook import TurnBook
 from api.policy import KUEUE, AdmissionPolicy
@@ -124,6 +124,7 @@ class QueueState:
     turns: TurnBook[Held] | None = None
     # What searches have found for a shape (`admission.plans`). They go with this value when a spec changes.
     plans: dict[bytes, Plan] = field(default_factory=dict)
+    impasses: dict[bytes, Impasse] = field(default_factory=dict)
     # Flavors on which pods are given their places later: once nodes are provisioned, or in another cluster.
     delayed_flavors: frozenset[str] = frozenset()
     # Whether its Workloads run in other clusters.

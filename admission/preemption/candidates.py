@@ -138,6 +138,8 @@ class Pools:
 
     snapshot: Snapshot
     _known: dict[tuple[int, frozenset[FlavorResource], Order, str], _Pool] = field(default_factory=dict)
+    # By cohort and pair the children that overuse, as the picture was after so many decisions.
+    _overusers: dict[tuple[int, FlavorResource], tuple[int, list[QuotaNode]]] = field(default_factory=dict)
 
     def of(self, cohort: QuotaNode, need: Need) -> _Pool:
         """Return the pool of the queues below `cohort` for what is needed."""
@@ -148,6 +150,20 @@ class Pools:
         if pool is None or pool.decided != self.snapshot.decided:
             pool = self._known[question] = self._gather(cohort, need)
         return pool
+
+    def has_overuser(self, cohort: QuotaNode, pair: FlavorResource, *, but: QuotaNode) -> bool:
+        """Return whether a child of `cohort` other than `but` uses more of `pair` than it has of its own.
+
+        Where none does, nothing below the cohort is borrowed that could be taken back.
+        """
+        question = (id(cohort), pair)
+        known = self._overusers.get(question)
+        if known is None or known[0] != self.snapshot.decided:
+            overusing = [
+                child for child in cohort.children if (cell := child.cell(pair)).usage > cell.subtree
+            ]
+            known = self._overusers[question] = (self.snapshot.decided, overusing)
+        return any(child is not but for child in known[1])
 
     def _gather(self, cohort: QuotaNode, need: Need) -> _Pool:
         members = [

@@ -5,7 +5,9 @@ The flavor search asks it flavor by flavor (`grade`), the cycle once for the fla
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from math import inf
 
 from admission.assignment import Assignment
 from admission.grades import Grade, Granular
@@ -16,6 +18,7 @@ from admission.preemption.loss import Losses
 from admission.preemption.targets import Target, classical_targets
 from admission.snapshot import QueueState, Snapshot
 from admission.topology import placement_requests
+from api.queueing import PreemptionPolicy
 from api.reasons import PreemptionReason
 from api.workload import WorkloadKey
 from queues.pending import Pending
@@ -88,6 +91,30 @@ class Preemptor:
         self.snapshot.rollback(mark)
         is_own = any(target.queue is queue for target in targets)
         return Grade(Granular.PREEMPT if is_own else Granular.RECLAIM, after)
+
+    def finds_nobody(self, queue: QueueState, pending: Pending, pairs: Iterable[FlavorResource]) -> bool:
+        """Return whether there is certainly nobody to evict for any of `pairs`. False says nothing.
+
+        A look at the own queue's priorities, and at the nodes beside the way up; no candidate is gathered.
+        """
+        if self.fair_sharing is not None or queue.turns is not None or self.snapshot.has_trial:
+            return False
+        preemption = queue.spec.preemption
+        if preemption.within_cluster_queue is not PreemptionPolicy.NEVER:
+            # Under LowerOrNewerEqualPriority an equal may go where it is newer: that is a perhaps.
+            is_any = preemption.within_cluster_queue is PreemptionPolicy.ANY
+            is_lower = preemption.within_cluster_queue is PreemptionPolicy.LOWER_PRIORITY
+            highest = inf if is_any else pending.workload.priority - is_lower
+            if any(held.workload.priority <= highest for held in queue.held.values()):
+                return False
+        if preemption.reclaim_within_cohort is PreemptionPolicy.NEVER:
+            return True
+        below = queue.node
+        for cohort in queue.node.ancestors():
+            if any(self._pools.has_overuser(cohort, pair, but=below) for pair in pairs):
+                return False
+            below = cohort
+        return True
 
     def _targets(self, need: Need) -> tuple[Target, ...]:
         if self.snapshot.has_trial:

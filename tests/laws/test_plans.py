@@ -10,11 +10,13 @@ from hypothesis import given, settings
 
 from admission import nomination
 from admission.assignment import Assignment
-from admission.decision import Decision
+from admission.decision import Decision, Evict, Wait
 from admission.engine import EngineSettings
 from admission.flavors import FlavorSearch
+from admission.grades import Grade, Granular
 from admission.preemption.fair import FairSharing
-from api.queueing import ResourceFlavor
+from admission.preemption.preemptor import Preemptor
+from api.queueing import Preemption, PreemptionPolicy, ResourceFlavor
 from api.workload import WorkloadKey
 from tests.builders import (
     NAMESPACE,
@@ -55,9 +57,32 @@ def test_recalled_answers_are_those_of_a_search(
     recalled = story(values, sharing, [*ends])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nomination, "recall", lambda *_: None)
+        patch.setattr(nomination, "recall_in_vain", lambda *_: None)
         searched = story(values, sharing, [*ends])
 
     assert recalled == searched
+
+
+@settings(max_examples=60)
+@given(clusters(), st.lists(st.integers(0, 99), max_size=8))
+def test_nobody_is_said_to_be_there_to_evict_only_where_no_search_finds_anybody(
+    values: list[Any], ends: list[int]
+) -> None:
+    said: list[bool] = []
+    grade = Preemptor.grade
+
+    def watched(preemptor: Preemptor, queue: Any, pending: Any, pair: Any, *rest: Any) -> Grade:
+        found = grade(preemptor, queue, pending, pair, *rest)
+        if preemptor.finds_nobody(queue, pending, [pair]):
+            said.append(found.mode is Granular.NO_CANDIDATES)
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nomination, "recall_in_vain", lambda *_: None)
+        patch.setattr(Preemptor, "grade", watched)
+        story(values, None, [*ends])
+
+    assert all(said)
 
 
 @pytest.fixture
@@ -90,6 +115,40 @@ def test_they_are_searched_anew_once_equal_workloads_would_borrow(searches: list
 
     assert admits(world.settle()) == ["w0", "w1"]
     assert [key.name for key in searches] == ["w0", "w1", "w2"]
+
+
+def test_they_are_searched_once_for_equal_workloads_that_wait_however_much_lacks(
+    searches: list[WorkloadKey],
+) -> None:
+    large = (make_pod_set(requests={"gpu": 5}),)
+    world = World().put(
+        make_cluster_queue(quota=6),
+        *(make_workload(f"w{n}", at=n) for n in range(4)),
+        *(make_workload(f"large{n}", at=9, pod_sets=large) for n in range(3)),
+    )
+    world.confirm(world.settle())
+
+    told = []
+    for name in ("w0", "w1"):
+        world.put(finished(world.get(name)))
+        told += [one.message for one in world.settle() if isinstance(one, Wait)]
+
+    assert [key.name for key in searches] == ["w0", "large0"]
+    assert [message.rpartition(", ")[2] for message in told] == ["2 more needed", "1 more needed"]
+
+
+def test_a_workload_that_found_nobody_to_evict_finds_who_was_admitted_since() -> None:
+    preemption = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY)
+    world = World().put(
+        make_cluster_queue(quota=3, preemption=preemption),
+        make_workload("same", priority=5),
+        make_workload("large", at=1, priority=5, pod_sets=(make_pod_set(requests={"gpu": 3}),)),
+        make_workload("lower", at=2, priority=1),
+    )
+    world.confirm(world.settle())
+    world.put(finished(world.get("same")))
+
+    assert [one.key.name for one in world.settle() if isinstance(one, Evict)] == ["lower"]
 
 
 def test_a_first_flavor_that_was_full_is_taken_again_once_there_is_room() -> None:
