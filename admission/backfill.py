@@ -48,11 +48,13 @@ from queues.promises import BackfillLease, MoveCause, PlannedStart, Rank
 class Verdict:
     """Whether a head that fits may start: with `entry` (its places may have changed), or `behind` whom not.
 
-    `lease` is what it runs on where it overtakes somebody.
+    `kept_from` is what the calendar has against it, in words. `lease` is what it runs on where it overtakes
+    somebody.
     """
 
     entry: Entry
     behind: PlannedStart | None = None
+    kept_from: str | None = None
     lease: BackfillLease | None = None
 
 
@@ -75,6 +77,10 @@ class Backfill:
 
     def judge(self, entry: Entry) -> Verdict:
         """Return whether the entry, which fits, may start (or have its targets evicted) now."""
+        if self.keeper.ahead.is_heeded:
+            entry, words = self._clear_of_calendar(entry)
+            if words is not None:
+                return Verdict(entry=entry, kept_from=words)
         if not self.keeper.promises:
             return Verdict(entry=entry)
         rank = self._rank_of(entry)
@@ -85,6 +91,27 @@ class Backfill:
         entry = verdict.entry
         with self.snapshot.without((target.queue, target.held) for target in entry.targets):
             return self._judge(entry, rank, above)
+
+    def _clear_of_calendar(self, entry: Entry) -> tuple[Entry, str | None]:
+        """Return the entry in no way of the calendar, on other flavors if need be; or what is in its way.
+
+        Whoever says nothing of its length, or may not be stopped and has no enforced limit, never ends here:
+        a promise can be moved, an appointment cannot.
+        """
+        estimate = self.keeper.estimator.estimate(entry.pending.workload, entry.queue.policy)
+        span = inf if estimate is None else self._span(entry.pending.workload, entry.queue)
+        leaving = frozenset(target.held.key for target in entry.targets)
+        with self.snapshot.without((target.queue, target.held) for target in entry.targets):
+            edges = self._edges(entry.queue, self._rank_of(entry), (), leaving=leaving)
+            trial, footing = self._trial(entry), self._footing(entry)
+            key = stands(edges, self._stage, trial, footing, now=self.now, until=self.now + span)
+            if key is None:
+                return entry, None
+            if not entry.targets:
+                found = fits_from(edges, self._stage, trial, now=self.now, seconds=span)
+                if found is not None and found.assignment is not None:
+                    return structs.replace(entry, assignment=found.assignment), None
+        return entry, self.keeper.ahead.words[key]
 
     def _clear_of_lower(self, entry: Entry, rank: Rank, above: Sequence[Promise]) -> Verdict:
         """Return the entry on quota and places promised to nobody, not even of lower rank, if it fits there.
@@ -108,6 +135,8 @@ class Backfill:
             return Verdict(entry=entry)
         edges = self._edges(entry.queue, rank, self._firm_below(rank, entry.pending.key))
         behind = stands(edges, self._stage, trial, footing, now=self.now, until=until)
+        if behind is not None and behind in self.keeper.ahead.words:
+            return Verdict(entry=entry, kept_from=self.keeper.ahead.words[behind])
         planned = self.keeper.promises[behind].planned if behind is not None else None
         return Verdict(entry=entry, behind=planned)
 
@@ -128,6 +157,9 @@ class Backfill:
                 found = fits_from(edges, self._stage, trial, now=self.now, seconds=span)
             if found is not None and found.assignment is not None:
                 entry, footing = structs.replace(entry, assignment=found.assignment), found
+            elif behind in self.keeper.ahead.words:
+                # There is room until then, but not beside those who are promised theirs.
+                return Verdict(entry=entry, kept_from=self.keeper.ahead.words[behind])
             elif not self._is_opportunity(workload, self.keeper.promises[behind].planned, queue):
                 self._remember(entry, above, span, behind)
                 return Verdict(entry=entry, behind=self.keeper.promises[behind].planned)
@@ -140,7 +172,7 @@ class Backfill:
             started_at=self.now,
             eviction_seconds=eviction_seconds(workload),
             is_evictable=may_be_evicted(workload),
-            promised=in_the_way,
+            promised=in_the_way if in_the_way in self.keeper.promises else None,
         )
         return Verdict(entry=entry, lease=lease)
 
@@ -534,14 +566,16 @@ class Backfill:
             return bool(claim.spots) or (other is not None and other.tree is tree)
 
         edges = self.keeper.profile.edges(wants=wants)
+        ahead = self.keeper.ahead.edges(other.name for other in tree.queues)
         late = [*self._overstaying(rank, gone), *((key, self.now) for key in going)]
-        if late:
+        if late or ahead:
             moved = dict(late)
             edges = [edge for edge in edges if edge[2] not in moved]
             for key, at in moved.items():
                 claim = self.keeper.profile.get(key)
                 if claim is not None:
                     edges.append((at, -1, key, claim))
+            edges += ahead
             edges.sort(key=lambda edge: edge[:3])
         return edges
 

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from admission.ahead import Ahead
+from admission.calendar import NO_WINDOWS, Calendar, read_calendar
 from admission.placement.fleet import Fleet, Place
 from admission.placement.health import hosts_of
 from admission.runtimes import Estimator
@@ -67,6 +69,8 @@ class Cache:
     # Who has pods on a host, as far as their assignment names hosts.
     tenants: dict[str, dict[WorkloadKey, None]] = field(default_factory=dict)
     timekeeper: Timekeeper = field(init=False)
+    # Which quotas are in force by the policies' windows; read anew with every change and at every boundary.
+    calendar: Calendar = NO_WINDOWS
     _is_stale: bool = False
     # Whether a flavor, topology, check or policy has changed, which may matter to any queue.
     _wakes_all: bool = False
@@ -138,11 +142,19 @@ class Cache:
         self._is_stale = False
         wakes_all, self._wakes_all = self._wakes_all, False
         before = self.queues
-        self.hierarchy = build_hierarchy(self.cluster_queues.values(), self.cohorts.values())
-        self._rebuild_queues()
+        policies = {
+            name: choose_policy(self.policies.values(), spec, default=self.default_policy)
+            for name, spec in self.cluster_queues.items()
+        }
+        self.calendar = read_calendar(self.cluster_queues, policies, now=self.timekeeper.now)
+        self.hierarchy = self._build_hierarchy()
+        self._rebuild_queues(policies)
         if self.fleet.set_flavors(self.flavors, self.topologies):
             for held in self.held.values():
                 self.fleet.use(held.places, sign=1)
+        self.timekeeper.ahead = Ahead(
+            specs=self.cluster_queues, calendar=self.calendar, now=self.timekeeper.now
+        )
         self.timekeeper.set_queues(self.queues, self.held.values())
         if wakes_all:
             return {queue.tree for queue in self.queues.values()}
@@ -160,10 +172,15 @@ class Cache:
                 changed.add(queue.tree)
         return changed
 
-    def _rebuild_queues(self) -> None:
+    def _build_hierarchy(self) -> Hierarchy:
+        specs = (self.calendar.spec_in_force(spec) for spec in self.cluster_queues.values())
+        return build_hierarchy(specs, self.cohorts.values())
+
+    def _rebuild_queues(self, policies: Mapping[str, AdmissionPolicy]) -> None:
         trees: dict[QuotaNode, Tree] = {}
         queues = {}
-        for name, spec in sorted(self.cluster_queues.items()):
+        for name, declared in sorted(self.cluster_queues.items()):
+            spec = self.calendar.spec_in_force(declared)
             node = self.hierarchy.queues[name]
             tree = trees.get(node.root)
             if tree is None:
@@ -172,7 +189,8 @@ class Cache:
             pending = known.pending if known is not None else PendingQueue(name)
             pending.strategy = spec.queueing_strategy
             queue = QueueState(spec=spec, node=node, tree=tree, pending=pending)
-            queue.policy = choose_policy(self.policies.values(), spec, default=self.default_policy)
+            queue.policy = policies[name]
+            queue.quotas_in_force = self.calendar.in_force.get(name, {})
             if queue.policy.backfill_rules is not None:
                 # Nobody passes the head but by backfill, which moves no promise: so the head need not block.
                 pending.strategy = QueueingStrategy.BEST_EFFORT_FIFO
@@ -367,7 +385,7 @@ class Cache:
 
     def validate(self) -> None:
         """Raise AssertionError where the usage in a tree is not the sum over the Workloads held."""
-        fresh = build_hierarchy(self.cluster_queues.values(), self.cohorts.values())
+        fresh = self._build_hierarchy()
         for held in self.held.values():
             node = fresh.queues.get(held.admission.cluster_queue)
             if node is not None:

@@ -286,12 +286,14 @@ class Engine(Intake):
         return overadmission.due_at(self._cache, self._roster.unweighed)
 
     def next_wake_at(self) -> float | None:
-        """Return when time alone changes something: a back-off ends, a promise is due, a turn begins, or a
-        Workload is spared no longer.
+        """Return when time alone changes something: a back-off ends, a promise is due, a turn begins, a quota
+        window opens or closes, or a Workload is spared no longer.
         """
         ends = [queue.pending.next_retry_at() for queue in self._cache.queues.values()]
         ends += [self._cache.timekeeper.wake_at, self._roster.next_turn_at()]
         ends += self._roster.wakes.values()
+        next_at = self._cache.calendar.next_at
+        ends += [next_at] if next_at < inf else []
         return min((end for end in ends if end is not None), default=None)
 
     # --- itself ------------------------------------------------------------------------------------------

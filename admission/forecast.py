@@ -88,8 +88,12 @@ class Forecast:
 
         trial = StartTrial(snapshot=self.snapshot, queue=queue, pending=pending, policy=self.policy)
         seconds = self.keeper.length(pending.workload, queue.name)
+        edges = self._profile.edges(wants=wants)
+        ahead = self.keeper.ahead.edges(other.name for other in queue.tree.queues)
+        if ahead:
+            edges = sorted([*edges, *ahead], key=lambda edge: edge[:3])
         start = earliest(
-            self._profile.edges(wants=wants),
+            edges,
             SnapshotStage(self.snapshot),
             trial,
             now=max(self.now, pending.retry_at),

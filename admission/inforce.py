@@ -39,7 +39,6 @@ NOT_IN_FORCE: Mapping[str, _Used] = {
     ),
     "spec.preemption.holdSeconds": _in_preemption(lambda rules: rules.hold_seconds != _DEFAULT.hold_seconds),
     "spec.placement.consolidation": _in_placement(lambda rules: rules.consolidation is not None),
-    "spec.quotaWindows": lambda policy: bool(policy.quota_windows),
     "spec.reservations": lambda policy: bool(policy.reservations),
 }
 """Settings without effect, by the name that people see, and whether a policy uses them."""

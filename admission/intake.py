@@ -133,6 +133,10 @@ class Intake(Questions):
     def _begin_change(self, now: float) -> None:
         """What is known is about to change: a cycle under way ends first."""
         self._roster.now = now
+        if now >= self._cache.calendar.next_at:
+            # A quota window opens or closes: as if an administrator had edited the ClusterQueue.
+            self._cache.invalidate()
+            self._specs_changed()
         cycle, self._cycle = self._cycle, None
         if cycle is not None:
             for queue in cycle.interrupt():

@@ -3,17 +3,26 @@ effect."""
 
 from __future__ import annotations
 
+from math import inf
+
 import msgspec
 
 from admission.actions import Event, EventType, ObjectRef
+from admission.calendar import QuotaInForce
 from admission.views import PolicyView
 from api.objects import WireCondition
+from api.quantities import to_text
 from api.render import StatusEdit
+from api.workload import to_rfc3339
+from queues.resources import FlavorResource
 
 ACCEPTED = "Accepted"
 # The status lists at most as many names as its schema allows; the count tells of all.
 _MOST_NAMES = 256
+_MOST_QUOTAS = 64
 _SHOWN_NAMES = 10
+# Each is a sentence; an Event's note ends after 1,024 characters.
+_SHOWN_PROBLEMS = 4
 
 
 class _Status(msgspec.Struct):
@@ -31,13 +40,26 @@ def policy_status(raw: bytes, view: PolicyView, *, now: float) -> bytes | None:
     edit.set_condition(ACCEPTED, view.problem is None, reason=reason, message=message)
     edit.put("clusterQueueCount", len(view.cluster_queues))
     edit.put("clusterQueues", list(view.cluster_queues[:_MOST_NAMES]) or None)
+    edit.put("quotasInForce", [_quota(*one) for one in view.quotas_in_force[:_MOST_QUOTAS]] or None)
     return edit.to_bytes() if edit.is_changed else None
+
+
+def _quota(cluster_queue: str, pair: FlavorResource, present: QuotaInForce) -> dict[str, str]:
+    until = {"until": to_rfc3339(present.closes_at)} if present.closes_at < inf else {}
+    return {
+        "clusterQueue": cluster_queue,
+        "flavor": pair.flavor,
+        "resource": pair.resource,
+        "window": present.window,
+        "nominalQuota": to_text(pair.resource, present.amount),
+        **until,
+    }
 
 
 def policy_events(raw: bytes, view: PolicyView, about: ObjectRef) -> tuple[Event, ...]:
     """Return a Warning where the policy is not in force, or a setting is not, unless its status says so
     already."""
-    if view.problem is None and not view.without_effect:
+    if view.problem is None and not view.without_effect and not view.calendar_problems:
         return ()
     reason, message = _said(view)
     known = _accepted(raw)
@@ -58,8 +80,13 @@ def _said(view: PolicyView) -> tuple[str, str]:
     if view.problem is not None:
         return "Invalid", f"The policy is not in force: {view.problem}"
     governs = _governs(view)
+    faults = list(view.calendar_problems[:_SHOWN_PROBLEMS])
+    more = len(view.calendar_problems) - len(faults)
+    faults += [f"and {more} more"] if more else []
     if view.without_effect:
-        return "PartlyInForce", f"{governs}; without effect in this version: {', '.join(view.without_effect)}"
+        faults.insert(0, f"without effect in this version: {', '.join(view.without_effect)}")
+    if faults:
+        return "PartlyInForce", "; ".join([governs, *faults])
     return "InForce", governs
 
 

@@ -5,10 +5,11 @@ Questions change nothing. They see changed specs at once, assumed Workloads as i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from admission.backlog import Backlog, backlog
 from admission.cache import Cache
+from admission.calendar import QuotaInForce
 from admission.explain import PodSetLines, explain
 from admission.inuse import is_in_use
 from admission.placement.domains import DomainUsage, domain_usages
@@ -35,6 +36,7 @@ from api.policy import KUEUE, AdmissionPolicy
 from api.workload import Admission, PodSetAssignment, Workload, WorkloadKey
 from queues.estimates import Estimate
 from queues.promises import PlannedStart
+from queues.resources import FlavorResource
 
 
 class Questions:
@@ -64,6 +66,12 @@ class Questions:
         queue = self._cache.queues.get(cluster_queue)
         return queue.policy if queue is not None else KUEUE
 
+    def quotas_in_force(self, cluster_queue: str) -> Mapping[FlavorResource, QuotaInForce]:
+        """Return the quotas that a quota window has put in place of the ClusterQueue's own."""
+        self._roster.refresh()
+        queue = self._cache.queues.get(cluster_queue)
+        return queue.quotas_in_force if queue is not None else {}
+
     def admissions(self) -> Iterator[tuple[WorkloadKey, Admission]]:
         """Return who holds quota, assumed or in fact, and what they hold, in order of key."""
         self._roster.refresh()
@@ -90,7 +98,7 @@ class Questions:
 
     @property
     def keeps_time(self) -> bool:
-        """Whether a policy with backfill governs a ClusterQueue."""
+        """Whether a policy with backfill governs a ClusterQueue, or the calendar is heeded in time."""
         return self._cache.timekeeper.is_on
 
     def take_kept(self) -> tuple[Kept, ...]:

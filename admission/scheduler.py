@@ -164,6 +164,9 @@ class _Cycle:
         if not self._fits(entry):
             return _skipped(entry, "Workload no longer fits after processing another workload")
         verdict = self.backfill.judge(entry) if self.backfill is not None else Verdict(entry=entry)
+        if verdict.kept_from is not None:
+            self._plan(entry)
+            return _kept_back(entry, verdict.kept_from)
         if verdict.behind is not None:
             self._plan(entry)
             return _held_back(entry, verdict.behind)
@@ -367,6 +370,14 @@ def _held_back(entry: Entry, behind: PlannedStart) -> Outcome:
     message = (
         f"fits now, but would delay {behind.key}, which is promised to start at {to_rfc3339(behind.start_at)}"
     )
+    return _lost(
+        entry.queue, entry.pending, PendingReason.WAITING_FOR_QUOTA, message, RequeueReason.HELD_BACK
+    )
+
+
+def _kept_back(entry: Entry, words: str) -> Outcome:
+    """It fits, but not for as long as it will run, by the calendar."""
+    message = f"fits now, but may still run when {words}"
     return _lost(
         entry.queue, entry.pending, PendingReason.WAITING_FOR_QUOTA, message, RequeueReason.HELD_BACK
     )

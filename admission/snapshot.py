@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from admission.answers import Impasse, Plan
+from admission.calendar import QuotaInForce
 from admission.placement.fleet import Fleet, Place
 from admission.turnbook import TurnBook
 from api.policy import KUEUE, AdmissionPolicy
@@ -120,6 +121,8 @@ class QueueState:
     inactive: tuple[Inactive, ...] = ()
     policy: AdmissionPolicy = KUEUE
     usage_of: UsageOf | None = None
+    # Quotas of `spec` that a window has put in place of those of the object.
+    quotas_in_force: Mapping[FlavorResource, QuotaInForce] = field(default_factory=dict)
     # Who gives way to whom, where equals take turns.
     turns: TurnBook[Held] | None = None
     # What searches have found for a shape (`admission.plans`). They go with this value when a spec changes.

@@ -28,6 +28,9 @@ class SnapshotStage:
         queue = self.snapshot.queues.get(claim.queue)
         if queue is not None and claim.usage:
             (queue.node.add if sign > 0 else queue.node.remove)(claim.usage)
+        if queue is not None and claim.quota:
+            for pair, amount in claim.quota.items():
+                queue.node.shift(pair, -sign * amount)
         if claim.spots:
             self.snapshot.fleet.occupy(claim.spots, sign=sign)
 

@@ -14,10 +14,11 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from admission.ahead import Ahead
 from admission.placement.fleet import Fleet
 from admission.runtimes import Estimator, eviction_seconds, measured_seconds
 from admission.snapshot import Held, QueueState
-from api.policy import OnOverrun
+from api.policy import Backfill, OnOverrun
 from api.reasons import ConditionType
 from api.workload import Workload, WorkloadKey
 from queues.estimates import Estimate, raised
@@ -81,6 +82,8 @@ class Timekeeper:
         self.measured: deque[Measured] = deque(maxlen=_MOST_REMEMBERED)
         # ClusterQueues where a promise came free, so that the next in line may have one.
         self.freed: set[str] = set()
+        # What the calendar holds: quotas that will be others.
+        self.ahead = Ahead()
         # When to look again though nothing happens, None: never.
         self.wake_at: float | None = None
         # Promises whose time had come, and whose queues were woken for it.
@@ -100,7 +103,9 @@ class Timekeeper:
         """Take in ClusterQueues that were built anew: quotas, policies or nodes' flavors have changed."""
         self._queues = queues
         was_on = self.is_on
-        self.is_on = any(queue.policy.backfill_rules is not None for queue in queues.values())
+        self.is_on = self.ahead.is_heeded or any(
+            queue.policy.backfill_rules is not None for queue in queues.values()
+        )
         if not self.is_on:
             if was_on:
                 self._forget_everything()
@@ -216,15 +221,8 @@ class Timekeeper:
 
     def _window_seconds(self, queue: str) -> float:
         rules = self._queues[queue].policy.backfill_rules
-        rules = rules or next(
-            (
-                one.policy.backfill_rules
-                for one in self._queues.values()
-                if one.policy.backfill_rules is not None
-            ),
-            None,
-        )
-        assert rules is not None, "asked only while some policy has backfill"
+        every = (one.policy.backfill_rules for one in self._queues.values())
+        rules = rules or next((one for one in every if one is not None), Backfill())
         return float(rules.window_seconds)
 
     def note_nodes(self) -> None:

@@ -6,11 +6,12 @@ nominal quota of that flavor and resource.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from admission.cache import Cache
+from admission.calendar import QuotaInForce, window_problems
 from admission.inforce import without_effect
 from admission.snapshot import Held, QueueState
 from api.past_usage import PastUsage
@@ -37,7 +38,10 @@ FlavorUsages = Mapping[str, Mapping[str, Usage]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterQueueView:
-    """A ClusterQueue as its status shows it. `weighted_share` is its dominant resource share, rounded up."""
+    """A ClusterQueue as its status shows it. `weighted_share` is its dominant resource share, rounded up.
+
+    `quotas_in_force` are those that a quota window has put in place of the object's.
+    """
 
     name: str
     is_active: bool
@@ -50,6 +54,7 @@ class ClusterQueueView:
     flavors_reservation: FlavorUsages
     flavors_usage: FlavorUsages
     weighted_share: int
+    quotas_in_force: Mapping[FlavorResource, QuotaInForce] = field(default_factory=dict)
 
     @property
     def pending(self) -> int:
@@ -102,7 +107,8 @@ class PolicyView:
     force.
 
     `cluster_queues` are those that it governs now, sorted; `without_effect` the settings that nothing acts
-    on.
+    on; `calendar_problems` what is wrong with single windows, each a sentence; `quotas_in_force` what its
+    open windows have put in place of the quotas of which ClusterQueues.
     """
 
     name: str
@@ -110,6 +116,8 @@ class PolicyView:
     problem: str | None
     cluster_queues: tuple[str, ...] = ()
     without_effect: tuple[str, ...] = ()
+    calendar_problems: tuple[str, ...] = ()
+    quotas_in_force: tuple[tuple[str, FlavorResource, QuotaInForce], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +172,7 @@ def cluster_queue_view(queue: QueueState) -> ClusterQueueView:
         flavors_reservation=_to_usages(_sum_usage(queue.held.values()), queue.node),
         flavors_usage=_to_usages(_sum_usage(admitted), queue.node),
         weighted_share=dominant_resource_share(queue.node).rounded(),
+        quotas_in_force=queue.quotas_in_force,
     )
 
 
@@ -270,11 +279,22 @@ def policy_view(cache: Cache, name: str) -> PolicyView | None:
     policy = cache.policies.get(name)
     if policy is None:
         return None
-    governed = (queue.name for queue in cache.queues.values() if queue.policy is policy)
+    governed = [queue for queue in cache.queues.values() if queue.policy is policy]
     return PolicyView(
         name=name,
         uid=policy.uid,
         problem=None,
-        cluster_queues=tuple(sorted(governed)),
+        cluster_queues=tuple(sorted(queue.name for queue in governed)),
         without_effect=without_effect(policy),
+        calendar_problems=tuple(_calendar_problems(cache, policy)),
+        quotas_in_force=tuple(
+            (queue.name, pair, present)
+            for queue in sorted(governed, key=lambda queue: queue.name)
+            for pair, present in sorted(queue.quotas_in_force.items())
+        ),
     )
+
+
+def _calendar_problems(cache: Cache, policy: AdmissionPolicy) -> Iterator[str]:
+    governing = {queue.name: queue.policy for queue in cache.queues.values()}
+    yield from window_problems(policy, cache.cluster_queues, governing, now=cache.timekeeper.now)

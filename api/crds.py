@@ -165,6 +165,11 @@ KINDS: tuple[Kind, ...] = (
                 description="ClusterQueues that it governs",
             ),
             Column(
+                name="Open windows",
+                path=".status.quotasInForce[*].window",
+                description="Quota windows that are open now",
+            ),
+            Column(
                 name="Message",
                 path=".status.conditions[?(@.type=='Accepted')].message",
                 description="What is wrong with it, or has no effect",

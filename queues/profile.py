@@ -46,6 +46,9 @@ class Claim:
     """What `holder` takes of a ClusterQueue's quota and of which spots, from `begins_at` to `ends_at`.
 
     Unix seconds. Running work begins at minus infinity: the quota tree and the nodes count it already.
+
+    A quota window claims no usage: `quota` is by how much less the ClusterQueue's own nominal quota is while
+    the claim lasts. Nobody need leave room for it who starts more than `lead_seconds` before it begins.
     """
 
     holder: WorkloadKey
@@ -54,11 +57,18 @@ class Claim:
     spots: Spots = field(default_factory=lambda: _NO_SPOTS)
     begins_at: float = -inf
     ends_at: float = inf
+    quota: Quantities = field(default_factory=dict)
+    lead_seconds: float = inf
 
     @property
     def is_running(self) -> bool:
         """Whether it is counted as used now."""
         return self.begins_at == -inf
+
+    @property
+    def is_appointment(self) -> bool:
+        """Whether it is the calendar's, which no Workload holds."""
+        return not self.holder.namespace
 
 
 # At equal times what is released comes first: a start may follow an end at once.
@@ -264,11 +274,11 @@ class _Walk(Generic[Value]):
         """Return whose begin within the span leaves no room for `value`; the position comes back."""
         begin, until = self.position, self.at + self.seconds
         for index in range(begin, self._last_begin + 1):
-            at, sign, holder, _ = self.edges[index]
+            at, sign, holder, claim = self.edges[index]
             if at >= until:
                 break
             # Between two begins capacity only grows: it is enough to look right after each.
-            if sign == _BEGIN:
+            if sign == _BEGIN and at - self.at <= claim.lead_seconds:
                 self.go_to(index + 1)
                 if not self.trial.holds(value):
                     self.go_to(begin)
@@ -281,10 +291,30 @@ class _Walk(Generic[Value]):
         peaks = self._peaks()
         self.stage.occupy(peaks, 1)
         found = self.trial.find()
+        if found is not None and self.first_conflict(found) is not None:
+            found = self._find_clear_of_appointments()
         self.stage.occupy(peaks, -1)
-        if found is None or self.first_conflict(found) is not None:
-            return None
         return found
+
+    def _find_clear_of_appointments(self) -> Value | None:
+        """Return how the request could begin here with all appointments of its span counted as begun.
+
+        The first flavor that has room now may be the one whose quota falls, and a search looks no further. An
+        end before the appointment is not seen here, so this comes second.
+        """
+        until = self.at + self.seconds
+        edges = self.edges[self.position : self._last_begin + 1]
+        coming = [
+            claim
+            for at, sign, _, claim in edges
+            if sign == _BEGIN and claim.is_appointment and at < until and at - self.at <= claim.lead_seconds
+        ]
+        for claim in coming:
+            self.stage.change(claim, 1)
+        found = self.trial.find() if coming else None
+        for claim in reversed(coming):
+            self.stage.change(claim, -1)
+        return None if found is None or self.first_conflict(found) is not None else found
 
     def _step(self) -> bool:
         """Go on to the next release. Returns whether there is one."""

@@ -42,7 +42,10 @@ class BorrowHeight(NamedTuple):
 
 
 class QuotaCell:
-    """One resource of one flavor at one node. Everything but `usage` is fixed once the tree is built."""
+    """One resource of one flavor at one node.
+
+    Everything but `usage` is fixed once the tree is built; `QuotaNode.shift` is a look at another quota.
+    """
 
     __slots__ = (
         "borrowing_limit",
@@ -62,10 +65,14 @@ class QuotaCell:
         self.nominal = quota.nominal
         self.borrowing_limit = quota.borrowing_limit
         self.lending_limit = quota.lending_limit
-        self.subtree = quota.nominal + from_children
-        self.local = 0 if quota.lending_limit is None else max(0, self.subtree - quota.lending_limit)
-        self.potential = self.subtree
         self.usage = 0
+        self.sum_up(from_children)
+
+    def sum_up(self, from_children: int) -> None:
+        """Work out what this subtree has, from its nominal quota and what its children lend it."""
+        self.subtree = self.nominal + from_children
+        self.local = 0 if self.lending_limit is None else max(0, self.subtree - self.lending_limit)
+        self.potential = self.subtree
 
     def attach(self, parent: QuotaCell) -> None:
         """Hang this cell below its parent's, whose own parent is attached already."""
@@ -213,6 +220,21 @@ class QuotaNode:
         for pair, amount in usage.items():
             self.cell(pair).remove(amount)
 
+    def shift(self, pair: FlavorResource, amount: int) -> None:
+        """Raise the nominal quota of this node by `amount` of `pair`, or lower it where that is negative.
+
+        For a look at another quota; shifting back restores the tree exactly. What is lent and borrowed
+        depends on the quota all over the tree, so the usage of the leaves, which alone is given, is taken off
+        and charged anew: O(nodes of the tree). Raises KeyError where this node declares no such quota.
+        """
+        self.cells[pair].nominal += amount
+        leaves = [queue.cells.get(pair) or queue.undeclared.get(pair) for queue in self.root.queues()]
+        used = [(cell, cell.usage) for cell in leaves if cell is not None]
+        self.root._sum_up(pair)
+        self.root._attach(pair)
+        for cell, usage in used:
+            cell.add(usage)
+
     def fits(self, usage: Quantities) -> bool:
         """Return whether all of `usage` is available now; a request for nothing always is."""
         cells = self.cells
@@ -273,3 +295,21 @@ class QuotaNode:
                 cell.attach(self.parent.cell(pair))
         for child in self.children:
             child._build_down(root)
+
+    def _sum_up(self, pair: FlavorResource) -> int:
+        """Work out anew what this subtree has of `pair`, as if nobody used any. Returns what it lends."""
+        lent = sum(child._sum_up(pair) for child in self.children)
+        self.lendable = None
+        cell = self.cells.get(pair) or self.undeclared.get(pair)
+        if cell is None:
+            return 0
+        cell.usage = 0
+        cell.sum_up(lent)
+        return cell.lent
+
+    def _attach(self, pair: FlavorResource) -> None:
+        cell = self.cells.get(pair) or self.undeclared.get(pair)
+        if cell is not None and cell.parent is not None:
+            cell.attach(cell.parent)
+        for child in self.children:
+            child._attach(pair)

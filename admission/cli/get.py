@@ -16,7 +16,7 @@ from admission.cli.arguments import Subparsers, add_command, add_kubeconfig
 from admission.cli.errors import ExitCode, WrongUsageError
 from admission.cli.estimate_view import EstimateRow, estimate_rows
 from admission.cli.machine import to_api_keys
-from admission.cli.policy_view import PolicyRow, policy_rows
+from admission.cli.policy_view import PolicyRow, policy_rows, quotas_in_force
 from admission.cli.queue_view import QueueRow, queue_rows
 from admission.cli.running import run
 from admission.cli.tables import duration_text, make_console, make_table, print_table, quota_text
@@ -89,10 +89,18 @@ async def _get_queues(arguments: argparse.Namespace) -> int:
                 queues = [queue for queue in queues if queue.metadata.name in names]
         except NotFound as error:
             raise _no_kinds(client) from error
-    rows = queue_rows(queues)
+        rows = queue_rows(queues, quotas_in_force(await _policies(client)))
     if not _printed([to_api_keys(asdict(row)) for row in rows], arguments.output):
         _print_queues(rows)
     return ExitCode.DONE
+
+
+async def _policies(client: KubeClient) -> Sequence[AdmissionPolicyObject]:
+    """Return all policies, none where the kind is not installed: the queues stand without them."""
+    try:
+        return (await client.list(ADMISSION_POLICIES, type_=AdmissionPolicyObject)).items
+    except NotFound:
+        return ()
 
 
 async def _get_workloads(arguments: argparse.Namespace) -> int:

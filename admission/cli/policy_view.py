@@ -15,10 +15,22 @@ from api.policyspec import AdmissionPolicyObject
 _BINDING = frozenset({"clusterQueues", "precedence"})
 
 
+class WireQuotaInForce(Wire, frozen=True):
+    """A quota that an open window has put in place of the one in the ClusterQueue."""
+
+    cluster_queue: str
+    flavor: str
+    resource: str
+    window: str
+    nominal_quota: str | int | float
+    until: str | None = None
+
+
 class _Status(Wire, frozen=True):
     conditions: tuple[WireCondition, ...] | None = None
     cluster_queues: tuple[str, ...] | None = None
     cluster_queue_count: int = 0
+    quotas_in_force: tuple[WireQuotaInForce, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +51,11 @@ def policy_rows(policies: Iterable[AdmissionPolicyObject]) -> tuple[PolicyRow, .
     """Return a row for each policy, in the order in which they count."""
     rows = [_policy_row(policy) for policy in policies]
     return tuple(sorted(rows, key=lambda row: (-row.precedence, row.name)))
+
+
+def quotas_in_force(policies: Iterable[AdmissionPolicyObject]) -> tuple[WireQuotaInForce, ...]:
+    """Return the quotas that open windows have put in place of others, as the policies' statuses say."""
+    return tuple(one for policy in policies for one in _status(policy).quotas_in_force or ())
 
 
 def _policy_row(policy: AdmissionPolicyObject) -> PolicyRow:

@@ -6,10 +6,11 @@ What Kueue's own list command shows, and what it leaves out: how much of which q
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
+from admission.cli.policy_view import WireQuotaInForce
 from api.objects import ClusterQueueObject, Wire, WireCondition, WireResourceGroup
 from api.quantities import QuantityError, amount
 
@@ -37,18 +38,29 @@ class ClusterQueueStatus(Wire, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaRow:
-    """How one flavor-resource of a ClusterQueue stands, in canonical units. `used` is what is reserved."""
+    """How one flavor-resource of a ClusterQueue stands, in canonical units. `used` is what is reserved.
+
+    `in_force` is the quota by the open window `window`, which closes at `until`; None: `nominal` counts.
+    """
 
     flavor: str
     resource: str
     used: int
     nominal: int
     borrowing_limit: int | None
+    in_force: int | None = None
+    window: str | None = None
+    until: str | None = None
+
+    @property
+    def quota(self) -> int:
+        """The quota that counts now."""
+        return self.nominal if self.in_force is None else self.in_force
 
     @property
     def borrowed(self) -> int:
-        """What lies above the nominal quota."""
-        return max(0, self.used - self.nominal)
+        """What lies above the quota that counts; one below zero, which no controller takes, lends nobody."""
+        return max(0, self.used - max(0, self.quota))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +79,12 @@ class QueueRow:
     quotas: tuple[QuotaRow, ...]
 
 
-def queue_rows(queues: Iterable[ClusterQueueObject]) -> tuple[QueueRow, ...]:
-    """Return a row for each ClusterQueue, sorted by cohort and name."""
-    rows = [_queue_row(queue) for queue in queues]
+def queue_rows(
+    queues: Iterable[ClusterQueueObject], in_force: Iterable[WireQuotaInForce] = ()
+) -> tuple[QueueRow, ...]:
+    """Return a row for each ClusterQueue, sorted by cohort and name; `in_force` by windows of policies."""
+    known = {(one.cluster_queue, one.flavor, one.resource): one for one in in_force}
+    rows = [_queue_row(queue, known) for queue in queues]
     # Those of one cohort stand together; those of none come last.
     return tuple(sorted(rows, key=lambda row: (row.cohort == "", row.cohort, row.name)))
 
@@ -82,7 +97,9 @@ def status_of(queue: ClusterQueueObject) -> ClusterQueueStatus:
         return ClusterQueueStatus()
 
 
-def _queue_row(queue: ClusterQueueObject) -> QueueRow:
+def _queue_row(
+    queue: ClusterQueueObject, in_force: Mapping[tuple[str, str, str], WireQuotaInForce]
+) -> QueueRow:
     status = status_of(queue)
     active = next((c for c in status.conditions or () if c.type == "Active"), None)
     return QueueRow(
@@ -95,7 +112,10 @@ def _queue_row(queue: ClusterQueueObject) -> QueueRow:
         pending=status.pending_workloads,
         reserving=status.reserving_workloads,
         admitted=status.admitted_workloads,
-        quotas=_quota_rows(queue.spec.resource_groups or (), _used(status)),
+        quotas=tuple(
+            _with_window(row, in_force.get((queue.metadata.name, row.flavor, row.resource)))
+            for row in _quota_rows(queue.spec.resource_groups or (), _used(status))
+        ),
     )
 
 
@@ -124,6 +144,13 @@ def _quota_rows(
         for flavor in group.flavors
         for quota in flavor.resources
     )
+
+
+def _with_window(row: QuotaRow, present: WireQuotaInForce | None) -> QuotaRow:
+    if present is None:
+        return row
+    amount = _amount(row.resource, present.nominal_quota)
+    return replace(row, in_force=amount, window=present.window, until=present.until)
 
 
 def _amount(resource: str, quantity: str | int | float) -> int:

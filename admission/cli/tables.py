@@ -70,19 +70,26 @@ def quota_text(row: QuotaRow, *, is_plain: bool) -> Text:
     if not is_plain:
         text.append_text(quota_bar(row))
         text.append(" ")
-    used, nominal = to_text(row.resource, row.used), to_text(row.resource, row.nominal)
-    text.append(f"{used}/{nominal}")
+    used, quota = to_text(row.resource, row.used), to_text(row.resource, row.quota)
+    text.append(f"{used}/{quota}")
     if row.borrowed:
         text.append(f" (+{to_text(row.resource, row.borrowed)} borrowed)", style="yellow")
+    if row.quota < 0:
+        text.append(" (the quota must not be negative)", style="red")
+    if row.in_force is not None:
+        until = f" until {row.until}" if row.until else ""
+        instead = f"instead of {to_text(row.resource, row.nominal)}"
+        text.append(f" ({row.window}{until}, {instead})", style="cyan")
     return text
 
 
 def quota_bar(row: QuotaRow, cells: int = _BAR_CELLS) -> Text:
     """Return a bar of `cells`: own quota in use, borrowed, free. It is as long as quota and use together."""
-    whole = max(row.nominal, row.used)
+    quota = max(0, row.quota)
+    whole = max(quota, row.used)
     if whole == 0:
         return Text("·" * cells, style="dim")
-    own = round(min(row.used, row.nominal) * cells / whole)
+    own = round(min(row.used, quota) * cells / whole)
     borrowed = round(row.borrowed * cells / whole)
     if row.borrowed and not borrowed:
         own, borrowed = cells - 1, 1

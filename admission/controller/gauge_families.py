@@ -54,6 +54,11 @@ def _quota(value: Callable[[QuotaGauges], float]) -> Callable[[QueueGauges], Ite
     return rows
 
 
+def _quotas_in_force(queue: QueueGauges) -> Iterator[Row]:
+    for (flavor, resource, window), amount in queue.quotas_in_force.items():
+        yield (queue.name, flavor, resource, window), amount
+
+
 def _pending(queue: QueueGauges) -> Iterator[Row]:
     yield (queue.name, "active"), queue.pending_active
     yield (queue.name, "inadmissible"), queue.pending_inadmissible
@@ -150,6 +155,12 @@ CLUSTER_QUEUE_FAMILIES: tuple[Family[QueueGauges], ...] = (
         "How long the first waiting Workload has been queued",
         ("cluster_queue",),
         _head_age,
+    ),
+    Family(
+        "berth_cluster_queue_quota_in_force",
+        "Quota that an open window has put in place of the nominal one",
+        ("cluster_queue", "flavor", "resource", "window"),
+        _quotas_in_force,
     ),
     Family("kueue_cluster_queue_nominal_quota", "Nominal quota", _QUOTA, _quota(lambda quota: quota.nominal)),
     Family(

@@ -59,6 +59,8 @@ class QueueGauges:
     unadmitted: Mapping[Unadmitted, int]
     preemption_skips: int
     quotas: tuple[QuotaGauges, ...] = ()
+    # By flavor, resource and the quota window that is open.
+    quotas_in_force: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
     weighted_share: float | None = None
     labels: tuple[str, ...] = ()
 
@@ -188,6 +190,10 @@ class GaugeReader:
             unadmitted=unadmitted,
             preemption_skips=engine.tally.skips.get(spec.name, 0),
             quotas=tuple(_quotas(spec, view)) if self.settings.with_quotas else (),
+            quotas_in_force={
+                (pair.flavor, pair.resource, present.window): _to_number(pair.resource, present.amount)
+                for pair, present in view.quotas_in_force.items()
+            },
             weighted_share=_share(view.weighted_share) if self.settings.with_shares else None,
             labels=self.labels.values(CLUSTER_QUEUE, "", spec.name),
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 import msgspec
@@ -174,6 +175,17 @@ def _queue(view: ClusterQueueView) -> dict[str, Any]:
         "admitted": view.admitted,
         "flavorsReservation": _flavors(view.flavors_reservation),
         "flavorsUsage": _flavors(view.flavors_usage),
+        "quotasInForce": [
+            {
+                "flavor": pair.flavor,
+                "resource": pair.resource,
+                "nominalQuota": to_text(pair.resource, present.amount),
+                "insteadOf": to_text(pair.resource, present.nominal),
+                "window": present.window,
+                "until": to_rfc3339(present.closes_at) if present.closes_at < inf else None,
+            }
+            for pair, present in sorted(view.quotas_in_force.items())
+        ],
     }
 
 

@@ -8,8 +8,18 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from api.models.common import Conditions, Count, DnsSubdomain, Int32, LabelSelector, Model, ObjectMeta
-from api.models.markers import EMPTY, SET
+from api.models.common import (
+    Conditions,
+    Count,
+    DnsSubdomain,
+    Int32,
+    LabelSelector,
+    Model,
+    ObjectMeta,
+    Quantity,
+    Timestamp,
+)
+from api.models.markers import ATOMIC, EMPTY, SET
 from api.models.policy_placement import PlacementSection
 from api.models.policy_preemption import PreemptionSection
 from api.models.policy_time import Backfill, Estimates, Ordering, QuotaWindows, Reservations
@@ -51,6 +61,23 @@ class AdmissionPolicySpec(Model):
     """How long Workloads run that do not say so themselves. Absent: only their own word counts."""
 
 
+class QuotaInForce(Model):
+    """A quota that an open window has put in place of the one in the ClusterQueue."""
+
+    cluster_queue: str
+    """ClusterQueue."""
+    flavor: str
+    """Flavor."""
+    resource: str
+    """Resource."""
+    window: str
+    """Name of the window."""
+    nominal_quota: Quantity
+    """Quota in force."""
+    until: Timestamp | None = None
+    """When the window closes."""
+
+
 class AdmissionPolicyStatus(Model):
     """Observed state of an AdmissionPolicy."""
 
@@ -60,6 +87,8 @@ class AdmissionPolicyStatus(Model):
     """ClusterQueues that the policy governs now."""
     cluster_queues: Annotated[list[str], Field(max_length=256), SET] | None = None
     """Their names, the first 256 in order."""
+    quotas_in_force: Annotated[list[QuotaInForce], Field(max_length=64), ATOMIC] | None = None
+    """Quotas that open windows have put in place of those in the ClusterQueues."""
 
 
 class AdmissionPolicy(Model):

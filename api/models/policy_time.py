@@ -112,10 +112,10 @@ class QuotaWindow(Model):
     time_zone: Annotated[str, Field(min_length=1, max_length=64)] = "UTC"
     """Time zone of the schedule, by its IANA name. Default UTC."""
     duration_seconds: PositiveCount | None = None
-    """How long it stays open after each time of the schedule."""
+    """How long it stays open after each time of the schedule, in real seconds when clocks are set."""
     reclaim_lead_seconds: Count = 0
-    """So long before a window with less quota opens, nothing is admitted that would reach into it. Default
-    0."""
+    """So long before the quota falls, because this window opens or closes, nothing is admitted that may still
+    run then and would not fit. Default 0: running work is never asked, and reclaimed as usual."""
 
 
 class QuotaAmount(Model):

@@ -97,7 +97,7 @@ def test_every_list_says_how_it_merges(kind: Kind) -> None:
             "AdmissionPolicy",
             "Cluster",
             ["apol"],
-            ["Precedence", "Accepted", "ClusterQueues", "Message (wide)", "Age"],
+            ["Precedence", "Accepted", "ClusterQueues", "Open windows", "Message (wide)", "Age"],
             id="AdmissionPolicy",
         ),
     ],

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.queueing import ClusterQueue, Cohort
+from api.queueing import ClusterQueue, Cohort, FlavorQuotas
 from queues.fair_sharing import dominant_resource_share
 from queues.hierarchy import Hierarchy, build_hierarchy
 from queues.quota import QuotaNode
@@ -125,3 +126,48 @@ def test_a_share_is_positive_only_for_those_who_borrow(
         assert share.is_borrowing or share.order == (0, 0)
         if node.parent is not None:
             assert share.is_borrowing == any(cell.usage > cell.subtree for cell in node.cells.values())
+
+
+def cells_of(tree: Hierarchy) -> dict[tuple[bool, str], tuple[int, ...]]:
+    cells = {(node.is_queue, node.name): node.cell(GPU) for node in all_nodes(tree)}
+    return {
+        key: (cell.nominal, cell.subtree, cell.local, cell.potential, cell.usage)
+        for key, cell in cells.items()
+    }
+
+
+@given(specs(), _uses, st.sampled_from(QUEUES), st.integers(-8, 8))
+def test_a_shifted_quota_is_as_if_the_tree_had_been_built_with_it_and_shifting_back_leaves_no_trace(
+    drawn: tuple[list[ClusterQueue], tuple[Cohort, ...]], uses: list[tuple[str, int]], name: str, amount: int
+) -> None:
+    queues, above = drawn
+    tree = build_hierarchy(queues, above)
+    if GPU not in tree.queues[name].cells:
+        return
+    amount = max(amount, -tree.queues[name].cell(GPU).nominal)
+    edited = build_hierarchy(
+        [_with_more(queue, amount) if queue.name == name else queue for queue in queues], above
+    )
+    fill(tree, uses)
+    fill(edited, uses)
+    before = cells_of(tree)
+
+    tree.queues[name].shift(GPU, amount)
+    assert cells_of(tree) == cells_of(edited)
+
+    tree.queues[name].shift(GPU, -amount)
+    assert cells_of(tree) == before
+
+
+def _with_more(queue: ClusterQueue, amount: int) -> ClusterQueue:
+    def of_flavor(flavor: FlavorQuotas) -> FlavorQuotas:
+        quotas = dict(flavor.resources)
+        if flavor.name == GPU.flavor and GPU.resource in quotas:
+            quota = quotas[GPU.resource]
+            quotas[GPU.resource] = replace(quota, nominal=quota.nominal + amount)
+        return replace(flavor, resources=quotas)
+
+    groups = tuple(
+        replace(group, flavors=tuple(map(of_flavor, group.flavors))) for group in queue.resource_groups
+    )
+    return replace(queue, resource_groups=groups)

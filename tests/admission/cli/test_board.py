@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
 from admission.cli.board import Board, QueueLine, to_line, to_table
 from admission.cli.queue_view import QuotaRow
-from admission.cli.tables import duration_text, quota_bar
+from admission.cli.tables import duration_text, quota_bar, quota_text
 from admission.cli.workload_view import WorkloadRow
 
 GPU = "nvidia.com/gpu"
@@ -97,3 +98,23 @@ def test_even_a_little_borrowing_is_seen() -> None:
 )
 def test_ages_are_written_as_kubectl_writes_them(seconds: float, want: str) -> None:
     assert duration_text(seconds) == want
+
+
+@pytest.mark.parametrize(
+    ("quota", "want"),
+    [
+        pytest.param(make_quota(5), "5/8", id="own quota"),
+        pytest.param(make_quota(10), "10/8 (+2 borrowed)", id="borrowed quota"),
+        pytest.param(
+            make_quota(0, -5), "0/-5 (the quota must not be negative)", id="nobody borrows from below 0"
+        ),
+        pytest.param(
+            replace(make_quota(10), in_force=4, window="night", until="2027-01-12T05:00:00Z"),
+            "10/4 (+6 borrowed) (night until 2027-01-12T05:00:00Z, instead of 8)",
+            id="a quota window",
+        ),
+    ],
+)
+def test_the_use_of_a_quota_is_said_in_one_line(quota: QuotaRow, want: str) -> None:
+    assert quota_text(quota, is_plain=True).plain == want
+    assert len(quota_bar(quota)) == 12

@@ -1,0 +1,234 @@
+"""The calendar: which quotas are in force now because of quota windows, and when that changes.
+
+    policies' quotaWindows  ─┐                     ┌─▶ ClusterQueues as they are to be decided by
+    ClusterQueues, now      ─┴─▶ read_calendar ────┼─▶ when to read it again (`next_at`)
+                                                   └─▶ edges: what the profile of capacity must know
+
+A window changes the quota that is decided by, never the object. Everybody downstream (quota tree, borrowing,
+fair shares, reclaim) reads the value in force as if an administrator had edited the ClusterQueue at that
+instant. That is the whole rule for what becomes of running work when a quota falls: it runs on and counts as
+borrowed, and others take their own back by `reclaimWithinCohort`, as after any edit. A rule of its own for
+windows (evict what is too much, at once) was rejected: it would stop work that nobody needs the room of.
+
+Whoever wants the room free in time sets `reclaimLeadSeconds`: that long before the quota falls nothing starts
+that would still run then and not fit.
+
+The value is frozen and follows from the objects and the instant alone, so a new leader needs no memory of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from math import inf
+
+from api.policy import AdmissionPolicy, QuotaWindow
+from api.quantities import to_text
+from api.queueing import ClusterQueue, FlavorQuotas, ResourceGroup
+from api.workload import WorkloadKey, to_rfc3339
+from queues.hierarchy import to_quotas
+from queues.profile import Claim, Edge
+from queues.resources import FlavorResource
+from queues.windows import closes_at, first_overlap, in_force, next_change_at, opens_at, steps
+
+# How far ahead changes of quota are known to promises and expected starts: a week, the default window of
+# backfill; and so many of one quota at most, as a window that opens every few minutes has thousands.
+HORIZON_SECONDS = 7 * 86400.0
+_MOST_STEPS = 64
+# Overlaps are looked for this far ahead, past the days on which clocks are set.
+_OVERLAP_SECONDS = 370 * 86400.0
+_MOST_TURNS = 500
+
+_RELEASE, _BEGIN = -1, 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaInForce:
+    """A nominal quota that a window has replaced: until `closes_at` it is `amount` and not `nominal`."""
+
+    window: str
+    amount: int
+    nominal: int
+    closes_at: float
+
+
+Windows = Mapping[FlavorResource, tuple[QuotaWindow, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calendar:
+    """What is in force at the instant when it was read. ClusterQueues without windows are in no table."""
+
+    windows: Mapping[str, Windows] = field(default_factory=dict)
+    in_force: Mapping[str, Mapping[FlavorResource, QuotaInForce]] = field(default_factory=dict)
+    next_at: float = inf
+
+    @property
+    def heeds_windows(self) -> bool:
+        """Whether any window wants to be heeded before the quota falls."""
+        return any(
+            window.reclaim_lead_seconds
+            for of_queue in self.windows.values()
+            for windows in of_queue.values()
+            for window in windows
+        )
+
+    def spec_in_force(self, spec: ClusterQueue) -> ClusterQueue:
+        """Return the ClusterQueue with the quotas that are in force; itself where no window is open."""
+        known = self.in_force.get(spec.name)
+        if not known:
+            return spec
+        groups = tuple(_group_in_force(group, known) for group in spec.resource_groups)
+        return replace(spec, resource_groups=groups)
+
+
+NO_WINDOWS = Calendar()
+
+
+def read_calendar(
+    specs: Mapping[str, ClusterQueue], policies: Mapping[str, AdmissionPolicy], *, now: float
+) -> Calendar:
+    """Return what is in force at `now`; `policies` are those that govern, by ClusterQueue."""
+    windows: dict[str, Windows] = {}
+    for name, policy in policies.items():
+        if policy.quota_windows and (found := _windows_of(specs[name], policy)):
+            windows[name] = found
+    if not windows:
+        return NO_WINDOWS
+    present: dict[str, dict[FlavorResource, QuotaInForce]] = {}
+    next_at = inf
+    for name, of_queue in windows.items():
+        quotas = to_quotas(specs[name].resource_groups)
+        for pair, listed in of_queue.items():
+            next_at = min(next_at, next_change_at(listed, now))
+            window = in_force(listed, now)
+            if window is not None:
+                present.setdefault(name, {})[pair] = _quota_in_force(window, quotas[pair].nominal, now)
+    return Calendar(windows=windows, in_force=present, next_at=next_at)
+
+
+def _windows_of(spec: ClusterQueue, policy: AdmissionPolicy) -> Windows:
+    declared = to_quotas(spec.resource_groups)
+    found: dict[FlavorResource, tuple[QuotaWindow, ...]] = {}
+    for window in policy.quota_windows:
+        pair = FlavorResource(window.flavor, window.resource)
+        if window.cluster_queue == spec.name and pair in declared:
+            found[pair] = (*found.get(pair, ()), window)
+    return found
+
+
+def _quota_in_force(window: QuotaWindow, nominal: int, now: float) -> QuotaInForce:
+    end = closes_at(window, now)
+    return QuotaInForce(
+        window=window.name, amount=window.nominal, nominal=nominal, closes_at=inf if end is None else end
+    )
+
+
+def _group_in_force(group: ResourceGroup, known: Mapping[FlavorResource, QuotaInForce]) -> ResourceGroup:
+    return replace(group, flavors=tuple(_flavor_in_force(flavor, known) for flavor in group.flavors))
+
+
+def _flavor_in_force(flavor: FlavorQuotas, known: Mapping[FlavorResource, QuotaInForce]) -> FlavorQuotas:
+    resources = dict(flavor.resources)
+    for resource, quota in flavor.resources.items():
+        present = known.get(FlavorResource(flavor.name, resource))
+        if present is not None:
+            resources[resource] = replace(quota, nominal=present.amount)
+    return replace(flavor, resources=resources)
+
+
+# --- what lies ahead -------------------------------------------------------------------------------------
+
+
+def window_edges(spec: ClusterQueue, calendar: Calendar, *, now: float) -> Iterator[tuple[Edge, str]]:
+    """Yield how the ClusterQueue's quotas change from `now` on, each with the words for it.
+
+    `spec` is the object's. A quota that falls begins a claim on what is lost, one that rises ends such a
+    claim.
+    """
+    quotas = to_quotas(spec.resource_groups)
+    for pair, windows in calendar.windows.get(spec.name, {}).items():
+        nominal = quotas[pair].nominal
+        window = in_force(windows, now)
+        amount = nominal if window is None else window.nominal
+        until = now + HORIZON_SECONDS
+        for number, step in enumerate(steps(windows, nominal, after=now, until=until, most=_MOST_STEPS)):
+            holder = WorkloadKey("", f"{spec.name} {pair} {number}")
+            name = step.window.name if step.window is not None else "its end"
+            words = (
+                f"the quota of {pair.resource} in flavor {pair.flavor} of ClusterQueue {spec.name} falls to "
+                f"{to_text(pair.resource, step.amount)} at {to_rfc3339(step.at)} (quota window: {name})"
+            )
+            claim = partial(Claim, holder=holder, queue=spec.name, usage={}, lead_seconds=step.lead_seconds)
+            if step.amount < amount:
+                begun = claim(begins_at=step.at, quota={pair: amount - step.amount})
+                yield (step.at, _BEGIN, holder, begun), words
+            else:
+                ended = claim(ends_at=step.at, quota={pair: step.amount - amount})
+                yield (step.at, _RELEASE, holder, ended), words
+            amount = step.amount
+
+
+# --- what is wrong with it -------------------------------------------------------------------------------
+
+
+def window_problems(
+    policy: AdmissionPolicy,
+    specs: Mapping[str, ClusterQueue],
+    governing: Mapping[str, AdmissionPolicy],
+    *,
+    now: float,
+) -> Iterator[str]:
+    """Yield what keeps windows of the policy from having effect, and which overlap."""
+    for index, window in enumerate(policy.quota_windows):
+        path = f"spec.quotaWindows[{index}]"
+        problem = _misfit(path, window, policy, specs.get(window.cluster_queue), governing)
+        if problem is not None:
+            yield problem
+        elif window.schedule is not None and opens_at(window, now) is None:
+            yield f'{path}.schedule is "{window.schedule.cron}": there is no such day, it never opens'
+        else:
+            yield from _overlaps(path, window, policy.quota_windows[:index], now=now)
+
+
+def _misfit(
+    path: str,
+    window: QuotaWindow,
+    policy: AdmissionPolicy,
+    spec: ClusterQueue | None,
+    governing: Mapping[str, AdmissionPolicy],
+) -> str | None:
+    """Return why the window finds no quota to replace, None where it does."""
+    name = window.cluster_queue
+    if spec is None:
+        return f'{path}.clusterQueue is "{name}": there is no such ClusterQueue'
+    ruler = governing.get(name)
+    if ruler != policy:
+        other = f"policy {ruler.name} does" if ruler is not None and ruler.name else "no policy does"
+        return f'{path}.clusterQueue is "{name}": this policy does not govern it, {other}'
+    pairs = to_quotas(spec.resource_groups)
+    flavors = sorted({pair.flavor for pair in pairs})
+    if window.flavor not in flavors:
+        has = ", ".join(flavors) or "none"
+        return f'{path}.flavor is "{window.flavor}": ClusterQueue {name} has flavors {has}'
+    if FlavorResource(window.flavor, window.resource) not in pairs:
+        has = ", ".join(sorted(pair.resource for pair in pairs if pair.flavor == window.flavor))
+        return (
+            f'{path}.resource is "{window.resource}": flavor {window.flavor} of ClusterQueue {name} has '
+            f"quota for {has}"
+        )
+    return None
+
+
+def _overlaps(path: str, window: QuotaWindow, before: Iterable[QuotaWindow], *, now: float) -> Iterator[str]:
+    quota = (window.cluster_queue, window.flavor, window.resource)
+    for other in before:
+        if (other.cluster_queue, other.flavor, other.resource) != quota:
+            continue
+        until = now + _OVERLAP_SECONDS
+        if first_overlap(other, window, after=now, until=until, most=_MOST_TURNS) is not None:
+            yield (
+                f'{path}.name is "{window.name}": overlaps quota window {other.name}; where both are open '
+                f"{window.name} counts, as the later in the list"
+            )

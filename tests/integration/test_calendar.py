@@ -1,0 +1,131 @@
+"""Quota windows as people meet them: one opens seconds from now, and what waits starts."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from api.workload import to_rfc3339
+from tests.integration.conftest import Cluster
+from tests.integration.manifests import Object, condition
+from tests.integration.replica import BERTH, Replica
+from tests.integration.scene import Scene
+from tests.integration.waiting import wait_for
+
+POLICIES = "/apis/berth.dev/v1alpha1/admissionpolicies"
+
+
+def make_policy(scene: Scene, queue: str, *windows: Object, **spec: Any) -> Object:
+    """Return a policy of the queue with these windows of its CPUs."""
+    fixed = {"clusterQueue": queue, "flavor": scene.scoped("main-flavor"), "resource": "cpu"}
+    return {
+        "apiVersion": "berth.dev/v1alpha1",
+        "kind": "AdmissionPolicy",
+        "metadata": {"name": scene.scoped("calendar")},
+        "spec": {
+            "clusterQueues": {"names": [queue]},
+            "quotaWindows": [{**fixed, **window} for window in windows],
+            **spec,
+        },
+    }
+
+
+def opening_in(seconds: float) -> Object:
+    """Return a window of eight CPUs that opens so many seconds from now, for an hour."""
+    start = time.time() + seconds
+    return {
+        "name": "soon",
+        "nominalQuota": "8",
+        "start": to_rfc3339(start),
+        "end": to_rfc3339(start + 3600),
+    }
+
+
+@pytest.fixture
+def policies(embedded_scene: Scene) -> Iterator[Scene]:
+    """Give a scene without any policy, before and after."""
+    yield embedded_scene
+    embedded_scene.rest.delete(POLICIES)
+
+
+def status_of(scene: Scene) -> Object:
+    return dict(scene.rest.get(f"{POLICIES}/{scene.scoped('calendar')}").get("status") or {})
+
+
+def test_a_waiting_job_starts_when_a_window_opens_and_everybody_sees_the_quota_in_force(
+    policies: Scene, embedded_controller: Replica, embedded_cluster: Cluster
+) -> None:
+    scene = policies
+    queue = scene.create_queue(cpus=1)
+    scene.create_job("large", cpus=4)
+
+    scene.rest.create(POLICIES, make_policy(scene, queue, opening_in(3)))
+
+    scene.wait_admitted("large")
+    wait_for(lambda: bool(status_of(scene).get("quotasInForce")), "the policy shows the open window")
+    (shown,) = status_of(scene)["quotasInForce"]
+    assert (shown["clusterQueue"], shown["window"], shown["nominalQuota"]) == (queue, "soon", "8")
+    command = [BERTH, "get", "queues", "--kubeconfig", embedded_cluster.kubeconfig]
+    wait_for(lambda: "4/8 (soon until" in _line_of(queue, command), "berth get queues shows the window")
+    view = embedded_controller.json(f"/v1/clusterqueues/{queue}")
+    assert view["quotasInForce"][0]["insteadOf"] == "1"
+    labels = {"cluster_queue": queue, "window": "soon"}
+    assert embedded_controller.metric("berth_cluster_queue_quota_in_force", **labels) == 8
+    assert scene.cluster_queue(queue)["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0] == {
+        "name": "cpu",
+        "nominalQuota": 1,
+    }
+
+
+def _line_of(queue: str, command: list[str]) -> str:
+    shown = subprocess.run(command, capture_output=True, check=True, text=True).stdout
+    return next((line for line in shown.splitlines() if line.startswith(queue)), "")
+
+
+def test_a_window_with_a_mistake_is_named_and_the_other_holds(
+    policies: Scene, embedded_controller: Replica
+) -> None:
+    scene = policies
+    assert embedded_controller.child.is_running()
+    queue = scene.create_queue(cpus=1)
+    scene.create_job("large", cpus=4)
+    wrong = {**opening_in(-5), "name": "wrong", "flavor": "gold"}
+
+    scene.rest.create(POLICIES, make_policy(scene, queue, wrong, opening_in(-5)))
+
+    scene.wait_admitted("large")
+    flavor = scene.scoped("main-flavor")
+    want = f'spec.quotaWindows[0].flavor is "gold": ClusterQueue {queue} has flavors {flavor}'
+    wait_for(lambda: want in _message(scene), "the condition names the window")
+    wait_for(lambda: any(want in note for note in _notes(scene)), "an Event names it")
+
+
+def _message(scene: Scene) -> str:
+    return str(condition({"status": status_of(scene)}, "Accepted").get("message", ""))
+
+
+def _notes(scene: Scene) -> list[str]:
+    events = scene.rest.get("/apis/events.k8s.io/v1/events")["items"]
+    name = scene.scoped("calendar")
+    return [one.get("note", "") for one in events if one.get("regarding", {}).get("name") == name]
+
+
+@pytest.mark.real
+@pytest.mark.xdist_group("kueue")
+def test_a_window_opens_on_a_real_control_plane(real_scene: Scene, real_controller: Replica) -> None:
+    scene = real_scene
+    assert real_controller.child.is_running()
+    queue = scene.create_queue(cpus=1)
+    scene.create_job("large", cpus=4)
+    policy = make_policy(scene, queue, opening_in(3))
+    path = f"{POLICIES}/{policy['metadata']['name']}"
+    scene.rest.create(POLICIES, policy)
+    try:
+        scene.wait_admitted("large")
+        scene.rest.wait(path, lambda found: bool(condition(found, "Accepted")))
+    finally:
+        scene.rest.delete(path)
