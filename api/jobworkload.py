@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Protocol
 
 from api import keys
 from api.checkpoint_facts import checkpoint_faults
@@ -55,6 +55,22 @@ class Priority:
         if not self.class_name:
             return None
         return {"group": self.class_group, "kind": self.class_kind, "name": self.class_name}
+
+
+class Described(Protocol):
+    """What a Workload takes over from its Job, or from its pod."""
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """metadata.labels."""
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """metadata.annotations."""
+
+    @property
+    def active_deadline_seconds(self) -> int | None:
+        """spec.activeDeadlineSeconds."""
 
 
 def workload_name(kind: str, group: str, owner_name: str, owner_uid: str) -> str:
@@ -155,7 +171,7 @@ def job_template(body: Mapping[str, Any]) -> Template:
     return found or {}
 
 
-def maximum_execution_time_seconds(job: Job) -> int | None:
+def maximum_execution_time_seconds(job: Described) -> int | None:
     """Return the Job's limit on admitted time, None for none (and for what is no number)."""
     return _whole_number(job.labels.get(keys.MAX_EXEC_TIME_SECONDS))
 
@@ -165,12 +181,12 @@ def min_count(job: Job) -> int | None:
     return _whole_number(job.annotations.get(keys.JOB_MIN_PARALLELISM))
 
 
-def copied_labels(job: Job, wanted: Iterable[str]) -> dict[str, str]:
+def copied_labels(job: Described, wanted: Iterable[str]) -> dict[str, str]:
     """Return the labels that the configuration lets a Workload take over from its Job."""
     return {key: job.labels[key] for key in wanted if key in job.labels}
 
 
-def copied_annotations(job: Job) -> dict[str, str]:
+def copied_annotations(job: Described) -> dict[str, str]:
     """Return the annotations that a Workload takes over: gates, provisioning parameters, Berth's own."""
     ours = {
         key: value
@@ -189,7 +205,7 @@ def copied_annotations(job: Job) -> dict[str, str]:
     return {**ours, **theirs}
 
 
-def unknown_keys(job: Job, template: Template) -> tuple[str, ...]:
+def unknown_keys(job: Described, template: Template) -> tuple[str, ...]:
     """Return a sentence for each berth.dev key of the Job or its template that nobody reads.
 
     A misspelt key would change nothing and say nothing; the nearest known one is named.

@@ -60,6 +60,22 @@ LOCAL_QUEUE_NAME = _KUEUE + "local-queue-name"
 MANAGED = _KUEUE + "managed"
 TOPOLOGY_GATE = _KUEUE + "topology"
 
+# On a pod that is queued itself, or as a member of a group: the gate and the finalizer are put on as it is
+# created, by the webhook or by the template that it is made from.
+ADMISSION_GATE = _KUEUE + "admission"
+POD_FINALIZER = _KUEUE + "managed"
+POD_GROUP_NAME = _KUEUE + "pod-group-name"
+POD_GROUP_TOTAL_COUNT = _KUEUE + "pod-group-total-count"
+POD_GROUP_FAST_ADMISSION = _KUEUE + "pod-group-fast-admission"
+POD_GROUP_SERVING = _KUEUE + "pod-group-serving"
+POD_GROUP_INDEX = _KUEUE + "pod-group-pod-index"
+POD_GROUP_INDEX_LABEL = _KUEUE + "pod-group-pod-index-label"
+POD_SUSPENDING_PARENT = _KUEUE + "pod-suspending-parent"
+RETRIABLE_IN_GROUP = _KUEUE + "retriable-in-group"
+ROLE_HASH = _KUEUE + "role-hash"
+# On the Workload of a group of pods.
+IS_GROUP_WORKLOAD = _KUEUE + "is-group-workload"
+
 # On a Workload.
 JOB_UID = _KUEUE + "job-uid"
 PRIORITY_BOOST = _KUEUE + "priority-boost"

@@ -38,6 +38,7 @@ class Meta(Wire, frozen=True):
     generation: int = 0
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: int | None = None
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
     owner_references: tuple[OwnerReference, ...] | None = None
@@ -154,6 +155,7 @@ class WirePodSpec(Wire, frozen=True):
     tolerations: tuple[WireToleration, ...] | None = None
     scheduling_gates: tuple[dict[str, str], ...] | None = None
     resource_claims: tuple[dict[str, Any], ...] | None = None
+    active_deadline_seconds: int | None = None
     termination_grace_period_seconds: int | None = None
 
 
@@ -591,6 +593,7 @@ class PodStatus(Wire, frozen=True):
     """Pod.status."""
 
     phase: str = "Pending"
+    message: str = ""
     conditions: tuple[WireCondition, ...] | None = None
 
 

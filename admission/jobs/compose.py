@@ -9,6 +9,7 @@ import msgspec
 
 from admission.actions import Action, Event, Purpose, Verb, Write
 from admission.checkpoints import taken_over
+from admission.jobs import priorities
 from admission.jobs.view import Held, View
 from admission.jobs.writes import normal, refusal, warning
 from admission.runtimes import runtime_problem
@@ -28,8 +29,6 @@ from api.jobworkload import (
     workload_body,
 )
 from api.workload import Workload
-
-_WORKLOAD_PRIORITY_CLASS = "WorkloadPriorityClass"
 
 
 def create(view: View) -> tuple[Action, ...]:
@@ -102,7 +101,7 @@ def changed_fields(view: View, held: Held) -> dict[str, Any]:
         limit = maximum_execution_time_seconds(job)
         if limit != workload.maximum_execution_time_seconds:
             spec["maximumExecutionTimeSeconds"] = limit
-    spec.update(_changed_priority(view, workload))
+    spec.update(priorities.changed_priority(job.labels, workload, view.context))
     metadata = _changed_metadata(view, workload)
     if (spec or metadata) and not workload.is_admitted:
         check_job(job, view.body)
@@ -110,60 +109,15 @@ def changed_fields(view: View, held: Held) -> dict[str, Any]:
 
 
 def resolved_priority(view: View) -> Priority | Event:
-    """Return the Job's priority, or the Event that says which class is missing.
-
-    In this order: the WorkloadPriorityClass named by label, the template's own class, the cluster's default.
-    """
-    if name := view.job.labels.get(keys.PRIORITY_CLASS):
-        value = view.context.workload_priority_classes.get(name)
-        if value is not None:
-            return _class_priority(name, value)
-        field = f"label {keys.PRIORITY_CLASS}"
-        return _missing(view, "WorkloadPriorityClassNotFound", field, f"WorkloadPriorityClass {name!r}")
-    if own := (view.template.get("spec") or {}).get("priorityClassName"):
-        found = view.context.priority_classes.get(own)
-        if found is not None:
-            return _pod_priority(own, found.value)
-        field = "spec.template.spec.priorityClassName"
-        return _missing(view, "ErrWorkloadCompose", field, f"PriorityClass {own!r}")
-    return _default_priority(view)
-
-
-def _default_priority(view: View) -> Priority:
-    classes = view.context.priority_classes.items()
-    defaults = ((found.value, name) for name, found in classes if found.is_global_default)
-    # Two defaults can exist for a moment; the API server takes the lower one too.
-    lowest = min(defaults, default=None)
-    return Priority() if lowest is None else _pod_priority(lowest[1], lowest[0])
-
-
-def _missing(view: View, reason: str, field: str, what: str) -> Event:
-    note = f"Job {view.job}: {field} names {what}, which does not exist; create it or name another"
-    return warning(view, reason, note)
-
-
-def _class_priority(name: str, value: int) -> Priority:
-    return Priority(
-        value=value, class_group=keys.KUEUE_GROUP, class_kind=_WORKLOAD_PRIORITY_CLASS, class_name=name
+    """Return the Job's priority, or the Event that says which class is missing."""
+    spec = view.template.get("spec") or {}
+    found = priorities.resolved_priority(view.job.labels, spec, view.context, where="spec.template.spec")
+    if isinstance(found, Priority):
+        return found
+    note = (
+        f"Job {view.job}: {found.field} names {found.what}, which does not exist; create it or name another"
     )
-
-
-def _pod_priority(name: str, value: int) -> Priority:
-    return Priority(value=value, class_group="scheduling.k8s.io", class_kind="PriorityClass", class_name=name)
-
-
-def _changed_priority(view: View, workload: Workload) -> dict[str, Any]:
-    name = view.job.labels.get(keys.PRIORITY_CLASS, "")
-    value = view.context.workload_priority_classes.get(name)
-    if value is None:
-        return {}
-    reference = workload.priority_class
-    is_ours = reference is not None and reference.kind == _WORKLOAD_PRIORITY_CLASS
-    if workload.has_quota_reservation and not is_ours:
-        return {}
-    if is_ours and reference is not None and (reference.name, workload.priority) == (name, value):
-        return {}
-    return {"priority": value, "priorityClassRef": _class_priority(name, value).reference()}
+    return warning(view, found.reason, note)
 
 
 def _changed_metadata(view: View, workload: Workload) -> dict[str, Any]:

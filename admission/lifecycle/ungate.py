@@ -53,18 +53,27 @@ def ungate(
 
     So do those whose turn leads to a host to `avoid`.
     """
-    topology = assignment.topology
-    if topology is None:
+    if assignment.topology is None:
         return []
+    chosen = domains_of(pod_set, assignment.topology, pods, avoid=avoid)
+    return [_patch(pod, domain) for pod, domain in chosen]
+
+
+def domains_of(
+    pod_set: PodSet,
+    topology: TopologyAssignment,
+    pods: Sequence[PlacedPod],
+    *,
+    avoid: Collection[str] = (),
+) -> list[tuple[PlacedPod, Mapping[str, str]]]:
+    """Return the pods at the gate for which there is a place, each with the node labels of its domain."""
     selectors = [dict(zip(topology.levels, one.values, strict=True)) for one in topology.domains]
     label = pod_set.topology_request.pod_index_label if pod_set.topology_request is not None else None
     chosen = _by_rank(topology, selectors, pods, label) if label is not None else None
     if chosen is None:
         chosen = _greedily(topology, selectors, pods, avoid)
     return [
-        _patch(pod, selectors[domain])
-        for pod, domain in chosen
-        if selectors[domain].get(HOSTNAME) not in avoid
+        (pod, selectors[domain]) for pod, domain in chosen if selectors[domain].get(HOSTNAME) not in avoid
     ]
 
 

@@ -1,0 +1,11 @@
+"""The integration of plain pods and groups of pods: `reconcile_pods` says what they and their Workload need.
+
+A *unit* is what is admitted as a whole: a pod by itself, or all pods of one group. `view` holds what one
+look at a unit sees, `compose` how its Workload is made and kept in step, `groups` what only groups have
+(members that are too many, that are missing, that failed), `start` how pods are let go, `writes` how an
+answer becomes a request, `reconcile` the rules and their order.
+"""
+
+from admission.pods.reconcile import reconcile_pods
+
+__all__ = ["reconcile_pods"]

@@ -1,0 +1,135 @@
+"""Making the Workload of a unit, and keeping it in step while its pods change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from admission.actions import Action, Event, Purpose, Verb, Write
+from admission.jobs import priorities
+from admission.pods.view import View
+from admission.pods.writes import normal, warning
+from admission.writes import workload_patch
+from api import keys
+from api.job import ComposeError
+from api.jobworkload import (
+    Priority,
+    copied_annotations,
+    copied_labels,
+    maximum_execution_time_seconds,
+    unknown_keys,
+)
+from api.podworkload import group_total, pod_sets_of_group, pod_sets_of_pod, pod_workload_body
+
+
+def create(view: View) -> tuple[Action, ...]:
+    """Return the creation of the unit's Workload, or the Event that says what stands in the way.
+
+    () while members of the group are still to come.
+    """
+    try:
+        pod_sets = wanted_pod_sets(view)
+    except ComposeError as error:
+        return (refusal(view, error),)
+    if not pod_sets:
+        return ()
+    priority = _resolved_priority(view)
+    if isinstance(priority, Event):
+        return (priority,)
+    copied = view.context.settings.label_keys_to_copy
+    members, name = view.kept, view.workload_name
+    body = pod_workload_body(members, pod_sets, priority, group=view.group, label_keys_to_copy=copied)
+    key = f"{view.first.namespace}/{name}"
+    write = Write(
+        verb=Verb.CREATE,
+        kind="Workload",
+        namespace=view.first.namespace,
+        name=name,
+        body=msgspec.json.encode(body),
+        purpose=Purpose.CREATE_WORKLOAD,
+        events=(normal(view.first, "CreatedWorkload", f"Created Workload: {key}", "Create"),),
+    )
+    unknown = unknown_keys(view.first, {})
+    return (write, *(warning(view.first, "UnknownKey", said) for said in unknown))
+
+
+def wanted_pod_sets(view: View) -> list[dict[str, Any]]:
+    """Return the pod sets that the unit's pods make up, [] while some are missing. Raises ComposeError."""
+    if not view.kept:
+        return []
+    if not view.group:
+        return pod_sets_of_pod(view.kept[0])
+    total = group_total(view.alive)
+    if len(view.kept) < total and not view.is_fast:
+        return []
+    return pod_sets_of_group(view.kept, total)
+
+
+def refusal(view: View, error: ComposeError) -> Event:
+    """Return the Event that says why the unit cannot be queued."""
+    what = f"Pod group {view.first.namespace}/{view.group}" if view.group else f"Pod {view.first}"
+    return warning(view.first, "ErrWorkloadCompose", f"{what}: {error}")
+
+
+def outdated_pod_sets(view: View) -> list[dict[str, Any]] | None:
+    """Return the pod sets that a waiting Workload should have, None where it has them.
+
+    Only what makes another unit of it counts: which roles there are, and how many pods of each.
+    """
+    if view.workload.admission is not None or not view.group or view.missing:
+        return None
+    try:
+        wanted = wanted_pod_sets(view)
+    except ComposeError:
+        return None
+    have = {one.name: one.count for one in view.workload.pod_sets}
+    return wanted if wanted and {one["name"]: one["count"] for one in wanted} != have else None
+
+
+def update(view: View) -> tuple[Action, ...] | None:
+    """Return the patch of what the pods say otherwise than their Workload, None for nothing."""
+    spec = _changed_spec(view)
+    if (pod_sets := outdated_pod_sets(view)) is not None:
+        spec["podSets"] = pod_sets
+    metadata = _changed_metadata(view)
+    patch = {**({"metadata": metadata} if metadata else {}), **({"spec": spec} if spec else {})}
+    return (workload_patch(view.workload, patch, Purpose.UPDATE_WORKLOAD),) if patch else None
+
+
+def _changed_spec(view: View) -> dict[str, Any]:
+    """The API freezes the queue while quota is held, and the limit on execution time while admitted."""
+    pod, workload = view.speaker, view.workload
+    spec = priorities.changed_priority(pod.labels, workload, view.context)
+    if not workload.has_quota_reservation and pod.queue_name != workload.queue_name:
+        spec["queueName"] = pod.queue_name or None
+    limit = maximum_execution_time_seconds(pod)
+    if not workload.is_admitted and limit != workload.maximum_execution_time_seconds:
+        spec["maximumExecutionTimeSeconds"] = limit
+    return spec
+
+
+def _changed_metadata(view: View) -> dict[str, Any]:
+    pod, workload = view.speaker, view.workload
+    labels = copied_labels(pod, view.context.settings.label_keys_to_copy)
+    annotations: dict[str, str | None] = dict(copied_annotations(pod))
+    if keys.ADMISSION_GATED_BY in workload.annotations:
+        # A gate is opened by taking it off the pod.
+        annotations.setdefault(keys.ADMISSION_GATED_BY, None)
+    changed = {
+        "labels": {key: value for key, value in labels.items() if workload.labels.get(key) != value},
+        "annotations": {
+            key: value for key, value in annotations.items() if workload.annotations.get(key) != value
+        },
+    }
+    return {name: values for name, values in changed.items() if values}
+
+
+def _resolved_priority(view: View) -> Priority | Event:
+    pod = view.first
+    spec = view.members[0].body.get("spec") or {}
+    found = priorities.resolved_priority(pod.labels, spec, view.context, where="spec")
+    if isinstance(found, Priority):
+        return found
+    note = f"Pod {pod}: {found.field} names {found.what}, which does not exist; create it or name another"
+    return warning(pod, found.reason, note)

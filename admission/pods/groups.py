@@ -1,0 +1,114 @@
+"""What only groups of pods have: members that are too many, that are missing, that failed.
+
+    failed or deleted    stays, held by the finalizer, until another pod has taken its place
+    too many             are deleted, those that have least to lose first
+    missing              the Workload waits for replacements: it is in no queue until they are there
+
+The dead are kept because they own the Workload: were all of them taken at once, the Workload would go with
+them, and with it the group's place in the queue. A serving group is owned by whoever keeps it up, and its
+dead are let go at once: a StatefulSet makes the next pod only when the one of that name is gone.
+Source: Kueue, pkg/controller/jobs/pod, and its pages on groups of pods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from admission.actions import Action, Purpose, Write
+from admission.pods.view import View
+from admission.pods.writes import delete, let_go, normal
+from admission.writes import workload_patch, workload_status
+from api.podworkload import Member, owner_references
+from api.reasons import ConditionType
+from api.render import StatusEdit
+
+Answer = tuple[Action, ...] | None
+
+
+def answer_surplus(view: View) -> Answer:
+    """Pods beyond what the group is to have are deleted, the youngest first."""
+    if not view.group or view.held is None or (view.workload.admission is None and view.missing):
+        return None
+    kept = {member.pod.uid for member in view.kept}
+    surplus = [one.pod for one in view.alive if one.pod.uid not in kept and not one.pod.is_finished]
+    # Who is about to go has its place to itself until then, and its successor may have come already.
+    leaving = sum(member.pod.is_deleted for member in view.kept)
+    excess = (pod for pod in surplus[leaving:] if not pod.is_deleted)
+    return tuple(delete(pod, "ExcessPodDeleted", "Excess pod deleted") for pod in excess) or None
+
+
+def answer_dead(view: View) -> Answer:
+    """Members that ended otherwise than they should are let go once another has their place."""
+    if not view.group:
+        return None
+    dead = [one for one in view.members if not one.pod.is_alive and one.pod.has_finalizer]
+    held_back = 0 if view.members[0].pod.is_serving else view.missing
+    # Who never ran holds nothing and tells nothing.
+    unborn = [one for one in dead if one.pod.is_gated]
+    ended = [one for one in dead if not one.pod.is_gated]
+    leaving = (*unborn, *ended[: max(0, len(ended) - held_back)])
+    return tuple(write for member in leaving for write in let_go(member)) or None
+
+
+def answer_abandoned(view: View) -> Answer:
+    """A group whose pods somebody has deleted, every one of them, is let go with its Workload's quota.
+
+    Pods that we stopped ourselves are to come again, made by whoever made them.
+    """
+    is_left = all(one.pod.is_deleted and not one.pod.is_told_to_end for one in view.members)
+    if not view.group or not is_left or not view.is_stopped:
+        return None
+    return tuple(write for member in view.members for write in let_go(member)) or None
+
+
+def answer_owners(view: View) -> Answer:
+    """Every member owns the Workload, so that it is there for as long as one of them is."""
+    if not view.group or view.held is None:
+        return None
+    present = view.held.body.get("metadata", {}).get("ownerReferences") or ()
+    known = {reference.get("uid") for reference in present}
+    wanted = owner_references(view.members, is_group=True)
+    added = [reference for reference in wanted if reference["uid"] not in known]
+    if not added:
+        return None
+    patch = {"metadata": {"ownerReferences": [*present, *added]}}
+    event = normal(view.first, "OwnerReferencesAdded", f"Added {len(added)} owner reference(s)", "Adopt")
+    return (workload_patch(view.workload, patch, Purpose.ADOPT_WORKLOAD, event),)
+
+
+def answer_replacements(view: View) -> Answer:
+    """WaitingForReplacementPods tells whether members have to come again before the group may queue."""
+    if not view.group or view.held is None:
+        return None
+    edit = StatusEdit(view.raw, now=view.now)
+    type_, workload = ConditionType.WAITING_FOR_REPLACEMENT_PODS, view.workload
+    if view.missing:
+        evicted = workload.conditions.get(ConditionType.EVICTED)
+        reason = evicted.reason if evicted is not None and evicted.status else "PodsFailed"
+        if not workload.is_true(type_):
+            edit.set_condition(type_, True, reason=reason, message="Some Failed pods need replacement")
+    elif workload.is_true(type_):
+        edit.set_condition(type_, False, reason="PodsReady", message="No pods need replacement")
+    return (workload_status(workload, edit.to_bytes(), Purpose.SYNC_PODS),) if edit.is_changed else None
+
+
+def ended_message(members: Sequence[Member], wanted: int) -> tuple[bool, str] | None:
+    """Return whether a group that has ended did so in success, and what to say of it; None: it goes on.
+
+    It ends when all have succeeded, or when none runs any more and one says that none is to take its place.
+    """
+    if members[0].pod.is_serving:
+        return None
+    succeeded = sum(member.pod.is_succeeded for member in members)
+    message = f"Pods succeeded: {succeeded}/{wanted}."
+    if succeeded >= wanted:
+        return True, message
+    is_over = all(one.pod.is_finished or one.pod.is_deleted for one in members)
+    is_final = any(not one.pod.is_retriable for one in members)
+    is_active = any(one.pod.is_active for one in members)
+    return (False, message) if is_over and is_final and not is_active else None
+
+
+def all_let_go(view: View) -> tuple[Write, ...]:
+    """Return the patches that let all members go that take of nothing any more."""
+    return tuple(write for one in view.members if not one.pod.is_active for write in let_go(one))
