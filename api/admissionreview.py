@@ -109,6 +109,22 @@ def labels_patch(obj: Mapping[str, Any], labels: Mapping[str, str]) -> list[dict
     ]
 
 
+def changes_patch(obj: Mapping[str, Any], changes: Mapping[tuple[str, ...], object]) -> list[dict[str, Any]]:
+    """Return the JSON patch that puts values at these paths, each whole; what stands there already is kept.
+
+    The objects on the way are there: they are `metadata`, `spec`, or what the API server fills in.
+    """
+    patch = []
+    for path, value in changes.items():
+        found: Any = obj
+        for part in path:
+            found = (found or {}).get(part)
+        if found != value:
+            # To add a field that is there replaces it.
+            patch.append({"op": "add", "path": pointer(*path), "value": value})
+    return patch
+
+
 def _answer(response: Mapping[str, Any]) -> bytes:
     return msgspec.json.encode({"apiVersion": _VERSION, "kind": "AdmissionReview", "response": response})
 

@@ -38,8 +38,8 @@ _ROLE_HASH_LENGTH = 8
 # Tolerations that the API server gives every pod say nothing about its role.
 _SERVER_TOLERATIONS = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
 _FINISHED = frozenset({"Succeeded", "Failed"})
-# Controllers whose pods are queued through them, never by themselves.
-_QUEUED_OWNERS = frozenset({("batch/v1", "Job")})
+# Controllers whose pods are queued through them, or have to run on their node whoever waits.
+_QUEUED_OWNERS = frozenset({("batch/v1", "Job"), ("apps/v1", "DaemonSet"), ("v1", "Node")})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,8 +106,11 @@ class Pod:
 
     @property
     def is_succeeded(self) -> bool:
-        """Whether all its containers have ended in success."""
-        return self.phase == "Succeeded"
+        """Whether all its containers have ended in success, and by themselves.
+
+        Many programs end well when they are told to: work that was cut short is not done all the same.
+        """
+        return self.phase == "Succeeded" and not self.is_told_to_end
 
     @property
     def is_finished(self) -> bool:
@@ -125,12 +128,13 @@ class Pod:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it runs, waits, or has succeeded: nobody has to take its place."""
-        return self.is_active or self.is_succeeded or (self.is_gated and not self.is_deleted)
+        """Whether it runs, waits, or has succeeded where that is an end: nobody has to take its place."""
+        is_waiting = self.is_gated and not self.is_deleted
+        return self.is_active or is_waiting or (self.is_succeeded and not self.is_serving)
 
 
 def is_queued_through(owner: OwnerReference | None) -> bool:
-    """Return whether a pod with this controller is queued through it."""
+    """Return whether a pod with this controller is queued through it, or must not be queued at all."""
     return owner is not None and (owner.api_version, owner.kind) in _QUEUED_OWNERS
 
 

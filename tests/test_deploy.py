@@ -11,6 +11,7 @@ import yaml
 from admission.cli.__main__ import make_parser
 from admission.controller.certs import SECRET, SERVICE
 from admission.controller.trust import WEBHOOKS
+from api.config import load_config
 from api.visibility import GROUP, VERSIONS
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
@@ -57,6 +58,19 @@ def test_the_controllers_service_leads_to_the_ports_it_listens_on() -> None:
 
     assert ports_of(only("Deployment", SERVICE)) == listening
     assert {port["name"]: port["port"] for port in only("Service", SERVICE)["spec"]["ports"]} == listening
+
+
+def test_the_controller_reads_a_configuration_that_it_understands() -> None:
+    pod = only("Deployment", SERVICE)["spec"]["template"]["spec"]
+    (container,), (volume,) = pod["containers"], pod["volumes"]
+    files = only("ConfigMap", volume["configMap"]["name"])["data"]
+
+    (path,) = (arg.removeprefix("--config=") for arg in container["args"] if arg.startswith("--config="))
+    folder, _, name = path.rpartition("/")
+    config = load_config(files[name], source=path)
+
+    assert container["volumeMounts"] == [{"name": volume["name"], "mountPath": folder, "readOnly": True}]
+    assert (*config.warnings, *config.unused()) == ()
 
 
 def test_the_controller_may_read_and_write_its_certificate_and_no_other_secret() -> None:

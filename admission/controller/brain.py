@@ -35,6 +35,7 @@ from admission.decision import Admit, Decision, DecisionId, Plan, Unreplaced, Wa
 from queues.reservations import ReservationError, StoreRefused, StoreUnreachable
 
 Answer = TypeVar("Answer")
+Key = TypeVar("Key")
 
 log = Log("berth.brain")
 
@@ -255,16 +256,20 @@ class Brain:
     # --- reconciling ------------------------------------------------------------------------------
 
     async def _reconcile(self, term: Acting) -> None:
+        knowledge, reconciler = self.knowledge, self._reconciler
+        await self._look_at_marked(term, knowledge.take_dirty_workload, reconciler.look_at_workload)
+        await self._look_at_marked(term, knowledge.take_dirty_job, reconciler.look_at_job)
+        await self._look_at_marked(term, knowledge.pods.take_dirty, reconciler.look_at_pods)
+
+    async def _look_at_marked(
+        self, term: Acting, take: Callable[[], Key | None], look: Callable[[Acting, Key], None]
+    ) -> None:
         pace = Pace(self._clock)
-        for take, look in (
-            (self.knowledge.take_dirty_workload, self._reconciler.look_at_workload),
-            (self.knowledge.take_dirty_job, self._reconciler.look_at_job),
-        ):
-            # A mark is taken by the term that can act on it alone: a new one marks everything, once.
-            while self._term is term and (key := take()) is not None:
-                self._guarded(partial(look, term, key))
-                if await pace.breathe():
-                    await self._take_in()
+        # A mark is taken by the term that can act on it alone: a new one marks everything, once.
+        while self._term is term and (key := take()) is not None:
+            self._guarded(partial(look, term, key))
+            if await pace.breathe():
+                await self._take_in()
 
     def _note_due(self) -> None:
         """Take note of deadlines that have come, rests that are over, and decisions to be taken back."""

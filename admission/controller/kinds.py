@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,7 @@ from admission.controller.knowledge import Knowledge
 from admission.controller.statuses import KINDS as STATUS_KINDS
 from admission.controller.statuses import StatusBoard
 from admission.inuse import KEPT_KINDS
-from api import objects, queueing, specs
+from api import keys, objects, queueing, specs
 from api.job import Job
 from api.kube import resources
 from api.kube.client import KubeClient
@@ -22,6 +22,7 @@ from api.kube.informer import Change, ChangeType, Informer
 from api.kube.listing import Unreadable
 from api.kube.resources import Resource
 from api.node import NodeInfo, PodUsage
+from api.pod import Pod
 from api.policy import AdmissionPolicy
 from api.policyspec import AdmissionPolicyObject, to_admission_policy
 from api.requests import LimitRange, RuntimeClass
@@ -34,7 +35,8 @@ Taker = Callable[[Change[Any]], None]
 class WatchedKind:
     """One kind: where it is served, how it is read, who takes it. `keeps_raw`: writes are built from it.
 
-    `take_broken` is told of objects that cannot even be decoded, beside the knowledge.
+    `params` narrow what is listed and watched. `take_broken` is told of objects that cannot even be decoded,
+    beside the knowledge.
 
     Every kind but Namespaces and Jobs is optional: a cluster without its definition is no error, and it is
     picked up when it appears.
@@ -46,12 +48,29 @@ class WatchedKind:
     take: Taker
     keeps_raw: bool = False
     is_optional: bool = True
+    params: Mapping[str, str] = field(default_factory=dict)
     take_broken: Callable[[Unreadable], None] | None = None
 
 
 def watched_kinds(knowledge: Knowledge, board: StatusBoard) -> tuple[WatchedKind, ...]:
     """Return all watched kinds, specs first, so that the first cycle knows the queues."""
-    return tuple(_inspected(kind, knowledge, board) for kind in _plain_kinds(knowledge, board))
+    kinds = _plain_kinds(knowledge, board)
+    if knowledge.pods.is_kept:
+        kinds = (*kinds, _queued_pods(knowledge))
+    return tuple(_inspected(kind, knowledge, board) for kind in kinds)
+
+
+def _queued_pods(knowledge: Knowledge) -> WatchedKind:
+    """Return the pods that are queued themselves: the server passes over all that no queue has marked."""
+    return WatchedKind(
+        resource=resources.PODS,
+        wire=objects.PodObject,
+        value=Pod,
+        take=knowledge.pods.take,
+        keeps_raw=True,
+        is_optional=False,
+        params={"labelSelector": f"{keys.MANAGED}=true"},
+    )
 
 
 def _plain_kinds(knowledge: Knowledge, board: StatusBoard) -> tuple[WatchedKind, ...]:
@@ -172,6 +191,7 @@ def make_informer(
         on_unreadable=take_unreadable,
         on_unreadable_gone=drop_unreadable,
         on_error=partial(on_error, kind.resource),
+        params=kind.params,
         keep_raw=kind.keeps_raw,
         optional=kind.is_optional,
     )

@@ -21,6 +21,7 @@ from admission.controller.journal import Journal
 from admission.controller.keeping import Keeping
 from admission.controller.metric_labels import MetricLabels
 from admission.controller.mirror import Mirror, ObjectKey, Seen, controller_of
+from admission.controller.podbook import PodBook
 from admission.engine import Engine
 from admission.inuse import KEPT_KINDS
 from admission.jobs import Ancestor, JobContext, JobSettings, PriorityClass
@@ -38,6 +39,7 @@ from api.objects import (
     WireSelector,
     WorkloadObject,
 )
+from api.pod import Pod
 from api.policy import Recovery
 from api.queueing import ClusterQueue, Cohort, LocalQueue, Namespace, ResourceFlavor
 from api.selectors import matches_selector
@@ -55,8 +57,12 @@ __all__ = ["Knowledge", "KnowledgeSettings", "ObjectKey"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnowledgeSettings:
-    """What the configuration says of Jobs and Workloads. `namespace_selector` None manages all namespaces."""
+    """What the configuration says of Jobs and Workloads. `namespace_selector` None manages all namespaces.
 
+    `with_pods`: pods may be queued by themselves and in groups.
+    """
+
+    with_pods: bool = False
     jobs: JobSettings = field(default_factory=JobSettings)
     lifecycle: LifecycleSettings = field(default_factory=LifecycleSettings)
     namespace_selector: WireSelector | None = None
@@ -83,6 +89,7 @@ class Knowledge:
         self.jobs: Mirror[Job] = Mirror()
         self.workloads: Mirror[Workload] = Mirror()
         self.ground = Ground(engine, journal, clock, inspection=self.inspection, mark=self.mark_workload)
+        self.pods = PodBook(journal, is_kept=settings.with_pods)
         self._journal = journal
         self._clock = clock
         self._settings = settings
@@ -130,7 +137,8 @@ class Knowledge:
             # Who does not lead takes no marks, so that those of the dead would pile up.
             self._dirty_workloads.pop((metadata.namespace, metadata.name), None)
             self.engine.remove(Workload, (metadata.namespace, metadata.name), now=self._clock.now())
-            self._mark_owner(metadata)
+            if known is not None:
+                self._mark_owner(known)
         elif known is None:
             # One that could never be read is not in the mirror; it is noted as unreadable no longer.
             self.inspection.forget("Workload", metadata)
@@ -148,6 +156,7 @@ class Knowledge:
                 return self._see_workload(_WORKLOAD.decode(raw), raw)
             if kind == "Pod":
                 self.ground.see_raw(raw)
+                self.pods.see_raw(raw)
             if kind in KEPT_KINDS:
                 self.keeping.see(kind, _NAMED.decode(raw).metadata)
         except msgspec.DecodeError as error:
@@ -175,6 +184,15 @@ class Knowledge:
             if named is not None:
                 owned[named.value.key] = named
         return tuple((seen.value, seen.raw) for seen in owned.values())
+
+    def workload_of(self, pods: tuple[Seen[Pod], ...]) -> tuple[Workload, bytes] | None:
+        """Return the Workload of a unit of pods: of a group by its name, else the one that the pod owns."""
+        pod = pods[0].value
+        if pod.group:
+            named = self.workloads.get((pod.namespace, pod.group))
+        else:
+            named = next(iter(self.workloads.owned_by(pod.uid)), None)
+        return None if named is None else (named.value, named.raw)
 
     def _see_job(self, obj: JobObject, raw: bytes) -> bool:
         if not self.jobs.is_news(obj.metadata):
@@ -206,7 +224,7 @@ class Knowledge:
         self.workloads.see(metadata, workload, raw)
         self.engine.upsert(workload, now=self._clock.now())
         self._dirty_workloads[key] = None
-        self._mark_owner(metadata)
+        self._mark_owner(Seen(metadata, workload, raw))
         return True
 
     def _count_change(self, before: Workload | None, after: Workload) -> None:
@@ -276,7 +294,7 @@ class Knowledge:
         """Take note of an object that could not even be decoded."""
         self._journal.note_unreadable(kind.__name__, f"{namespace}/{name}" if namespace else name, error)
         key: SpecKey = (namespace, name) if namespace else name
-        if kind is Job:
+        if kind in (Job, Pod):
             return
         self._values.pop((kind, key), None)
         self.engine.unreadable(kind, key, error, now=self._clock.now())
@@ -285,7 +303,7 @@ class Knowledge:
 
     def drop_unreadable(self, kind: type, namespace: str, name: str) -> None:
         """Take note that an object is gone that could not be decoded."""
-        is_kept_elsewhere = kind in (Job, PriorityClassObject)
+        is_kept_elsewhere = kind in (Job, Pod, PriorityClassObject)
         if is_kept_elsewhere or (kind is Workload and self.workloads.get((namespace, name)) is not None):
             # Of a Workload, another of its name is there by now, and readable.
             return
@@ -302,6 +320,7 @@ class Knowledge:
                 return
             self._namespaces[metadata.name] = labels
         self.take_spec(Namespace, specs.to_namespace, change)
+        self.pods.mark_all(metadata.name)
         for seen in self.jobs:
             if seen.metadata.namespace == metadata.name:
                 self._dirty_jobs[seen.metadata.namespace, seen.metadata.name] = None
@@ -341,17 +360,21 @@ class Knowledge:
         return _pop_first(self._dirty_workloads)
 
     def mark(self, kind: str, key: ObjectKey) -> None:
-        """Look at this Job or Workload again, and at its Workloads or owner: each may wait for the other."""
+        """Look at this Job, Workload or pod again, and at its Workloads or owner: one waits for another."""
         if kind == "Job":
             self._dirty_jobs[key] = None
             job = self.jobs.get(key)
             if job is not None:
                 self._mark_owned(job.metadata.uid)
             return
+        if kind == "Pod":
+            self.ground.look_again(*key)
+            self.pods.mark_pod(key)
+            return
         self._dirty_workloads[key] = None
         seen = self.workloads.get(key)
         if seen is not None:
-            self._mark_owner(seen.metadata)
+            self._mark_owner(seen)
 
     def mark_workload(self, key: WorkloadKey) -> None:
         """Look at this Workload again."""
@@ -365,6 +388,7 @@ class Knowledge:
         self._mark_workloads(self.workloads)
 
     def _mark_jobs(self) -> None:
+        self.pods.mark_all()
         self._dirty_jobs.update(((seen.metadata.namespace, seen.metadata.name), None) for seen in self.jobs)
 
     def _mark_workloads(self, workloads: Iterable[Seen[Workload]]) -> None:
@@ -372,8 +396,9 @@ class Knowledge:
             ((seen.metadata.namespace, seen.metadata.name), None) for seen in workloads
         )
 
-    def _mark_owner(self, metadata: Meta) -> None:
-        owner = controller_of(metadata)
+    def _mark_owner(self, workload: Seen[Workload]) -> None:
+        self.pods.mark(self.pods.unit_of_workload(workload.value))
+        owner = controller_of(workload.metadata)
         job = self.jobs.by_uid(owner.uid) if owner is not None else None
         if job is not None:
             self._dirty_jobs[job.metadata.namespace, job.metadata.name] = None
@@ -428,13 +453,17 @@ class Knowledge:
         A Job that is merely not known yet is no missing one: the watch of Jobs may lag behind that of
         Workloads. It is missing when it was seen to go, or when the garbage collector takes its Workload.
         """
+        unit = self.pods.unit_of_workload(workload) if self.pods.is_kept else None
+        if unit is not None and unit.group:
+            return Owner.JOB if self.pods.members(unit) else Owner.NONE
         if workload.owner_uid is None:
             return Owner.NONE
-        if workload.owner_kind != "Job":
+        if workload.owner_kind != "Job" and unit is None:
             return Owner.OTHER
-        if self.jobs.by_uid(workload.owner_uid) is not None:
+        owners = self.jobs if unit is None else self.pods
+        if owners.by_uid(workload.owner_uid) is not None:
             return Owner.JOB
-        is_gone = self.jobs.has_gone(workload.owner_uid) or workload.deleted_at is not None
+        is_gone = owners.has_gone(workload.owner_uid) or workload.deleted_at is not None
         return Owner.MISSING if is_gone else Owner.JOB
 
     def _is_namespace_managed(self, namespace: str) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from admission.actions import Action, Event, Purpose, Write
+from admission.actions import Action, Event, Purpose, Verb, Write
 from admission.controller.acting import Acting
 from admission.controller.agenda import Agenda, Backoffs
 from admission.controller.clock import Clock
@@ -22,9 +22,11 @@ from admission.controller.executor import Moot, Refused, Result, Target, Vanishe
 from admission.controller.journal import Journal
 from admission.controller.knowledge import Knowledge, ObjectKey
 from admission.controller.logs import Log
+from admission.controller.podbook import UnitKey
 from admission.controller.statuses import StatusBoard
 from admission.jobs import reconcile_job
 from admission.lifecycle import reconcile_workload
+from admission.pods import reconcile_pods
 from api.workload import WorkloadKey
 
 log = Log("berth.brain")
@@ -107,6 +109,23 @@ class Reconciler:
         actions = reconcile_job(seen.value, seen.raw, workloads, context, now=self._clock.now())
         self.do(term, actions, target)
 
+    def look_at_pods(self, term: Acting, unit: UnitKey) -> None:
+        """Ask for the next writes that the pods of a unit and their Workload need."""
+        pods = self._knowledge.pods.members(unit)
+        if not pods:
+            return
+        workload = self._knowledge.workload_of(pods)
+        targets = [Target("Pod", pod.metadata.namespace, pod.metadata.name) for pod in pods]
+        lanes = targets if workload is None else [*targets, Target("Workload", *workload[0].key)]
+        # As for a Job. Who stands where is worked out from all pods at once, so that none of them may be on
+        # its way to a place that its bytes do not show yet.
+        if any(self.is_left_alone(term, lane) for lane in lanes):
+            return
+        context = self._knowledge.job_context
+        seen = [(pod.value, pod.raw) for pod in pods]
+        actions = reconcile_pods(seen, workload, context, now=self._clock.now())
+        self.do(term, actions, targets[0])
+
     def do(self, term: Acting, actions: tuple[Action, ...], asker: Target | None = None) -> None:
         """Note the events and submit the writes, but those on objects that are left alone just now."""
         for action in actions:
@@ -158,6 +177,9 @@ class Reconciler:
                 log.debug("object-vanished", target="/".join(target), purpose=write.purpose)
         if write.kind in _RECONCILED or isinstance(result, Moot):
             self._look_again(target)
+        elif write.kind == "Pod":
+            # While the write was on its way its unit was left alone, whatever the watch brought.
+            self._knowledge.pods.mark_pod((target.namespace, target.name))
         if isinstance(result, Written):
             self._askers.pop(target, None)
         else:
@@ -169,6 +191,8 @@ class Reconciler:
             # We cannot read what somebody made of it, so the next write would meet the same.
             self.fail(target)
             return False
+        if write.kind == "Pod" and write.verb is Verb.DELETE:
+            self._knowledge.pods.note_deletion((write.namespace, write.name), write.uid)
         if write.purpose is not Purpose.FENCE:
             # A Workload whose admission was given up is fenced off with ease: that mends nothing.
             self._backoffs.forget(target)
@@ -177,10 +201,8 @@ class Reconciler:
         return True
 
     def _look_again(self, target: Target) -> None:
-        if target.kind in _RECONCILED:
+        if target.kind in (*_RECONCILED, "Pod"):
             self._knowledge.mark(target.kind, (target.namespace, target.name))
-        elif target.kind == "Pod":
-            self._knowledge.ground.look_again(target.namespace, target.name)
         else:
             self._board.mark(*target)
             self._knowledge.keeping.mark(target)

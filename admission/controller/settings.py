@@ -48,6 +48,7 @@ def knowledge_settings(config: ControllerConfig, *, namespace: str) -> Knowledge
     """Return what is known of Jobs and Workloads; `namespace` is the controller's own."""
     kueue = config.kueue
     return KnowledgeSettings(
+        with_pods="pod" in kueue.integrations.frameworks,
         jobs=JobSettings(
             manages_without_queue_name=kueue.manage_jobs_without_queue_name,
             label_keys_to_copy=tuple(kueue.integrations.label_keys_to_copy),

@@ -1,31 +1,35 @@
 """Webhooks: what is wrong with an object is said at `kubectl apply`, and a new Job is suspended in time.
 
-Berth does without them; they make mistakes visible sooner. kube-apiserver asks here before it stores an
-object (deploy/webhooks): /mutate for new Jobs, /validate for Jobs, ClusterQueues, Cohorts, ResourceFlavors
-and Workloads. Both read what the controller knows and change nothing themselves, so a dry run is no other
-request.
+Berth does without them; they make mistakes visible sooner, and put pods at the gate. kube-apiserver asks
+here before it stores an object (deploy/webhooks): /mutate for new Jobs and pods, /validate for Jobs,
+ClusterQueues, Cohorts, ResourceFlavors and Workloads. Both read what the controller knows and change nothing
+themselves, so a dry run is no other request.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from admission.controller.knowledge import Knowledge
 from admission.controller.logs import Log
 from admission.jobs.defaults import DEFAULT_NAME, job_defaults
+from admission.pods.defaults import pod_defaults
 from api import admissionreview, keys
 from api.admissionreview import AdmissionRequest, Operation, read_object, read_review
 from api.faults import ABSENT, FieldError
 from api.http.server import HttpError, Request, Response, Route, text_response
 from api.job import to_job
 from api.jobworkload import job_template, unknown_keys
-from api.objects import JobObject
+from api.objects import JobObject, PodObject
+from api.pod import to_pod
 from api.validation import validate, validate_update
 
 log = Log("berth.webhooks")
+
+Decoded = TypeVar("Decoded", JobObject, PodObject)
 
 
 class Webhooks:
@@ -34,6 +38,7 @@ class Webhooks:
     def __init__(self, knowledge: Knowledge, is_ready: Callable[[], bool]) -> None:
         self._knowledge = knowledge
         self._is_ready = is_ready
+        self._patches = {("batch", "Job"): self._job_patch, ("", "Pod"): self._pod_patch}
 
     def routes(self) -> list[Route]:
         """Return the routes of the webhook port."""
@@ -45,18 +50,28 @@ class Webhooks:
 
     async def _mutate(self, request: Request) -> Response:
         review = _read(request)
-        is_new_job = _kind(review) == ("batch", "Job") and review.operation is Operation.CREATE
-        if not is_new_job or review.sub_resource:
+        make_patch = self._patches.get(_kind(review))
+        is_asked = review.operation is Operation.CREATE and not review.sub_resource
+        if make_patch is None or not is_asked:
             return Response(body=admissionreview.allow(review.uid))
-        # A Job of which nobody knows whether it has to wait must not run: the user tries again.
+        # What may have to wait, as far as anybody knows, must not run: the user tries again.
         if not self._is_ready():
             raise HttpError(503, "the caches have not synced yet; try again in a moment")
-        patch = self._job_patch(review)
-        return Response(body=admissionreview.allow(review.uid, patch=patch))
+        return Response(body=admissionreview.allow(review.uid, patch=make_patch(review)))
+
+    def _pod_patch(self, review: AdmissionRequest) -> list[dict[str, Any]]:
+        if not self._knowledge.pods.is_kept:
+            return []
+        body = _object(review.object)
+        pod = to_pod(_decoded(review, PodObject))
+        has_default_queue = self._has_default_queue(pod.namespace)
+        context = self._knowledge.job_context
+        changes = pod_defaults(pod, body, context, has_default_queue=has_default_queue)
+        return admissionreview.changes_patch(body, changes)
 
     def _job_patch(self, review: AdmissionRequest) -> list[dict[str, Any]]:
         body = _object(review.object)
-        job = to_job(_decoded_job(review))
+        job = to_job(_decoded(review, JobObject))
         defaults = job_defaults(
             job, self._knowledge.job_context, has_default_queue=self._has_default_queue(job.namespace)
         )
@@ -112,14 +127,14 @@ def _object(raw: msgspec.Raw) -> dict[str, Any]:
         raise HttpError(400, str(error)) from error
 
 
-def _decoded_job(review: AdmissionRequest) -> JobObject:
-    """Return the Job under review in its namespace, which the object itself may leave to the request."""
+def _decoded(review: AdmissionRequest, wire: type[Decoded]) -> Decoded:
+    """Return the object under review in its namespace, which it may itself leave to the request."""
     try:
-        job = msgspec.json.decode(review.object, type=JobObject)
+        found = msgspec.json.decode(review.object, type=wire)
     except msgspec.DecodeError as error:
-        raise HttpError(400, f"the Job cannot be read: {error}") from error
-    metadata = msgspec.structs.replace(job.metadata, namespace=review.namespace or job.metadata.namespace)
-    return msgspec.structs.replace(job, metadata=metadata)
+        raise HttpError(400, f"the {review.kind.kind} cannot be read: {error}") from error
+    metadata = msgspec.structs.replace(found.metadata, namespace=review.namespace or found.metadata.namespace)
+    return msgspec.structs.replace(found, metadata=metadata)
 
 
 def _removed_queue(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[FieldError, ...]:
@@ -136,7 +151,7 @@ def _warnings(review: AdmissionRequest, new: Mapping[str, Any]) -> tuple[str, ..
     """Return what a Job's author should know though nothing is wrong: keys that nobody reads."""
     if _kind(review) != ("batch", "Job"):
         return ()
-    return unknown_keys(to_job(_decoded_job(review)), job_template(new))
+    return unknown_keys(to_job(_decoded(review, JobObject)), job_template(new))
 
 
 async def _tell_ok(request: Request) -> Response:

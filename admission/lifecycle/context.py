@@ -19,7 +19,8 @@ from queues.promises import PlannedStart
 class Owner(StrEnum):
     """What stands behind a Workload: nothing, a Job, an object of another kind, or one that is gone.
 
-    MISSING only once all Jobs are known: it ends the Workload.
+    JOB also stands for pods that are queued themselves. MISSING only once all Jobs are known: it ends the
+    Workload.
     """
 
     NONE = "None"

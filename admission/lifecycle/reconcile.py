@@ -249,14 +249,14 @@ def _wait(workload: Workload, reason: PendingReason, message: str) -> Wait:
 
 
 def _owner_deletion(look: Look, event: Event) -> Write:
-    """Return the deletion of the Job of a Workload, and with it of the Workload; without one, of itself."""
+    """Return the deletion of the Job or pod of a Workload, and so of the Workload; without one, of itself."""
     workload = look.workload
     if look.owner is not Owner.JOB or workload.owner_name is None:
         return workload_deletion(workload, event)
     uid = workload.owner_uid or ""
     return Write(
         verb=Verb.DELETE,
-        kind="Job",
+        kind=workload.owner_kind or "Job",
         namespace=workload.key.namespace,
         name=workload.owner_name,
         body=delete_options(uid=uid),

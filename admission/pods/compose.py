@@ -56,10 +56,10 @@ def create(view: View) -> tuple[Action, ...]:
 
 def wanted_pod_sets(view: View) -> list[dict[str, Any]]:
     """Return the pod sets that the unit's pods make up, [] while some are missing. Raises ComposeError."""
-    if not view.kept:
+    if not view.alive:
         return []
     if not view.group:
-        return pod_sets_of_pod(view.kept[0])
+        return pod_sets_of_pod(view.alive[0])
     total = group_total(view.alive)
     if len(view.kept) < total and not view.is_fast:
         return []

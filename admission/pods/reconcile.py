@@ -222,11 +222,12 @@ _STEPS: tuple[Callable[[View], Answer], ...] = (
     _answer_end,
     _answer_withdrawn,
     _answer_finished_workload,
+    # Before the dead go: the garbage collector takes the Workload with the last of its owners.
+    groups.answer_owners,
     groups.answer_dead,
     _answer_missing,
     _answer_eviction,
     groups.answer_surplus,
-    groups.answer_owners,
     groups.answer_replacements,
     update,
     _answer_pods,

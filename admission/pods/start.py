@@ -89,6 +89,9 @@ def _start(view: View, member: Member, injection: Injection, domain: Mapping[str
     gates = [{"name": gate} for gate in pod.gates if gate not in _OWN_GATES]
     spec = {**patch.get("spec", {}), "schedulingGates": gates or None}
     metadata = dict(patch.get("metadata", {}))
+    if view.group:
+        # What is put into the pod now would make it one of another role.
+        metadata["annotations"] = {**metadata.get("annotations", {}), keys.ROLE_HASH: member.role}
     if not pod.has_finalizer:
         # One that was made without the webhook: from here on its end must not go unseen.
         present = member.body.get("metadata", {}).get("finalizers") or ()

@@ -12,9 +12,11 @@ from typing import Any
 import aiohttp
 import pytest
 
+from admission.controller.knowledge import KnowledgeSettings
 from admission.controller.webhooks import Webhooks
 from api import keys
 from api.http.server import HttpServer
+from api.pod import role_hash
 from tests.admission.controller.known import (
     Known,
     cluster_queue_object,
@@ -342,3 +344,86 @@ async def test_a_review_nested_too_deep_is_a_400(url: str, path: str) -> None:
     ):
         assert answer.status == 400
         assert "this is no AdmissionReview" in await answer.text()
+
+
+# --- /mutate for pods ----------------------------------------------------------------------------
+
+
+def pod(namespace: str = "a", *, spec: Object | None = None, **given: Any) -> Object:
+    """Return a pod as its author, or a Deployment, sends it."""
+    containers = [{"name": "c", "image": "i"}]
+    return made("Pod", "p", namespace, version="v1", spec={"containers": containers, **(spec or {})}, **given)
+
+
+@pytest.fixture
+async def pods_url() -> AsyncIterator[str]:
+    """Give the URL of webhooks that hold pods, in a cluster as `url` has it."""
+    async with serving(
+        Known(
+            namespace_object("a"),
+            namespace_object("b"),
+            local_queue_object("default", "b", "cq"),
+            settings=KnowledgeSettings(with_pods=True),
+        )
+    ) as url:
+        yield url
+
+
+async def test_a_new_pod_in_a_queue_is_held_at_the_gate(pods_url: str) -> None:
+    new = pod(labels={keys.QUEUE_NAME: "lq"}, spec={"schedulingGates": [{"name": "example.com/other"}]})
+
+    held = patched(new, await response(pods_url, "/mutate", review(new)))
+
+    assert held["metadata"]["labels"] == {keys.QUEUE_NAME: "lq", keys.MANAGED: "true"}
+    assert held["metadata"]["finalizers"] == [keys.POD_FINALIZER]
+    gates = [gate["name"] for gate in held["spec"]["schedulingGates"]]
+    assert gates == ["example.com/other", keys.ADMISSION_GATE]
+
+
+async def test_a_pod_that_is_held_already_is_not_changed(pods_url: str) -> None:
+    new = pod(labels={keys.QUEUE_NAME: "lq"})
+    held = patched(new, await response(pods_url, "/mutate", review(new)))
+
+    assert "patch" not in await response(pods_url, "/mutate", review(held))
+
+
+async def test_a_new_pod_of_a_group_is_told_its_role(pods_url: str) -> None:
+    new = pod(labels={keys.QUEUE_NAME: "lq", keys.POD_GROUP_NAME: "g"}, annotations={"kept": "yes"})
+
+    held = patched(new, await response(pods_url, "/mutate", review(new)))
+
+    assert held["metadata"]["annotations"] == {"kept": "yes", keys.ROLE_HASH: role_hash(new["spec"])}
+
+
+async def test_a_pod_without_a_queue_goes_to_the_default_queue_of_its_namespace(pods_url: str) -> None:
+    new = pod("b")
+
+    held = patched(new, await response(pods_url, "/mutate", review(new)))
+
+    assert held["metadata"]["labels"][keys.QUEUE_NAME] == "default"
+
+
+@pytest.mark.parametrize(
+    "new",
+    [
+        pytest.param(pod(), id="it names no queue"),
+        pytest.param(
+            pod(labels={keys.QUEUE_NAME: "lq"}, spec={"nodeName": "n"}), id="it is on a node already"
+        ),
+        pytest.param(
+            pod(
+                labels={keys.QUEUE_NAME: "lq"},
+                owners=[
+                    {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": True}
+                ],
+            ),
+            id="its Job is queued for it",
+        ),
+    ],
+)
+async def test_a_pod_is_left_as_it_is_where(pods_url: str, new: Object) -> None:
+    assert "patch" not in await response(pods_url, "/mutate", review(new))
+
+
+async def test_pods_are_left_alone_where_they_are_not_managed(url: str) -> None:
+    assert "patch" not in await response(url, "/mutate", review(pod(labels={keys.QUEUE_NAME: "lq"})))

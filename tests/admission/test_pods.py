@@ -1,0 +1,472 @@
+"""What pods and groups of pods in queues go through, from the gate to the end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from admission.actions import Event
+from admission.jobs import JobSettings, PriorityClass
+from api import keys
+from api.objects import WireToleration
+from api.reasons import EvictionReason
+from tests.admission.podworld import PodWorld, member_object, pod_object
+from tests.admission.world import Object, context, purposes
+
+WAITING = "WaitingForReplacementPods"
+
+
+def make_world(*pods: Object, **fields: Any) -> PodWorld:
+    """Return a world with these pods, settled."""
+    world = PodWorld(job_context=context(**fields))
+    for pod in pods:
+        world.add(pod)
+    world.settle()
+    return world
+
+
+def admitted(*pods: Object) -> PodWorld:
+    """Return a world in which these pods, one unit, run."""
+    world = make_world(*pods)
+    world.admit(world.only_workload())
+    world.settle()
+    world.run()
+    world.settle()
+    return world
+
+
+def said(world: PodWorld, name: str | None = None) -> dict[str, str]:
+    """Return the True conditions of a Workload, with their reasons; by default of the only one."""
+    workload, _ = world.workload(name or world.only_workload())
+    return {type_: one.reason for type_, one in workload.conditions.items() if one.status}
+
+
+def warnings(world: PodWorld) -> list[str]:
+    """Return the notes of all warnings."""
+    return [event.note for event in world.events if event.type.value == "Warning"]
+
+
+# --- a pod by itself -----------------------------------------------------------------------------
+
+
+def test_a_pod_at_the_gate_gets_a_workload_that_it_owns() -> None:
+    world = make_world(pod_object(labels={keys.MAX_EXEC_TIME_SECONDS: "60"}))
+
+    workload, _ = world.workload(world.only_workload())
+    assert workload.key.name.startswith("pod-p-")
+    assert (workload.owner_kind, workload.owner_uid) == ("Pod", "uid-p")
+    assert workload.queue_name == "lq"
+    assert workload.maximum_execution_time_seconds == 60
+    assert [(one.name, one.count) for one in workload.pod_sets] == [("main", 1)]
+    template = world.objects["Workload", workload.key.name]["spec"]["podSets"][0]["template"]
+    assert "schedulingGates" not in template["spec"]
+    assert world.pod("p").is_gated
+
+
+def test_an_admitted_pod_is_let_go_with_its_flavors_nodes_and_tolerations() -> None:
+    taint = WireToleration(key="gpu", operator="Exists")
+    world = make_world(pod_object(), injection=lambda _: ({"zone": "a"}, (taint,)))
+    world.admit(world.only_workload())
+
+    world.settle()
+
+    pod = world.objects["Pod", "p"]
+    assert not world.pod("p").is_gated
+    assert pod["spec"]["nodeSelector"] == {"zone": "a"}
+    assert pod["spec"]["tolerations"] == [{"key": "gpu", "operator": "Exists"}]
+    assert pod["metadata"]["labels"][keys.POD_SET] == "main"
+    assert pod["metadata"]["annotations"][keys.WORKLOAD] == world.only_workload()
+
+
+def test_a_pod_made_without_the_webhook_gets_the_finalizer_when_it_is_let_go() -> None:
+    bare = pod_object()
+    del bare["metadata"]["finalizers"]
+    world = make_world(bare)
+    world.admit(world.only_workload())
+
+    world.settle()
+
+    assert world.pod("p").has_finalizer
+    assert not world.pod("p").is_gated
+
+
+def test_other_gates_stay_on_the_pod() -> None:
+    gates = [{"name": "example.com/wait"}, {"name": keys.ADMISSION_GATE}, {"name": keys.TOPOLOGY_GATE}]
+    world = make_world(pod_object(schedulingGates=gates))
+    world.admit(world.only_workload())
+
+    world.settle()
+
+    assert world.pod("p").gates == ("example.com/wait",)
+
+
+@pytest.mark.parametrize(
+    ("phase", "want"), [("Succeeded", "Succeeded"), ("Failed", "Failed")], ids=["success", "failure"]
+)
+def test_a_pod_that_ended_finishes_its_workload_and_is_let_go(phase: str, want: str) -> None:
+    world = admitted(pod_object())
+
+    world.end("p", phase)
+    world.settle()
+
+    assert said(world)["Finished"] == want
+    assert not world.pod("p").has_finalizer
+    assert not world.workload(world.only_workload())[0].has_finalizer
+
+
+def test_an_evicted_pod_is_told_then_deleted_and_holds_its_quota_until_it_has_ended() -> None:
+    world = admitted(pod_object())
+    name = world.only_workload()
+    world.evict(name)
+
+    wrote = [str(one) for one in world.settle()]
+
+    assert wrote == ["tell-pod", "stop-pod"]
+    assert world.pod("p").is_told_to_end
+    assert world.workload(name)[0].admission is not None
+    world.run_kubelet()
+    world.settle()
+    assert world.objects == {}
+
+
+def test_a_pod_evicted_before_it_was_let_go_keeps_its_gate_and_queues_again() -> None:
+    world = make_world(pod_object())
+    name = world.only_workload()
+    world.admit(name, checks=("check",))
+    world.evict(name)
+
+    world.settle()
+
+    assert world.pod("p").is_gated
+    assert not world.pod("p").is_deleted
+    workload, _ = world.workload(name)
+    assert workload.admission is None
+    assert workload.is_true("Requeued")
+
+
+@pytest.mark.parametrize("is_admitted", [False, True], ids=["waiting", "admitted"])
+def test_a_pod_deleted_at_the_gate_goes_with_its_workload(is_admitted: bool) -> None:
+    world = make_world(pod_object())
+    if is_admitted:
+        world.admit(world.only_workload())
+
+    world.delete("Pod", "p")
+    world.settle()
+
+    assert world.objects == {}
+
+
+def test_a_pod_whose_workload_was_deleted_is_stopped() -> None:
+    world = admitted(pod_object())
+    world.delete("Workload", world.only_workload())
+
+    world.settle()
+    world.run_kubelet()
+    world.settle()
+
+    assert world.objects == {}
+
+
+def test_a_waiting_pod_whose_workload_was_deleted_gets_another() -> None:
+    world = make_world(pod_object())
+    before = world.workload(world.only_workload())[0].uid
+    world.delete("Workload", world.only_workload())
+
+    world.settle()
+
+    assert world.workload(world.only_workload())[0].uid != before
+
+
+def test_a_node_selector_that_contradicts_the_flavor_ends_the_workload() -> None:
+    world = make_world(pod_object(nodeSelector={"zone": "b"}))
+    world.admit(world.only_workload())
+
+    world.settle()
+
+    assert said(world)["Finished"] == "FailedToStart"
+    assert world.pod("p").is_gated
+    assert any("zone" in note for note in warnings(world))
+
+
+@pytest.mark.parametrize(
+    ("pod", "want"),
+    [
+        pytest.param(
+            pod_object(labels={keys.PRIORITY_CLASS: "none"}),
+            "WorkloadPriorityClass 'none'",
+            id="a priority class that does not exist",
+        ),
+        pytest.param(pod_object(priorityClassName="none"), "spec.priorityClassName", id="a pod's own class"),
+        pytest.param(pod_object(cpu="much"), "spec.containers[c].resources.requests[cpu]", id="no quantity"),
+        pytest.param(
+            pod_object(labels={keys.MAX_EXEC_TIME_SECONDS: "soon"}), "max-exec-time-seconds", id="no limit"
+        ),
+    ],
+)
+def test_a_pod_that_cannot_be_queued_is_told_why(pod: Object, want: str) -> None:
+    world = make_world(pod)
+
+    assert [kind for kind, _ in world.objects] == ["Pod"]
+    assert want in warnings(world)[-1]
+
+
+def test_classes_give_the_priority_and_a_new_class_reaches_a_waiting_workload() -> None:
+    classes = {"high": 7}
+    world = make_world(
+        pod_object(priorityClassName="own"),
+        workload_priority_classes=classes,
+        priority_classes={"own": PriorityClass(value=3)},
+    )
+    assert world.workload(world.only_workload())[0].priority == 3
+
+    world.edit("Pod", "p", lambda pod: pod["metadata"]["labels"].update({keys.PRIORITY_CLASS: "high"}))
+    world.settle()
+
+    assert world.workload(world.only_workload())[0].priority == 7
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({"is_namespace_managed": lambda _: False}, id="in a namespace that is not managed"),
+        pytest.param({"settings": JobSettings()}, id="without a queue"),
+    ],
+)
+def test_a_pod_that_is_not_ours_to_queue_is_left_alone(settings: dict[str, Any]) -> None:
+    pod = pod_object() if "is_namespace_managed" in settings else pod_object(labels={keys.QUEUE_NAME: None})
+
+    assert [kind for kind, _ in make_world(pod, **settings).objects] == ["Pod"]
+
+
+def test_a_pod_without_a_queue_gets_a_workload_where_all_are_managed() -> None:
+    settings = JobSettings(manages_without_queue_name=True)
+    world = make_world(pod_object(labels={keys.QUEUE_NAME: None}), settings=settings)
+
+    assert world.workload(world.only_workload())[0].queue_name == ""
+
+
+def test_pods_ready_follows_the_pod() -> None:
+    world = make_world(pod_object())
+    world.admit(world.only_workload())
+    world.settle()
+    assert not world.workload(world.only_workload())[0].is_true("PodsReady")
+
+    world.run()
+    world.settle()
+
+    assert said(world)["PodsReady"] == "Started"
+
+
+# --- groups --------------------------------------------------------------------------------------
+
+
+def test_a_group_is_queued_when_all_its_members_are_there_and_starts_as_one() -> None:
+    world = make_world(member_object("a"))
+    assert not world.workloads()
+
+    world.add(member_object("b", cpu="2", created=1))
+    world.settle()
+
+    workload, _ = world.workload("g")
+    assert sorted(one.count for one in workload.pod_sets) == [1, 1]
+    assert {owner["name"] for owner in world.objects["Workload", "g"]["metadata"]["ownerReferences"]} == {
+        "a",
+        "b",
+    }
+    world.admit("g")
+    world.settle()
+    assert not any(world.pod(name).is_gated for name in ("a", "b"))
+
+
+def test_pods_of_one_shape_are_one_pod_set() -> None:
+    world = make_world(member_object("a"), member_object("b"))
+
+    (pod_set,) = world.workload("g")[0].pod_sets
+    assert pod_set.count == 2
+
+
+def test_a_group_with_fast_admission_is_queued_with_its_first_pod() -> None:
+    fast = {keys.POD_GROUP_FAST_ADMISSION: "true"}
+    world = admitted(member_object("a", total=3, annotations=fast))
+    assert world.workload("g")[0].pod_sets[0].count == 3
+
+    world.add(member_object("b", total=3, annotations=fast, created=1))
+    world.settle()
+
+    assert not world.pod("b").is_gated
+
+
+@pytest.mark.parametrize(
+    ("other", "want"),
+    [
+        pytest.param(
+            member_object("b", total=3), "pod-group-total-count is '2' on pod a", id="another total"
+        ),
+        pytest.param(
+            member_object("b", labels={keys.QUEUE_NAME: "other"}), "'other' on pod b", id="another queue"
+        ),
+    ],
+)
+def test_a_group_that_contradicts_itself_is_told_so(other: Object, want: str) -> None:
+    world = make_world(member_object("a"), other)
+
+    assert not world.workloads()
+    assert want in warnings(world)[-1]
+
+
+def test_a_group_without_a_total_is_told_what_is_missing() -> None:
+    pod = member_object("a", annotations={keys.POD_GROUP_TOTAL_COUNT: ""})
+
+    assert keys.POD_GROUP_TOTAL_COUNT in warnings(make_world(pod))[-1]
+
+
+def test_a_group_finishes_when_all_its_pods_have_succeeded() -> None:
+    world = admitted(member_object("a"), member_object("b"))
+    world.end("a")
+    world.settle()
+    assert world.workload("g")[0].reclaimable == {world.workload("g")[0].pod_sets[0].name: 1}
+    assert world.pod("a").has_finalizer
+
+    world.end("b")
+    world.settle()
+
+    assert said(world)["Finished"] == "Succeeded"
+    assert not any(world.pod(name).has_finalizer for name in ("a", "b"))
+
+
+def test_a_failed_member_is_kept_until_another_takes_its_place() -> None:
+    world = admitted(member_object("a"), member_object("b"))
+    world.end("a", "Failed")
+    world.settle()
+    assert world.pod("a").has_finalizer
+    assert said(world)[WAITING] == "PodsFailed"
+
+    world.add(member_object("c", created=1))
+    world.settle()
+
+    assert not world.pod("a").has_finalizer
+    assert not world.pod("c").is_gated
+    assert WAITING not in said(world)
+
+
+def test_a_group_that_may_not_be_retried_ends_with_its_failed_member() -> None:
+    final = {keys.RETRIABLE_IN_GROUP: "false"}
+    world = admitted(member_object("a", annotations=final), member_object("b"))
+    world.end("a", "Failed")
+    world.settle()
+    assert "Finished" not in said(world)
+
+    world.end("b")
+    world.settle()
+
+    assert said(world)["Finished"] == "Failed"
+
+
+def test_an_evicted_group_waits_for_new_pods_and_then_queues_again() -> None:
+    world = admitted(member_object("a"), member_object("b"))
+    world.evict("g", EvictionReason.PREEMPTED)
+    world.settle()
+    world.run_kubelet()
+    world.settle()
+    workload, _ = world.workload("g")
+    assert workload.admission is None
+    assert said(world)[WAITING] == "Preempted"
+    assert world.pods() == ["a", "b"]
+
+    for name in ("c", "d"):
+        world.add(member_object(name, created=1))
+    world.settle()
+
+    assert world.pods() == ["c", "d"]
+    assert WAITING not in said(world)
+    assert said(world)["Requeued"] == "Preempted"
+    world.admit("g")
+    world.settle()
+    assert not world.pod("c").is_gated
+
+
+def test_a_pod_too_many_is_deleted_the_youngest_first() -> None:
+    world = admitted(member_object("a"), member_object("b"))
+    world.add(member_object("c", created=1))
+
+    world.settle()
+
+    assert world.pods() == ["a", "b"]
+    assert "ExcessPodDeleted" in {event.reason for event in world.events}
+
+
+def test_the_successor_of_a_pod_that_is_about_to_go_is_not_too_many() -> None:
+    world = admitted(member_object("a"), member_object("b"))
+    world.delete("Pod", "a")
+    world.add(member_object("c", created=1))
+    world.settle()
+    assert world.pods() == ["a", "b", "c"]
+
+    world.run_kubelet()
+    world.settle()
+
+    assert world.pods() == ["b", "c"]
+    assert not world.pod("c").is_gated
+
+
+def test_a_group_whose_pods_were_all_deleted_goes_with_its_workload() -> None:
+    world = admitted(member_object("a"), member_object("b"))
+    for name in ("a", "b"):
+        world.delete("Pod", name)
+    world.settle()
+
+    world.run_kubelet()
+    world.settle()
+
+    assert world.objects == {}
+
+
+def test_a_workload_of_the_groups_name_that_is_not_its_own_is_left_alone() -> None:
+    world = PodWorld()
+    spec = {"podSets": [{"name": "main", "count": 1, "template": {"spec": {"containers": []}}}]}
+    world.add({"kind": "Workload", "metadata": {"name": "g", "namespace": "team", "uid": "w"}, "spec": spec})
+    world.add(member_object("a", total=1))
+
+    actions = world.look()
+
+    assert [one.reason for one in actions if isinstance(one, Event)] == ["WorkloadNameConflict"]
+    assert purposes(actions) == ["WorkloadNameConflict"]
+
+
+def test_a_waiting_group_takes_another_shape_when_a_pod_of_another_one_comes() -> None:
+    world = make_world(member_object("a"), member_object("b"))
+    world.delete("Pod", "b")
+    world.settle()
+    assert said(world)[WAITING] == "PodsFailed"
+
+    world.add(member_object("c", cpu="4", created=1))
+    world.settle()
+
+    assert sorted(one.count for one in world.workload("g")[0].pod_sets) == [1, 1]
+    assert WAITING not in said(world)
+
+
+def test_a_member_that_ends_well_when_it_is_told_to_has_not_succeeded() -> None:
+    world = admitted(member_object("a"), member_object("b"))
+    world.evict("g")
+    world.settle()
+
+    for name in ("a", "b"):
+        world.end(name, "Succeeded")
+    world.settle()
+
+    assert "Finished" not in said(world)
+    assert said(world)[WAITING] == "Preempted"
+
+
+def test_a_serving_group_lets_its_dead_go_at_once_and_never_finishes() -> None:
+    serving = {keys.POD_GROUP_SERVING: "true", keys.POD_GROUP_FAST_ADMISSION: "true"}
+    world = admitted(member_object("a", annotations=serving), member_object("b", annotations=serving))
+
+    world.end("a")
+    world.end("b", "Failed")
+    world.settle()
+
+    assert not any(world.pod(name).has_finalizer for name in ("a", "b"))
+    assert "Finished" not in said(world)
