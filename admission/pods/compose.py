@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from admission.actions import Action, Event, Purpose, Verb, Write
+from admission.checkpoints import taken_over
 from admission.jobs import priorities
 from admission.pods.view import View
 from admission.pods.writes import normal, warning
@@ -112,7 +113,8 @@ def _changed_spec(view: View) -> dict[str, Any]:
 def _changed_metadata(view: View) -> dict[str, Any]:
     pod, workload = view.speaker, view.workload
     labels = copied_labels(pod, view.context.settings.label_keys_to_copy)
-    annotations: dict[str, str | None] = dict(copied_annotations(pod))
+    told = taken_over(pod.annotations, workload.annotations, now=view.now)
+    annotations: dict[str, str | None] = {**copied_annotations(pod), **told}
     if keys.ADMISSION_GATED_BY in workload.annotations:
         # A gate is opened by taking it off the pod.
         annotations.setdefault(keys.ADMISSION_GATED_BY, None)

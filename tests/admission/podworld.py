@@ -19,7 +19,7 @@ from api import keys
 from api.objects import PodObject
 from api.pod import Pod, to_pod
 from api.workload import Workload, to_rfc3339
-from tests.admission.world import Object, World, encode, merged
+from tests.admission.world import Object, World, encode
 
 QUEUE = "lq"
 
@@ -181,4 +181,4 @@ class PodWorld(World):
 def _runs(pod: Object) -> None:
     ready = [{"type": "Ready", "status": "True"}]
     pod["spec"]["nodeName"] = "node"
-    pod["status"] = merged(pod["status"], {"phase": "Running", "conditions": ready})
+    pod["status"] = {**pod["status"], "phase": "Running", "conditions": ready}

@@ -313,12 +313,12 @@ def test_what_has_no_effect_is_said_field_by_field() -> None:
         clientConnection: {qps: 50}
         featureGates: {DisableWaitForPodsReady: true, PartialAdmission: false}
         managedJobsNamespaceSelector: {matchLabels: {a: b}}
-        integrations: {frameworks: [batch/job, pod]}
+        integrations: {frameworks: [batch/job, pod, ray.io/rayjob]}
         """
     assert load(KUEUE + textwrap.dedent(body)).unused() == (
         "f.yaml: clientConnection.qps is read and has no effect in Berth",
         "f.yaml: featureGates.PartialAdmission is read and has no effect in Berth",
-        "f.yaml: integrations.frameworks: pod is not managed by Berth",
+        "f.yaml: integrations.frameworks: ray.io/rayjob is not managed by Berth",
     )
 
 
