@@ -46,6 +46,10 @@ class Purpose(StrEnum):
     ADMIT = "admit"
     WAIT = "wait"
     EVICT = "evict"
+    REQUEST_EVICTION = "request-eviction"
+    CANCEL_EVICTION = "cancel-eviction"
+    CLEAR_EVICTION = "clear-eviction"
+    ASK_POD = "ask-pod"
     RELEASE = "release"
     REQUEUE = "requeue"
     DEACTIVATE = "deactivate"
@@ -133,6 +137,12 @@ def workload_ref(namespace: str, name: str, uid: str) -> ObjectRef:
 def policy_ref(name: str, uid: str) -> ObjectRef:
     """Return the reference to an AdmissionPolicy."""
     return ObjectRef(kind="AdmissionPolicy", api_version=BERTH_VERSION, namespace="", name=name, uid=uid)
+
+
+def merge_patch(patch: dict[str, Any], *, uid: str) -> bytes:
+    """Return a merge patch that the server refuses with 409 for another object of the same name."""
+    metadata = patch.get("metadata", {})
+    return msgspec.json.encode({**patch, "metadata": {**metadata, "uid": uid}})
 
 
 def guarded_patch(patch: dict[str, Any], *, uid: str, resource_version: str) -> bytes:

@@ -31,7 +31,8 @@ from math import inf
 from msgspec import structs
 
 from admission.nomination import CyclePolicy, Entry
-from admission.runtimes import eviction_seconds, may_be_evicted
+from admission.preemption.saves import leaving_seconds
+from admission.runtimes import may_be_evicted
 from admission.snapshot import QueueState, Snapshot
 from admission.stage import Footing, SnapshotStage, StartTrial
 from admission.timekeeper import SLACK_SECONDS, Promise, Timekeeper
@@ -170,7 +171,7 @@ class Backfill:
             cluster_queue=queue.name,
             rank=rank,
             started_at=self.now,
-            eviction_seconds=eviction_seconds(workload),
+            eviction_seconds=leaving_seconds(workload, queue.policy),
             is_evictable=may_be_evicted(workload),
             promised=in_the_way if in_the_way in self.keeper.promises else None,
         )
@@ -213,7 +214,7 @@ class Backfill:
         estimate = self.keeper.estimator.estimate(workload, queue.policy)
         if not may_be_evicted(workload) and (estimate is None or not estimate.is_enforced):
             return inf
-        return self.keeper.length(workload, queue.name) + eviction_seconds(workload)
+        return self.keeper.length(workload, queue.name) + leaving_seconds(workload, queue.policy)
 
     def _is_opportunity(self, workload: Workload, promised: PlannedStart, queue: QueueState) -> bool:
         """Return whether it may run in what is held for the promise, and give way when that is due."""
@@ -225,7 +226,7 @@ class Backfill:
             return False
         preemption = queue.policy.preemption
         least = preemption.minimum_runtime_seconds if preemption is not None else 0
-        return self.now + least + eviction_seconds(workload) <= promised.start_at
+        return self.now + least + leaving_seconds(workload, queue.policy) <= promised.start_at
 
     # --- planning ----------------------------------------------------------------------------------------
 
@@ -257,7 +258,7 @@ class Backfill:
         if _rules(entry.queue) is None:
             return False
         workload, queue = entry.pending.workload, entry.queue
-        wait = max(eviction_seconds(target.held.workload) for target in entry.targets)
+        wait = max(leaving_seconds(one.held.workload, one.queue.policy) for one in entry.targets)
         known = self.keeper.promises.get(workload.key)
         at = self.now + wait
         planned = PlannedStart(

@@ -57,7 +57,9 @@ class Admit(msgspec.Struct, frozen=True, kw_only=True):
 class Evict:
     """Take a running (or reserving) Workload's quota back, in two phases: it stops first.
 
-    `cluster_queue` is the victim's, `preempting_cluster_queue` that of the Workload it gives way to.
+    `cluster_queue` is the victim's, `preempting_cluster_queue` that of the Workload it gives way to. With
+    `save_by` the victim is waited for until then, to save a checkpoint, and asked for one from `ask_at` on
+    (Unix seconds); None: it stops at once.
     """
 
     key: WorkloadKey
@@ -71,6 +73,8 @@ class Evict:
     preempting_cluster_queue: str = ""
     cluster_queue: str = ""
     underlying_cause: str = ""
+    save_by: float | None = None
+    ask_at: float | None = None
 
     @property
     def id(self) -> DecisionId:

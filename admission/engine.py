@@ -395,7 +395,7 @@ class Engine(Intake):
         for eviction in outcome.evictions:
             self._evicts += 1
             held = self._cache.held[eviction.key]
-            held.is_evicting = True
+            held.is_evicting, held.leaves_by = True, eviction.save_by
             self._cache.timekeeper.hold(held)
         decisions += outcome.evictions
         assert outcome.requeue is not None, "who is not admitted goes back to the queue"

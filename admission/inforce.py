@@ -28,15 +28,6 @@ def _orders_by(mode: OrderingMode) -> _Used:
 
 
 NOT_IN_FORCE: Mapping[str, _Used] = {
-    "spec.preemption.graceSeconds": _in_preemption(
-        lambda rules: rules.grace_seconds != _DEFAULT.grace_seconds
-    ),
-    # What Workloads that take turns are taken to need before they go.
-    "spec.preemption.defaultSaveSeconds (but under LeastAttained)": lambda policy: (
-        not _orders_by(OrderingMode.LEAST_ATTAINED)(policy)
-        and policy.preemption is not None
-        and policy.preemption.default_save_seconds != _DEFAULT.default_save_seconds
-    ),
     "spec.preemption.holdSeconds": _in_preemption(lambda rules: rules.hold_seconds != _DEFAULT.hold_seconds),
     "spec.placement.consolidation": _in_placement(lambda rules: rules.consolidation is not None),
     "spec.reservations": lambda policy: bool(policy.reservations),

@@ -86,6 +86,13 @@ class Questions:
         self._roster.refresh()
         return key in self._cache.held
 
+    def is_waiting(self, key: WorkloadKey, uid: str) -> bool:
+        """Return whether this very Workload waits in a queue for quota, and has none."""
+        self._roster.refresh()
+        record = self._roster.records.get(key)
+        is_it = record is not None and record.workload.uid == uid and record.queued_in is not None
+        return is_it and key not in self._cache.held
+
     def is_in_use(self, kind: str, name: str) -> bool:
         """Return whether a ClusterQueue, flavor, topology or check may not go yet, see `admission.inuse`."""
         self._roster.refresh()

@@ -20,6 +20,7 @@ from admission.lineup import Lineup
 from admission.records import LocalQueueKey, Record, make_record
 from admission.snapshot import Held
 from admission.topology import places_of
+from api.eviction import reserved_at_of, standing_request
 from api.reasons import ConditionType
 from api.requests import ResourceSettings
 from api.workload import Admission, Workload, WorkloadKey
@@ -163,6 +164,7 @@ class Roster(Lineup):
         if held.is_evicting:
             # Whoever waits for this eviction has to ask for it again.
             held.is_evicting = False
+            held.leaves_by = None
             self._cache.timekeeper.hold(held)
             self._wake_tree_of(held)
         if held.former is not None:
@@ -281,18 +283,18 @@ class Roster(Lineup):
             self.lost[workload.key] = None
         if held is None or _takes_more(held, workload.admission, usage):
             self.unweighed[workload.key] = self.now
-        self._hold(
-            Held(
-                workload=workload,
-                admission=workload.admission,
-                usage=usage,
-                pairs=pairs_of(workload.admission),
-                places=places_of(workload.admission, record.requests),
-                is_assumed=False,
-                reserved_at=_reserved_at(workload),
-                queued_at=queued_at(workload, self._timestamp),
-            )
+        fresh = Held(
+            workload=workload,
+            admission=workload.admission,
+            usage=usage,
+            pairs=pairs_of(workload.admission),
+            places=places_of(workload.admission, record.requests),
+            is_assumed=False,
+            reserved_at=reserved_at_of(workload),
+            queued_at=queued_at(workload, self._timestamp),
         )
+        self._note_request(fresh)
+        self._hold(fresh)
 
     def _confirm(self, held: Held, workload: Workload) -> None:
         if workload.priority != held.workload.priority or self._tells_anew(held, workload):
@@ -304,19 +306,37 @@ class Roster(Lineup):
                 self.lost[workload.key] = None
         if workload.awaits_place and not held.workload.awaits_place:
             self.lost[workload.key] = None
-        before = held.is_evicted, held.workload.maximum_execution_time_seconds
+        before = held.is_evicted, held.leaves_by, held.workload.maximum_execution_time_seconds
         held.workload = workload
         held.is_assumed = False
         if workload.admission == held.admission:
             # What was decided has come about; an older version shows the former nodes still.
             held.former = None
-        held.is_evicting = held.is_evicting and not workload.is_evicted
-        self._date(held, _reserved_at(workload))
+        self._note_request(held)
+        self._date(held, reserved_at_of(workload))
         held.queued_at = queued_at(workload, self._timestamp)
-        if before != (held.is_evicted, workload.maximum_execution_time_seconds):
+        if before != (held.is_evicted, held.leaves_by, workload.maximum_execution_time_seconds):
             self._cache.timekeeper.hold(held)
         self.touched_queues.add(held.admission.cluster_queue)
         self._weigh(held)
+
+    def _note_request(self, held: Held) -> None:
+        """Take note of what the object says of an eviction: told to stop, to stop once it has saved, or not.
+
+        One that was decided and is not to be seen yet goes on: the object may be older than our write.
+        """
+        request, was_saving = standing_request(held.workload), held.is_saving
+        held.is_saving = request is not None
+        if request is not None or held.workload.is_evicted:
+            held.is_evicting = False
+        if not held.is_evicting:
+            held.leaves_by = request.deadline if request is not None else None
+        if was_saving and not held.is_evicted:
+            # It stays after all. Others may have to be asked in its stead, and a node that failed under it
+            # meanwhile is to be replaced.
+            self._wake_tree_of(held)
+            if held.workload.unhealthy_nodes:
+                self.lost[held.key] = None
 
     def _tells_anew(self, held: Held, workload: Workload) -> bool:
         """Return whether it has told of a checkpoint, say, and a policy asks for that."""
@@ -381,8 +401,3 @@ def _takes_more(held: Held, admission: Admission, usage: Quantities) -> bool:
     if held.admission.cluster_queue != admission.cluster_queue:
         return True
     return any(amount > held.usage.get(pair, 0) for pair, amount in usage.items())
-
-
-def _reserved_at(workload: Workload) -> float:
-    condition = workload.conditions.get(ConditionType.QUOTA_RESERVED)
-    return condition.at if condition is not None else 0.0

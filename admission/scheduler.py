@@ -26,7 +26,9 @@ from admission.nomination import CyclePolicy, Entry, find_rejection, nominate
 from admission.placement.fleet import Place
 from admission.preemption.loss import Losses
 from admission.preemption.preemptor import Preemptor, eviction_message
+from admission.preemption.saves import asked_first, leaving_seconds
 from admission.preemption.targets import Target
+from admission.runtimes import eviction_seconds
 from admission.snapshot import QueueState, Snapshot
 from api.keys import JOB_UID
 from api.queueing import CheckRule, PreemptionPolicy
@@ -181,7 +183,7 @@ class _Cycle:
             self._expect(entry)
             if self.backfill is not None:
                 self.backfill.plan_after_evictions(entry)
-            return _preempting(entry)
+            return _preempting(entry, now=self.now)
         if not self._is_free_now(entry):
             return _skipped(entry, _STILL_TAKEN)
         self.snapshot.reserve(entry.queue, entry.assignment.usage, entry.assignment.places)
@@ -307,7 +309,7 @@ def _admitted(entry: Entry, *, now: float) -> Outcome:
     return Outcome(queue=queue, pending=entry.pending, decision=decision, usage=usage)
 
 
-def _preempting(entry: Entry) -> Outcome:
+def _preempting(entry: Entry, *, now: float) -> Outcome:
     """Evict the targets; the Workload itself comes back until their quota is free, its scan begun anew."""
     count = len(entry.targets)
     message = f"{entry.assignment.message()}. Pending the preemption of {count} workload(s)"
@@ -318,7 +320,19 @@ def _preempting(entry: Entry) -> Outcome:
         message,
         RequeueReason.PENDING_PREEMPTION,
     )
-    evictions = tuple(_evict(entry, target) for target in entry.targets if not target.held.is_evicted)
+    fresh = [target for target in entry.targets if not target.held.is_evicted]
+    # The preemptor starts when the slowest is gone, so that the others may take as long.
+    slowest = max((leaving_seconds(one.held.workload, one.queue.policy) for one in fresh), default=0.0)
+    evictions = tuple(
+        asked_first(
+            _evict(entry, target),
+            target.held.workload,
+            target.queue.policy,
+            now=now,
+            slack_seconds=slowest - eviction_seconds(target.held.workload),
+        )
+        for target in fresh
+    )
     return replace(outcome, evictions=evictions)
 
 

@@ -33,7 +33,8 @@ class Held(msgspec.Struct, eq=False, kw_only=True):
     `is_evicting` is set from the decision to evict until the object says so (then Evicted does). `former` is
     the admission that the object still shows while other nodes were decided for lost ones. `pairs` are
     the flavors and resources that it has been given, those of zero amount too. `places` are where its pods
-    are, as far as they were placed by topology.
+    are, as far as they were placed by topology. `leaves_by` is until when an eviction of it waits for its
+    checkpoint, None where none does: decided, or said by its object (`is_saving`).
     """
 
     workload: Workload
@@ -46,6 +47,8 @@ class Held(msgspec.Struct, eq=False, kw_only=True):
     places: tuple[Place, ...] = ()
     is_evicting: bool = False
     former: Admission | None = None
+    leaves_by: float | None = None
+    is_saving: bool = False
 
     @property
     def key(self) -> WorkloadKey:
@@ -59,8 +62,8 @@ class Held(msgspec.Struct, eq=False, kw_only=True):
 
     @property
     def is_evicted(self) -> bool:
-        """Whether it has been told to stop, or is about to be."""
-        return self.is_evicting or (not self.is_assumed and self.workload.is_evicted)
+        """Whether it has been told to stop, is about to be, or will be once it has saved a checkpoint."""
+        return self.is_evicting or self.is_saving or (not self.is_assumed and self.workload.is_evicted)
 
     @property
     def is_admitted(self) -> bool:

@@ -194,6 +194,8 @@ class Timekeeper:
 
     def expected_end(self, held: Held) -> float:
         """Return when the Workload's quota is expected to come free, never before now."""
+        if held.leaves_by is not None:
+            return max(self.now, held.leaves_by) + eviction_seconds(held.workload)
         if held.is_evicted:
             evicted = held.workload.conditions.get(ConditionType.EVICTED)
             is_told = not held.is_evicting and evicted is not None and evicted.status

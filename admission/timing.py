@@ -9,6 +9,7 @@ from admission.backfill import Backfill
 from admission.cache import Cache
 from admission.decision import Evict, Plan
 from admission.nomination import CyclePolicy
+from admission.preemption.saves import asked_first
 from admission.roster import Roster
 from api.reasons import EvictionReason
 from api.workload import to_rfc3339
@@ -37,10 +38,10 @@ def pass_time(cache: Cache, roster: Roster, policy: CyclePolicy, *, now: float) 
     backfill = Backfill(snapshot=cache.snapshot(), keeper=keeper, policy=policy, now=now)
     if keeper.causes or keeper.may_improve:
         backfill.settle()
-    evictions = tuple(_evict(cache, *one) for one in backfill.expired())
+    evictions = tuple(_evict(cache, *one, now=now) for one in backfill.expired())
     for eviction in evictions:
         held = cache.held[eviction.key]
-        held.is_evicting = True
+        held.is_evicting, held.leaves_by = True, eviction.save_by
         keeper.note_eviction(held)
     names = keeper.take_woken()
     roster.woken |= {cache.queues[name].tree for name in names if name in cache.queues}
@@ -73,9 +74,9 @@ def take_plans(cache: Cache, roster: Roster) -> tuple[Plan, ...]:
     return tuple(plans)
 
 
-def _evict(cache: Cache, lease: BackfillLease, planned: PlannedStart) -> Evict:
+def _evict(cache: Cache, lease: BackfillLease, planned: PlannedStart, *, now: float) -> Evict:
     workload = cache.held[lease.key].workload
-    return Evict(
+    decision = Evict(
         key=lease.key,
         uid=lease.uid,
         resource_version=workload.resource_version,
@@ -89,3 +90,5 @@ def _evict(cache: Cache, lease: BackfillLease, planned: PlannedStart) -> Evict:
         preempting_cluster_queue=planned.cluster_queue,
         cluster_queue=lease.cluster_queue,
     )
+    queue = cache.queues.get(lease.cluster_queue)
+    return decision if queue is None else asked_first(decision, workload, queue.policy, now=now)

@@ -24,7 +24,10 @@ from admission.actions import (
 )
 from admission.decision import Admit, Decision, Evict, Plan, Reassign, Unreplaced, Wait
 from api import keys
-from api.workload import Workload, WorkloadKey, to_rfc3339
+from api.eviction import EvictionRequest, render_request
+from api.reasons import ConditionType
+from api.render import StatusEdit
+from api.workload import Workload, WorkloadKey, to_rfc3339, to_seconds
 from queues.promises import PlannedStart
 
 
@@ -39,6 +42,8 @@ def write_of(
         case Admit():
             body = render.admit(raw, decision, now=now, awaits_pods=awaits_pods)
             return status_write(decision, body, Purpose.ADMIT, *admit_events(decision))
+        case Evict() if decision.save_by is not None:
+            return request_write(decision, raw, decision.save_by, now=now)
         case Evict():
             body = render.evict(raw, decision, now=now)
             return status_write(decision, body, Purpose.EVICT, *evict_events(decision))
@@ -61,6 +66,41 @@ def status_write(decision: Decision | Reassign, body: bytes, purpose: Purpose, *
     """Return the PUT .../status for a body made from the version that the decision saw."""
     seen = (decision.uid, decision.resource_version)
     return _workload_write(decision.key, seen, Verb.REPLACE, body, purpose, events)
+
+
+def request_write(decision: Evict, raw: bytes, save_by: float, *, now: float) -> Write:
+    """Return the patch that puts an eviction onto the Workload which waits for a checkpoint until `save_by`.
+
+    The request is dated when it is written: a checkpoint that was complete before is none that it asked for.
+    """
+    reserved = StatusEdit(raw, now=now).condition(ConditionType.QUOTA_RESERVED) or {}
+    requested_at = min(float(int(now)), save_by)
+    request = EvictionRequest(
+        reason=decision.reason,
+        requested_at=requested_at,
+        deadline=save_by,
+        ask_at=requested_at if decision.ask_at is None else float(int(decision.ask_at)),
+        reserved_at=to_seconds(reserved.get("lastTransitionTime")),
+        message=decision.message,
+        preemption_reason=decision.preemption_reason,
+        preemptor=decision.preemptor,
+        preemptor_uid=decision.preemptor_uid,
+        preempting_cluster_queue=decision.preempting_cluster_queue,
+    )
+    patch = {"metadata": {"annotations": {keys.EVICTION: render_request(request)}}}
+    seen = (decision.uid, decision.resource_version)
+    body = guarded_patch(patch, uid=decision.uid, resource_version=decision.resource_version)
+    event = _event(decision, EventType.NORMAL, "EvictionRequested", request_text(request))
+    return _workload_write(decision.key, seen, Verb.MERGE_PATCH, body, Purpose.REQUEST_EVICTION, (event,))
+
+
+def request_text(request: EvictionRequest) -> str:
+    """Return the sentence for a victim that is waited for: until when, for whom, and why."""
+    whom = f" for {request.preemptor}" if request.preemptor is not None else ""
+    return (
+        f"Gives way{whom} once it has saved a checkpoint, at {to_rfc3339(request.deadline)} at the latest: "
+        f"{request.message}"
+    )
 
 
 def workload_status(workload: Workload, body: bytes, purpose: Purpose, *events: Event) -> Write:

@@ -67,6 +67,12 @@ class CheckpointFacts:
     interval_seconds: float | None = None
 
     @property
+    def takes_part(self) -> bool:
+        """Whether it tells anything of its checkpoints, and so may be expected to answer a request."""
+        told = (self.saved_at, self.step, self.save_seconds, self.restart_seconds, self.interval_seconds)
+        return any(fact is not None for fact in told)
+
+    @property
     def is_training(self) -> bool:
         """Whether it calls itself training."""
         return self.workload_type == "training"

@@ -105,6 +105,11 @@ CHECKPOINT_RESTART_SECONDS = BERTH_PREFIX + "checkpoint-restart-seconds"
 CHECKPOINT_INTERVAL_SECONDS = BERTH_PREFIX + "checkpoint-interval-seconds"
 # Written by Berth on a Job: the last lengths of saving and restarting that it has measured, as JSON.
 CHECKPOINT_MEASURED = BERTH_PREFIX + "checkpoint-measured"
+# On a pod, by Berth: since when a checkpoint is asked for, and until when it is waited for.
+CHECKPOINT_REQUESTED_AT = BERTH_PREFIX + "checkpoint-requested-at"
+CHECKPOINT_DEADLINE = BERTH_PREFIX + "checkpoint-deadline"
+# On a Workload, by Berth: an eviction that waits for a checkpoint (`api.eviction`).
+EVICTION = BERTH_PREFIX + "eviction"
 
 # Ours, by where a user writes them (the others are written by Berth itself).
 BERTH_TEMPLATE_KEYS = frozenset(

@@ -23,6 +23,7 @@ from admission.controller.executor import Executor, Order, Refused, Result, Targ
 from admission.controller.failpoints import Failpoint, Step
 from admission.decision import DecisionId, Evict, Reassign, Wait
 from admission.writes import write_of
+from api.eviction import standing_request
 from api.workload import Workload, WorkloadKey
 
 # A Workload that merely waits on is not written again for a new wording of the same reason sooner than this,
@@ -132,6 +133,9 @@ class Dispatch:
                 return None
             if workload.is_finished or workload.is_evicted or not workload.has_quota_reservation:
                 return None
+            if decision.save_by is not None and standing_request(workload) is not None:
+                # It has been asked already, and its time runs from then.
+                return None
             fresh = replace(decision, resource_version=workload.resource_version)
             return write_of(fresh, raw, now=self._clock.now())
 
@@ -148,7 +152,7 @@ class Dispatch:
                 on_result=answered,
                 rebuild=rebuild,
                 priority=0,
-                after=self._reaching(Step.AFTER_EVICT),
+                after=self._reaching(_AFTER.get(write.purpose)),
             )
         )
 
@@ -194,6 +198,10 @@ _BEFORE = {Purpose.START_JOB: Step.BEFORE_START}
 _AFTER = {
     Purpose.CREATE_WORKLOAD: Step.AFTER_CREATE,
     Purpose.START_JOB: Step.AFTER_START,
+    Purpose.EVICT: Step.AFTER_EVICT,
+    Purpose.REQUEST_EVICTION: Step.AFTER_REQUEST,
+    Purpose.ASK_POD: Step.AFTER_ASK,
+    Purpose.CANCEL_EVICTION: Step.AFTER_CANCEL,
     Purpose.STOP_JOB: Step.AFTER_STOP,
     Purpose.RELEASE: Step.AFTER_RELEASE,
 }

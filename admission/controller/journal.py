@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 
 from admission.actions import Event, Purpose, Write, job_ref, workload_ref
 from admission.actions import EventType as ActionEventType
+from admission.controller.eviction_metrics import EvictionMetrics
 from admission.controller.executor import Result, Written
 from admission.controller.logs import Log
 from admission.controller.metric_labels import MetricLabels
@@ -15,8 +16,11 @@ from admission.controller.metrics import FOLLOWER, Metrics
 from admission.controller.placement_metrics import PlacementMetrics
 from admission.controller.workload_metrics import WorkloadMetrics
 from admission.decision import Admit, Decision, Evict, Plan, Reassign, SecondPassDecision, Unreplaced, Wait
+from admission.lifecycle.saving import decision_of
+from admission.preemption.saves import Outcome
 from admission.timekeeper import SLACK_SECONDS, Kept, Measured
 from admission.writes import plan_text, unreplaced_event
+from api.eviction import eviction_request
 from api.kube.errors import KubeError
 from api.kube.events import EventRecorder, EventType, ObjectRef
 from api.reasons import ConditionType
@@ -49,6 +53,7 @@ class Journal:
         self._monotonic = monotonic
         self._told: OrderedDict[tuple[str, str, str], float] = OrderedDict()
         self._placements = PlacementMetrics(metrics)
+        self._evictions = EvictionMetrics(metrics)
         # Who was evicted for whom, by uid, the latest last.
         self._gave_way: OrderedDict[tuple[str, str], None] = OrderedDict()
 
@@ -108,8 +113,9 @@ class Journal:
                     waited=round(decision.waited_seconds, 3),
                 )
             case Evict():
-                log.info("evict", workload=decision.key, reason=decision.reason, message=decision.message)
-                if decision.preemption_reason is not None:
+                word = "evict" if decision.save_by is None else "request-eviction"
+                log.info(word, workload=decision.key, reason=decision.reason, message=decision.message)
+                if decision.preemption_reason is not None and decision.save_by is None:
                     self._workload_metrics.note_preemption(decision, decision.preemption_reason)
                     self._note_repeat(decision)
             case Plan():
@@ -182,6 +188,17 @@ class Journal:
         """Count what has come about between two versions of a Workload. Who does not lead counts nothing."""
         if self.role != FOLLOWER:
             self._workload_metrics.note(before, after, now=now, cohorts_above=cohorts_above)
+
+    def note_saving(self, before: Workload, after: Workload, *, saved_at: float | None) -> None:
+        """Count what has come of an eviction that waits for a checkpoint.
+
+        A preemption counts as one when the wait is over: until then it may still be taken back.
+        """
+        if self.role == FOLLOWER:
+            return
+        outcome, request = self._evictions.note(before, after, saved_at=saved_at), eviction_request(before)
+        if outcome in (Outcome.KEPT, Outcome.MISSED) and request is not None:
+            self._note_decision(decision_of(before, request))
 
     def note_created(self, kind: str, seconds: float) -> None:
         """Count that a Job of this kind got its Workload so long after its own creation."""

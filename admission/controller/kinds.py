@@ -153,7 +153,7 @@ def ground_kinds(knowledge: Knowledge) -> tuple[WatchedKind, WatchedKind]:
         resource=resources.PODS,
         wire=objects.PodObject,
         value=PodUsage,
-        take=knowledge.ground.take_pod,
+        take=knowledge.take_pod,
         is_optional=False,
     )
     nodes = WatchedKind(

@@ -15,6 +15,8 @@ import msgspec
 
 from admission.controller.census import Census
 from admission.controller.clock import Clock
+from admission.controller.crews import Crews
+from admission.controller.departures import Departures
 from admission.controller.ground import Ground
 from admission.controller.inspection import Inspection
 from admission.controller.journal import Journal
@@ -27,6 +29,7 @@ from admission.inuse import KEPT_KINDS
 from admission.jobs import Ancestor, JobContext, JobSettings, PriorityClass
 from admission.lifecycle import LifecycleContext, LifecycleSettings, Owner
 from api import specs
+from api.eviction import has_request
 from api.job import Job, to_job
 from api.keys import BATCH_VERSION
 from api.kube.informer import Change, ChangeType
@@ -35,12 +38,13 @@ from api.objects import (
     Meta,
     NamedObject,
     NamespaceObject,
+    PodObject,
     PriorityClassObject,
     WireSelector,
     WorkloadObject,
 )
 from api.pod import Pod
-from api.policy import Recovery
+from api.policy import KUEUE, AdmissionPolicy, Recovery
 from api.queueing import ClusterQueue, Cohort, LocalQueue, Namespace, ResourceFlavor
 from api.selectors import matches_selector
 from api.workload import Workload, WorkloadKey, to_seconds, to_workload
@@ -90,6 +94,8 @@ class Knowledge:
         self.workloads: Mirror[Workload] = Mirror()
         self.ground = Ground(engine, journal, clock, inspection=self.inspection, mark=self.mark_workload)
         self.pods = PodBook(journal, is_kept=settings.with_pods)
+        self.crews = Crews(self._mark_owned)
+        self.departures = Departures(engine, self.crews, self.mark_workload)
         self._journal = journal
         self._clock = clock
         self._settings = settings
@@ -115,6 +121,11 @@ class Knowledge:
 
     # --- Jobs and Workloads -----------------------------------------------------------------------
 
+    def take_pod(self, change: Change[PodObject]) -> None:
+        """Take a change of a pod."""
+        self.ground.take_pod(change)
+        self.crews.take_pod(change)
+
     def take_job(self, change: Change[JobObject]) -> None:
         """Take a change of a Job."""
         metadata = change.object.metadata
@@ -133,6 +144,7 @@ class Knowledge:
         known = self.workloads.get((metadata.namespace, metadata.name))
         if self.workloads.forget(metadata):
             self.census.move(known.value if known is not None else None, None)
+            self.departures.see(known.value if known is not None else None, None)
             self.inspection.forget("Workload", metadata)
             # Who does not lead takes no marks, so that those of the dead would pile up.
             self._dirty_workloads.pop((metadata.namespace, metadata.name), None)
@@ -157,6 +169,7 @@ class Knowledge:
             if kind == "Pod":
                 self.ground.see_raw(raw)
                 self.pods.see_raw(raw)
+                self.crews.see_raw(raw)
             if kind in KEPT_KINDS:
                 self.keeping.see(kind, _NAMED.decode(raw).metadata)
         except msgspec.DecodeError as error:
@@ -223,6 +236,7 @@ class Knowledge:
         self._count_change(known.value if known is not None else None, workload)
         self.workloads.see(metadata, workload, raw)
         self.engine.upsert(workload, now=self._clock.now())
+        self.departures.see(known.value if known is not None else None, workload)
         self._dirty_workloads[key] = None
         self._mark_owner(Seen(metadata, workload, raw))
         return True
@@ -233,6 +247,8 @@ class Knowledge:
         if before is not None:
             above = self.engine.cohorts_above
             self._journal.note_progress(before, after, now=now, cohorts_above=above)
+            saved_at = self.departures.saved_at(after) if has_request(before) else None
+            self._journal.note_saving(before, after, saved_at=saved_at)
             if before.unhealthy_nodes and not after.unhealthy_nodes:
                 self._note_recovery(before, after)
             return
@@ -288,6 +304,9 @@ class Knowledge:
             self.cluster_queues[value.name] = value
         elif isinstance(value, ResourceFlavor):
             self.ground.see_flavor(value)
+        elif isinstance(value, AdmissionPolicy) and value.preemption is not None:
+            # Victims are asked for checkpoints through their pods.
+            self.ground.is_needed.set()
         return True
 
     def take_unreadable(self, kind: type, namespace: str, name: str, error: str) -> None:
@@ -426,6 +445,7 @@ class Knowledge:
         )
         if workload.admission is not None:
             cluster_queue = self.cluster_queues.get(workload.admission.cluster_queue, cluster_queue)
+        policy = self.engine.policy_of(cluster_queue.name) if cluster_queue is not None else KUEUE
         return LifecycleContext(
             owner=self._owner(workload),
             queue_problem=self.engine.queue_problem(workload),
@@ -439,6 +459,8 @@ class Knowledge:
             recovery=self._recovery(workload),
             planned=self.engine.planned(workload.key),
             expected_at=self.engine.expected_start(workload.key),
+            saving=self.departures.context(workload, policy),
+            policy=policy,
         )
 
     def _recovery(self, workload: Workload) -> Recovery | None:

@@ -2,17 +2,27 @@
 
 `context` holds what it must be told of the cluster, `look` what one look sees, `admitted` the rules for who
 holds quota, `nodes` what failed nodes mean, `misplaced` pods that run elsewhere, `ungate` which pods go
-where, `reconcile` all others and their order.
+where, `saving` evictions that wait for a checkpoint, `reconcile` all others and their order.
 """
 
-from admission.lifecycle.context import LifecycleContext, LifecycleResult, LifecycleSettings, Owner, PlacedPod
+from admission.lifecycle.context import (
+    AskedPod,
+    LifecycleContext,
+    LifecycleResult,
+    LifecycleSettings,
+    Owner,
+    PlacedPod,
+    SavingContext,
+)
 from admission.lifecycle.reconcile import reconcile_workload
 
 __all__ = [
+    "AskedPod",
     "LifecycleContext",
     "LifecycleResult",
     "LifecycleSettings",
     "Owner",
     "PlacedPod",
+    "SavingContext",
     "reconcile_workload",
 ]

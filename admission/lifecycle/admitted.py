@@ -6,7 +6,9 @@ from admission import render
 from admission.actions import EventType, Purpose, Write
 from admission.deadlines import execution_deadline, readiness_deadline
 from admission.lifecycle.look import Answer, Look, evict, eviction
+from admission.preemption.saves import asked_first
 from admission.writes import admitted_event, workload_status
+from api.eviction import standing_request
 from api.queueing import StopPolicy
 from api.reasons import ConditionType, EvictionReason, PendingReason
 from api.workload import CheckState
@@ -57,13 +59,17 @@ def answer_stopped_queue(look: Look) -> Answer:
     workload, context = look.workload, look.context
     if not workload.has_quota_reservation or workload.is_evicted:
         return None
+    if standing_request(workload) is not None:
+        # It is leaving, once it has saved.
+        return None
     for policy, kind, reason in (
         (context.local_queue_stop, "LocalQueue", EvictionReason.LOCAL_QUEUE_STOPPED),
         (context.cluster_queue_stop, "ClusterQueue", EvictionReason.CLUSTER_QUEUE_STOPPED),
     ):
         message = f"The {kind} is stopped"
         if policy is StopPolicy.HOLD_AND_DRAIN and workload.is_admitted:
-            return (evict(look, eviction(workload, reason, message)),)
+            decision = eviction(workload, reason, message)
+            return (evict(look, asked_first(decision, workload, context.policy, now=look.now)),)
         if policy in (StopPolicy.HOLD, StopPolicy.HOLD_AND_DRAIN) and not workload.is_admitted:
             body = render.release(look.raw, now=look.now, reason=PendingReason.ON_HOLD, message=message)
             return (workload_status(look.workload, body, Purpose.RELEASE),)

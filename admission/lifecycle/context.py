@@ -10,7 +10,7 @@ from admission.actions import Action
 from admission.deadlines import PodsReadySettings, RetentionSettings
 from admission.placement.health import NodeFailureSettings, NodeFault
 from api import keys
-from api.policy import Recovery
+from api.policy import KUEUE, AdmissionPolicy, Recovery
 from api.queueing import StopPolicy
 from api.reasons import PendingReason
 from queues.promises import PlannedStart
@@ -68,6 +68,31 @@ class PlacedPod:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AskedPod:
+    """A pod of a Workload that is to save: which of the two annotations of a request it carries."""
+
+    namespace: str
+    name: str
+    uid: str
+    asked: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavingContext:
+    """What must be known where an eviction waits for a checkpoint.
+
+    `is_wanted`: whoever is to get the quota still waits for it. `saved_at` is when the last checkpoint was
+    complete, as far as anybody has told. `hold_seconds`: so long freed quota is remembered to be for the
+    preemptor.
+    """
+
+    is_wanted: bool
+    saved_at: float | None = None
+    pods: tuple[AskedPod, ...] = ()
+    hold_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LifecycleContext:
     """What must be known of the cluster about one Workload.
 
@@ -76,7 +101,9 @@ class LifecycleContext:
     those of its pods that were placed by topology, the first seen first. `faults` are those of the nodes that
     it was placed on, None while nodes are not known. `recovery` is what a policy says of leaving
     them. `misplaced` are those pods that are bound outside of their domains. `planned` is what it is
-    promised, `expected_at` when it is expected to start, None where nobody can say.
+    promised, `expected_at` when it is expected to start, None where nobody can say. `saving` is there where
+    the object carries an eviction that waits for a checkpoint. `policy` governs the ClusterQueue whose quota
+    it holds.
     """
 
     owner: Owner = Owner.NONE
@@ -91,6 +118,8 @@ class LifecycleContext:
     misplaced: tuple[PlacedPod, ...] = ()
     planned: PlannedStart | None = None
     expected_at: float | None = None
+    saving: SavingContext | None = None
+    policy: AdmissionPolicy = KUEUE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from admission import render
 from admission.actions import Action, Event, EventType, ObjectRef, Purpose, Write, workload_ref
 from admission.decision import Evict
 from admission.lifecycle.context import LifecycleContext, Owner
-from admission.writes import evict_events, status_write
+from admission.writes import evict_events, request_write, status_write
 from api import keys
 from api.reasons import EvictionReason
 from api.render import StatusEdit
@@ -66,7 +66,12 @@ def eviction(workload: Workload, reason: EvictionReason, message: str, *, cause:
 
 
 def evict(look: Look, decision: Evict, *, requeue_at: float | None = None, count: int | None = None) -> Write:
-    """Return the eviction; with `requeue_at` the Workload stays out until then."""
+    """Return the eviction, or the request for it where it waits for a checkpoint.
+
+    With `requeue_at` the Workload stays out until then.
+    """
+    if decision.save_by is not None:
+        return request_write(decision, look.raw, decision.save_by, now=look.now)
     edit = look.edit
     render.begin_eviction(edit, decision, now=look.now)
     if requeue_at is not None:

@@ -4,7 +4,7 @@ Theory of operation. As with Jobs (`admission.jobs`), each look is level-trigger
 that has an answer. The steps go from what ends a Workload to what merely tells why it waits:
 
     going     deleted, finished, its owner gone
-    leaving   deactivated; evicted without anything that has to be stopped
+    leaving   deactivated; waited for until it has saved; evicted without anything that has to be stopped
     returning back-off over, activated again, its queue running again
     admitted  checks, stopped queues, pods that are not ready, execution time, failed nodes, pods at the gate
     waiting   what is wrong with its queue
@@ -28,6 +28,7 @@ from admission.lifecycle.look import Answer, Look, eviction
 from admission.lifecycle.misplaced import answer_misplaced_pods
 from admission.lifecycle.nodes import answer_lost_nodes, next_look_at
 from admission.lifecycle.promised import answer_promise
+from admission.lifecycle.saving import answer_eviction_request, next_stage_look
 from admission.lifecycle.ungate import answer_gated_pods
 from admission.writes import (
     evict_events,
@@ -52,7 +53,7 @@ def reconcile_workload(
     look = Look(workload=workload, raw=raw, context=context, now=now)
     settings = context.settings
     wake_at = next_deadline(workload, pods_ready=settings.pods_ready, retention=settings.retention, now=now)
-    wake_at = _earlier(wake_at, next_look_at(look))
+    wake_at = _earlier(_earlier(wake_at, next_look_at(look)), next_stage_look(look))
     for step in _STEPS:
         answer = step(look)
         if answer is not None:
@@ -208,6 +209,7 @@ _STEPS: tuple[Callable[[Look], Answer], ...] = (
     _answer_orphan,
     _answer_deactivation_target,
     _answer_inactive,
+    answer_eviction_request,
     _answer_release,
     _answer_return,
     admitted.answer_check_list,

@@ -7,6 +7,12 @@ Work since the last checkpoint is lost, and the devices stand idle while the job
     ──┬────────────┬──────────────────┬──────▶ t        kept up to c, lost from c to t
     start     checkpoint c          evicted
 
+Whoever will be asked to save before it is evicted (`admission.preemption.saves`), and can do so within the
+grace, loses no more than the save takes, and nothing but the restart where its own next checkpoint comes in
+time:
+
+    loss = devices × (min(t − last checkpoint, t − start, save) + restart)
+
 Everything in it but `t`, `start` and `devices` is the job's own word, so each term is bounded such that no
 claim makes anybody untouchable, and none is punished for honesty:
 
@@ -29,9 +35,10 @@ from dataclasses import dataclass, field
 from math import inf
 from statistics import median_low
 
+from admission.preemption.saves import believed_checkpoint, plan_save, save_seconds_of
 from admission.snapshot import Held, QueueState, Tree
-from api.checkpoint_facts import CLOCK_SKEW_SECONDS, CheckpointFacts, checkpoint_facts
-from api.policy import Aliases, PreemptionRules, VictimRules
+from api.checkpoint_facts import CheckpointFacts, checkpoint_facts
+from api.policy import AdmissionPolicy, Aliases, PreemptionRules, VictimRules
 from api.reasons import ConditionType
 from api.requests import gpus_of
 from api.workload import Workload
@@ -54,9 +61,7 @@ class Losses:
         """Return what evicting the Workload now would lose by the policy of `queue`, in device-seconds."""
         question = (held.workload.uid, queue.policy.name)
         if question not in self._known:
-            rules = queue.policy.preemption or PreemptionRules()
-            with_aliases = queue.policy.aliases is Aliases.ARTICLES
-            self._known[question] = self._work_out(held, queue.tree, rules, with_aliases=with_aliases)
+            self._known[question] = self._work_out(held, queue.tree, queue.policy)
         return self._known[question]
 
     def facts(self, workload: Workload, *, with_aliases: bool = False) -> CheckpointFacts:
@@ -93,7 +98,7 @@ class Losses:
         rules, workload = section.rules, held.workload
         if rules.protected_priority is not None and workload.priority >= rules.protected_priority:
             return True
-        saved_at = self._believed_checkpoint(facts)
+        saved_at = believed_checkpoint(facts, now=self.now)
         if rules.protects_uncheckpointed and saved_at is None:
             return True
         max_age = rules.checkpoint_max_age_seconds
@@ -103,13 +108,17 @@ class Losses:
         limit = rules.protected_remaining_seconds
         return limit is not None and remaining is not None and remaining < limit
 
-    def _work_out(self, held: Held, tree: Tree, rules: PreemptionRules, *, with_aliases: bool) -> float:
-        facts = self.facts(held.workload, with_aliases=with_aliases)
+    def _work_out(self, held: Held, tree: Tree, policy: AdmissionPolicy) -> float:
+        rules = policy.preemption or PreemptionRules()
+        facts = self.facts(held.workload, with_aliases=policy.aliases is Aliases.ARTICLES)
         start = started_at(held.workload)
         if start is None:
             return 0.0  # It reserves quota and has not begun.
         lost = max(0.0, self.now - max(start, self._kept_until(facts, tree)))
         lost = min(lost, _most_counted(facts, rules))
+        plan = plan_save(held.workload, policy, now=self.now)
+        if plan is not None:
+            lost = 0.0 if plan.ask_at > self.now else min(lost, save_seconds_of(facts, rules))
         if facts.is_inference and rules.rules.prefers_inference:
             lost = 0.0
         restart = facts.restart_seconds
@@ -117,21 +126,12 @@ class Losses:
         return devices_of(held) * (lost + min(restart, rules.max_declared_seconds))
 
     def _kept_until(self, facts: CheckpointFacts, tree: Tree) -> float:
-        saved_at = self._believed_checkpoint(facts)
+        saved_at = believed_checkpoint(facts, now=self.now)
         if saved_at is not None:
             return saved_at
         assumed = self._median_start(tree)
         # Where nobody tells, all are alike in that.
         return assumed if assumed is not None else 0.0
-
-    def _believed_checkpoint(self, facts: CheckpointFacts) -> float | None:
-        """Return when the last checkpoint was saved; None where there is none, or they have stopped."""
-        saved_at, interval = facts.saved_at, facts.interval_seconds
-        if saved_at is None or saved_at > self.now + CLOCK_SKEW_SECONDS:
-            return None
-        if interval is not None and self.now - saved_at > 2 * interval:
-            return None
-        return min(saved_at, self.now)
 
     def _median_start(self, tree: Tree) -> float | None:
         """Return when half of those in the tree who tell of their checkpoints had started."""
@@ -140,7 +140,7 @@ class Losses:
             self._medians[id(tree)] = _median(
                 start
                 for one in held
-                if self._believed_checkpoint(self.facts(one.workload)) is not None
+                if believed_checkpoint(self.facts(one.workload), now=self.now) is not None
                 and (start := started_at(one.workload)) is not None
             )
         return self._medians[id(tree)]

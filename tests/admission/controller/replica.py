@@ -15,7 +15,7 @@ from admission.controller.brain import Brain
 from admission.controller.executor import Target
 from admission.controller.failpoints import Failpoint
 from admission.controller.journal import Journal
-from admission.controller.kinds import WatchedKind, watched_kinds
+from admission.controller.kinds import WatchedKind, ground_kinds, watched_kinds
 from admission.controller.knowledge import Knowledge, KnowledgeSettings
 from admission.controller.metrics import Metrics
 from admission.controller.statuses import StatusBoard
@@ -191,7 +191,8 @@ class Replica:
             awaits_pods=False,
             require_store=require_store,
         )
-        self._kinds = {kind.resource.kind: kind for kind in watched_kinds(self.knowledge, self.board)}
+        kinds = (*watched_kinds(self.knowledge, self.board), *ground_kinds(self.knowledge))
+        self._kinds = {kind.resource.kind: kind for kind in kinds}
         self._known: dict[tuple[str, str, str], Any] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._leading: asyncio.Task[None] | None = None
@@ -242,6 +243,11 @@ class Replica:
         for task in self._tasks:
             task.cancel()
         self.recorder.events.clear()
+
+    def tasks(self) -> tuple[asyncio.Task[None], ...]:
+        """Return what runs of it."""
+        leading = () if self._leading is None else (self._leading,)
+        return (*self._tasks, *leading)
 
     def check(self) -> None:
         """Raise AssertionError where the replica has broken down or stumbled, or its books are wrong."""

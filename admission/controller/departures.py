@@ -1,0 +1,82 @@
+"""Who is to leave, and for whom: what a look at a Workload is told whose eviction waits for a checkpoint.
+
+Two others decide what becomes of such a Workload: the pods of its Job, which tell that they have saved, and
+the Workload that it makes room for, which may go or find room elsewhere. So whoever carries a request is
+entered here by both, and looked at again when either changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from admission.controller.crews import Crews
+from admission.engine import Engine
+from admission.lifecycle import SavingContext
+from api.checkpoint_facts import checkpoint_facts
+from api.eviction import eviction_request, has_request
+from api.policy import AdmissionPolicy, PreemptionRules
+from api.workload import Workload, WorkloadKey
+
+
+class Departures:
+    """The Workloads that carry a request to leave. `mark` has one looked at again."""
+
+    def __init__(self, engine: Engine, crews: Crews, mark: Callable[[WorkloadKey], None]) -> None:
+        self._engine = engine
+        self._crews = crews
+        self._mark = mark
+        # By the uid of who is to have the quota: who gives it.
+        self._for: dict[str, dict[WorkloadKey, None]] = {}
+
+    def see(self, before: Workload | None, after: Workload | None) -> None:
+        """Take note of a Workload as it is now, None where it is gone."""
+        subject = after if after is not None else before
+        if subject is None:
+            return
+        for key in self._for.get(subject.uid, ()):
+            self._mark(key)
+        if before is not None and has_request(before):
+            self._leave_out(before)
+        if after is not None and has_request(after):
+            self._enter(after)
+
+    def context(self, workload: Workload, policy: AdmissionPolicy) -> SavingContext | None:
+        """Return what a look at the Workload must be told, None where it carries no request.
+
+        `policy` governs the ClusterQueue whose quota it holds or waits for.
+        """
+        if not has_request(workload):
+            return None
+        request = eviction_request(workload)
+        rules = policy.preemption or PreemptionRules()
+        return SavingContext(
+            is_wanted=request is not None
+            and request.preemptor is not None
+            and self._engine.is_waiting(request.preemptor, request.preemptor_uid),
+            saved_at=self.saved_at(workload),
+            pods=self._crews.pods_of(workload.owner_uid or ""),
+            hold_seconds=float(rules.hold_seconds),
+        )
+
+    def saved_at(self, workload: Workload) -> float | None:
+        """Return when the last checkpoint was complete by what Workload and pods tell; None: nobody does."""
+        told = (checkpoint_facts(workload).saved_at, self._crews.saved_at(workload.owner_uid or ""))
+        return max((at for at in told if at is not None), default=None)
+
+    def _enter(self, workload: Workload) -> None:
+        request = eviction_request(workload)
+        if workload.owner_uid is not None:
+            self._crews.watch(workload.owner_uid)
+        if request is not None and request.preemptor_uid:
+            self._for.setdefault(request.preemptor_uid, {})[workload.key] = None
+
+    def _leave_out(self, workload: Workload) -> None:
+        request = eviction_request(workload)
+        if workload.owner_uid is not None:
+            self._crews.unwatch(workload.owner_uid)
+        if request is None or request.preemptor_uid not in self._for:
+            return
+        members = self._for[request.preemptor_uid]
+        members.pop(workload.key, None)
+        if not members:
+            del self._for[request.preemptor_uid]

@@ -1,0 +1,43 @@
+"""What evictions cost, and what became of those that waited for a checkpoint.
+
+Fed like all counters of Workloads by what an object says that its former version did not: so a step is
+counted when it has come about, once, whoever made it.
+"""
+
+from __future__ import annotations
+
+from admission.controller.logs import Log
+from admission.controller.metrics import Metrics
+from admission.preemption.saves import Outcome, outcome_of
+from api.eviction import eviction_request, has_request
+from api.workload import Workload
+
+log = Log("berth.evictions")
+
+
+class EvictionMetrics:
+    """Counts requests to save and their outcomes."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self.saves = metrics.counter(
+            "berth_eviction_saves",
+            "Evictions that wait for a checkpoint, by what became of them",
+            ("cluster_queue", "outcome"),
+        )
+
+    def note(self, before: Workload, after: Workload, *, saved_at: float | None) -> Outcome | None:
+        """Count what has come about between two versions. Returns it, None for nothing.
+
+        `saved_at` is when the Workload's last checkpoint was complete, as far as anybody has told.
+        """
+        if has_request(before) and eviction_request(before) is None and not has_request(after):
+            self._metrics.unreadable.labels(self._metrics.role, "berth.dev/eviction").inc()
+        outcome = outcome_of(before, after, saved_at=saved_at)
+        if outcome is None:
+            return None
+        admission = after.admission or before.admission
+        queue = admission.cluster_queue if admission is not None else ""
+        self.saves.labels(self._metrics.role, queue, outcome.value).inc()
+        log.info("eviction-save", workload=after.key, outcome=outcome)
+        return outcome

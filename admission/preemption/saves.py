@@ -1,0 +1,200 @@
+"""Evictions that wait for their victim's checkpoint: who is asked, for how long, and what becomes of it.
+
+    decided ─▶ Deferred ─▶ Requested ─┬▶ Saved  ─▶ Evicted ─▶ Stopped ─▶ Released
+                  │            │      └▶ Missed ─▶ Evicted ─▶ …
+                  └────────────┴──────▶ Cancelled            the Workload runs on
+
+Deferred    the victim saves by itself within the time that there is, so nobody asks it
+Requested   its pods carry `berth.dev/checkpoint-requested-at`, and `-deadline`
+Saved       a checkpoint is complete that is no older than the request
+Missed      the deadline has come without one
+Cancelled   whoever it was to make room for is gone, or has found room elsewhere
+
+From the decision on the victim counts as leaving: searches for room take it before anybody else, so that one
+need never takes two victims. It keeps its quota until it has stopped. The state is the annotation on the
+Workload (`api.eviction`) and what is true of the cluster; the stage is worked out anew at each look
+(`stage_of`), so there is no transition that a crash could leave half done.
+
+When it pays to ask. Pods learn of an annotation at the kubelet's next sync, up to a minute and a half later
+(NOTICE_SECONDS). With less grace than that SIGTERM is the request, and comes at once. Nor is anybody asked
+who
+
+  - takes no part: nothing on the Job tells of checkpoints, so nobody would answer and all would wait in vain;
+  - could not be done in time: a save takes longer than the grace;
+  - has saved, or started, just now: stopping it loses less work than another save would cost;
+  - serves: inference keeps no progress.
+
+A checkpoint in the same second as the request counts: instants are whole seconds, and to wait out a grace in
+vain costs more than a second of work. A victim may tell a lie and call itself saved: then it leaves at once,
+without its work.
+
+Deferring. A victim whose next checkpoint (its last one and its declared interval) comes within the grace, or
+before the slowest of those who leave for the same Workload is gone, is left to it: it loses nothing and saves
+once instead of twice. One that does not keep to its interval is asked with what is left of the time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from admission.decision import Evict
+from admission.runtimes import eviction_seconds
+from api.checkpoint_facts import CLOCK_SKEW_SECONDS, CheckpointFacts, checkpoint_facts
+from api.eviction import EvictionRequest, standing_request
+from api.policy import AdmissionPolicy, PreemptionRules
+from api.reasons import ConditionType
+from api.workload import Workload
+
+# How long the kubelet takes to bring an annotation into a pod's files: its sync period of a minute, and the
+# time that it keeps what it has read. Source: Kubernetes, kubelet --sync-frequency and its caching managers.
+NOTICE_SECONDS = 90.0
+
+
+class Stage(StrEnum):
+    """How far an eviction has come that waits for a checkpoint."""
+
+    DEFERRED = "Deferred"
+    REQUESTED = "Requested"
+    SAVED = "Saved"
+    MISSED = "Missed"
+    CANCELLED = "Cancelled"
+
+
+class Outcome(StrEnum):
+    """What has come of an eviction that waits for a checkpoint. The words of metrics."""
+
+    REQUESTED = "requested"
+    KEPT = "kept"
+    MISSED = "missed"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavePlan:
+    """Until when a victim is waited for, and from when on its pods are asked (Unix seconds)."""
+
+    deadline: float
+    ask_at: float
+
+
+def stage_of(request: EvictionRequest, *, saved_at: float | None, is_wanted: bool, now: float) -> Stage:
+    """Return where a request stands that has not been carried out.
+
+    `saved_at` is when the victim's last checkpoint was complete, None where it has none. `is_wanted`: whoever
+    is to get the quota still waits for it. A checkpoint saves the work even of a victim that is wanted no
+    more, but that one runs on.
+    """
+    if not is_wanted:
+        return Stage.CANCELLED
+    if saved_at is not None and saved_at >= request.requested_at:
+        return Stage.SAVED
+    if now >= request.deadline:
+        return Stage.MISSED
+    return Stage.DEFERRED if now < request.ask_at else Stage.REQUESTED
+
+
+def outcome_of(before: Workload, after: Workload, *, saved_at: float | None) -> Outcome | None:
+    """Return what has come about between two versions of a Workload, None for nothing.
+
+    Kept and missed are told apart by the last checkpoint, as `stage_of` does. A Workload that ends while it
+    is waited for counts as cancelled: the eviction did not come about.
+    """
+    request, standing = standing_request(before), standing_request(after)
+    if request is None:
+        return Outcome.REQUESTED if standing is not None else None
+    if standing is not None:
+        return None
+    if not after.is_evicted or after.is_finished:
+        return Outcome.CANCELLED
+    return Outcome.KEPT if saved_at is not None and saved_at >= request.requested_at else Outcome.MISSED
+
+
+def next_stage_at(request: EvictionRequest, *, now: float) -> float | None:
+    """Return when time alone changes the stage; None where it has done so."""
+    instants = (at for at in (request.ask_at, request.deadline) if at > now)
+    return min(instants, default=None)
+
+
+def plan_save(
+    workload: Workload, policy: AdmissionPolicy, *, now: float, slack_seconds: float = 0.0
+) -> SavePlan | None:
+    """Return how the eviction of a running Workload waits for its checkpoint, None where it is not to wait.
+
+    `slack_seconds`: for so long those who are evicted with it take anyway.
+    """
+    rules = policy.preemption
+    if rules is None or rules.grace_seconds == 0:
+        return None
+    if not workload.is_admitted or workload.owner_kind != "Job":
+        return None
+    facts = checkpoint_facts(workload)
+    if not facts.takes_part or facts.is_inference:
+        return None
+    saved_at, save_seconds = believed_checkpoint(facts, now=now), save_seconds_of(facts, rules)
+    started_at = workload.conditions[ConditionType.ADMITTED].at
+    if now - max(started_at, saved_at or 0.0) <= save_seconds:
+        return None
+    deferred = _next_checkpoint(facts, saved_at, save_seconds)
+    window = max(float(rules.grace_seconds), slack_seconds)
+    if deferred is not None and now < deferred <= now + window:
+        deadline = now + window
+        # Asked later than this, it would not hear of it in time.
+        ask_at = deferred if deadline - deferred >= NOTICE_SECONDS else deadline
+        return SavePlan(deadline=deadline, ask_at=ask_at)
+    if not may_ask(rules, save_seconds):
+        return None
+    return SavePlan(deadline=now + rules.grace_seconds, ask_at=now)
+
+
+def asked_first(
+    decision: Evict, workload: Workload, policy: AdmissionPolicy, *, now: float, slack_seconds: float = 0.0
+) -> Evict:
+    """Return the eviction, such that it waits for a checkpoint where the policy of the victim's ClusterQueue
+    wants it.
+    """
+    plan = plan_save(workload, policy, now=now, slack_seconds=slack_seconds)
+    if plan is None:
+        return decision
+    return replace(decision, save_by=plan.deadline, ask_at=plan.ask_at)
+
+
+def leaving_seconds(workload: Workload, policy: AdmissionPolicy) -> float:
+    """Return how long an eviction takes at most, from the decision until the quota is free: the wait for a
+    checkpoint, where the Workload takes part in that, and the end of its pods.
+    """
+    rules = policy.preemption
+    waits = 0.0
+    if rules is not None and rules.grace_seconds > 0 and workload.owner_kind == "Job":
+        facts = checkpoint_facts(workload)
+        if facts.takes_part and not facts.is_inference:
+            waits = float(rules.grace_seconds)
+    return waits + eviction_seconds(workload)
+
+
+def may_ask(rules: PreemptionRules, save_seconds: float) -> bool:
+    """Return whether the grace is long enough to be heard of and to save in."""
+    return rules.grace_seconds >= max(NOTICE_SECONDS, save_seconds)
+
+
+def save_seconds_of(facts: CheckpointFacts, rules: PreemptionRules) -> float:
+    """Return how long a save takes: as declared, within the bound of the policy, else its default."""
+    declared = facts.save_seconds
+    return min(rules.default_save_seconds if declared is None else declared, rules.max_declared_seconds)
+
+
+def believed_checkpoint(facts: CheckpointFacts, *, now: float) -> float | None:
+    """Return when the last checkpoint was saved; None where there is none, or they have stopped."""
+    saved_at, interval = facts.saved_at, facts.interval_seconds
+    if saved_at is None or saved_at > now + CLOCK_SKEW_SECONDS:
+        return None
+    if interval is not None and now - saved_at > 2 * interval:
+        return None
+    return min(saved_at, now)
+
+
+def _next_checkpoint(facts: CheckpointFacts, saved_at: float | None, save_seconds: float) -> float | None:
+    """Return when the checkpoint after the last one should be complete, None where nobody says."""
+    if saved_at is None or facts.interval_seconds is None:
+        return None
+    return saved_at + facts.interval_seconds + save_seconds

@@ -1,0 +1,222 @@
+"""A victim is asked to save before it is stopped: the whole controller on virtual time, faults at every step.
+
+The grace is two minutes. A pod learns of a request by its annotations, and tells of a checkpoint by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from admission.actions import Purpose
+from api.eviction import read_request
+from tests.admission.controller.victims import Victims
+
+
+@pytest.fixture
+def scene() -> Iterator[Victims]:
+    """Give a scene in which `low` has run for a hundred seconds."""
+    victims = running_low()
+    yield victims
+    victims.close()
+
+
+def running_low(**preemption: Any) -> Victims:
+    victims = Victims(**preemption)
+    victims.submit("low", checkpoint_save_seconds=10)
+    victims.run_for(100)
+    assert victims.is_running("low")
+    return victims
+
+
+def test_a_victim_is_asked_through_its_pod_and_keeps_running_and_its_quota(scene: Victims) -> None:
+    scene.submit("high", priority="high")
+    scene.run_for(30)
+
+    request = read_request(scene.request("low"))
+    assert request.deadline - request.requested_at == 120
+    assert request.preemptor is not None
+    assert "job-high" in request.preemptor.name
+    assert set(scene.asked("low")) == {"requested-at", "deadline"}
+    assert scene.is_running("low")
+    assert "high" not in scene.starts
+    assert scene.count("berth_eviction_saves_total", cluster_queue="cq", outcome="requested") == 1
+
+
+@pytest.mark.parametrize("on_pod", [pytest.param(True, id="pod"), pytest.param(False, id="Job")])
+def test_it_gives_way_as_soon_as_a_checkpoint_is_told_on_its(on_pod: bool, scene: Victims) -> None:
+    scene.submit("high", priority="high")
+    scene.run_for(30)
+
+    scene.save("low", on_pod=on_pod)
+    scene.run_for(10)
+
+    assert scene.is_running("high")
+    assert scene.evictions["low"] == 1
+    assert scene.count("berth_eviction_saves_total", cluster_queue="cq", outcome="kept") == 1
+    assert scene.request("low") == ""
+
+
+def test_one_that_does_not_save_is_stopped_at_its_deadline(scene: Victims) -> None:
+    scene.submit("high", priority="high")
+    scene.run_for(118)
+    assert scene.is_running("low")
+
+    scene.run_for(12)
+
+    assert scene.is_running("high")
+    assert scene.count("berth_eviction_saves_total", cluster_queue="cq", outcome="missed") == 1
+
+
+def test_a_checkpoint_from_before_the_request_is_no_answer(scene: Victims) -> None:
+    scene.save("low")
+    scene.run_for(60)
+    scene.submit("high", priority="high")
+
+    scene.run_for(60)
+
+    assert scene.asked("low")
+    assert scene.is_running("low")
+
+
+def test_it_runs_on_when_the_preemptor_goes(scene: Victims) -> None:
+    scene.submit("high", priority="high")
+    scene.run_for(30)
+    assert scene.asked("low")
+
+    scene.delete("high")
+    scene.run_for(200)
+
+    assert scene.is_running("low")
+    assert (scene.asked("low"), scene.request("low")) == ({}, "")
+    assert scene.evictions["low"] == 0
+    assert scene.count("berth_eviction_saves_total", cluster_queue="cq", outcome="cancelled") == 1
+
+
+def test_one_need_takes_no_second_victim_while_the_first_saves() -> None:
+    scene = Victims()
+    for name in ("one", "two"):
+        scene.submit(name, cpus=1, checkpoint_save_seconds=10)
+    scene.run_for(100)
+
+    scene.submit("high", priority="high", cpus=1)
+    scene.run_for(60)
+
+    assert sorted(bool(scene.asked(name)) for name in ("one", "two")) == [False, True]
+    scene.run_for(120)
+    assert scene.is_running("high")
+    assert sum(scene.evictions.values()) == 1
+    scene.close()
+
+
+@pytest.mark.parametrize(
+    ("preemption", "told"),
+    [
+        pytest.param({"graceSeconds": 0}, {"checkpoint_save_seconds": 10}, id="the policy gives no grace"),
+        pytest.param({"graceSeconds": 60}, {"checkpoint_save_seconds": 10}, id="pods would hear too late"),
+        pytest.param({}, {}, id="it says nothing of checkpoints"),
+        pytest.param({}, {"checkpoint_save_seconds": 130}, id="it cannot save within the grace"),
+        pytest.param(
+            {},
+            {"checkpoint_save_seconds": 10, "workload_type": "inference"},
+            id="inference keeps no progress",
+        ),
+    ],
+)
+def test_it_is_stopped_at_once_where(preemption: dict[str, int], told: dict[str, Any]) -> None:
+    scene = Victims(**preemption)
+    scene.submit("low", **told)
+    scene.run_for(100)
+
+    scene.submit("high", priority="high")
+    scene.run_for(10)
+
+    assert scene.is_running("high")
+    scene.close()
+
+
+def test_one_that_has_just_saved_is_stopped_at_once(scene: Victims) -> None:
+    scene.save("low", on_pod=False)
+    scene.run_for(5)
+
+    scene.submit("high", priority="high")
+    scene.run_for(10)
+
+    assert scene.is_running("high")
+
+
+STEPS = [
+    pytest.param(Purpose.REQUEST_EVICTION, id="the request is on the Workload"),
+    pytest.param(Purpose.ASK_POD, id="the pod is asked"),
+    pytest.param(Purpose.EVICT, id="it is evicted"),
+    pytest.param(Purpose.STOP_JOB, id="its Job is suspended"),
+    pytest.param(Purpose.RELEASE, id="its quota is given back"),
+    pytest.param(Purpose.CLEAR_EVICTION, id="the request is taken off"),
+]
+
+
+@pytest.mark.parametrize(
+    "is_saving", [pytest.param(True, id="saves"), pytest.param(False, id="does not save")]
+)
+@pytest.mark.parametrize(
+    "is_flushed", [pytest.param(False, id="dies"), pytest.param(True, id="loses its store")]
+)
+@pytest.mark.parametrize("step", STEPS)
+def test_an_eviction_ends_once_though_the_controller_fails_when(
+    step: Purpose, is_flushed: bool, is_saving: bool, scene: Victims
+) -> None:
+    if is_flushed:
+        scene.flushes_after = step
+    else:
+        scene.dies_after = step
+    scene.submit("high", priority="high")
+    scene.run_for(60)
+
+    if is_saving:
+        scene.save("low")
+    scene.run_for(100)
+
+    assert (scene.dies_after, scene.flushes_after) == (None, None), "the step was never reached"
+    assert scene.is_running("high")
+    assert scene.evictions["low"] == 1
+    assert (scene.starts["low"], scene.starts["high"]) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param(Purpose.REQUEST_EVICTION, id="the request is on the Workload"),
+        pytest.param(Purpose.ASK_POD, id="the pod is asked"),
+        pytest.param(Purpose.CANCEL_EVICTION, id="the request is taken back"),
+    ],
+)
+def test_nobody_is_left_with_a_request_that_was_taken_back_though_the_controller_dies_when(
+    step: Purpose, scene: Victims
+) -> None:
+    scene.dies_after = step
+    scene.submit("high", priority="high")
+    scene.run_for(30)
+
+    scene.delete("high")
+    scene.run_for(100)
+
+    assert scene.dies_after is None
+    assert (scene.asked("low"), scene.request("low")) == ({}, "")
+    assert scene.is_running("low")
+    assert scene.evictions["low"] == 0
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["", "{", "[]", '{"reason": "Preempted"}', '{"reason": 1}', '{"reason": "Hunger", "requestedAt": "now"}'],
+)
+def test_a_request_that_cannot_be_read_asks_nothing_and_is_named(value: str, scene: Victims) -> None:
+    scene.annotate_workload("low", value)
+    scene.run_for(5)
+
+    assert scene.request("low") == ""
+    assert scene.is_running("low")
+    assert "EvictionUnreadable" in scene.events()
+    assert scene.count("berth_unreadable_objects_total", kind="berth.dev/eviction") == 1
