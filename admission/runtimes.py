@@ -17,6 +17,7 @@ from api.policy import AdmissionPolicy
 from api.reasons import ConditionType
 from api.workload import Workload
 from queues.estimates import Estimate, LearnedRuntimes, RunKey, Source, run_key
+from queues.history import Run
 
 # What a pod needs to be gone after its grace has passed: the kubelet's report and the Job controller's count.
 TERMINATION_SECONDS = 5.0
@@ -45,9 +46,10 @@ class Estimator:
         return self._by_policy(workload, policy)
 
     def observe(self, workload: Workload, seconds: float) -> RunKey:
-        """Learn that the Workload ended well after so many seconds. Returns under which key."""
+        """Learn that the Workload, which has finished, ran for so many seconds. Returns under which key."""
         key = key_of(workload)
-        self.learned.observe(key, seconds)
+        at = workload.conditions[ConditionType.FINISHED].at
+        self.learned.observe(key, Run(at=at, uid=workload.uid, seconds=seconds))
         return key
 
     def _by_policy(self, workload: Workload, policy: AdmissionPolicy) -> Estimate | None:

@@ -13,17 +13,19 @@ Source: Tsafrir et al. 2007 (few recent runs, raising in steps); Weng et al. 202
 from __future__ import annotations
 
 import re
-from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import blake2b
 from math import ceil
 from typing import NamedTuple
 
+from queues.history import Run, merged
+from queues.tracked import Tracked
+
 # Runs remembered for one key. Older ones say less about the next than their number would suggest.
 REMEMBERED_RUNS = 20
-# Keys remembered: about 2 MB. The one that has not run for longest goes first.
+# Keys remembered: with all their runs some 30 MB, as a rule a tenth. The one without news for longest goes.
 REMEMBERED_KEYS = 10_000
 # An outrun estimate is raised by this much at least, in seconds: promises are not moved every second.
 _LEAST_RAISE_SECONDS = 60.0
@@ -87,36 +89,29 @@ def raised(seconds: float, elapsed: float, percent: int) -> float:
 
 
 class LearnedRuntimes:
-    """Run times of work that has ended well, by key, in the order in which they came. One task owns it."""
+    """Run times of work that has ended well, by key; each run once, whoever tells of it. One task owns it."""
 
     def __init__(self) -> None:
-        self._runs: dict[RunKey, deque[float]] = {}
+        #: The latest runs of each key, the oldest first; keys in the order of their latest news.
+        self.runs: Tracked[RunKey, tuple[Run, ...]] = Tracked()
 
     def __len__(self) -> int:
-        return len(self._runs)
+        return len(self.runs)
 
-    def observe(self, key: RunKey, seconds: float) -> None:
-        """Remember how long a run took; the oldest of its key, or the key unused longest, is forgotten."""
-        runs = self._runs.pop(key, None)
-        if runs is None:
-            runs = deque(maxlen=REMEMBERED_RUNS)
-            while len(self._runs) >= REMEMBERED_KEYS:
-                del self._runs[next(iter(self._runs))]
-        runs.append(seconds)
-        self._runs[key] = runs
-
-    def load(self, runs: Mapping[RunKey, tuple[float, ...]]) -> None:
-        """Take in what a store remembers, as older than what was observed here."""
-        known, self._runs = self._runs, {}
-        for key, seconds in runs.items():
-            self._runs[key] = deque(seconds, maxlen=REMEMBERED_RUNS)
-        for key, own in known.items():
-            for one in own:
-                self.observe(key, one)
+    def observe(self, key: RunKey, *runs: Run) -> None:
+        """Remember these runs; the oldest of the key, or the key without news for longest, is forgotten."""
+        known = self.runs.get(key, ())
+        latest = merged(known, runs, REMEMBERED_RUNS)
+        if latest is known:
+            return
+        self.runs.pop(key)
+        while len(self.runs) >= REMEMBERED_KEYS:
+            del self.runs[next(iter(self.runs))]
+        self.runs[key] = latest
 
     def count(self, key: RunKey) -> int:
         """Return how many runs are remembered for the key."""
-        return len(self._runs.get(key, ()))
+        return len(self.runs.get(key, ()))
 
     def quantile(self, key: RunKey, share: float) -> float | None:
         """Return the time within which this share of the runs ended, None where none is remembered.
@@ -124,11 +119,11 @@ class LearnedRuntimes:
         The smallest observed time that at least that share of the runs did not exceed: no interpolation, so
         that one run is its own quantile.
         """
-        runs = self._runs.get(key)
+        runs = self.runs.get(key)
         if not runs:
             return None
-        return sorted(runs)[max(0, ceil(share * len(runs)) - 1)]
+        return sorted(run.seconds for run in runs)[max(0, ceil(share * len(runs)) - 1)]
 
-    def items(self) -> Iterator[tuple[RunKey, tuple[float, ...]]]:
+    def items(self) -> Iterator[tuple[RunKey, tuple[Run, ...]]]:
         """Return all keys in order, with their runs, the oldest first."""
-        return ((key, tuple(self._runs[key])) for key in sorted(self._runs))
+        return ((key, self.runs[key]) for key in sorted(self.runs))

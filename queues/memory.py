@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+from queues.plan_memory import InMemoryPlanStore
 from queues.reservations import (
     LOG_LENGTH,
     FenceTooLow,
     LoggedDecision,
     Lost,
-    NoFence,
     QuotaReservation,
     ReservationId,
     Reserved,
@@ -30,12 +30,11 @@ from queues.reservations import (
 REMEMBERED_REQUESTS = 10_000
 
 
-class InMemoryReservationStore:
+class InMemoryReservationStore(InMemoryPlanStore):
     """A reservation store without persistence, for one process. See `ReservationStore` for the promises."""
 
     def __init__(self) -> None:
-        #: The highest fence shown so far; None until somebody seeds one.
-        self.fence: int | None = None
+        super().__init__()
         #: The live reservations; at most one a Workload and life.
         self.reservations: dict[ReservationId, QuotaReservation] = {}
         self._answers: dict[str, tuple[Reserved | Lost, ...]] = {}
@@ -132,6 +131,7 @@ class InMemoryReservationStore:
         self.reservations.clear()
         self._answers.clear()
         self._log.clear()
+        self.flush_plan()
 
     def validate(self) -> None:
         """Raise AssertionError where the state contradicts itself; tests call this after every step."""
@@ -141,13 +141,6 @@ class InMemoryReservationStore:
             assert reservation.fence <= self.fence, (
                 f"{id_} is from fence {reservation.fence}, of {self.fence}"
             )
-
-    def _check_fence(self, fence: int) -> None:
-        if self.fence is None:
-            raise NoFence
-        if fence < self.fence:
-            raise FenceTooLow(fence=fence, highest=self.fence)
-        self.fence = fence
 
     def _reserve(self, reservation: QuotaReservation) -> Reserved | Lost:
         holder = self.reservations.get(reservation.id)

@@ -52,7 +52,7 @@ def estimate_rows(objects: Iterable[WorkloadObject]) -> tuple[EstimateRow, ...]:
             runs=len(runs),
             median_seconds=learned.quantile(key, 0.5) or 0.0,
             p90_seconds=learned.quantile(key, 0.9) or 0.0,
-            longest_seconds=max(runs),
+            longest_seconds=max(run.seconds for run in runs),
             declared_seconds=declared[key],
         )
         for key, runs in learned.items()

@@ -8,8 +8,9 @@ A slow network card or a throttled GPU shows in the times of whatever runs there
 that fails by its own fault does so everywhere, so that it moves no node against the others for long.
 
 By node, although scores are of leaves: a node moves to another leaf with its label, and runs that ended
-before this process began are counted before any node is known. Nothing is stored: what the cluster keeps of
-finished Workloads gives the same scores again, as an average does not depend on their order.
+before this process began are counted before any node is known. What the cluster keeps of finished Workloads
+gives the same scores again, as an average does not depend on their order; the store keeps the outcomes of
+those that have been deleted since (`admission.controller.planbook`).
 """
 
 from __future__ import annotations
@@ -17,12 +18,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from admission.placement.scoring import NEUTRAL_PERFORMANCE
+from queues.history import Outcome, merged
+from queues.tracked import Tracked
 
 # Latest outcomes of a node that count. More would hide that it was mended.
 _LATEST = 20
 # How many outcomes the neutral score weighs.
 _PRIOR = 4
 FAILED = 0.0
+# Hosts remembered; where nodes come and go with ever new names, the one without news for longest goes first.
+_MOST_HOSTS = 25_000
 
 
 def run_outcome(seconds: float, usual_seconds: float | None) -> float:
@@ -36,7 +41,8 @@ class Performance:
     """Outcomes by host, and the scores that follow. One task owns it."""
 
     def __init__(self) -> None:
-        self._outcomes: dict[str, list[tuple[float, str, float]]] = {}
+        #: The latest outcomes of each host, the oldest first; hosts in the order of their latest news.
+        self.outcomes: Tracked[str, tuple[Outcome, ...]] = Tracked()
         self._scores: dict[str, float] = {}
 
     @property
@@ -47,11 +53,19 @@ class Performance:
     def observe(self, hosts: Iterable[str], *, uid: str, at: float, outcome: float) -> None:
         """Count a run that ended `at` on these hosts; the same one again changes nothing."""
         for host in hosts:
-            known = self._outcomes.setdefault(host, [])
-            if any(one == uid for _, one, _ in known):
-                continue
-            known.append((at, uid, outcome))
-            known.sort()
-            del known[:-_LATEST]
-            total = sum(value for _, _, value in known)
-            self._scores[host] = (total + NEUTRAL_PERFORMANCE * _PRIOR) / (len(known) + _PRIOR)
+            self.remember(host, (Outcome(at=at, uid=uid, outcome=outcome),))
+
+    def remember(self, host: str, outcomes: Iterable[Outcome]) -> None:
+        """Take in outcomes on a host; those that are known change nothing."""
+        known = self.outcomes.get(host, ())
+        latest = merged(known, outcomes, _LATEST)
+        if latest is known:
+            return
+        self.outcomes.pop(host)
+        while len(self.outcomes) >= _MOST_HOSTS:
+            gone = next(iter(self.outcomes))
+            del self.outcomes[gone]
+            self._scores.pop(gone, None)
+        self.outcomes[host] = latest
+        total = sum(one.outcome for one in latest)
+        self._scores[host] = (total + NEUTRAL_PERFORMANCE * _PRIOR) / (len(latest) + _PRIOR)

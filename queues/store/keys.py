@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from api.workload import WorkloadKey
+from queues.plan import PlanTable
 from queues.reservations import ReservationId
 
 PREFIX = "berth"
@@ -34,6 +35,15 @@ class Keys:
     def log(self) -> str:
         """A stream: the decision log, the newest last."""
         return f"{PREFIX}:{{{self.shard}}}:log"
+
+    @property
+    def plan(self) -> str:
+        """A string: the version of the plan, `PlanVersion.text`."""
+        return f"{PREFIX}:{{{self.shard}}}:plan"
+
+    def table(self, table: PlanTable) -> str:
+        """A hash: a table of the plan, `queues.store.plan_rows` says what its fields and rows are."""
+        return f"{PREFIX}:{{{self.shard}}}:{table}"
 
     def request(self, request_id: str) -> str:
         """A string that expires: what a commit was answered."""

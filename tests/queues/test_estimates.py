@@ -16,6 +16,7 @@ from queues.estimates import (
     raised,
     run_key,
 )
+from queues.history import Run
 
 KEY = RunKey("ns", "train", "00")
 
@@ -66,33 +67,49 @@ def test_only_limits_are_enforced() -> None:
     assert enforced == {Source.EXECUTION_LIMIT, Source.JOB_DEADLINE}
 
 
+def ran(*seconds: float) -> list[Run]:
+    """Return runs that ended one after the other, each of another Workload."""
+    return [Run(at=float(number), uid=f"uid-{number}", seconds=one) for number, one in enumerate(seconds)]
+
+
 def test_a_quantile_is_an_observed_time() -> None:
     learned = LearnedRuntimes()
-    for seconds in (50, 10, 30, 20, 40):
-        learned.observe(KEY, seconds)
+    learned.observe(KEY, *ran(50, 10, 30, 20, 40))
 
     assert [learned.quantile(KEY, share) for share in (0.0, 0.2, 0.5, 0.9, 1.0)] == [10, 10, 30, 50, 50]
     assert learned.quantile(RunKey("ns", "other", "00"), 0.5) is None
 
 
-def test_what_a_store_remembers_is_older_than_what_was_seen_since() -> None:
+@given(st.lists(st.sampled_from(ran(*range(30))), max_size=60))
+def test_a_run_counts_once_in_whatever_order_it_is_told_of(told: list[Run]) -> None:
     learned = LearnedRuntimes()
-    learned.observe(KEY, 3)
+    for run in told:
+        learned.observe(KEY, run)
 
-    learned.load({KEY: (1.0, 2.0)})
+    want = tuple(sorted(set(told))[-REMEMBERED_RUNS:])
+    # One that was forgotten for being old is not remembered again, whenever it is told of.
+    assert learned.runs.get(KEY, ()) == want
 
-    assert dict(learned.items()) == {KEY: (1.0, 2.0, 3.0)}
+
+def test_only_what_is_new_is_to_be_stored() -> None:
+    learned = LearnedRuntimes()
+    runs = ran(1, 2)
+    learned.observe(KEY, *runs)
+    assert learned.runs.take_changed() == {KEY: tuple(runs)}
+
+    learned.observe(KEY, runs[0])
+
+    assert not learned.runs.has_changed
 
 
 @given(st.lists(st.floats(0, 1e6), max_size=60), st.floats(0, 1))
-def test_only_the_latest_runs_count(runs: list[float], share: float) -> None:
+def test_only_the_latest_runs_count(seconds: list[float], share: float) -> None:
     learned = LearnedRuntimes()
-    for seconds in runs:
-        learned.observe(KEY, seconds)
+    learned.observe(KEY, *ran(*seconds))
 
-    latest = runs[-REMEMBERED_RUNS:]
+    latest = seconds[-REMEMBERED_RUNS:]
     got = learned.quantile(KEY, share)
     assert (got is None) == (not latest)
     if got is not None:
         assert got in latest
-        assert sum(seconds <= got for seconds in latest) >= share * len(latest) - 1e-9
+        assert sum(one <= got for one in latest) >= share * len(latest) - 1e-9

@@ -1,7 +1,8 @@
 """One sequence of commands for every store: after each step the store under test and the model agree.
 
-`StoreMachine` draws commits, repeats of earlier ones, confirmations, write-backs, leaders coming and going,
-and the accidents that happen to a Redis: emptied, its scripts or old requests forgotten, a value garbled.
+`StoreMachine` draws commits, repeats of earlier ones, confirmations, write-backs, writes of the plan (in
+order, late and out of turn), leaders coming and going, and the accidents that happen to a Redis: emptied,
+its scripts or old requests forgotten, a value garbled, a key taken.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from redis.asyncio import Redis
 
 from queues.memory import InMemoryReservationStore
+from queues.plan import PlanStore, PlanTable, PlanVersion, PlanWrite
 from queues.reservations import (
     FenceTooLow,
     QuotaReservation,
@@ -31,14 +33,26 @@ NAMES = ("a", "b", "c", "d")
 STEPS = st.sampled_from([0, 0, 0, 0, 0, 0, 0, -1, 1])
 SUBSETS = st.lists(st.sampled_from(NAMES), unique=True)
 CYCLES = st.sampled_from([["a"], ["b"], ["a", "b"], ["b", "c", "d"], []])
+# What a write of the plan builds upon: as a rule the version that is there.
+UPON = st.sampled_from(["present", "present", "present", "nothing", "another"])
+TABLES = st.sampled_from(list(PlanTable))
+ROWS = st.dictionaries(
+    TABLES,
+    st.dictionaries(st.sampled_from(NAMES), st.none() | st.binary(max_size=20), max_size=3),
+    max_size=3,
+)
 WRITES = st.binary(max_size=40) | st.sampled_from([b"", b"\n", b"1 2 r\n", b"\x00\xff", b"9" * 20_000])
+
+
+class Store(ReservationStore, PlanStore, Protocol):
+    """All that a store keeps."""
 
 
 class Subject(Protocol):
     """A store under test and the accidents that may happen to it."""
 
     @property
-    def store(self) -> ReservationStore:
+    def store(self) -> Store:
         """The store."""
 
     async def flush(self) -> None:
@@ -52,6 +66,9 @@ class Subject(Protocol):
 
     async def garble(self, id_: ReservationId) -> None:
         """Put something unreadable in the place of a reservation."""
+
+    async def usurp(self, table: PlanTable) -> None:
+        """Put something that is no table under a table's key."""
 
 
 class MemorySubject:
@@ -74,6 +91,11 @@ class MemorySubject:
     async def garble(self, id_: ReservationId) -> None:
         """Lose the value: the model has no bytes to garble."""
         self.store.reservations.pop(id_, None)
+
+    async def usurp(self, table: PlanTable) -> None:
+        """Lose the table, and know that its key is taken."""
+        self.store.tables[table].clear()
+        self.store.foreign.add(table)
 
 
 class RedisSubject:
@@ -101,6 +123,10 @@ class RedisSubject:
         """Write an unreadable value."""
         await self._client.hset(self._keys.reservations, to_field(id_), "garbage")
 
+    async def usurp(self, table: PlanTable) -> None:
+        """Write a string over the table's key."""
+        await self._client.set(self._keys.table(table), "garbage")
+
 
 class StoreMachine(RuleBasedStateMachine):
     """Drives the model and one other store through the same commands."""
@@ -112,6 +138,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.model = self.accidents.store
         self.subject = self._await(self.make_subject())
         self._made: list[tuple[tuple[QuotaReservation, ...], int, str]] = []
+        self._written: list[tuple[PlanWrite, int]] = []
 
     async def make_subject(self) -> Subject:
         """Return the store to compare with the model."""
@@ -179,6 +206,26 @@ class StoreMachine(RuleBasedStateMachine):
         fence = self._fence(step)
         self._both(lambda store: store.seed_fence(fence))
 
+    @rule(rows=ROWS, upon=UPON, step=STEPS)
+    def write_plan(self, rows: dict[PlanTable, dict[str, bytes | None]], upon: str, step: int) -> None:
+        """Change rows of the plan, upon the version that is there, another one, or none (anew)."""
+        fence = self._fence(step)
+        after = {"present": self.model.version, "nothing": None, "another": PlanVersion(fence, 9999)}[upon]
+        version = PlanVersion(fence, len(self._written) + 1)
+        self._written.append((PlanWrite(version=version, after=after, rows=rows), fence))
+        self._write_plan(*self._written[-1])
+
+    @precondition(lambda self: self._written)
+    @rule(back=st.integers(1, 3))
+    def repeat_plan(self, back: int) -> None:
+        """One of the last writes of the plan arrives again, or late."""
+        self._write_plan(*self._written[-back:][0])
+
+    @rule(table=TABLES)
+    def usurp(self, table: PlanTable) -> None:
+        """Somebody takes a table's key."""
+        self._befall(lambda subject: subject.usurp(table))
+
     @rule()
     def flush(self) -> None:
         """Lose everything."""
@@ -201,6 +248,8 @@ class StoreMachine(RuleBasedStateMachine):
         self._both(lambda store: store.highest_fence())
         self._both(lambda store: store.live(fence=self.model.fence or 1))
         self._both(lambda store: store.decisions(limit=1000))
+        self._both(lambda store: store.plan_state())
+        self._both(lambda store: store.read_plan(list(PlanTable)))
 
     def _fence(self, step: int) -> int:
         return (self.model.fence or 5) + step
@@ -210,7 +259,10 @@ class StoreMachine(RuleBasedStateMachine):
         log.append(make_entry("other", what="Evict", message=request_id, fence=fence))
         self._both(lambda store: store.commit(cycle, fence=fence, request_id=request_id, log=log))
 
-    def _both(self, call: Callable[[ReservationStore], Awaitable[Any]]) -> None:
+    def _write_plan(self, write: PlanWrite, fence: int) -> None:
+        self._both(lambda store: store.write_plan(write, fence=fence))
+
+    def _both(self, call: Callable[[Store], Awaitable[Any]]) -> None:
         want = self._await(_outcome(call(self.model)))
         assert self._await(_outcome(call(self.subject.store))) == want
 

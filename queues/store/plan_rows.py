@@ -1,0 +1,159 @@
+"""The rows of the plan as bytes: the number of their schema on a line of its own, then MessagePack.
+
+    1\n<MessagePack>
+
+`berth store dump` shows them to people. A row that cannot be read is named and left out: it is of another
+schema (a newer Berth was here), or garbage. The others count all the same, as no row rests on another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from api.workload import WorkloadKey
+from queues.estimates import RunKey
+from queues.history import Outcome, Run
+from queues.plan import SCHEMA, PlanTable, StoredPlan
+from queues.promises import BackfillLease, PlannedStart
+
+_HEAD = f"{SCHEMA}\n".encode()
+_ENCODER = msgspec.msgpack.Encoder()
+
+
+class Fault(StrEnum):
+    """Why a value in the store is ignored."""
+
+    CORRUPT = "Corrupt"
+    OTHER_SCHEMA = "OtherSchema"
+    FOREIGN = "Foreign"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadRow:
+    """A row, or with an empty field a whole table, that is ignored; `message` says what was expected."""
+
+    table: PlanTable
+    field: str
+    fault: Fault
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The tables as values. `expected`: an expected start, and when it was told, in Unix seconds."""
+
+    promises: Mapping[WorkloadKey, PlannedStart] = field(default_factory=dict)
+    leases: Mapping[WorkloadKey, BackfillLease] = field(default_factory=dict)
+    outrun: Mapping[tuple[WorkloadKey, str], float] = field(default_factory=dict)
+    expected: Mapping[WorkloadKey, tuple[float, float]] = field(default_factory=dict)
+    runs: Mapping[RunKey, tuple[Run, ...]] = field(default_factory=dict)
+    nodes: Mapping[str, tuple[Outcome, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Codec:
+    """How one table's keys become fields and its rows values."""
+
+    to_field: Callable[[Any], str]
+    to_key: Callable[[str], Any]
+    decoder: msgspec.msgpack.Decoder[Any]
+    expected: str
+
+
+def to_field(table: PlanTable, key: Any) -> str:
+    """Return the field of a key of the table."""
+    return _CODECS[table].to_field(key)
+
+
+def to_row(value: object) -> bytes:
+    """Return a value as it stands in its table."""
+    return _HEAD + _ENCODER.encode(value)
+
+
+def from_row(table: PlanTable, field: str, row: bytes) -> tuple[Any, Any]:
+    """Return key and value of a row. Raises ValueError for what `to_row` did not make of such a key."""
+    codec = _CODECS[table]
+    if not row.startswith(_HEAD):
+        raise ValueError(f"{row[:20]!r} begins no row of schema {SCHEMA}")
+    key, value = codec.to_key(field), codec.decoder.decode(row[len(_HEAD) :])
+    if isinstance(value, PlannedStart | BackfillLease) and value.key != key:
+        raise ValueError(f"what is told of {value.key} stands under {field}")
+    return key, value
+
+
+def bad_row(table: PlanTable, field: str, row: bytes) -> BadRow:
+    """Return what is wrong with a row that `from_row` cannot read."""
+    head = row.partition(b"\n")[0]
+    is_other = head.isdigit() and head != str(SCHEMA).encode() and len(head) < len(row)
+    return BadRow(
+        table=table,
+        field=field,
+        fault=Fault.OTHER_SCHEMA if is_other else Fault.CORRUPT,
+        message=f"expected {_CODECS[table].expected} in schema {SCHEMA}"
+        + (f", found schema {head.decode()}" if is_other else ""),
+    )
+
+
+def foreign_table(table: PlanTable) -> BadRow:
+    """Return what is wrong where a table's key holds something else."""
+    return BadRow(table=table, field="", fault=Fault.FOREIGN, message="expected a hash")
+
+
+def read_rows(stored: StoredPlan) -> tuple[Plan, tuple[BadRow, ...]]:
+    """Return what can be read, and what cannot."""
+    tables: dict[str, dict[Any, Any]] = {}
+    bad = [foreign_table(table) for table in stored.foreign]
+    for table, rows in stored.rows.items():
+        known = tables[table.value] = {}
+        for field_, row in rows.items():
+            try:
+                key, value = from_row(table, field_, row)
+            except ValueError:  # msgspec's errors are ValueErrors
+                bad.append(bad_row(table, field_, row))
+            else:
+                known[key] = value
+    return Plan(**tables), tuple(bad)
+
+
+def _workload_field(key: WorkloadKey) -> str:
+    return f"{key.namespace}/{key.name}"
+
+
+def _workload_key(field: str) -> WorkloadKey:
+    namespace, name = field.split("/")
+    return WorkloadKey(namespace, name)
+
+
+def _life_key(field: str) -> tuple[WorkloadKey, str]:
+    namespace, name, uid = field.split("/")
+    return WorkloadKey(namespace, name), uid
+
+
+def _run_key(field: str) -> RunKey:
+    namespace, stem, shape = field.split("/")
+    return RunKey(namespace, stem, shape)
+
+
+def _codec(type_: Any, expected: str, **names: Any) -> _Codec:
+    names = {"to_field": _workload_field, "to_key": _workload_key, **names}
+    return _Codec(decoder=msgspec.msgpack.Decoder(type_), expected=expected, **names)
+
+
+_CODECS: Mapping[PlanTable, _Codec] = {
+    PlanTable.PROMISES: _codec(PlannedStart, "a planned start"),
+    PlanTable.LEASES: _codec(BackfillLease, "a backfill lease"),
+    PlanTable.OUTRUN: _codec(
+        float,
+        "the seconds that a stopped run took",
+        to_field=lambda life: f"{_workload_field(life[0])}/{life[1]}",
+        to_key=_life_key,
+    ),
+    PlanTable.EXPECTED: _codec(tuple[float, float], "an expected start and when it was told"),
+    PlanTable.RUNS: _codec(tuple[Run, ...], "the latest runs of a kind", to_field="/".join, to_key=_run_key),
+    PlanTable.NODES: _codec(tuple[Outcome, ...], "the latest outcomes on a node", to_field=str, to_key=str),
+}

@@ -1,0 +1,79 @@
+"""The plan in Redis: `PlanStore` on three scripts, a hash for each table."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from queues.plan import PlanState, PlanTable, PlanVersion, PlanWrite, StoredPlan, to_plan_version
+from queues.reservations import CorruptValue
+from queues.store import lua
+from queues.store.redis_scripts import SLOW_SECONDS, RedisScripts
+
+TABLES = tuple(PlanTable)
+
+
+class RedisPlan(RedisScripts):
+    """The tables of one shard. See `PlanStore` for the promises."""
+
+    async def write_plan(self, write: PlanWrite, *, fence: int) -> bool:
+        """Apply a write whole; a key of ours that holds something else is reported."""
+        tables = list(write.rows)
+        keys = (self._keys.fence, self._keys.plan, *map(self._keys.table, tables))
+        arguments: list[Any] = [fence, write.after.text if write.after else "", write.version.text]
+        for table in tables:
+            put = [(field, row) for field, row in write.rows[table].items() if row is not None]
+            dropped = [field for field, row in write.rows[table].items() if row is None]
+            arguments += [len(put), len(dropped)]
+            arguments += [part for field, row in put for part in (_to_bytes(field), row)]
+            arguments += map(_to_bytes, dropped)
+        try:
+            answer = await self._run(lua.PLAN_WRITE, keys, arguments, fence=fence)
+        except CorruptValue as error:
+            # A table is expendable: it is written anew over whatever stands there.
+            if error.key in (self._keys.fence, self._keys.plan):
+                raise
+            self.on_corrupt(error)
+            return False
+        return answer[0] != b"GAP"
+
+    async def read_plan(self, tables: Collection[PlanTable]) -> StoredPlan:
+        """Return what is held of these tables."""
+        # A small call first: it shows whether anybody answers. The large one then has time.
+        await self.plan_state()
+        keys = (self._keys.plan, *map(self._keys.table, tables))
+        _, version, *parts = await self._run(lua.PLAN_READ, keys, [], seconds=SLOW_SECONDS)
+        stream = iter(parts)
+        found = {table: _read_rows(stream) for table in tables}
+        return StoredPlan(
+            version=_to_version(version),
+            rows={table: rows for table, rows in found.items() if rows is not None},
+            foreign=tuple(table for table, rows in found.items() if rows is None),
+        )
+
+    async def plan_state(self) -> PlanState:
+        """Return the version and the sizes."""
+        keys = (self._keys.plan, *map(self._keys.table, TABLES))
+        _, version, *sizes = await self._run(lua.PLAN_STATE, keys, [])
+        return PlanState(version=_to_version(version), sizes=dict(zip(TABLES, map(int, sizes), strict=True)))
+
+
+def _read_rows(stream: Iterator[bytes]) -> dict[str, bytes] | None:
+    """Take one table off the answer; None for a key that holds something else."""
+    count = int(next(stream))
+    if count < 0:
+        return None
+    return {_to_text(next(stream)): next(stream) for _ in range(count)}
+
+
+def _to_version(text: bytes) -> PlanVersion | None:
+    return to_plan_version(text.decode(errors="replace"))
+
+
+# Fields are ours and readable, but for what somebody else put there: that has to be named, and dropped.
+def _to_text(field: bytes) -> str:
+    return field.decode(errors="surrogateescape")
+
+
+def _to_bytes(field: str) -> bytes:
+    return field.encode(errors="surrogateescape")
