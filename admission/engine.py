@@ -14,11 +14,13 @@ Source: Kueue, pkg/cache/scheduler/cache.go, pkg/cache/queue/manager.go.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import inf
+from typing import Any
 
 from admission import overadmission
+from admission.adoption import adopt_history, adopt_plan, tables
 from admission.backfill import Backfill
 from admission.cache import Cache
 from admission.cycle import Cycle, CycleTime
@@ -51,6 +53,8 @@ from api.workload import Workload, WorkloadKey
 from queues.admission_fair_sharing import AdmissionFairSharing, UsageLedger
 from queues.ordering import RequeuingTimestamp
 from queues.pending import Pending
+from queues.plan import PlanTable, PlanValues
+from queues.tracked import Tracked
 
 # Caps how long a cycle takes where there are very many queues. Trees of cohorts do not touch each other's
 # quota, so that it does not matter which of them are decided on now and which in the next cycle.
@@ -295,6 +299,23 @@ class Engine(Intake):
         next_at = self._cache.calendar.next_at
         ends += [next_at] if next_at < inf else []
         return min((end for end in ends if end is not None), default=None)
+
+    # --- the plan that outlives this process -------------------------------------------------------------
+
+    def plan_tables(self) -> Mapping[PlanTable, Tracked[Any, Any]]:
+        """Return the tables of what the store keeps for whoever leads next, each aware of its changes."""
+        return tables(self._cache)
+
+    def adopt_plan(self, plan: PlanValues, *, now: float, is_whole: bool) -> int:
+        """Take in what another has promised and learned; see `admission.adoption`.
+
+        `is_whole`: in place of all promises and leases known here. Returns how many were not true any more.
+        """
+        self._begin_change(now)
+        self._roster.refresh()
+        self._cache.timekeeper.now = now
+        adopt_history(self._cache, plan)
+        return adopt_plan(self._cache, self._roster, plan, is_whole=is_whole)
 
     # --- itself ------------------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from queues.estimates import Estimate, raised
 from queues.profile import Claim, Profile, Spots
 from queues.promises import BackfillLease, MoveCause, PlannedStart
 from queues.resources import Quantities
+from queues.tracked import Tracked
 
 # A promise counts as kept, and is not moved, within this many seconds: clocks, API writes and pods need some.
 SLACK_SECONDS = 1.0
@@ -66,8 +67,13 @@ class Timekeeper:
         self.estimator = estimator
         self.is_on = False
         self.profile = Profile()
-        self.promises: dict[WorkloadKey, Promise] = {}
-        self.leases: dict[WorkloadKey, BackfillLease] = {}
+        # What has changed in these since it was last asked goes to the store: whoever leads next goes on.
+        self.promises: Tracked[WorkloadKey, Promise] = Tracked()
+        self.leases: Tracked[WorkloadKey, BackfillLease] = Tracked()
+        # When who waits without a promise is expected to start, and when that was worked out.
+        self.expected: Tracked[WorkloadKey, tuple[float, float]] = Tracked()
+        # How long who was stopped at the end of a lease had run, by Workload and uid, while it waits.
+        self.stopped_after: Tracked[tuple[WorkloadKey, str], float] = Tracked()
         # What has happened since promises were last looked at that may move them, later or earlier.
         self.causes: set[MoveCause] = set()
         self.may_improve = False
@@ -76,8 +82,6 @@ class Timekeeper:
         self.told: dict[WorkloadKey, PlannedStart] = {}
         # Of what requests one was held back: with which profile, when, how long it runs, behind whom.
         self.held_back: dict[object, tuple[int, float, float, WorkloadKey]] = {}
-        # When who waits without a promise is expected to start, and when that was worked out.
-        self.expected: dict[WorkloadKey, tuple[float, float]] = {}
         self.kept: deque[Kept] = deque(maxlen=_MOST_REMEMBERED)
         self.measured: deque[Measured] = deque(maxlen=_MOST_REMEMBERED)
         # ClusterQueues where a promise came free, so that the next in line may have one.
@@ -92,8 +96,6 @@ class Timekeeper:
         self._queues: Mapping[str, QueueState] = {}
         # The length that is believed of who runs, where its first estimate was outrun.
         self._raised: dict[WorkloadKey, float] = {}
-        # How long who was stopped at the end of a lease had run, by Workload and uid, while it waits.
-        self._outrun: dict[tuple[WorkloadKey, str], float] = {}
         # Who holds quota but has been told to stop.
         self._stopping: set[WorkloadKey] = set()
 
@@ -113,7 +115,8 @@ class Timekeeper:
         for key in [key for key in self.promises if not self._is_governed(key)]:
             self.withdraw(key)
         self.rebuild(held)
-        self.causes.add(MoveCause.QUOTA_CUT)
+        if self.promises:
+            self.causes.add(MoveCause.QUOTA_CUT)
         self.may_improve = True
 
     def rebuild(self, held: Iterable[Held]) -> None:
@@ -165,8 +168,8 @@ class Timekeeper:
         self.withdraw(key)
         self._tried.pop(key, None)
         self.expected.pop(key, None)
-        for known in [known for known in self._outrun if known[0] == key]:
-            del self._outrun[known]
+        for known in [known for known in self.stopped_after if known[0] == key]:
+            del self.stopped_after[known]
 
     def release(self, key: WorkloadKey) -> None:
         """Note that the Workload holds quota no longer; the profile may have been wrong about when."""
@@ -219,7 +222,7 @@ class Timekeeper:
         """
         estimate = self.estimator.estimate(workload, self._queues[queue].policy)
         seconds = estimate.seconds if estimate is not None else self._window_seconds(queue)
-        return max(seconds, self._outrun.get((workload.key, workload.uid), 0.0))
+        return max(seconds, self.stopped_after.get((workload.key, workload.uid), 0.0))
 
     def _window_seconds(self, queue: str) -> float:
         rules = self._queues[queue].policy.backfill_rules
@@ -267,6 +270,45 @@ class Timekeeper:
         """Return all promises, the highest rank first."""
         return sorted(self.promises.values(), key=lambda promise: promise.planned.rank)
 
+    # --- another's plan ---------------------------------------------------------------------------------
+
+    def forget_plan(self) -> None:
+        """Forget promises and leases without a word, and what was to be told of them."""
+        for table in (self.promises, self.leases, self.expected, self.stopped_after):
+            table.clear()
+        for told in (self.changed, self.told, self._tried, self._raised, self.held_back):
+            told.clear()
+        self.kept.clear()
+        self.measured.clear()
+        self.freed.clear()
+
+    def adopt(self, planned: PlannedStart, usage: Quantities, spots: Spots) -> None:
+        """Stand by a promise that another has made and told.
+
+        Where both have made one, this one counts and the other's was the first.
+        """
+        known = self.promises.get(planned.key)
+        if known is not None:
+            if planned.made_at < known.planned.made_at:
+                planned = replace(
+                    known.planned, made_at=planned.made_at, first_start_at=planned.first_start_at
+                )
+                self.promises[planned.key] = replace(known, planned=planned)
+            return
+        self.keep(planned, usage, spots)
+        self.changed.pop(planned.key)
+        self.told[planned.key] = planned
+
+    def note_adopted(self) -> None:
+        """Look at every promise once, for nobody has watched over them meanwhile.
+
+        What does not stand any more is late for the last of all causes unless it is known better. Nobody is
+        moved to an earlier start for this: that the leader has changed is nothing that users should notice.
+        """
+        self.may_improve = False
+        if self.promises:
+            self.causes.add(MoveCause.OVERRUN)
+
     # --- the passing of time -----------------------------------------------------------------------------
 
     def outrun(self, held: Mapping[WorkloadKey, Held]) -> None:
@@ -308,7 +350,7 @@ class Timekeeper:
     def note_eviction(self, held: Held) -> None:
         """Note that the Workload is being stopped. What it ran is the least that it is believed to need."""
         if held.key in self.leases:
-            self._outrun[held.key, held.workload.uid] = self.now - started_at_of(held)
+            self.stopped_after[held.key, held.workload.uid] = self.now - started_at_of(held)
         self.hold(held)
 
     def take_woken(self) -> set[str]:

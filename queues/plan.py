@@ -21,7 +21,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
+
+from api.workload import WorkloadKey
+from queues.estimates import RunKey
+from queues.history import Outcome, Run
+from queues.promises import BackfillLease, PlannedStart
 
 # Of keys, tables and rows. A reader ignores rows of another number, and names them.
 SCHEMA = 1
@@ -91,6 +96,26 @@ class PlanState:
 
     version: PlanVersion | None
     sizes: Mapping[PlanTable, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanValues:
+    """The tables as values. `expected`: an expected start, and when it was told, in Unix seconds.
+
+    `outrun` is how long who was stopped at the end of a lease had run, by Workload and uid.
+    """
+
+    promises: Mapping[WorkloadKey, PlannedStart] = field(default_factory=dict)
+    leases: Mapping[WorkloadKey, BackfillLease] = field(default_factory=dict)
+    outrun: Mapping[tuple[WorkloadKey, str], float] = field(default_factory=dict)
+    expected: Mapping[WorkloadKey, tuple[float, float]] = field(default_factory=dict)
+    runs: Mapping[RunKey, tuple[Run, ...]] = field(default_factory=dict)
+    nodes: Mapping[str, tuple[Outcome, ...]] = field(default_factory=dict)
+
+    def table(self, table: PlanTable) -> Mapping[Any, Any]:
+        """Return the entries of one table."""
+        entries: Mapping[Any, Any] = getattr(self, table.value)
+        return entries
 
 
 class PlanStore(Protocol):

@@ -9,7 +9,7 @@ schema (a newer Berth was here), or garbage. The others count all the same, as n
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -18,7 +18,7 @@ import msgspec
 from api.workload import WorkloadKey
 from queues.estimates import RunKey
 from queues.history import Outcome, Run
-from queues.plan import SCHEMA, PlanTable, StoredPlan
+from queues.plan import SCHEMA, PlanTable, PlanValues, StoredPlan
 from queues.promises import BackfillLease, PlannedStart
 
 _HEAD = f"{SCHEMA}\n".encode()
@@ -41,18 +41,6 @@ class BadRow:
     field: str
     fault: Fault
     message: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """The tables as values. `expected`: an expected start, and when it was told, in Unix seconds."""
-
-    promises: Mapping[WorkloadKey, PlannedStart] = field(default_factory=dict)
-    leases: Mapping[WorkloadKey, BackfillLease] = field(default_factory=dict)
-    outrun: Mapping[tuple[WorkloadKey, str], float] = field(default_factory=dict)
-    expected: Mapping[WorkloadKey, tuple[float, float]] = field(default_factory=dict)
-    runs: Mapping[RunKey, tuple[Run, ...]] = field(default_factory=dict)
-    nodes: Mapping[str, tuple[Outcome, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +92,7 @@ def foreign_table(table: PlanTable) -> BadRow:
     return BadRow(table=table, field="", fault=Fault.FOREIGN, message="expected a hash")
 
 
-def read_rows(stored: StoredPlan) -> tuple[Plan, tuple[BadRow, ...]]:
+def read_rows(stored: StoredPlan) -> tuple[PlanValues, tuple[BadRow, ...]]:
     """Return what can be read, and what cannot."""
     tables: dict[str, dict[Any, Any]] = {}
     bad = [foreign_table(table) for table in stored.foreign]
@@ -117,7 +105,7 @@ def read_rows(stored: StoredPlan) -> tuple[Plan, tuple[BadRow, ...]]:
                 bad.append(bad_row(table, field_, row))
             else:
                 known[key] = value
-    return Plan(**tables), tuple(bad)
+    return PlanValues(**tables), tuple(bad)
 
 
 def _workload_field(key: WorkloadKey) -> str:

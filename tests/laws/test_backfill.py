@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import hypothesis.strategies as st
 import pytest
@@ -77,8 +78,13 @@ class Watched(TimedWorld):
     says: dict[str, float]
 
 
-def make_world(mode: BackfillMode, *, has_nodes: bool, sharing: FairSharing | None) -> Watched:
-    world = Watched(settings=EngineSettings(fair_sharing=sharing), now=START)
+WatchedT = TypeVar("WatchedT", bound=Watched)
+
+
+def make_world(
+    mode: BackfillMode, *, has_nodes: bool, sharing: FairSharing | None, kind: type[WatchedT]
+) -> WatchedT:
+    world = kind(settings=EngineSettings(fair_sharing=sharing), now=START)
     world.leased, world.overran, world.says = set(), set(), {}
     if has_nodes:
         world.put(
@@ -114,7 +120,7 @@ def submit(world: Watched, work: list[Piece], *, has_nodes: bool) -> None:
 def run(
     work: list[Piece], mode: BackfillMode, *, has_nodes: bool, sharing: FairSharing | None = None
 ) -> Watched:
-    world = make_world(mode, has_nodes=has_nodes, sharing=sharing)
+    world = make_world(mode, has_nodes=has_nodes, sharing=sharing, kind=Watched)
     submit(world, work, has_nodes=has_nodes)
     world.run()
     assert world.ended.keys() == world.lengths.keys(), "somebody never ran to the end"

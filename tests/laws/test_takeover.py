@@ -1,0 +1,61 @@
+"""A promise does not move because the leader has changed, whoever leads next and whenever.
+
+The laws of promised starts hold over changes of the leader, too: here another engine takes over at every
+arrival, end and deadline that is drawn, with the cluster's objects and the store's plan alone.
+"""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from admission.adoption import stored_value
+from api.policy import BackfillMode
+from queues.plan import PLAN_TABLES
+from queues.promises import MoveCause
+from tests.admission.succession import successor
+from tests.laws.test_backfill import _LAW, MODES, Watched, make_world, pieces, submit
+
+
+class Handed(Watched):
+    """A world whose leader changes: `changes` says at which events."""
+
+    changes: list[bool]
+
+    def _decide(self) -> None:
+        super()._decide()
+        if self.changes and self.changes.pop():
+            before = self.engine
+            # What does not stand by now moves when its leader next looks at it, whoever that is.
+            before._cache.timekeeper.note_adopted()
+            super()._decide()
+            self.engine = successor(before, settings=self.settings, now=self.now)
+            for table in PLAN_TABLES:
+                want = {key: stored_value(one) for key, one in before.plan_tables()[table].items()}
+                got = {key: stored_value(one) for key, one in self.engine.plan_tables()[table].items()}
+                assert got == want, table
+            told = {name: list(plans) for name, plans in self.plans.items()}
+            super()._decide()
+            for name, plans in self.plans.items():
+                new = plans[len(told.get(name, ())) :]
+                assert not new, (self.now, name, told.get(name, [None])[-1], new)
+
+
+@pytest.mark.parametrize("has_nodes", [False, True], ids=["quota alone", "with nodes"])
+@pytest.mark.parametrize("mode", [*MODES, BackfillMode.OPPORTUNISTIC])
+@_LAW
+@given(data=st.data())
+def test_no_promise_moves_because_the_leader_has_changed(
+    data: st.DataObject, mode: BackfillMode, has_nodes: bool
+) -> None:
+    world = make_world(mode, has_nodes=has_nodes, sharing=None, kind=Handed)
+    world.changes = data.draw(st.lists(st.booleans(), max_size=12))
+    submit(world, data.draw(pieces((0.1, 1.0, 3.0))), has_nodes=has_nodes)
+
+    world.run()
+
+    assert world.ended.keys() == world.lengths.keys(), "somebody never ran to the end"
+    for name in world.plans:
+        for cause in world.causes(name):
+            assert cause is not MoveCause.OVERRUN or world.overran, (name, world.promised(name))
