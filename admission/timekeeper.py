@@ -278,8 +278,6 @@ class Timekeeper:
             table.clear()
         for told in (self.changed, self.told, self._tried, self._raised, self.held_back):
             told.clear()
-        self.kept.clear()
-        self.measured.clear()
         self.freed.clear()
 
     def adopt(self, planned: PlannedStart, usage: Quantities, spots: Spots) -> None:
@@ -306,6 +304,9 @@ class Timekeeper:
         moved to an earlier start for this: that the leader has changed is nothing that users should notice.
         """
         self.may_improve = False
+        # What was kept and measured while another led, that one has counted.
+        self.kept.clear()
+        self.measured.clear()
         if self.promises:
             self.causes.add(MoveCause.OVERRUN)
 

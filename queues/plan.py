@@ -27,6 +27,7 @@ from api.workload import WorkloadKey
 from queues.estimates import RunKey
 from queues.history import Outcome, Run
 from queues.promises import BackfillLease, PlannedStart
+from queues.reservations import ReservationStore
 
 # Of keys, tables and rows. A reader ignores rows of another number, and names them.
 SCHEMA = 1
@@ -133,3 +134,7 @@ class PlanStore(Protocol):
 
     async def plan_state(self) -> PlanState:
         """Return the version and the sizes, for a look that costs next to nothing."""
+
+
+class Store(ReservationStore, PlanStore, Protocol):
+    """All that one shard keeps."""

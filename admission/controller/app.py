@@ -38,10 +38,11 @@ from admission.controller.kinds import ground_kinds, make_informer, watched_kind
 from admission.controller.knowledge import Knowledge
 from admission.controller.logs import Log
 from admission.controller.metric_labels import metric_labels
-from admission.controller.metrics import Metrics
+from admission.controller.metrics import FOLLOWER, Metrics
 from admission.controller.neighbours import refuse_beside_kueue
 from admission.controller.observer import Observer
 from admission.controller.placement_metrics import DomainCollector
+from admission.controller.planreader import PlanReader
 from admission.controller.ports import Port, SidePorts, listen
 from admission.controller.sender import KubeSender
 from admission.controller.settings import Options, knowledge_settings
@@ -267,6 +268,14 @@ class Controller:
                 background += [
                     group.create_task(running, name=name) for name, running in self._side_ports.tasks()
                 ]
+                if self._store is not None:
+                    reader = PlanReader(
+                        self._store,
+                        self._brain,
+                        self._clock,
+                        is_following=lambda: self._metrics.role == FOLLOWER,
+                    )
+                    background.append(group.create_task(reader.run(), name="plan-reader"))
                 if self._options.config.berth.events.per_second > 0 and not self._options.observe:
                     background.append(group.create_task(self._recorder.run(), name="events"))
                 leading = group.create_task(self._act(), name="leader")

@@ -89,6 +89,12 @@ class Metrics:
         )
         self.events_dropped = counter("berth_events_dropped", "Events dropped under back-pressure", ())
         self.store_up = gauge("berth_store_up", "1 while Redis answers", ())
+        self.store_ignored = counter(
+            "berth_store_ignored_values", "Values in Redis that cannot be read", ("table", "fault")
+        )
+        self.plan_writes = counter(
+            "berth_store_plan_writes", "Writes of the plan to Redis, by whether all of it", ("result",)
+        )
         self.leading = gauge("berth_leader", "1 while this process leads", ("shard",))
         self.unconfirmed = gauge("berth_unconfirmed_decisions", "Decisions sent and not yet seen back", ())
         self.cycle_paused = gauge("berth_cycle_paused", "1 while the cycle waits for confirmations", ())

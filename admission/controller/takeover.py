@@ -24,6 +24,7 @@ from admission.controller.executor import Executor, Sender
 from admission.controller.failpoints import Failpoint
 from admission.controller.logs import Log
 from admission.controller.metrics import Metrics
+from admission.controller.planbook import PlanBook
 from admission.controller.recovering import Kept, KnownState, Recovery
 from admission.controller.term import Term, TermSettings
 from admission.decision import DecisionId
@@ -33,7 +34,9 @@ from api.kube.lease import Leadership
 from api.kube.listing import Reader, pages
 from api.objects import WorkloadObject
 from api.workload import Workload
-from queues.reservations import FenceTooLow, NoFence, ReservationError, ReservationStore
+from queues.plan import Store
+from queues.reservations import FenceTooLow, NoFence, ReservationError
+from queues.store.plan_rows import BadRow
 from queues.store.resilient import ResilientStore, StoreState, StoreStatus
 
 log = Log("berth.leader")
@@ -74,7 +77,7 @@ class Takeover:
         self,
         client: Lister,
         sender: Sender,
-        store: ReservationStore,
+        store: Store,
         brain: Brain,
         clock: Clock,
         metrics: Metrics,
@@ -95,6 +98,8 @@ class Takeover:
         # Whether this leadership has decided without knowing what earlier ones had reserved.
         self._has_decided_blindly = False
         self._is_store_up = True
+        # The hand on the stored plan while this replica leads.
+        self._book: PlanBook | None = None
 
     async def lead(self, leadership: Leadership) -> None:
         """Decide until cancelled; the store's objections are met by beginning again."""
@@ -104,16 +109,21 @@ class Takeover:
             on_change=self._note_store,
             clock=self._clock.now,
         )
+        self._book = book = PlanBook(
+            store, self._brain, self._clock, note=self._note_ignored, count=self._count_plan_write
+        )
         self._has_decided_blindly = False
         self._show_role("leader")
         self._note_store(store.status())
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(store.run(), name="store-watch")
+                group.create_task(book.run(), name="plan-watch")
                 await self._wait_synced()
                 while True:
                     await self._serve(leadership, store)
         finally:
+            self._book = None
             self._show_role("follower")
 
     async def _serve(self, leadership: Leadership, store: ResilientStore) -> None:
@@ -150,6 +160,8 @@ class Takeover:
 
     async def _lead_term(self, leadership: Leadership, store: ResilientStore) -> None:
         """List, recover, decide; ends by an error or by cancellation alone."""
+        book = self._book
+        assert book is not None, "who leads has a book"
         executor = Executor(
             self._sender,
             self._clock,
@@ -157,12 +169,13 @@ class Takeover:
             max_in_flight=self._settings.max_in_flight,
             timeout_seconds=self._settings.request_seconds,
         )
-        term = self._make_term(executor, store, leadership.fence)
+        term = self._make_term(executor, store, book, leadership.fence)
         async with asyncio.TaskGroup() as group:
             group.create_task(executor.run(), name="executor")
             try:
                 await self._list_workloads()
                 kept = await self._recover(executor, store, leadership.fence)
+                await book.take_over(leadership.fence)
                 log.info("deciding", fence=leadership.fence, workloads=len(self._brain.knowledge.workloads))
                 ended = self._brain.begin(term)
                 for one in kept:
@@ -174,7 +187,7 @@ class Takeover:
                 self._brain.end()
                 term.end()
 
-    def _make_term(self, executor: Executor, store: ResilientStore, fence: int) -> Term:
+    def _make_term(self, executor: Executor, store: ResilientStore, book: PlanBook, fence: int) -> Term:
         settings, brain = self._settings, self._brain
         return Term(
             executor,
@@ -198,6 +211,7 @@ class Takeover:
                 stumbled=brain.stumbled,
             ),
             failpoint=self._failpoint,
+            flush_plan=book.flush,
         )
 
     async def _recover(self, executor: Executor, store: ResilientStore, fence: int) -> tuple[Kept, ...]:
@@ -254,6 +268,8 @@ class Takeover:
         if status.is_up and not self._is_store_up:
             log.info("store-back", unwritten=status.unwritten)
         self._is_store_up = status.is_up
+        if status.is_up and self._book is not None:
+            self._book.wake()
         match status.state:
             case StoreState.UP if status.needs_recovery:
                 self._brain.fail(_StoreIsBack())
@@ -261,6 +277,13 @@ class Takeover:
                 self._brain.fail(NoFence())
             case StoreState.LOST:
                 log.warning("store-lost", reason=status.reason)
+
+    def _note_ignored(self, row: BadRow) -> None:
+        log.warning("store-value-ignored", table=row.table, field=row.field, fault=row.fault, why=row.message)
+        self._metrics.store_ignored.labels(self._metrics.role, row.table.value, row.fault.value).inc()
+
+    def _count_plan_write(self, result: str) -> None:
+        self._metrics.plan_writes.labels(self._metrics.role, result).inc()
 
 
 def _first_leaf(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -89,10 +89,12 @@ class Term(Dispatch):
         settings: TermSettings,
         hooks: Hooks,
         failpoint: Failpoint,
+        flush_plan: Callable[[], Awaitable[None]],
     ) -> None:
         super().__init__(executor, clock, hooks=hooks, failpoint=failpoint)
         self.settings = settings
         self._store = store
+        self._flush_plan = flush_plan
         # When each was sent, the oldest first.
         self._unconfirmed: OrderedDict[ReservationId, float] = OrderedDict()
         self._to_confirm: list[ReservationId] = []
@@ -129,6 +131,8 @@ class Term(Dispatch):
         try:
             prepared = [one for one in map(self._prepare, decisions) if one is not None]
             answers = await self._reserve(prepared, decisions)
+            # Promises and leases are stored before anybody is told of them, or starts on one.
+            await self._flush_plan()
         except BaseException:
             for decision in decisions:
                 if not isinstance(decision, Wait | Plan):
@@ -164,6 +168,7 @@ class Term(Dispatch):
 
     async def flush(self) -> None:
         """Tell the store what has been confirmed and what was given back. Raises what the store raises."""
+        await self._flush_plan()
         confirmed, self._to_confirm = self._to_confirm, []
         released, self._to_release = self._to_release, []
         try:

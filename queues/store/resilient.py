@@ -31,13 +31,14 @@ import asyncio
 import dataclasses
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from uuid import uuid4
 
 from queues.memory import InMemoryReservationStore
+from queues.plan import PlanState, PlanTable, PlanWrite, Store, StoredPlan
 from queues.reservations import (
     CorruptValue,
     FenceTooLow,
@@ -46,7 +47,6 @@ from queues.reservations import (
     NoFence,
     QuotaReservation,
     ReservationId,
-    ReservationStore,
     Reserved,
     StoreRefused,
     StoreUnreachable,
@@ -94,7 +94,7 @@ class StoreStatus:
 
 
 class ResilientStore:
-    """A `ReservationStore` on another one that may be lost, for one leadership.
+    """A `ReservationStore` on a store that may be lost, for one leadership; the plan only passes through.
 
     `run` must run beside it: it notices loss and return. `on_change` is called after each change of state,
     and after recovery; it must not raise. `require_store` stops admitting instead of going on without the
@@ -103,7 +103,7 @@ class ResilientStore:
 
     def __init__(
         self,
-        store: ReservationStore,
+        store: Store,
         *,
         require_store: bool = False,
         on_change: Callable[[StoreStatus], None] = lambda _: None,
@@ -243,6 +243,31 @@ class ResilientStore:
         if self._state is StoreState.UP:
             return await self._store.decisions(limit=limit)
         return tuple(reversed(self._backlog))[:limit]
+
+    async def write_plan(self, write: PlanWrite, *, fence: int) -> bool | None:
+        """Write to the plan as `PlanStore.write_plan` does; None while Redis is lost.
+
+        It is not kept for later: the caller knows its plan, and compares when Redis is back.
+        """
+        self._fence = max(fence, self._fence or 0)
+        if self._state is StoreState.UP:
+            with self._noticing():
+                return await self._store.write_plan(write, fence=fence)
+        return None
+
+    async def read_plan(self, tables: Collection[PlanTable]) -> StoredPlan | None:
+        """Return what Redis holds of these tables, None while it is lost."""
+        if self._state is StoreState.UP:
+            with self._noticing():
+                return await self._store.read_plan(tables)
+        return None
+
+    async def plan_state(self) -> PlanState | None:
+        """Return version and sizes of the stored plan, None while Redis is lost."""
+        if self._state is StoreState.UP:
+            with self._noticing():
+                return await self._store.plan_state()
+        return None
 
     async def ping(self) -> None:
         """Return when Redis answers."""

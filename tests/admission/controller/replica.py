@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -17,7 +17,8 @@ from admission.controller.failpoints import Failpoint
 from admission.controller.journal import Journal
 from admission.controller.kinds import WatchedKind, ground_kinds, watched_kinds
 from admission.controller.knowledge import Knowledge, KnowledgeSettings
-from admission.controller.metrics import Metrics
+from admission.controller.metrics import FOLLOWER, Metrics
+from admission.controller.planreader import PlanReader
 from admission.controller.statuses import StatusBoard
 from admission.controller.takeover import Takeover, TakeoverSettings
 from admission.engine import Engine
@@ -26,6 +27,7 @@ from api.kube.errors import Conflict
 from api.kube.informer import Change, ChangeType
 from api.kube.lease import Leadership
 from queues.memory import InMemoryReservationStore
+from queues.plan import PlanState, PlanTable, PlanWrite, StoredPlan
 from queues.reservations import (
     LoggedDecision,
     Lost,
@@ -96,6 +98,18 @@ class StoreLine:
     async def decisions(self, *, limit: int) -> tuple[LoggedDecision, ...]:
         """Read the log."""
         return await self._call(lambda: self.model.decisions(limit=limit))
+
+    async def write_plan(self, write: PlanWrite, *, fence: int) -> bool:
+        """Write to the plan."""
+        return await self._call(lambda: self.model.write_plan(write, fence=fence))
+
+    async def read_plan(self, tables: Collection[PlanTable]) -> StoredPlan:
+        """Read the plan."""
+        return await self._call(lambda: self.model.read_plan(tables))
+
+    async def plan_state(self) -> PlanState:
+        """Look at the plan."""
+        return await self._call(self.model.plan_state)
 
     async def ping(self) -> None:
         """Answer."""
@@ -178,6 +192,9 @@ class Replica:
         self.knowledge = Knowledge(Engine(), self.journal, loop, settings)
         self.board = StatusBoard(self.knowledge.engine, with_share=False, is_busy=self._is_busy)
         self.brain = Brain(self.knowledge, self.board, self.journal, loop)
+        self.reader = PlanReader(
+            self.store, self.brain, loop, is_following=lambda: self.metrics.role == FOLLOWER
+        )
         self.leadership: FakeLeadership | None = None
         self._lease = lease
         self._loop = loop
@@ -209,6 +226,7 @@ class Replica:
         """Run the brain; what the cluster holds is known already."""
         self.brain.is_synced = True
         self._tasks.append(self._loop.create_task(self.brain.run()))
+        self._tasks.append(self._loop.create_task(self.reader.run()))
 
     def lead(self, fence: int) -> None:
         """Lead with this fence."""

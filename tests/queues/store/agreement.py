@@ -16,13 +16,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from redis.asyncio import Redis
 
 from queues.memory import InMemoryReservationStore
-from queues.plan import PlanStore, PlanTable, PlanVersion, PlanWrite
+from queues.plan import PlanTable, PlanVersion, PlanWrite, Store
 from queues.reservations import (
     FenceTooLow,
     QuotaReservation,
     ReservationError,
     ReservationId,
-    ReservationStore,
 )
 from queues.store.keys import Keys, to_field
 from queues.store.redis_store import RedisReservationStore
@@ -42,10 +41,6 @@ ROWS = st.dictionaries(
     max_size=3,
 )
 WRITES = st.binary(max_size=40) | st.sampled_from([b"", b"\n", b"1 2 r\n", b"\x00\xff", b"9" * 20_000])
-
-
-class Store(ReservationStore, PlanStore, Protocol):
-    """All that a store keeps."""
 
 
 class Subject(Protocol):

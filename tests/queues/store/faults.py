@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from queues.memory import InMemoryReservationStore
+from queues.plan import PlanState, PlanTable, PlanWrite, StoredPlan
 from queues.reservations import (
     LoggedDecision,
     Lost,
@@ -85,6 +86,23 @@ class FaultyStore:
         """Read, or fail."""
         self._fail()
         return await self.model.decisions(limit=limit)
+
+    async def write_plan(self, write: PlanWrite, *, fence: int) -> bool:
+        """Write, or fail."""
+        if self.takes_effect:
+            await self.model.write_plan(write, fence=fence)
+        self._fail()
+        return await self.model.write_plan(write, fence=fence)
+
+    async def read_plan(self, tables: Collection[PlanTable]) -> StoredPlan:
+        """Read, or fail."""
+        self._fail()
+        return await self.model.read_plan(tables)
+
+    async def plan_state(self) -> PlanState:
+        """Read, or fail."""
+        self._fail()
+        return await self.model.plan_state()
 
     async def ping(self) -> None:
         """Answer, or fail."""
