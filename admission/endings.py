@@ -21,11 +21,13 @@ def note_ended(cache: Cache, workload: Workload) -> None:
 
 
 def _note_performance(cache: Cache, workload: Workload) -> None:
-    finished = workload.conditions.get(ConditionType.FINISHED)
-    placed = [one.topology for one in workload.admission.pod_sets] if workload.admission is not None else []
-    hosts = sorted({host for one in placed if one is not None for host in hosts_of(one)})
+    finished, admission = workload.conditions.get(ConditionType.FINISHED), workload.admission
+    placed = [one.topology for one in admission.pod_sets if one.topology] if admission is not None else []
+    if finished is None or not placed:
+        return
+    hosts = sorted({host for one in placed for host in hosts_of(one)})
     outcome = _outcome(cache, workload)
-    if finished is None or outcome is None or not hosts:
+    if outcome is None or not hosts:
         return
     cache.fleet.performance.observe(hosts, uid=workload.uid, at=finished.at, outcome=outcome)
 

@@ -62,8 +62,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 def find_rejection(snapshot: Snapshot, queue: QueueState, pending: Pending) -> Rejection | None:
     """Return why the head may not be admitted whatever the quota, None where it may."""
     workload = pending.workload
-    waiting = [check.name for check in workload.checks if check.state in _CHECK_STATES_THAT_WAIT]
-    if waiting:
+    if workload.checks and (waiting := _failed_checks(workload)):
         message = f"The workload has failed admission checks: {', '.join(waiting)}"
         return Rejection(reason=PendingReason.PENDING_EVALUATION, message=message)
     if not matches_selector(queue.spec.namespace_selector, snapshot.namespaces.get(workload.key.namespace)):
@@ -75,6 +74,10 @@ def find_rejection(snapshot: Snapshot, queue: QueueState, pending: Pending) -> R
     if pending.problem is not None:
         return Rejection(reason=PendingReason.MISCONFIGURED, message=pending.problem)
     return None
+
+
+def _failed_checks(workload: Workload) -> list[str]:
+    return [check.name for check in workload.checks if check.state in _CHECK_STATES_THAT_WAIT]
 
 
 def namespace_mismatch(workload: Workload, cluster_queue: str) -> str:

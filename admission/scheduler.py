@@ -292,14 +292,14 @@ def _admitted(entry: Entry, *, now: float) -> Outcome:
     queue, workload = entry.queue, entry.pending.workload
     admission = entry.assignment.to_admission(queue.name)
     checks = required_checks(queue.spec.checks, admission)
-    ready = {check.name for check in workload.checks if check.state == "Ready"}
+    ready = {check.name for check in workload.checks if check.state == "Ready"} if checks else checks
     decision = Admit(
         key=workload.key,
         uid=workload.uid,
         resource_version=workload.resource_version,
         admission=admission,
         # Pods that have no place yet are not started, though their checks may be ready from before.
-        is_admitted=ready.issuperset(checks) and not admission.is_delayed,
+        is_admitted=all(check in ready for check in checks) and not admission.is_delayed,
         checks=checks,
         waited_seconds=max(0.0, now - entry.pending.queued_at),
         borrows=entry.assignment.borrowing > 0,

@@ -140,11 +140,14 @@ def pod_set_requests(
     # A Job controller may report more succeeded pods than a Workload that was shrunk still counts: never
     # below zero, else a Workload would give quota to its queue.
     count = pod_set.count - min(reclaimable, pod_set.count)
+    on_node_at_least_0 = {name: max(0, value) for name, value in on_node.items()}
     return PodSetRequests(
         name=pod_set.name,
         count=count,
-        per_pod={name: max(0, value) for name, value in per_pod.items()},
-        on_node={name: max(0, value) for name, value in on_node.items()},
+        per_pod=on_node_at_least_0
+        if per_pod is on_node
+        else {name: max(0, value) for name, value in per_pod.items()},
+        on_node=on_node_at_least_0,
     )
 
 
@@ -301,11 +304,11 @@ def _raise(total: Amounts, floor: Mapping[str, int]) -> None:
 
 
 def _transformed(per_pod: Amounts, settings: ResourceSettings) -> Amounts:
-    kept = {
-        name: value
-        for name, value in per_pod.items()
-        if not any(name.startswith(prefix) for prefix in settings.exclude_prefixes)
-    }
+    kept = per_pod
+    if settings.exclude_prefixes:
+        kept = {
+            name: value for name, value in per_pod.items() if not name.startswith(settings.exclude_prefixes)
+        }
     if not settings.transformations:
         return kept
     by_input = {transformation.input: transformation for transformation in settings.transformations}

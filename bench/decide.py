@@ -174,10 +174,10 @@ class Run:
     def _cycle(self, now: float) -> tuple[Decision, ...]:
         """Run a cycle in steps, as the controller does: between two of them it lets all else have a turn."""
         cycle = self.engine.begin_cycle(now=now)
-        at, goes_on = time.perf_counter(), True
+        at, goes_on = time.process_time(), True
         while goes_on:
             goes_on = cycle.step()
-            was, at = at, time.perf_counter()
+            was, at = at, time.process_time()
             self.longest_step_seconds = max(self.longest_step_seconds, at - was)
         return tuple(cycle.decisions)
 

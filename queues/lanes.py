@@ -17,7 +17,7 @@ too many. A class that is parked stays out of its lane's heap; who is parked is 
 from __future__ import annotations
 
 from collections.abc import Container, Iterator
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 
 from api.workload import WorkloadKey
 from queues.entries import Pending
@@ -63,6 +63,12 @@ class ShapeClass:
             heappop(entries)
         return entries[0] if entries else None
 
+    def pop(self) -> None:
+        """Let the first go, who must be on top."""
+        *_, pending = heappop(self.entries)
+        pending.ticket = 0
+        self.size -= 1
+
     def members(self) -> Iterator[Pending]:
         """Return all, in no order."""
         return (entry[4] for entry in self.entries if entry[4].ticket == entry[3])
@@ -95,6 +101,27 @@ class Lane:
             del self.classes[key]
         elif was_top and not is_parked:
             self.announce(class_)
+
+    def pop(self, parked: Container[ClassKey]) -> Pending | None:
+        """Take out the first of those whose class is not parked, None where there is none.
+
+        Its class stands on top of the heap then, and what follows it there is put in the same step.
+        """
+        first = self.peek(parked)
+        if first is None:
+            return None
+        class_ = self._ready[0][-1]
+        class_.pop()
+        if class_.size == 0:
+            heappop(self._ready)
+            del self.classes[class_.key]
+            return first
+        top = class_.top()
+        assert top is not None, "a class with members has a first"
+        class_.announced = top[3]
+        priority, level, _ = class_.key
+        heapreplace(self._ready, (-priority, level, top[0], top[1], top[2], top[3], class_))
+        return first
 
     def announce(self, class_: ShapeClass) -> None:
         """Let the heap know the class by its present first, unless it does already."""

@@ -232,10 +232,13 @@ class PendingQueue:
 
         A BestEffortFIFO queue keeps the Workload that evicted others first until it is admitted or replaced.
         """
-        head = self._peek()
         self._pop_cycle += 1
-        if head is not None:
-            self._take_out(head)
+        if self._usage_of is None and self.preemptor is None:
+            head = self._pop_first()
+        else:
+            head = self._peek()
+            if head is not None:
+                self._take_out(head)
         self._in_flight = head
         return head
 
@@ -349,6 +352,16 @@ class PendingQueue:
         heads = [lane.peek(self._parked_classes) for lane in self._lanes.values()]
         candidates = [head for head in (sticky, *heads) if head is not None]
         return min(candidates, key=self._order(sticky.key if sticky is not None else None), default=None)
+
+    def _pop_first(self) -> Pending | None:
+        """Take out the first of the one lane there is."""
+        lane = self._lanes.get(_NO_QUEUE)
+        head = lane.pop(self._parked_classes) if lane is not None else None
+        if lane is not None and head is not None:
+            del self._members[head.key]
+            if not lane.classes:
+                del self._lanes[_NO_QUEUE]
+        return head
 
     def _order(self, sticky: WorkloadKey | None) -> Callable[[Pending], _Order]:
         """Return the sort key of Workloads: past usage, the sticky one, priority, age, uid.
