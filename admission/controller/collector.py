@@ -11,7 +11,7 @@ import gc
 
 # Objects made and not freed since the last look at the youngest, and how many looks at one generation come
 # before one at the next. What a cycle of deciding makes is freed by counting references long before that.
-# A look costs about a microsecond for each of the youngest: at 50,000 of them it was the longest of all stops.
+# A look costs about a microsecond for each of the youngest; with 50,000 it was the longest of all stops.
 _THRESHOLDS = (10_000, 100, 100)
 
 
