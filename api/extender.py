@@ -9,8 +9,8 @@ Source: k8s.io/kube-scheduler/extender/v1.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -44,44 +44,28 @@ class NodeLabels(Wire, frozen=True):
 NO_LABELS = NodeLabels()
 
 
+def node_labels(labels: Mapping[str, str]) -> NodeLabels:
+    """Return the labels that are compared, out of all of a node's."""
+    return NodeLabels(
+        gpu_model=labels.get(keys.NODE_GPU_MODEL, ""),
+        numa_node=labels.get(keys.NODE_NUMA_NODE, ""),
+        fabric=labels.get(keys.NODE_FABRIC, ""),
+    )
+
+
 class LabelledNode(Wire, frozen=True):
     """A node of which only the labels count."""
 
     metadata: LabelledMeta[NodeLabels] = LabelledMeta()
 
 
-class MemberLabels(Wire, frozen=True):
-    """The label of a training job's pod."""
-
-    training_job: str = msgspec.field(name=keys.TRAINING_JOB, default="")
-
-
-class MemberSpec(Wire, frozen=True):
-    """Where the pod is."""
-
-    node_name: str | None = None
-
-
-class MemberStatus(Wire, frozen=True):
-    """How far the pod is."""
-
-    phase: str = "Pending"
-
-
-class MemberPod(Wire, frozen=True):
-    """A pod of a training job, as the watch brings it."""
-
-    metadata: LabelledMeta[MemberLabels] = LabelledMeta()
-    spec: MemberSpec = MemberSpec()
-    status: MemberStatus = MemberStatus()
-
-
-class _Limits(Wire, frozen=True):
+class _Amounts(Wire, frozen=True):
     gpus: str | int | float | None = msgspec.field(name=keys.GPU_RESOURCE, default=None)
 
 
 class _Resources(Wire, frozen=True):
-    limits: _Limits | None = None
+    limits: _Amounts | None = None
+    requests: _Amounts | None = None
 
 
 class _Container(Wire, frozen=True):
@@ -92,6 +76,7 @@ class _Container(Wire, frozen=True):
 class _PodSpec(Wire, frozen=True):
     containers: tuple[_Container, ...] | None = None
     init_containers: tuple[_Container, ...] | None = None
+    scheduler_name: str | None = None
 
 
 class _Pod(Wire, frozen=True):
@@ -117,14 +102,21 @@ class _Args(msgspec.Struct, Generic[_Node], gc=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodNeeds:
-    """What a pod asks of its node. Empty texts and 0 GPUs are no wish."""
+    """What a pod asks of its node. Empty texts and 0 GPUs are no wish.
+
+    `gpus` are those of its limits, `requested_gpus` of its requests, or of its limits where it has none.
+    """
 
     namespace: str
     name: str
     gpu_model: str = ""
     gpus: int = 0
+    requested_gpus: int = 0
     numa_node: str = "0"
     training_job: str = ""
+    scheduler_name: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -218,24 +210,28 @@ def _needs(pod: _Pod | None) -> PodNeeds | None:
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
         gpu_model=labels.get(keys.WANTED_GPU_MODEL, ""),
-        gpus=_gpus(pod.spec),
+        gpus=_gpus(pod.spec, _limit),
+        requested_gpus=_gpus(pod.spec, _request),
         numa_node=annotations.get(keys.NUMA_NODE, "0"),
         training_job=labels.get(keys.TRAINING_JOB, ""),
+        scheduler_name=pod.spec.scheduler_name or "",
+        labels=labels,
+        annotations=annotations,
     )
 
 
-def _gpus(spec: _PodSpec) -> int:
+def _gpus(spec: _PodSpec, of: Callable[[_Container], int]) -> int:
     """Return the pod's GPUs: all containers together, or what one init container takes if that is more.
 
     An init container that restarts (a sidecar) runs beside the containers. Raises QuantityError.
     """
-    together, alone, sidecars = sum(map(_limit, spec.containers or ())), 0, 0
+    together, alone, sidecars = sum(map(of, spec.containers or ())), 0, 0
     for container in spec.init_containers or ():
         if container.restart_policy == "Always":
-            sidecars += _limit(container)
+            sidecars += of(container)
             alone = max(alone, sidecars)
         else:
-            alone = max(alone, sidecars + _limit(container))
+            alone = max(alone, sidecars + of(container))
     return max(together + sidecars, alone)
 
 
@@ -244,6 +240,14 @@ def _limit(container: _Container) -> int:
     if limits is None or limits.gpus is None:
         return 0
     return amount(keys.GPU_RESOURCE, limits.gpus)
+
+
+def _request(container: _Container) -> int:
+    requests = container.resources.requests if container.resources is not None else None
+    if requests is None or requests.gpus is None:
+        # The API server takes an extended resource's limit for its request.
+        return _limit(container)
+    return amount(keys.GPU_RESOURCE, requests.gpus)
 
 
 _ARGS = msgspec.json.Decoder(_Args[LabelledNode])

@@ -91,6 +91,17 @@ NODE_GPU_MODEL = "nvidia.com/gpu.product"
 NODE_NUMA_NODE = "nvidia.com/gpu.numa"
 NODE_FABRIC = "nvlink-fabric-id"
 GPU_RESOURCE = "nvidia.com/gpu"
+# More that the extender's rules read. Which GPUs of its node a pod was given, by whoever gives them ("0,1").
+GPU_IDS = BERTH_PREFIX + "gpu-ids"
+GPU_MEMORY_MIB = BERTH_PREFIX + "gpu-memory-mib"
+PARALLELISM = BERTH_PREFIX + "parallelism"
+NODE_GPU_TOPOLOGY = "nvidia.com/gpu-topology"
+NODE_ISLAND_PREFIX = BERTH_PREFIX + "nvlink-island."
+NODE_GPU_MEMORY_GB = "gpu-memory-gb"
+NODE_GPU_MEMORY_MIB = "nvidia.com/gpu.memory"
+NODE_GPU_INTERCONNECT = "gpu-interconnect"
+NODE_GPU_GENERATION = "gpu-generation"
+NODE_COST_PER_HOUR = "node-cost-per-hour"
 
 # Kubernetes' own.
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"

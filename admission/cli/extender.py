@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from pathlib import Path
 
 from admission.cli.arguments import Subparsers, add_command, add_kubeconfig, port
 from admission.cli.errors import ExitCode, WrongUsageError
 from admission.cli.serving import add_certificate, announce, check_certificate, stop_on_signals
+from admission.cli.settings_file import read_config
+from admission.controller.extender_rules import extender_rules
 from admission.controller.logs import configure
 from admission.controller.lone_extender import ExtenderOptions, run_extender
 from api.http.server import ListenError
@@ -37,6 +40,9 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--port", metavar="N", type=port, default=_DEFAULT_PORT, help="0: any free (default %(default)s)"
     )
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="ControllerConfig of berth.dev/v1alpha1 with `extender`"
+    )
     add_certificate(parser, "serve TLS with this PEM certificate, read again when it changes")
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
     parser.add_argument("--log-format", choices=("text", "json"), default="text")
@@ -51,6 +57,7 @@ def _run(arguments: argparse.Namespace) -> int:
         port=arguments.port,
         tls_certificate=arguments.tls_certificate,
         tls_key=arguments.tls_key,
+        rules=extender_rules(read_config(arguments.config).berth.extender),
     )
     try:
         asyncio.run(_serve(options))

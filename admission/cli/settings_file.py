@@ -7,17 +7,21 @@ from pathlib import Path
 from admission.cli.errors import WrongUsageError
 from admission.engine import EngineSettings
 from admission.settings import engine_settings
-from api.config import ConfigError, load_config
+from api.config import ConfigError, ControllerConfig, load_config
 
 
 def read_settings(config: Path | None) -> EngineSettings:
     """Return what the file says of deciding, the defaults without one. Raises WrongUsageError."""
+    return EngineSettings() if config is None else engine_settings(read_config(config))
+
+
+def read_config(config: Path | None) -> ControllerConfig:
+    """Return what the file says, the defaults without one. Raises WrongUsageError."""
     if config is None:
-        return EngineSettings()
+        return ControllerConfig()
     try:
-        loaded = load_config(config.read_text(encoding="utf-8"), source=str(config))
+        return load_config(config.read_text(encoding="utf-8"), source=str(config))
     except ConfigError as error:
         raise WrongUsageError(str(error)) from error
     except (OSError, UnicodeDecodeError) as error:
         raise WrongUsageError(f"cannot read the configuration {config}: {error}") from error
-    return engine_settings(loaded)

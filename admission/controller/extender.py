@@ -8,13 +8,15 @@ nodes (25 MB) the labels are read from those. Errors are plain text, as kube-sch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from admission.controller.clock import Clock
+from admission.controller.extender_rules import ExtenderRules, Ruled
 from admission.controller.logs import Log
+from admission.extender.facts import PodAsk
 from admission.placement.nodes import (
     PLAIN_SCORE,
     Affinity,
@@ -30,11 +32,10 @@ from api.extender import (
     ExtenderArgs,
     FilterResult,
     HostPriority,
-    LabelledNode,
-    MemberPod,
     NodeLabels,
     NodeListAnswer,
     PodNeeds,
+    node_labels,
     read_args,
 )
 from api.http.server import HttpError, Request, Response, Route, json_response, text_response
@@ -43,6 +44,8 @@ from api.kube.client import KubeClient
 from api.kube.errors import KubeError
 from api.kube.informer import Change, ChangeType, Informer
 from api.kube.resources import Resource
+from api.node import is_finished
+from api.objects import NodeObject, PodObject
 
 log = Log("berth.extender")
 
@@ -51,13 +54,12 @@ MOST_NODES_LOGGED = 20
 # A filter that takes longer than this holds up the placement of every pod, and is told.
 SLOW_FILTER_SECONDS = 0.05
 
-_OVER = ("Succeeded", "Failed")
-
 
 class Extender:
     """Answers /filter and /prioritize from what it watches.
 
-    `informers` are for the caller to run. `encode` is there to be replaced in tests.
+    `informers` are for the caller to run. `rules` are the profiles' (`admission.extender`); `encode` is there
+    to be replaced in tests.
     """
 
     def __init__(
@@ -66,27 +68,28 @@ class Extender:
         clock: Clock,
         *,
         on_error: Callable[[Resource, KubeError], None],
+        rules: ExtenderRules | None = None,
         encode: Callable[[Any], bytes] = msgspec.json.encode,
     ) -> None:
         self._clock = clock
         self._encode = encode
         self._nodes: dict[str, NodeLabels] = {}
         self._jobs = TrainingJobs()
+        self._ruled = Ruled(rules or ExtenderRules())
         self.informers: tuple[Informer[Any], ...] = (
             Informer(
                 client,
                 resources.NODES,
-                LabelledNode,
+                NodeObject,
                 self._take_node,
                 on_error=lambda error: on_error(resources.NODES, error),
             ),
             Informer(
                 client,
                 resources.PODS,
-                MemberPod,
+                PodObject,
                 self._take_pod,
                 on_error=lambda error: on_error(resources.PODS, error),
-                params={"labelSelector": keys.TRAINING_JOB},
             ),
         )
 
@@ -104,18 +107,24 @@ class Extender:
 
     # --- what is watched --------------------------------------------------------------------------
 
-    def _take_node(self, change: Change[LabelledNode]) -> None:
+    def _take_node(self, change: Change[NodeObject]) -> None:
         metadata = change.object.metadata
         if change.type is ChangeType.DELETED:
             self._nodes.pop(metadata.name, None)
+            self._ruled.remove_node(metadata.name)
         else:
-            self._nodes[metadata.name] = metadata.labels or NO_LABELS
+            self._nodes[metadata.name] = node_labels(metadata.labels or {})
+            self._ruled.take_node(change.object)
 
-    def _take_pod(self, change: Change[MemberPod]) -> None:
+    def _take_pod(self, change: Change[PodObject]) -> None:
         pod = change.object
         key = (pod.metadata.namespace, pod.metadata.name)
-        job = pod.metadata.labels.training_job if pod.metadata.labels is not None else ""
-        is_there = change.type is not ChangeType.DELETED and pod.status.phase not in _OVER
+        if change.type is ChangeType.DELETED:
+            self._ruled.remove_pod(*key)
+        else:
+            self._ruled.take_pod(pod)
+        job = (pod.metadata.labels or {}).get(keys.TRAINING_JOB, "")
+        is_there = change.type is not ChangeType.DELETED and not is_finished(pod)
         if is_there and job and pod.spec.node_name:
             self._jobs.place(key, TrainingJob(pod.metadata.namespace, job), pod.spec.node_name)
         else:
@@ -131,11 +140,11 @@ class Extender:
             raise HttpError(400, "Invalid request: pod or nodes missing")
         if args.pod.gpu_model:
             log.info(f"Pod {args.pod} requests GPU model: {args.pod.gpu_model}")
-        failed = failed_nodes(args.pod, candidates)
+        failed, final = self._failed(args, args.pod, candidates)
         shown: Sequence[Any] = candidates.names if args.nodes is None else args.nodes.raw
         passed = [one for name, one in zip(candidates.names, shown, strict=True) if name not in failed]
         log.info(f"Filtering complete. Passed nodes: {len(passed)}, Failed nodes: {len(failed)}")
-        result = FilterResult(failed_nodes=failed, failed_and_unresolvable_nodes=failed)
+        result = FilterResult(failed_nodes=failed, failed_and_unresolvable_nodes=final)
         if args.nodes is None:
             result.node_names = passed
         else:
@@ -146,6 +155,19 @@ class Extender:
             log.warning(f"Filter consumed {seconds * 1000:.0f}ms for pod {args.pod}")
         return answer
 
+    def _failed(
+        self, args: ExtenderArgs, pod: PodNeeds, candidates: Candidates
+    ) -> tuple[Mapping[str, str], Mapping[str, str]]:
+        """Return who fails and why, and of these those whom evicting pods would not help."""
+        of_model = failed_nodes(pod, candidates)
+        raw = args.nodes.raw if args.nodes is not None else ()
+        by_rules = self._ruled.refusals(pod.scheduler_name, _ask(pod), candidates, raw)
+        if not by_rules:
+            return of_model, of_model
+        failed = {name: one.reason for name, one in by_rules.items()} | dict(of_model)
+        final = {name: one.reason for name, one in by_rules.items() if one.is_final} | dict(of_model)
+        return failed, final
+
     # --- prioritize -------------------------------------------------------------------------------
 
     async def _prioritize(self, request: Request) -> Response:
@@ -153,8 +175,19 @@ class Extender:
         candidates = self._candidates(args)
         if args.pod is None or candidates is None:
             raise HttpError(400, "Invalid request: pod or nodeNames missing")
-        values = self._scores(args.pod, candidates)
+        values = self._ruled_scores(request, args, args.pod, candidates)
+        if values is None:
+            values = self._scores(args.pod, candidates)
         return self._answer(list(map(HostPriority, candidates.names, values)))
+
+    def _ruled_scores(
+        self, request: Request, args: ExtenderArgs, pod: PodNeeds, candidates: Candidates
+    ) -> Sequence[int] | None:
+        raw: Sequence[msgspec.Raw] = ()
+        if args.nodes is not None and self._ruled.has_scores(pod.scheduler_name):
+            kept = self._read(request, keeps_nodes=True).nodes
+            raw = kept.raw if kept is not None else ()
+        return self._ruled.scores(pod.scheduler_name, _ask(pod), candidates, raw)
 
     def _scores(self, pod: PodNeeds, candidates: Candidates) -> Sequence[int]:
         fabrics, expected = self._fabrics(pod, candidates)
@@ -224,6 +257,16 @@ class Extender:
 def render_error(status: int, message: str) -> Response:
     """Return an error as the extender's port answers it: the sentence alone."""
     return text_response(message, status=status)
+
+
+def _ask(pod: PodNeeds) -> PodAsk:
+    return PodAsk(
+        namespace=pod.namespace,
+        name=pod.name,
+        labels=pod.labels,
+        annotations=pod.annotations,
+        requests={keys.GPU_RESOURCE: pod.requested_gpus},
+    )
 
 
 def _log_scores(pod: PodNeeds, candidates: Candidates, values: Sequence[int], affinity: Affinity) -> None:

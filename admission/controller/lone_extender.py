@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from admission.controller.certs import FileCertificates
 from admission.controller.clock import SystemClock
 from admission.controller.extender import Extender, render_error
+from admission.controller.extender_rules import ExtenderRules
 from admission.controller.handlers import Health
 from admission.controller.logs import Log
 from admission.controller.ports import Port, listen
@@ -34,6 +35,7 @@ class ExtenderOptions:
     port: int = 8888
     tls_certificate: str | None = None
     tls_key: str | None = None
+    rules: ExtenderRules = field(default_factory=ExtenderRules)
 
 
 async def run_extender(
@@ -46,7 +48,7 @@ async def run_extender(
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(await KubeClient.connect(options.kubeconfig))
         log.info("starting", server=client.server, server_version=await client.server_version())
-        extender = Extender(client, SystemClock(), on_error=_note_watch_error)
+        extender = Extender(client, SystemClock(), on_error=_note_watch_error, rules=options.rules)
         certificates = await _certificates(options)
         port = _port(options, extender, certificates)
         on_listening({port.name: await listen(stack, port)})

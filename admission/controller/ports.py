@@ -17,6 +17,7 @@ from admission.controller import extender, visibility
 from admission.controller.certs import CertificateSource, FileCertificates, OwnCertificates
 from admission.controller.clock import Clock
 from admission.controller.extender import Extender
+from admission.controller.extender_rules import extender_rules
 from admission.controller.knowledge import Knowledge
 from admission.controller.logs import Log
 from admission.controller.settings import Options
@@ -85,7 +86,11 @@ class SidePorts:
         self._options = options
         self._is_ready = is_ready
         self._extender = (
-            Extender(client, clock, on_error=on_watch_error) if options.extender_port >= 0 else None
+            Extender(
+                client, clock, on_error=on_watch_error, rules=extender_rules(options.config.berth.extender)
+            )
+            if options.extender_port >= 0
+            else None
         )
         self._trust = TrustPublisher(client, namespace=namespace, trusted=self._trusted)
         self._certificates = self._source(clock, namespace)

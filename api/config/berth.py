@@ -5,7 +5,7 @@ setting has a default that serves a cluster of up to 15,000 Workloads; each says
 is what it is.
 """
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -52,6 +52,47 @@ class Events(Section):
     """Events above that rate at once. Default 200: a cycle's worth of decisions is told at once."""
 
 
+FilterName = Literal["WorkloadType", "NVLinkTopology", "InferenceMemory", "GPUAware"]
+ScoreName = Literal["GPUAware", "CostOptimized", "WorkloadIsolation"]
+
+
+def _asked_for() -> list[FilterName]:
+    return ["WorkloadType", "NVLinkTopology"]
+
+
+class ExtenderScore(Section):
+    """One score of a profile."""
+
+    name: ScoreName
+    """Which one."""
+    weight: Annotated[float, Field(gt=0, le=1000)] = 1.0
+    """How much it counts beside the profile's others. Default 1."""
+
+
+class ExtenderProfile(Section):
+    """The rules for pods of one scheduler name."""
+
+    scheduler_name: Annotated[str, Field(min_length=1, max_length=253)]
+    """spec.schedulerName of the pods; a profile of kube-scheduler must bear this name, too."""
+    filters: list[FilterName] = Field(default_factory=_asked_for)
+    """Filters in the order in which they are asked. Default: those that pods ask for by keys of their own."""
+    scores: list[ExtenderScore] = Field(default_factory=list)
+    """Scores. Default none: by NUMA node and fabric."""
+
+
+class ExtenderSettings(Section):
+    """The scheduler extender: which rules it asks for whose pods."""
+
+    required_topologies: list[str] = Field(default_factory=lambda: ["nvlink", "nvswitch"])
+    """Values of the node label nvidia.com/gpu-topology on which tensor parallelism runs. Default both fast
+    fabrics."""
+    min_gpu_memory_gb: Annotated[int, Field(ge=0, le=100_000)] = 8
+    """Memory in GB of the GPUs that GPUAware lets pods on, at least. Default 8: what is smaller is for
+    screens."""
+    profiles: list[ExtenderProfile] = Field(default_factory=list)
+    """Profiles besides the built-in ones; one of the same name takes its place. Default none."""
+
+
 class Settings(Section):
     """Berth's own settings."""
 
@@ -64,3 +105,5 @@ class Settings(Section):
     """How decisions are carried out."""
     events: Events = Field(default_factory=Events)
     """Kubernetes Events."""
+    extender: ExtenderSettings = Field(default_factory=ExtenderSettings)
+    """The scheduler extender's rules."""

@@ -1,0 +1,74 @@
+"""What is bound to each node, kept up with each change of a pod; finished pods take nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from admission.extender.facts import NodeView, PodAsk
+from api.node import NodeInfo
+
+_Key = tuple[str, str]
+
+
+@dataclass(slots=True)
+class NodeBook:
+    """Nodes by name with what their pods take. A view holds until the node or a pod on it changes."""
+
+    _nodes: dict[str, NodeInfo] = field(default_factory=dict)
+    _pods: dict[str, dict[_Key, PodAsk]] = field(default_factory=dict)
+    _where: dict[_Key, str] = field(default_factory=dict)
+    _views: dict[str, NodeView] = field(default_factory=dict)
+
+    def put_node(self, node: NodeInfo) -> None:
+        """Take a node as it is now."""
+        self._nodes[node.name] = node
+        self._views.pop(node.name, None)
+
+    def remove_node(self, name: str) -> None:
+        """Forget a node; its pods are still bound to it until they go."""
+        self._nodes.pop(name, None)
+        self._views.pop(name, None)
+
+    def bind(self, pod: PodAsk, node: str) -> None:
+        """Note that the pod is on the node."""
+        key = (pod.namespace, pod.name)
+        self.release(key)
+        self._where[key] = node
+        self._pods.setdefault(node, {})[key] = pod
+        self._views.pop(node, None)
+
+    def release(self, key: _Key) -> None:
+        """Note that the pod is gone or has finished; one that was nowhere is no error."""
+        node = self._where.pop(key, None)
+        if node is None:
+            return
+        pods = self._pods[node]
+        del pods[key]
+        if not pods:
+            del self._pods[node]
+        self._views.pop(node, None)
+
+    def view(self, name: str) -> NodeView | None:
+        """Return a node with what runs on it, None where there is no such node."""
+        known = self._views.get(name)
+        if known is None and (node := self._nodes.get(name)) is not None:
+            known = self._views[name] = self.view_of(node)
+        return known
+
+    def view_of(self, node: NodeInfo) -> NodeView:
+        """Return a node that somebody else described, with what runs on the node of its name here."""
+        pods = self._pods.get(node.name, {})
+        used: dict[str, int] = {}
+        for pod in pods.values():
+            for resource, amount in pod.requests.items():
+                used[resource] = used.get(resource, 0) + amount
+        return NodeView(node=node, used=used, pods=tuple(pods.values()))
+
+    def validate(self) -> None:
+        """Raise AssertionError where the books disagree."""
+        there = {key: node for node, pods in self._pods.items() for key in pods}
+        assert there == self._where, "each pod is on one node"
+        for name, view in self._views.items():
+            fresh: Mapping[str, int] = self.view_of(self._nodes[name]).used
+            assert view.used == fresh, f"the view of {name} is as its pods are"

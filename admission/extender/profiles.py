@@ -1,0 +1,109 @@
+"""Which rules are asked for a pod: those of the profile that its `schedulerName` names.
+
+kube-scheduler binds pods of several names (its own profiles) and tells the extender which one each bears, so
+a workload chooses by its manifest, several policies live in one process, and taking the name off a manifest
+takes everything back. Filters that only speak when a pod asks by a key of its own are in every profile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from admission.extender.cost import COST_SCORE
+from admission.extender.facts import NodeView, PodAsk
+from admission.extender.gpu_aware import GPU_AWARE_FILTER, GPU_AWARE_SCORE
+from admission.extender.intensity import INTENSITY_FILTER
+from admission.extender.islands import TOPOLOGY_FILTER
+from admission.extender.isolation import ISOLATION_SCORE, MEMORY_FILTER
+from admission.extender.rules import NODE_NOT_FOUND, Arguments, Filter, Refusal, Scorer
+
+# The extender protocol's range.
+BEST = 10
+
+FILTERS: Mapping[str, Filter] = {
+    one.name: one for one in (INTENSITY_FILTER, TOPOLOGY_FILTER, MEMORY_FILTER, GPU_AWARE_FILTER)
+}
+SCORERS: Mapping[str, Scorer] = {one.name: one for one in (GPU_AWARE_SCORE, COST_SCORE, ISOLATION_SCORE)}
+_ASKED_FOR = (INTENSITY_FILTER.name, TOPOLOGY_FILTER.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """The rules of one scheduler name, in the order in which they are asked.
+
+    `scores`: names with weights. Without any, the scores go by NUMA node and fabric.
+    """
+
+    name: str
+    filters: tuple[str, ...] = _ASKED_FOR
+    scores: tuple[tuple[str, float], ...] = ()
+
+
+# What every other scheduler name gets.
+PLAIN = Profile(name="")
+BUILT_IN = (
+    Profile(
+        name="gpu-aware-scheduler",
+        filters=(*_ASKED_FOR, GPU_AWARE_FILTER.name),
+        scores=((GPU_AWARE_SCORE.name, 5),),
+    ),
+    Profile(name="cost-optimized-scheduler", scores=((COST_SCORE.name, 5),)),
+    Profile(
+        name="ai-scheduler",
+        filters=(*_ASKED_FOR, MEMORY_FILTER.name),
+        scores=((ISOLATION_SCORE.name, 10),),
+    ),
+)
+
+
+def refusals(
+    profile: Profile, pod: PodAsk, views: Mapping[str, NodeView | None], arguments: Arguments
+) -> dict[str, Refusal]:
+    """Return the nodes that will not do, with the first reason of each. A view of None is an unknown node."""
+    asked = [FILTERS[name] for name in profile.filters if FILTERS[name].concerns(pod)]
+    refused: dict[str, Refusal] = {}
+    if not asked:
+        return refused
+    for name, view in views.items():
+        found = _first(asked, pod, view, arguments)
+        if found is not None:
+            refused[name] = found
+    return refused
+
+
+def _first(
+    asked: Iterable[Filter], pod: PodAsk, view: NodeView | None, arguments: Arguments
+) -> Refusal | None:
+    if view is None:
+        return Refusal(NODE_NOT_FOUND, is_final=True)
+    for one in asked:
+        found = one.judge(pod, view, arguments)
+        if found is not None:
+            return found
+    return None
+
+
+def concerns(profile: Profile, pod: PodAsk) -> bool:
+    """Return whether any filter of the profile has something to say of the pod."""
+    return any(FILTERS[name].concerns(pod) for name in profile.filters)
+
+
+def scores(profile: Profile, pod: PodAsk, views: Sequence[NodeView | None]) -> list[float]:
+    """Return how well each node suits the pod, from 0 to 10: the weighted mean of the profile's scores.
+
+    A score without a scale of its own is measured by the best of these nodes, as kube-scheduler normalises.
+    An unknown node gets 0.
+    """
+    total = [0.0] * len(views)
+    for name, weight in profile.scores:
+        for place, value in enumerate(_scaled(SCORERS[name], pod, views)):
+            total[place] += weight * value
+    weights = sum(weight for _, weight in profile.scores)
+    return [value * BEST / weights for value in total]
+
+
+def _scaled(scorer: Scorer, pod: PodAsk, views: Sequence[NodeView | None]) -> list[float]:
+    raw = [0.0 if view is None else max(0.0, scorer.score(pod, view)) for view in views]
+    most = scorer.most if scorer.most is not None else max(raw, default=0.0)
+    return [min(1.0, value / most) for value in raw] if most > 0 else raw
