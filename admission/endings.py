@@ -29,7 +29,7 @@ def _note_performance(cache: Cache, workload: Workload) -> None:
     outcome = _outcome(cache, workload)
     if outcome is None or not hosts:
         return
-    cache.fleet.performance.observe(hosts, uid=workload.uid, at=finished.at, outcome=outcome)
+    cache.fleet.observe(hosts, uid=workload.uid, at=finished.at, outcome=outcome)
 
 
 def _outcome(cache: Cache, workload: Workload) -> float | None:

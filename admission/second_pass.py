@@ -97,7 +97,7 @@ def _decide(
     lost = assigned & set(workload.unhealthy_nodes) | {h for h in assigned if not cache.fleet.nodes_at(h)}
     if not lost:
         return None
-    cache.fleet.performance.observe(lost, uid=f"{workload.uid}/lost", at=roster.now, outcome=FAILED)
+    cache.fleet.observe(lost, uid=f"{workload.uid}/lost", at=roster.now, outcome=FAILED)
     found = replace_hosts(cache.fleet, stands, lost)
     if isinstance(found, Unplaced):
         return _fail(roster, held, _failure(lost, found), settings)

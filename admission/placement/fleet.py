@@ -9,7 +9,7 @@ them is missing in the other too. Source: Kueue, gate TASHandleOverlappingFlavor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from admission.placement.hierarchy import value_problems
@@ -108,6 +108,13 @@ class Fleet:
         """
         pod = self._pods.pop(key, None)
         return frozenset() if pod is None else self._take(pod, sign=-1)
+
+    def observe(self, hosts: Collection[str], *, uid: str, at: float, outcome: float) -> None:
+        """Count how a run went on these hosts that ended `at`; the same one again changes nothing."""
+        self.performance.observe(hosts, uid=uid, at=at, outcome=outcome)
+        for search in self._searches.values():
+            if search.site.is_by_host:
+                search.site.touch((host,) for host in hosts)
 
     def set_flavors(self, flavors: Mapping[str, ResourceFlavor], topologies: Mapping[str, Topology]) -> bool:
         """Take in which flavors have a topology. Returns whether that has changed: then nothing is taken any

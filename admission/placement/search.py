@@ -6,10 +6,12 @@ It neither takes the places nor remembers them; `admission.placement.fleet` does
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from admission.placement.choice import Chooser, Share, Shortage
 from admission.placement.counts import MOST_SHAPES, Counts, Shape, make_shape
 from admission.placement.gangs import GangSearch
+from admission.placement.ground import Ground, Terms
 from admission.placement.refusals import Refusals
 from admission.placement.request import (
     NodeRules,
@@ -24,6 +26,11 @@ from admission.placement.site import Site
 from admission.placement.wishes import Wishes
 from api.workload import TopologyAssignment
 
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+# Searches by wishes that are kept for one site. Each costs some values a leaf, and keeps its counts alive.
+_MOST_GANGS = 24
+
 
 class PlacementSearch:
     """Searches in one site, keeping the counts of the shapes asked for last."""
@@ -33,6 +40,8 @@ class PlacementSearch:
         self._gates = gates or PlacementGates()
         self.topology = topology
         self._counts: dict[Shape, Counts] = {}
+        self._grounds: dict[tuple[Counts, Counts, Terms], Ground] = {}
+        self._gangs: dict[tuple[Ground, Wishes, int], GangSearch] = {}
         # How earlier work went, by host.
         self.performance: Mapping[str, float] = {}
 
@@ -76,18 +85,31 @@ class PlacementSearch:
             return None
         empty = self.counts(request, plan, is_empty=True)
         counts = empty if is_empty else self.counts(request, plan)
-        search = GangSearch(
-            site=self.site,
-            counts=counts,
-            empty=empty,
-            wishes=wishes,
-            pods=request.count,
-            performance=self.performance,
-        )
-        found = search.find()
+        found = self._gang_search(counts, empty, wishes, request.count).find()
         if isinstance(found, str):
             return NoPlacement(message=f'topology "{self.topology}" {found}. {counts.describe_exclusions()}')
         return Placement(assignment=self._assignment(found))
+
+    def _gang_search(self, counts: Counts, empty: Counts, wishes: Wishes, pods: int) -> GangSearch:
+        ground = self._ground(counts, empty, wishes)
+        key = ground, wishes, pods
+        search = self._gangs.pop(key, None) or GangSearch(
+            ground=ground, wishes=wishes, pods=pods, performance=self.performance
+        )
+        _keep(self._gangs, key, search, most=_MOST_GANGS)
+        return search
+
+    def _ground(self, counts: Counts, empty: Counts, wishes: Wishes) -> Ground:
+        terms = Terms(
+            rules=wishes.rules, gpus_per_pod=wishes.gpus_per_pod, preferred_domain=wishes.preferred_domain
+        )
+        key = counts, empty, terms
+        ground = self._grounds.pop(key, None)
+        if ground is None:
+            ground = Ground(site=self.site, counts=counts, empty=empty, terms=terms)
+        _keep(self._grounds, key, ground, most=_MOST_GANGS)
+        ground.refresh()
+        return ground
 
     def counts(
         self,
@@ -105,10 +127,7 @@ class PlacementSearch:
         counts = self._counts.pop(shape, None)
         if counts is None:
             counts = Counts(self.site, shape, self._refusing(shape.rules))
-            while len(self._counts) >= MOST_SHAPES:
-                del self._counts[next(iter(self._counts))]
-        # The last asked for stands last.
-        self._counts[shape] = counts
+        _keep(self._counts, shape, counts, most=MOST_SHAPES)
         counts.refresh()
         return counts
 
@@ -137,3 +156,10 @@ class PlacementSearch:
             text = f"doesn't allow to fit any of {short.needed} {unit}"
         leaves = None if within is None else dict.fromkeys(self.site.tree.leaves_below(within))
         return f'topology "{self.topology}" {text}. {counts.describe_exclusions(leaves)}'
+
+
+def _keep(kept: dict[_Key, _Value], key: _Key, value: _Value, *, most: int) -> None:
+    """Put the value last, the last asked for, and let go who was not asked for the longest."""
+    kept[key] = value
+    while len(kept) > most:
+        del kept[next(iter(kept))]

@@ -61,7 +61,7 @@ class Site:
     _capacity: dict[str, list[int]] = field(default_factory=dict)
     _free: dict[str, list[int]] = field(default_factory=dict)
     # The values by which an assignment names each leaf.
-    _names: dict[int, Values] = field(default_factory=dict)
+    names: dict[int, Values] = field(default_factory=dict)
     _entries: dict[tuple[int, int], DomainCount] = field(default_factory=dict)
     _left_on_node: dict[str, dict[str, int]] = field(default_factory=dict)
     _leaf_of_node: dict[str, int] = field(default_factory=dict)
@@ -91,12 +91,12 @@ class Site:
 
     def _hook(self, values: Values) -> int:
         leaf = self.tree.hook(values)
-        if leaf in self._names:
+        if leaf in self.names:
             return leaf
         for columns in (self._capacity, self._free):
             for column in columns.values():
                 column.extend([0] * (len(self.tree) - len(column)))
-        name = self._names[leaf] = values[-1:] if self.is_by_host else values
+        name = self.names[leaf] = values[-1:] if self.is_by_host else values
         self._leaves_of_values[name] = (*self._leaves_of_values.get(name, ()), leaf)
         for resource, amount in self.used.get(name, _NOTHING).items():
             self.free(resource)[leaf] -= amount
@@ -139,6 +139,11 @@ class Site:
                 column[leaf] -= amount
         self.uses_log.extend(leaves)
 
+    def touch(self, names: Iterable[Values]) -> None:
+        """Note that leaves are to be looked at again, though nothing of them is used otherwise."""
+        find = self._leaves_of_values.get
+        self.uses_log.extend([leaf for name in names for leaf in find(name, ())])
+
     def _change_capacity(self, leaf: int, amounts: Amounts, *, sign: int) -> None:
         for resource, amount in amounts.items():
             self.capacity(resource)[leaf] += sign * amount
@@ -175,7 +180,7 @@ class Site:
         key = leaf, count
         entry = self._entries.get(key)
         if entry is None:
-            entry = self._entries[key] = DomainCount(values=self._names[leaf], count=count)
+            entry = self._entries[key] = DomainCount(values=self.names[leaf], count=count)
         return entry
 
     @property
@@ -185,7 +190,7 @@ class Site:
 
     def used_of(self, leaf: int) -> Amounts:
         """Return what placed Workloads take of the leaf."""
-        return self.used.get(self._names[leaf], _NOTHING)
+        return self.used.get(self.names[leaf], _NOTHING)
 
     # --- whose nodes --------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heapreplace
+from typing import NamedTuple
 
 from admission.placement.scoring import SubScores
 from admission.placement.wishes import Strategy, Wishes
@@ -22,8 +23,7 @@ from admission.placement.wishes import Strategy, Wishes
 SCORE_DIGITS = 9
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
+class Room(NamedTuple):
     """A node and how many pods of the gang it takes."""
 
     node: int
@@ -33,32 +33,20 @@ class Room:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """Domains that hold the whole gang, each with the pods that it is given, and what speaks for them.
+    """Domains that hold the whole gang, and what speaks for them.
 
-    `depth` is how many levels the narrowest domain around all pods fixes. `broken` counts the leaves that
-    nobody uses now and that the gang would not fill; `room_above` is what is free in the domains around it,
-    the widest first.
+    `depth` is how many levels the narrowest domain around all pods fixes.
     """
 
-    shares: tuple[tuple[int, int], ...]
     name: tuple[tuple[str, ...], ...]
     scores: SubScores
     depth: int
-    preferred: int = 0
-    broken: int = 0
-    room_above: tuple[int, ...] = ()
 
 
-def best_candidate(candidates: Iterable[Candidate], wishes: Wishes) -> Candidate | None:
-    """Return the candidate that the strategy takes, None where there is none."""
-    return min(candidates, key=lambda one: _order(one, wishes), default=None)
-
-
-def _order(candidate: Candidate, wishes: Wishes) -> tuple[object, ...]:
+def score_order(candidate: Candidate, wishes: Wishes) -> tuple[int, float, tuple[tuple[str, ...], ...]]:
+    """Return the candidate's place in the order of the strategy: lower goes first."""
     is_near_first = wishes.strategy is Strategy.CONSOLIDATED or wishes.is_latency_sensitive
     return (
-        -candidate.preferred,
-        (candidate.broken, candidate.room_above) if wishes.avoids_fragmentation else (),
         -candidate.depth if is_near_first else 0,
         -round(candidate.scores.weighted(wishes.weights), SCORE_DIGITS),
         candidate.name,
@@ -70,14 +58,13 @@ def fewest_nodes(nodes: Iterable[Room], pods: int) -> list[tuple[int, int]]:
 
     The nodes must have room for all pods.
     """
-    rest = sorted((node for node in nodes if node.pods), key=lambda one: (-one.pods, one.name))
+    rest = sorted([node for node in nodes if node.pods], key=lambda one: (-one.pods, one.name))
     shares: list[tuple[int, int]] = []
-    while pods > 0:
-        holding = [node for node in rest if node.pods >= pods]
-        if holding:
+    for position, roomiest in enumerate(rest):
+        if roomiest.pods >= pods:
+            holding = [node for node in rest[position:] if node.pods >= pods]
             tightest = min(holding, key=lambda one: (one.pods, one.name))
             return [*shares, (tightest.node, pods)]
-        roomiest = rest.pop(0)
         shares.append((roomiest.node, roomiest.pods))
         pods -= roomiest.pods
     return shares

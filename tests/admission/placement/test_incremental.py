@@ -50,6 +50,9 @@ _WISHED = tuple(
     for strategy in Strategy
     for rules in (None, DomainRules(max_nodes_per_leaf=2, max_gpus_per_leaf=16))
     for avoids in (False, True)
+) + tuple(
+    replace(make_request(3, gpus=4), wishes=Wishes(preferred_domain=domain, gpus_per_pod=4))
+    for domain in ("b1", "r2", "nowhere")
 )
 
 
@@ -61,6 +64,7 @@ class World:
     nodes: dict[str, NodeInfo] = field(default_factory=dict)
     pods: dict[str, PodUsage] = field(default_factory=dict)
     places: list[Place] = field(default_factory=list)
+    runs: list[tuple[str, float]] = field(default_factory=list)
 
     def put(self, name: str, gpus: int, *, is_moved: bool, is_tainted: bool, is_ready: bool) -> None:
         """Bring a node, or change it: it may have moved to another rack."""
@@ -96,6 +100,15 @@ class World:
         if self.places:
             self.fleet.use([self.places.pop(index % len(self.places))], sign=-1)
 
+    def see_run(self, host: str, outcome: float) -> None:
+        """Let a run end on a node."""
+        self.runs.append((host, outcome))
+        self._tell_run(self.fleet, len(self.runs) - 1)
+
+    def _tell_run(self, fleet: Fleet, number: int) -> None:
+        host, outcome = self.runs[number]
+        fleet.observe([host], uid=str(number), at=float(number), outcome=outcome)
+
     def anew(self) -> Fleet:
         """Return a fleet that was told the same just now."""
         fresh = make_fleet({})
@@ -104,6 +117,8 @@ class World:
         for pod in self.pods.values():
             fresh.put_pod(pod)
         fresh.use(self.places, sign=1)
+        for number in range(len(self.runs)):
+            self._tell_run(fresh, number)
         return fresh
 
 
@@ -123,6 +138,9 @@ _EVENTS: st.SearchStrategy[_Event] = st.one_of(
     st.builds(lambda name, gpus: lambda world: world.run_pod(name, gpus), _NAMES, st.integers(0, 4)),
     st.builds(lambda request: lambda world: world.take(request), st.sampled_from(_KUEUE + _WISHED)),
     st.builds(lambda index: lambda world: world.free(index), st.integers(0, 5)),
+    st.builds(
+        lambda name, outcome: lambda world: world.see_run(name, outcome), _NAMES, st.sampled_from((0.0, 1.0))
+    ),
 )
 _HISTORIES = st.lists(st.tuples(_EVENTS, st.booleans()), min_size=1, max_size=25)
 
@@ -160,3 +178,13 @@ def test_whatever_happened_answers_and_reasons_are_those_of_a_fresh_start(histor
             assert counts(world.fleet, request) == counts(fresh, request)
             empty = world.fleet.place([request], is_empty=True)
             assert empty == fresh.place([request], is_empty=True)
+
+
+def test_a_search_that_is_kept_learns_how_later_runs_went() -> None:
+    fleet = make_fleet({"b0": {"r0": [8], "r1": [8]}})
+    request = replace(make_request(1, gpus=8), wishes=Wishes(gpus_per_pod=8))
+    assert counts(fleet, request) == {"main": {"n0": 1}}
+
+    fleet.observe(["n0"], uid="a", at=1.0, outcome=0.0)
+
+    assert counts(fleet, request) == {"main": {"n1": 1}}
