@@ -68,7 +68,7 @@ class Chooser:
             balanced = self._balanced()
             if balanced is not None:
                 return balanced
-        found = self._find_from_above() if self.plan.keeps_domains_whole else self._find(self.plan.level)
+        found = self._find_domains()
         if isinstance(found, Shortage):
             return found
         size, slice_level = self.plan.slice_size, self.plan.slice_level
@@ -85,6 +85,13 @@ class Chooser:
             level += 1
             shares = [below for share in shares for below in self._divide(share, level)]
         return tuple(share for share in shares if share.pods or share.leaders)
+
+    def has_place(self) -> bool:
+        """Return whether `choose` finds a place. Domains that hold all in sum can always hand it out."""
+        return not isinstance(self._find_domains(), Shortage)
+
+    def _find_domains(self) -> _Found | Shortage:
+        return self._find_from_above() if self.plan.keeps_domains_whole else self._find(self.plan.level)
 
     def _balanced(self) -> tuple[Share, ...] | None:
         """Return an even choice: each unit's share stays in it on the way down."""

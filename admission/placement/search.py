@@ -77,24 +77,37 @@ class PlacementSearch:
             leader=self._leader_assignment(chosen) if leaders else None,
         )
 
+    def has_place(self, request: PlacementRequest) -> bool:
+        """Return whether `find` finds a place: a fraction of its cost for those who try again and again."""
+        plan = make_plan(request, self.site.levels, self._gates)
+        if isinstance(plan, NoPlacement):
+            return False
+        if request.topology is None and request.wishes is not None and self.site.is_by_host:
+            gang = self._gang_search(request, plan, request.wishes, is_empty=False)
+            return not isinstance(gang.find(), str)
+        return Chooser(counts=self.counts(request, plan), plan=plan, pods=request.count).has_place()
+
     def _find_by_wishes(
         self, request: PlacementRequest, plan: Plan, wishes: Wishes, *, is_empty: bool
     ) -> Placement | NoPlacement | None:
         """Return the place by a policy's wishes, None where nobody can tell what a node is."""
         if not self.site.is_by_host:
             return None
-        empty = self.counts(request, plan, is_empty=True)
-        counts = empty if is_empty else self.counts(request, plan)
-        found = self._gang_search(counts, empty, wishes, request.count).find()
+        search = self._gang_search(request, plan, wishes, is_empty=is_empty)
+        found = search.find()
         if isinstance(found, str):
-            return NoPlacement(message=f'topology "{self.topology}" {found}. {counts.describe_exclusions()}')
+            left_out = search.ground.counts.describe_exclusions()
+            return NoPlacement(message=f'topology "{self.topology}" {found}. {left_out}')
         return Placement(assignment=self._assignment(found))
 
-    def _gang_search(self, counts: Counts, empty: Counts, wishes: Wishes, pods: int) -> GangSearch:
-        ground = self._ground(counts, empty, wishes)
-        key = ground, wishes, pods
+    def _gang_search(
+        self, request: PlacementRequest, plan: Plan, wishes: Wishes, *, is_empty: bool
+    ) -> GangSearch:
+        empty = self.counts(request, plan, is_empty=True)
+        ground = self._ground(empty if is_empty else self.counts(request, plan), empty, wishes)
+        key = ground, wishes, request.count
         search = self._gangs.pop(key, None) or GangSearch(
-            ground=ground, wishes=wishes, pods=pods, performance=self.performance
+            ground=ground, wishes=wishes, pods=request.count, performance=self.performance
         )
         _keep(self._gangs, key, search, most=_MOST_GANGS)
         return search

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import msgspec
 
-from admission.placement.fleet import Unplaced
 from admission.preemption.candidates import Candidates, Need, Order, Pools, collect
 from admission.snapshot import Held, QueueState, Snapshot
 from api.queueing import PreemptionPolicy
@@ -52,7 +51,7 @@ def fits(snapshot: Snapshot, need: Need, *, is_borrowing: bool) -> bool:
         return False
     if not node.fits(need.usage):
         return False
-    return not need.placing or not isinstance(snapshot.fleet.place(need.placing), Unplaced)
+    return not need.placing or snapshot.fleet.has_place(need.placing)
 
 
 def fill_back(snapshot: Snapshot, need: Need, targets: list[Target], *, is_borrowing: bool) -> list[Target]:

@@ -164,6 +164,7 @@ def test_whatever_happened_places_are_those_of_a_plain_search(history: _History)
             want = plain_place(free, request, LEVELS)
             got = counts(world.fleet, request)
             assert (got["main"] if isinstance(got, dict) else None) == want, request
+            assert world.fleet.has_place([request]) is (want is not None)
         world.fleet.validate(world.places)
 
 
