@@ -35,7 +35,7 @@ from api.objects import WireToleration
 from api.policy import KUEUE, AdmissionPolicy
 from api.workload import Admission, PodSetAssignment, Workload, WorkloadKey
 from queues.estimates import Estimate
-from queues.promises import PlannedStart
+from queues.promises import BackfillLease, PlannedStart
 from queues.resources import FlavorResource
 
 
@@ -102,6 +102,12 @@ class Questions:
         """Return what the Workload is promised, None for nothing."""
         promise = self._cache.timekeeper.promises.get(key)
         return promise.planned if promise is not None else None
+
+    def plan(self) -> tuple[tuple[PlannedStart, ...], tuple[BackfillLease, ...]]:
+        """Return all promises, the highest rank first, and all leases, by Workload."""
+        keeper = self._cache.timekeeper
+        promises = tuple(promise.planned for promise in keeper.in_order())
+        return promises, tuple(keeper.leases[key] for key in sorted(keeper.leases))
 
     @property
     def keeps_time(self) -> bool:

@@ -68,7 +68,8 @@ class QuotaReservation:
 class LoggedDecision:
     """One line of the decision log: at `at` (Unix seconds), `by` (a leader's identity) decided `what`.
 
-    `what` is the decision's word (Admit, Evict, …), `reason` its reason word, `message` the sentence.
+    `what` is the decision's word (Admit, Evict, …), `reason` its reason word, `message` the sentence. `cycle`
+    numbers the leader's rounds of decisions under this fence, `start_at` is the start that was promised.
     """
 
     at: float
@@ -79,6 +80,8 @@ class LoggedDecision:
     what: str
     reason: str = ""
     message: str = ""
+    cycle: int = 0
+    start_at: float | None = None
 
 
 class LostReason(StrEnum):

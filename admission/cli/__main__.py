@@ -44,6 +44,7 @@ COMMANDS = {
     "get": Command("get", "queues and workloads of a cluster, and why they wait"),
     "explain": Command("explain", "why a Workload waits: every flavor, domain and node with its counts"),
     "doctor": Command("doctor", "what a cluster's nodes say about its topology, and what is in the way"),
+    "store": Command("store", "what Redis holds: dump it, check it, rebuild it"),
     "apiserver": Command("apiserver", "the embedded API server with simulated nodes alone"),
     "extender": Command("extender", "the scheduler extender alone, beside kube-scheduler"),
     "crds": Command("crds", "print the CustomResourceDefinitions"),

@@ -42,6 +42,7 @@ from admission.controller.metrics import FOLLOWER, Metrics
 from admission.controller.neighbours import refuse_beside_kueue
 from admission.controller.observer import Observer
 from admission.controller.placement_metrics import DomainCollector
+from admission.controller.plan_routes import PlanApi
 from admission.controller.planreader import PlanReader
 from admission.controller.ports import Port, SidePorts, listen
 from admission.controller.sender import KubeSender
@@ -57,7 +58,7 @@ from api.kube.events import EventRecorder
 from api.kube.informer import Informer
 from api.kube.lease import Elector
 from api.kube.resources import Resource
-from queues.reservations import ReservationError
+from queues.reservations import LoggedDecision, ReservationError
 from queues.store.embedded import EmbeddedRedis
 from queues.store.redis_store import RedisReservationStore
 
@@ -206,7 +207,10 @@ class Controller:
         shard = self._options.config.berth.shard
         if self._options.redis_url is None:
             async with EmbeddedRedis() as embedded:
-                yield await embedded.start(self._options.store_directory, shard=shard)
+                embedded_store = await embedded.start(self._options.store_directory, shard=shard)
+                if embedded.url is not None:
+                    log.info("embedded-store", url=embedded.url)
+                yield embedded_store
             return
         store = RedisReservationStore.from_url(self._options.redis_url, shard=shard)
         try:
@@ -230,7 +234,8 @@ class Controller:
     def _own_ports(self) -> tuple[Port, Port]:
         """Return the ports for people: the page's, and that of metrics."""
         options, health = self._options, self._health().routes()
-        state = [*StateApi(self._knowledge).routes(), *self._side_ports.state_routes()]
+        plan = PlanApi(self._knowledge, self._decisions if self._store is not None else None)
+        state = [*StateApi(self._knowledge).routes(), *plan.routes(), *self._side_ports.state_routes()]
         if not options.observe:
             state += self._reports.routes()
         measures = metrics_route(self._metrics, self._queue_gauges, self._domain_gauges)
@@ -238,6 +243,10 @@ class Controller:
             Port(name="http", number=options.http_port, host=options.bind, routes=[*health, *state]),
             Port(name="metrics", number=options.metrics_port, host=options.bind, routes=[*health, measures]),
         )
+
+    async def _decisions(self, limit: int) -> tuple[LoggedDecision, ...]:
+        assert self._store is not None, "asked only where there is a store"
+        return await self._store.decisions(limit=limit)
 
     def _health(self) -> Health:
         return Health(lambda: self._brain.is_synced and not self._side_ports.unsynced(), self._unsynced)

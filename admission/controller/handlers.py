@@ -207,16 +207,16 @@ def _number(request: Request, name: str, default: int) -> int:
 
 
 def _get(summary: str, *parameters: str) -> dict[str, Any]:
-    places = {"offset": "query", "limit": "query"}
+    places = {"offset": "integer", "limit": "integer", "workload": "string", "what": "string"}
     return {
         "get": {
             "summary": summary,
             "parameters": [
                 {
                     "name": name,
-                    "in": places.get(name, "path"),
+                    "in": "query" if name in places else "path",
                     "required": name not in places,
-                    "schema": {"type": "integer" if name in places else "string"},
+                    "schema": {"type": places.get(name, "string")},
                 }
                 for name in parameters
             ],
@@ -236,6 +236,8 @@ _OPENAPI = {
         "/v1/workloads/{namespace}/{name}": _get(
             "One Workload, and what keeps it waiting", "namespace", "name"
         ),
+        "/v1/plan": _get("All planned starts, and who runs ahead of one on a lease"),
+        "/v1/decisions": _get("The last decisions, the newest first", "limit", "workload", "what"),
         "/v1/checkpoints": {"post": REPORT_OPERATION},
     },
 }

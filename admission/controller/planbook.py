@@ -29,6 +29,7 @@ from admission.engine import Engine
 from queues.plan import (
     HISTORY_TABLES,
     PLAN_TABLES,
+    PlanState,
     PlanTable,
     PlanValues,
     PlanVersion,
@@ -152,7 +153,7 @@ class PlanBook:
         async with self._writing:
             changes = self._changes()
             if changes and await self._send(changes) is False:
-                self._lose_track("the store holds another plan than this leader left there")
+                self._lose_track(await self._store.plan_state())
                 await self._send(self._changes())
 
     def _changes(self) -> dict[PlanTable, Fields]:
@@ -204,9 +205,12 @@ class PlanBook:
                 else:
                     rows[field] = row
 
-    def _lose_track(self, why: str) -> None:
+    def _lose_track(self, found: PlanState | None) -> None:
         """Have everything written anew: the store was emptied, restored or rebuilt behind our back."""
-        log.warning("plan-written-anew", why=why)
+        log.warning("plan-written-anew", found=found, left=self._version)
+        if found is not None and found.version is not None:
+            # Of one fence the store takes higher numbers alone.
+            self._number = max(self._number, found.version.number)
         self._version, self._compares = None, True
         for table in HISTORY_TABLES:
             entries = self._engine.plan_tables()[table]
@@ -239,7 +243,7 @@ class PlanBook:
                 return False
             is_done = await self._send({table: rows})
             if is_done is False:
-                self._lose_track("the store holds another plan than this leader left there")
+                self._lose_track(await self._store.plan_state())
                 self.wake()
         return bool(is_done)
 
@@ -273,7 +277,7 @@ class PlanBook:
                 return
             is_whole = all(state.sizes[table] == len(self._rows[table]) for table in PLAN_TABLES)
             if state.version != self._version or not is_whole:
-                self._lose_track(f"the store holds {state}, this leader left {self._version} there")
+                self._lose_track(state)
 
 
 def _row_of(value: object) -> bytes | None:

@@ -100,6 +100,9 @@ class Term(Dispatch):
         self._to_confirm: list[ReservationId] = []
         self._to_release: list[ReservationId] = []
         self._has_ended = False
+        # The round of decisions that is carried out, and what was told since the last for the decision log.
+        self._cycle = 0
+        self._told: list[LoggedDecision] = []
 
     # --- deciding ---------------------------------------------------------------------------------
 
@@ -128,6 +131,7 @@ class Term(Dispatch):
 
         Waits are not sent here: see `tell`.
         """
+        self._cycle += 1
         try:
             prepared = [one for one in map(self._prepare, decisions) if one is not None]
             answers = await self._reserve(prepared, decisions)
@@ -169,6 +173,7 @@ class Term(Dispatch):
     async def flush(self) -> None:
         """Tell the store what has been confirmed and what was given back. Raises what the store raises."""
         await self._flush_plan()
+        await self._flush_log()
         confirmed, self._to_confirm = self._to_confirm, []
         released, self._to_release = self._to_release, []
         try:
@@ -179,6 +184,17 @@ class Term(Dispatch):
         except BaseException:
             self._to_confirm[:0], self._to_release[:0] = confirmed, released
             raise
+
+    async def _flush_log(self) -> None:
+        """Log what was told. A log entry is expendable: one that meets a fault is not kept."""
+        told, self._told = self._told, []
+        if told:
+            await self._store.commit((), fence=self.settings.fence, request_id=uuid.uuid4().hex, log=told)
+
+    def _submit_wait(self, decision: Wait, write: Write) -> None:
+        # Logged when it is told, not when it is decided: most who wait for a moment are never told so.
+        self._told.append(self._entry(decision))
+        super()._submit_wait(decision, write)
 
     def end(self) -> None:
         """Send nothing more. What was decided and not answered is taken back when the next term begins."""
@@ -242,6 +258,7 @@ class Term(Dispatch):
         )
 
     def _entry(self, decision: Decision | Reassign) -> LoggedDecision:
+        planned = decision.planned if isinstance(decision, Plan) else None
         return LoggedDecision(
             at=self._clock.now(),
             by=self.settings.identity,
@@ -249,8 +266,10 @@ class Term(Dispatch):
             key=decision.key,
             uid=decision.uid,
             what=type(decision).__name__,
-            reason=decision.reason if isinstance(decision, Evict) else "",
+            reason=decision.reason if isinstance(decision, Evict | Wait) else "",
             message=_decision_text(decision),
+            cycle=self._cycle,
+            start_at=planned.start_at if planned is not None else None,
         )
 
     def _submit_admission(self, prepared: _Prepared) -> None:

@@ -22,32 +22,37 @@ class Keys:
     shard: str
 
     @property
+    def prefix(self) -> str:
+        """What all of them begin with."""
+        return f"{PREFIX}:{{{self.shard}}}:"
+
+    @property
     def fence(self) -> str:
         """A string: the highest fence shown to the store."""
-        return f"{PREFIX}:{{{self.shard}}}:fence"
+        return f"{self.prefix}fence"
 
     @property
     def reservations(self) -> str:
         """A hash: `to_field` of a reservation's id to its encoded value."""
-        return f"{PREFIX}:{{{self.shard}}}:reservations"
+        return f"{self.prefix}reservations"
 
     @property
     def log(self) -> str:
         """A stream: the decision log, the newest last."""
-        return f"{PREFIX}:{{{self.shard}}}:log"
+        return f"{self.prefix}log"
 
     @property
     def plan(self) -> str:
         """A string: the version of the plan, `PlanVersion.text`."""
-        return f"{PREFIX}:{{{self.shard}}}:plan"
+        return f"{self.prefix}plan"
 
     def table(self, table: PlanTable) -> str:
         """A hash: a table of the plan, `queues.store.plan_rows` says what its fields and rows are."""
-        return f"{PREFIX}:{{{self.shard}}}:{table}"
+        return f"{self.prefix}{table}"
 
     def request(self, request_id: str) -> str:
         """A string that expires: what a commit was answered."""
-        return f"{PREFIX}:{{{self.shard}}}:request:{request_id}"
+        return f"{self.prefix}request:{request_id}"
 
 
 def to_field(id_: ReservationId) -> str:

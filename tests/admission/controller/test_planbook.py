@@ -10,7 +10,7 @@ from admission.adoption import stored_value
 from api.keys import EXPECTED_RUNTIME_SECONDS
 from api.workload import WorkloadKey, to_rfc3339
 from queues.memory import InMemoryReservationStore
-from queues.plan import PLAN_TABLES, PlanTable
+from queues.plan import PLAN_TABLES, PlanTable, PlanVersion
 from queues.promises import BackfillLease, PlannedStart
 from queues.store.plan_rows import from_row
 from tests.admission.controller.cluster import FakeCluster, Object
@@ -208,3 +208,14 @@ def test_nothing_is_written_while_nothing_changes(site: Site) -> None:
     site.loop.run_for(60.0)
 
     assert site.store.version == version
+
+
+def test_a_store_that_was_rebuilt_behind_its_back_is_written_anew(site: Site) -> None:
+    before = promise(site.first)
+    # Another hand under the same fence, as of `berth store rebuild --force`.
+    site.store.version = PlanVersion(1, 5000)
+    site.store.tables[PlanTable.PROMISES].clear()
+    site.loop.run_for(10.0)
+
+    assert promise(site.first) == before
+    site.check(site.first)

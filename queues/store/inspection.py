@@ -1,0 +1,163 @@
+"""What stands under a shard's keys, value by value: for `berth store dump|check|rebuild`.
+
+Reads every key with the shard's prefix and says of each value what it is, or what is wrong with it. Nothing
+is changed but by `drop`, which takes away exactly one value that was found. The store may be in use
+meanwhile, so the picture is none of one instant: a value that went between two calls is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from queues.plan import SCHEMA, PlanTable, to_plan_version
+from queues.store import encoding, plan_rows
+from queues.store.keys import to_id
+from queues.store.plan_rows import Fault
+from queues.store.redis_scripts import SLOW_SECONDS
+from queues.store.redis_store import RedisReservationStore
+
+_KEYS_AT_ONCE = 500
+_ROWS_AT_ONCE = 500
+# Of the kinds of values that stand alone, and of tables: what a key of that kind has to be.
+_TYPES = {
+    "fence": "string",
+    "plan": "string",
+    "request": "string",
+    "reservations": "hash",
+    "log": "stream",
+    **{table.value: "hash" for table in PlanTable},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredValue:
+    """One value: `kind` is its key's last part, `field` which of the key's values, empty where it has one.
+
+    `value` is what it says, `fault` and `problem` what is wrong with it (None: nothing), `size_bytes` its own
+    size without Redis's overhead.
+    """
+
+    key: str
+    kind: str
+    field: str = ""
+    value: Any = None
+    fault: Fault | None = None
+    problem: str = ""
+    size_bytes: int = 0
+
+
+class InspectedStore(RedisReservationStore):
+    """A shard's store that can be looked at as a whole."""
+
+    async def values(self) -> AsyncIterator[StoredValue]:
+        """Yield every value, by key and field. Raises StoreUnreachable and StoreRefused."""
+        for key in await self._all_keys():
+            async for one in self._values_of(key):
+                yield one
+
+    async def drop(self, value: StoredValue) -> None:
+        """Take one value away."""
+        field = value.field.encode(errors="surrogateescape")
+        if not field:
+            await self._call("DEL", value.key)
+        elif value.kind == "log":
+            await self._call("XDEL", value.key, field)
+        else:
+            await self._call("HDEL", value.key, field)
+
+    async def _call(self, *command: Any) -> Any:
+        return await self._send(command, seconds=SLOW_SECONDS)
+
+    async def _all_keys(self) -> list[str]:
+        keys: set[str] = set()
+        cursor: Any = b"0"
+        while True:
+            cursor, found = await self._call(
+                "SCAN", cursor, "MATCH", f"{self._keys.prefix}*", "COUNT", _KEYS_AT_ONCE
+            )
+            keys.update(key.decode(errors="surrogateescape") for key in found)
+            if int(cursor) == 0:
+                return sorted(keys)
+
+    async def _values_of(self, key: str) -> AsyncIterator[StoredValue]:
+        kind = key.removeprefix(self._keys.prefix).partition(":")[0]
+        type_ = (await self._call("TYPE", key)).decode()
+        wanted = _TYPES.get(kind)
+        if type_ == "none":
+            return
+        if wanted is None:
+            problem = "no key of Berth's: find out who wrote it"
+            yield StoredValue(key=key, kind=kind, fault=Fault.FOREIGN, problem=problem)
+        elif type_ != wanted:
+            problem = f"expected a {wanted}, found a {type_}"
+            yield StoredValue(key=key, kind=kind, fault=Fault.FOREIGN, problem=problem)
+        elif wanted == "string":
+            raw = await self._call("GET", key)
+            if raw is not None:
+                yield _text_value(key, kind, raw)
+        elif wanted == "stream":
+            for id_, fields in await self._call("XRANGE", key, "-", "+"):
+                yield _entry_value(key, id_.decode(), fields)
+        else:
+            async for field, row in self._rows_of(key):
+                yield _row_value(key, kind, field, row)
+
+    async def _rows_of(self, key: str) -> AsyncIterator[tuple[str, bytes]]:
+        rows: dict[str, bytes] = {}
+        cursor: Any = b"0"
+        while True:
+            cursor, found = await self._call("HSCAN", key, cursor, "COUNT", _ROWS_AT_ONCE)
+            rows |= {field.decode(errors="surrogateescape"): row for field, row in found.items()}
+            if int(cursor) == 0:
+                break
+        for field in sorted(rows):
+            yield field, rows[field]
+
+
+def _text_value(key: str, kind: str, raw: bytes) -> StoredValue:
+    text = raw.decode(errors="replace")
+    known = StoredValue(key=key, kind=kind, value=text, size_bytes=len(raw))
+    if kind == "fence" and not text.isdecimal():
+        return _faulty(known, "expected a whole number")
+    if kind == "plan" and to_plan_version(text) is None:
+        schema, is_schema = text.partition(" ")[0], text.partition(" ")[0].isdecimal()
+        if is_schema and schema != str(SCHEMA):
+            problem = f"expected a version in schema {SCHEMA}, found schema {schema}"
+            return _faulty(known, problem, Fault.OTHER_SCHEMA)
+        return _faulty(known, f"expected a version in schema {SCHEMA}")
+    return known
+
+
+def _entry_value(key: str, id_: str, fields: Mapping[bytes, bytes]) -> StoredValue:
+    raw = fields.get(b"entry", b"")
+    known = StoredValue(key=key, kind="log", field=id_, size_bytes=len(raw))
+    try:
+        return _with_value(known, encoding.decode_entry(raw))
+    except ValueError:
+        return _faulty(known, "expected an entry of the decision log")
+
+
+def _row_value(key: str, kind: str, field: str, row: bytes) -> StoredValue:
+    known = StoredValue(key=key, kind=kind, field=field, size_bytes=len(row))
+    try:
+        if kind == "reservations":
+            reservation = encoding.decode(row)
+            if to_id(field) != reservation.id:
+                raise ValueError
+            return _with_value(known, reservation)
+        return _with_value(known, plan_rows.from_row(PlanTable(kind), field, row)[1])
+    except ValueError:
+        if kind == "reservations":
+            return _faulty(known, f"expected {encoding.EXPECTED}")
+        bad = plan_rows.bad_row(PlanTable(kind), field, row)
+        return _faulty(known, bad.message, bad.fault)
+
+
+def _with_value(known: StoredValue, value: object) -> StoredValue:
+    return replace(known, value=value)
+
+
+def _faulty(known: StoredValue, problem: str, fault: Fault = Fault.CORRUPT) -> StoredValue:
+    return replace(known, problem=problem, fault=fault)
