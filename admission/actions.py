@@ -19,6 +19,7 @@ from api.keys import BATCH_VERSION, BERTH_VERSION, KUEUE_VERSION
 class Verb(StrEnum):
     """How a write travels: POST, PUT, PATCH with a merge patch or a strategic one, DELETE.
 
+    A pod may be evicted, too: it is deleted unless a PodDisruptionBudget does not allow it.
     A strategic merge patch, of Kubernetes' own kinds alone, changes one condition and leaves the others.
     """
 
@@ -27,6 +28,7 @@ class Verb(StrEnum):
     MERGE_PATCH = "merge_patch"
     STRATEGIC_PATCH = "strategic_patch"
     DELETE = "delete"
+    EVICT = "evict"
 
 
 class Purpose(StrEnum):
@@ -65,6 +67,7 @@ class Purpose(StrEnum):
     START_POD = "start-pod"
     TELL_POD = "tell-pod"
     STOP_POD = "stop-pod"
+    EVICT_POD = "evict-pod"
     RELEASE_POD = "release-pod"
     QUEUE_STATUS = "queue-status"
     FENCE = "fence"

@@ -19,6 +19,7 @@ from admission.runtimes import Estimator
 from admission.snapshot import Held, Inactive, QueueState, Snapshot, Tree
 from admission.timekeeper import Timekeeper
 from api import keys
+from api.disruption import DisruptionBudget
 from api.policy import KUEUE, AdmissionPolicy, choose_policy
 from api.queueing import (
     AdmissionCheck,
@@ -56,6 +57,7 @@ class Cache:
     # Governs ClusterQueues that no policy is bound to.
     default_policy: AdmissionPolicy = KUEUE
     namespaces: dict[str, dict[str, str]] = field(default_factory=dict)
+    budgets: dict[tuple[str, str], DisruptionBudget] = field(default_factory=dict)
     runtime_classes: dict[str, RuntimeClass] = field(default_factory=dict)
     limits: dict[str, tuple[LimitRange, ...]] = field(default_factory=dict)
     # Objects that could not be read, by kind and key, with the sentence that says why.
@@ -380,7 +382,12 @@ class Cache:
     def snapshot(self, *, now: float = 0.0) -> Snapshot:
         """Return the picture to decide on at `now`; it borrows this state until its `rollback`."""
         return Snapshot(
-            queues=self.queues, flavors=self.flavors, namespaces=self.namespaces, fleet=self.fleet, now=now
+            queues=self.queues,
+            flavors=self.flavors,
+            namespaces=self.namespaces,
+            fleet=self.fleet,
+            budgets=self.budgets,
+            now=now,
         )
 
     def validate(self) -> None:

@@ -12,6 +12,7 @@ from admission.cycle import Cycle
 from admission.questions import Questions
 from admission.records import LocalQueueKey
 from admission.roster import Roster
+from api.disruption import DisruptionBudget
 from api.node import NodeInfo, PodUsage
 from api.past_usage import PastUsage
 from api.policy import AdmissionPolicy
@@ -28,7 +29,8 @@ from api.requests import LimitRange, RuntimeClass
 from api.workload import Workload, WorkloadKey
 
 Spec = ClusterQueue | Cohort | ResourceFlavor | Topology | AdmissionCheck | AdmissionPolicy
-Upsertable = Workload | Spec | LocalQueue | Namespace | LimitRange | RuntimeClass | NodeInfo | PodUsage
+Ground = NodeInfo | PodUsage | DisruptionBudget
+Upsertable = Workload | Spec | LocalQueue | Namespace | LimitRange | RuntimeClass | Ground
 ObjectKey = str | tuple[str, str] | WorkloadKey
 
 
@@ -59,6 +61,8 @@ class Intake(Questions):
                 if self._cache.runtime_classes.get(value.name) != value:
                     self._cache.runtime_classes[value.name] = value
                     self._roster.reread(self._roster.records.values())
+            case DisruptionBudget():
+                self._put_budget(value)
             case NodeInfo():
                 self._nodes_changed(self._cache.fleet.put_node(value))
             case PodUsage():
@@ -86,6 +90,9 @@ class Intake(Questions):
             self._reread_namespace(namespace)
         elif kind is RuntimeClass:
             self._cache.runtime_classes.pop(str(key), None)
+        elif kind is DisruptionBudget:
+            self._cache.budgets.pop(_pair(key), None)
+            self._replicas_changed()
         elif kind is NodeInfo:
             self._nodes_changed(self._cache.fleet.drop_node(str(key)))
         elif kind is PodUsage:
@@ -141,6 +148,20 @@ class Intake(Questions):
         if cycle is not None:
             for queue in cycle.interrupt():
                 self._roster.unsettled[queue.tree] = None
+
+    def _put_budget(self, value: DisruptionBudget) -> None:
+        key = (value.namespace, value.name)
+        known = self._cache.budgets.get(key)
+        self._cache.budgets[key] = value
+        if known is None or known.allowed < value.allowed or known.selector != value.selector:
+            self._replicas_changed()
+
+    def _replicas_changed(self) -> None:
+        """More replicas may be taken than before: who was refused them is to ask again."""
+        for queue in self._cache.queues.values():
+            section = queue.policy.preemption
+            if section is not None and section.rules.prefers_inference:
+                self._roster.woken.add(queue.tree)
 
     def _nodes_changed(self, flavors: frozenset[str]) -> None:
         """Capacity of these flavors' nodes came or went: parked Workloads may fit, promises may move."""

@@ -17,6 +17,7 @@ from admission.cache import Cache
 from admission.decision import DecisionId
 from admission.endings import note_ended
 from admission.lineup import Lineup
+from admission.preemption.replicas import is_ready_again
 from admission.records import LocalQueueKey, Record, make_record
 from admission.snapshot import Held
 from admission.topology import places_of
@@ -59,6 +60,8 @@ class Roster(Lineup):
             record = None
         if workload.is_finished and (record is None or not record.workload.is_finished):
             note_ended(self._cache, workload)
+        if record is not None and is_ready_again(record.workload, workload):
+            self._wake_holder(workload)
         if record is None:
             record = self.records[key] = make_record(workload, self._cache, self._resources)
         else:
@@ -68,6 +71,13 @@ class Roster(Lineup):
             self._note_shown(workload)
         else:
             self._place(record)
+
+    def _wake_holder(self, workload: Workload) -> None:
+        """A replica that serves makes another one dispensable: who was refused that is to ask again."""
+        admission = workload.admission
+        queue = self._cache.queues.get(admission.cluster_queue) if admission is not None else None
+        if queue is not None:
+            self.woken.add(queue.tree)
 
     def drop(self, key: WorkloadKey) -> None:
         """Forget a Workload whose object is gone."""

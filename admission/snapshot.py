@@ -18,6 +18,7 @@ from admission.answers import Impasse, Plan
 from admission.calendar import QuotaInForce
 from admission.placement.fleet import Fleet, Place
 from admission.turnbook import TurnBook
+from api.disruption import DisruptionBudget
 from api.policy import KUEUE, AdmissionPolicy
 from api.queueing import ClusterQueue, ResourceFlavor, ResourceGroup
 from api.reasons import ConditionType, InactiveReason
@@ -171,6 +172,7 @@ class Snapshot:
         "_firm",
         "_is_suspended",
         "_journal",
+        "budgets",
         "decided",
         "flavors",
         "fleet",
@@ -186,9 +188,11 @@ class Snapshot:
         flavors: Mapping[str, ResourceFlavor],
         namespaces: Mapping[str, Mapping[str, str]],
         fleet: Fleet | None = None,
+        budgets: Mapping[tuple[str, str], DisruptionBudget] | None = None,
         now: float = 0.0,
     ) -> None:
-        """Borrow the state; `namespaces` are the labels of each, `fleet` the nodes (default: none).
+        """Borrow the state; `namespaces` are the labels of each, `fleet` the nodes (default: none), `budgets`
+        the PodDisruptionBudgets by namespace and name.
 
         `now` is the instant of deciding, for what depends on how long somebody has run.
         """
@@ -196,6 +200,7 @@ class Snapshot:
         self.flavors = flavors
         self.namespaces = namespaces
         self.fleet = fleet if fleet is not None else Fleet()
+        self.budgets = budgets if budgets is not None else {}
         self.now = now
         self._journal: list[_Change] = []
         self._evicted: dict[WorkloadKey, tuple[QueueState, Held]] = {}

@@ -106,6 +106,10 @@ NODE_COST_PER_HOUR = "node-cost-per-hour"
 # Kubernetes' own.
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 
+# On a Workload: the application that its pod is a replica of; and how many replicas are to stay.
+REPLICA_OF = BERTH_PREFIX + "replica-of"
+MIN_REPLICAS = BERTH_PREFIX + "min-replicas"
+
 # training, inference or batch; on a Job or its pod template.
 WORKLOAD_TYPE = BERTH_PREFIX + "workload-type"
 # On a Job or its pod template, by the user or by a report to /v1/checkpoints.
@@ -166,6 +170,7 @@ BERTH_WRITTEN_KEYS = frozenset(
         "checkpoint-requested-at",
         "checkpoint-deadline",
         "managed-by",
+        "replica-of",
     )
 )
 

@@ -605,6 +605,27 @@ class PodObject(Wire, frozen=True):
     status: PodStatus = PodStatus()
 
 
+class PodDisruptionBudgetSpec(Wire, frozen=True):
+    """PodDisruptionBudget.spec; what may be taken is read from the status."""
+
+    selector: WireSelector | None = None
+
+
+class PodDisruptionBudgetStatus(Wire, frozen=True):
+    """PodDisruptionBudget.status."""
+
+    disruptions_allowed: int = 0
+    observed_generation: int = 0
+
+
+class PodDisruptionBudgetObject(Wire, frozen=True):
+    """policy/v1 PodDisruptionBudget."""
+
+    metadata: Meta
+    spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()
+    status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()
+
+
 class NamespaceObject(Wire, frozen=True):
     """core/v1 Namespace."""
 

@@ -95,6 +95,20 @@ class Pod:
         return self.labels.get(keys.POD_GROUP_NAME) or self.annotations.get(keys.POD_GROUP_NAME, "")
 
     @property
+    def application(self) -> str:
+        """What it is a replica of, such as "Deployment/chat"; empty for a pod that somebody made by hand.
+
+        A Deployment's pods belong to it through a ReplicaSet for each of its templates, whose name ends in
+        what the label pod-template-hash says.
+        """
+        if self.owner is None:
+            return ""
+        template = self.labels.get("pod-template-hash", "")
+        if self.owner.kind == "ReplicaSet" and template and self.owner.name.endswith(f"-{template}"):
+            return f"Deployment/{self.owner.name.removesuffix(f'-{template}')}"
+        return f"{self.owner.kind}/{self.owner.name}"
+
+    @property
     def is_serving(self) -> bool:
         """Whether its group goes on for as long as nobody ends it."""
         return self.annotations.get(keys.POD_GROUP_SERVING) == "true"
@@ -160,7 +174,8 @@ def to_pod(wire: PodObject) -> Pod:
         is_deleted=meta.deletion_timestamp is not None,
         is_forced=meta.deletion_timestamp is not None and meta.deletion_grace_period_seconds == 0,
         is_ready="Ready" in true,
-        is_told_to_end="TerminationTarget" in true,
+        # The second is the API server's word for an eviction, ours or another's.
+        is_told_to_end=not true.isdisjoint({"TerminationTarget", "DisruptionTarget"}),
         active_deadline_seconds=spec.active_deadline_seconds,
     )
 

@@ -135,6 +135,8 @@ def pod_workload_body(
         labels[keys.JOB_UID] = pod.uid
         annotations[keys.JOB_OWNER_KIND] = f"{_CORE_VERSION}, Kind={POD_KIND}"
         annotations[keys.JOB_OWNER_NAME] = pod.name
+        if pod.application:
+            annotations[keys.REPLICA_OF] = pod.application
     return {
         "apiVersion": keys.KUEUE_VERSION,
         "kind": "Workload",

@@ -15,6 +15,7 @@ from admission.controller.statuses import KINDS as STATUS_KINDS
 from admission.controller.statuses import StatusBoard
 from admission.inuse import KEPT_KINDS
 from api import keys, objects, queueing, specs
+from api.disruption import DisruptionBudget, to_disruption_budget
 from api.job import Job
 from api.kube import resources
 from api.kube.client import KubeClient
@@ -56,7 +57,13 @@ def watched_kinds(knowledge: Knowledge, board: StatusBoard) -> tuple[WatchedKind
     """Return all watched kinds, specs first, so that the first cycle knows the queues."""
     kinds = _plain_kinds(knowledge, board)
     if knowledge.pods.is_kept:
-        kinds = (*kinds, _queued_pods(knowledge))
+        budgets = WatchedKind(
+            resource=resources.POD_DISRUPTION_BUDGETS,
+            wire=objects.PodDisruptionBudgetObject,
+            value=DisruptionBudget,
+            take=partial(knowledge.take_spec, DisruptionBudget, to_disruption_budget),
+        )
+        kinds = (*kinds, budgets, _queued_pods(knowledge))
     return tuple(_inspected(kind, knowledge, board) for kind in kinds)
 
 

@@ -28,7 +28,9 @@ from admission.engine import Engine
 from admission.inuse import KEPT_KINDS
 from admission.jobs import Ancestor, JobContext, JobSettings, PriorityClass
 from admission.lifecycle import LifecycleContext, LifecycleSettings, Owner
+from admission.preemption.replicas import is_taken_one_by_one
 from api import specs
+from api.disruption import DisruptionBudget
 from api.eviction import has_request
 from api.job import Job, to_job
 from api.keys import BATCH_VERSION
@@ -63,10 +65,12 @@ __all__ = ["Knowledge", "KnowledgeSettings", "ObjectKey"]
 class KnowledgeSettings:
     """What the configuration says of Jobs and Workloads. `namespace_selector` None manages all namespaces.
 
-    `with_pods`: pods may be queued by themselves and in groups.
+    `with_pods`: pods may be queued by themselves and in groups. `serving_kinds`: whose pods are queued
+    because they say so themselves.
     """
 
     with_pods: bool = False
+    serving_kinds: frozenset[str] = frozenset()
     jobs: JobSettings = field(default_factory=JobSettings)
     lifecycle: LifecycleSettings = field(default_factory=LifecycleSettings)
     namespace_selector: WireSelector | None = None
@@ -93,6 +97,7 @@ class Knowledge:
         self.jobs: Mirror[Job] = Mirror()
         self.workloads: Mirror[Workload] = Mirror()
         self.ground = Ground(engine, journal, clock, inspection=self.inspection, mark=self.mark_workload)
+        self.serving_kinds = settings.serving_kinds
         self.pods = PodBook(journal, is_kept=settings.with_pods)
         self.crews = Crews(self._mark_owned)
         self.departures = Departures(engine, self.crews, self.mark_workload)
@@ -206,6 +211,12 @@ class Knowledge:
         else:
             named = next(iter(self.workloads.owned_by(pod.uid)), None)
         return None if named is None else (named.value, named.raw)
+
+    def is_replica(self, workload: Workload) -> bool:
+        """Return whether the Workload's pod is ended by an eviction, as the policy of its queue says."""
+        admission = workload.admission
+        name = admission.cluster_queue if admission is not None else ""
+        return is_taken_one_by_one(workload, self.engine.policy_of(name))
 
     def _see_job(self, obj: JobObject, raw: bytes) -> bool:
         if not self.jobs.is_news(obj.metadata):
@@ -432,7 +443,7 @@ class Knowledge:
         """
         if kind is LocalQueue:
             self._dirty_workloads.update(dict.fromkeys(self.engine.members((namespace, name))))
-        else:
+        elif kind is not DisruptionBudget:
             self._are_all_dirty = True
 
     # --- contexts ---------------------------------------------------------------------------------

@@ -123,7 +123,8 @@ class Reconciler:
             return
         context = self._knowledge.job_context
         seen = [(pod.value, pod.raw) for pod in pods]
-        actions = reconcile_pods(seen, workload, context, now=self._clock.now())
+        by_eviction = workload is not None and self._knowledge.is_replica(workload[0])
+        actions = reconcile_pods(seen, workload, context, by_eviction=by_eviction, now=self._clock.now())
         self.do(term, actions, targets[0])
 
     def do(self, term: Acting, actions: tuple[Action, ...], asker: Target | None = None) -> None:
@@ -191,7 +192,7 @@ class Reconciler:
             # We cannot read what somebody made of it, so the next write would meet the same.
             self.fail(target)
             return False
-        if write.kind == "Pod" and write.verb is Verb.DELETE:
+        if write.kind == "Pod" and write.verb in (Verb.DELETE, Verb.EVICT):
             self._knowledge.pods.note_deletion((write.namespace, write.name), write.uid)
         if write.purpose is not Purpose.FENCE:
             # A Workload whose admission was given up is fenced off with ease: that mends nothing.

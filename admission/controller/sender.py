@@ -7,6 +7,7 @@ import msgspec
 from admission.actions import Verb, Write
 from api.kube import resources
 from api.kube.client import KubeClient
+from api.kube.errors import KubeError, TooManyRequests
 from api.kube.listing import Reader
 from api.kube.resources import Resource
 from api.objects import NamedObject
@@ -34,6 +35,7 @@ _METHODS = {
     Verb.MERGE_PATCH: "PATCH",
     Verb.STRATEGIC_PATCH: "PATCH",
     Verb.DELETE: "DELETE",
+    Verb.EVICT: "POST",
 }
 _CONTENT_TYPES = {
     Verb.MERGE_PATCH: "application/merge-patch+json",
@@ -47,7 +49,8 @@ def request_of(write: Write) -> tuple[str, str, str]:
     """Return method, path and content type of a write."""
     resource = _RESOURCES[write.kind]
     name = None if write.verb is Verb.CREATE else write.name
-    path = resource.path(write.namespace or None, name, write.subresource)
+    subresource = "eviction" if write.verb is Verb.EVICT else write.subresource
+    path = resource.path(write.namespace or None, name, subresource)
     return _METHODS[write.verb], path, _CONTENT_TYPES.get(write.verb, "application/json")
 
 
@@ -58,17 +61,30 @@ class KubeSender:
         self._client = client
 
     async def send(self, write: Write, *, timeout_seconds: float) -> bytes:
-        """Send one write; return the object in the answer, b"" after a delete."""
+        """Send one write; return the object in the answer, b"" after a delete and after an eviction."""
+        try:
+            return await self._send(write, timeout_seconds=timeout_seconds)
+        except TooManyRequests as error:
+            if write.verb is not Verb.EVICT:
+                raise
+            # Here it is no call for patience with all writes, but the budget's word on this pod.
+            raise KubeError(error.message, status=error.status, reason=error.reason) from error
+
+    async def _send(self, write: Write, *, timeout_seconds: float) -> bytes:
         method, path, content_type = request_of(write)
         answer = await self._client.request(
             method,
             path,
-            params=None if write.verb is Verb.DELETE else FIELD_MANAGER,
+            params=None if write.verb in (Verb.DELETE, Verb.EVICT) else FIELD_MANAGER,
             body=write.body,
             content_type=content_type,
             timeout_seconds=timeout_seconds,
         )
-        return b"" if write.verb is Verb.DELETE else _READERS[write.kind].own_bytes(msgspec.Raw(answer))
+        return (
+            b""
+            if write.verb in (Verb.DELETE, Verb.EVICT)
+            else _READERS[write.kind].own_bytes(msgspec.Raw(answer))
+        )
 
     async def read(self, kind: str, namespace: str, name: str, *, timeout_seconds: float) -> bytes:
         """Return the object's bytes; raises NotFound where it is gone."""

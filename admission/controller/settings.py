@@ -14,6 +14,9 @@ from admission.settings import node_failure_settings
 from api.config import ControllerConfig
 from api.objects import WireSelector, WireSelectorRequirement
 
+# Kinds that are queued through their pods, by their names in the configuration.
+_SERVING = {"deployment": "Deployment", "statefulset": "StatefulSet"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
@@ -49,6 +52,9 @@ def knowledge_settings(config: ControllerConfig, *, namespace: str) -> Knowledge
     kueue = config.kueue
     return KnowledgeSettings(
         with_pods="pod" in kueue.integrations.frameworks,
+        serving_kinds=frozenset(
+            kind for name, kind in _SERVING.items() if name in kueue.integrations.frameworks
+        ),
         jobs=JobSettings(
             manages_without_queue_name=kueue.manage_jobs_without_queue_name,
             label_keys_to_copy=tuple(kueue.integrations.label_keys_to_copy),

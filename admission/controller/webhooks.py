@@ -17,6 +17,7 @@ from admission.controller.knowledge import Knowledge
 from admission.controller.logs import Log
 from admission.jobs.defaults import DEFAULT_NAME, job_defaults
 from admission.pods.defaults import pod_defaults
+from admission.pods.parents import SERVING_GROUP, parent_warnings, template_changes
 from api import admissionreview, keys
 from api.admissionreview import AdmissionRequest, Operation, read_object, read_review
 from api.faults import ABSENT, FieldError
@@ -50,6 +51,8 @@ class Webhooks:
 
     async def _mutate(self, request: Request) -> Response:
         review = _read(request)
+        if self._is_serving(review):
+            return _answer_serving(review)
         make_patch = self._patches.get(_kind(review))
         is_asked = review.operation is Operation.CREATE and not review.sub_resource
         if make_patch is None or not is_asked:
@@ -58,6 +61,10 @@ class Webhooks:
         if not self._is_ready():
             raise HttpError(503, "the caches have not synced yet; try again in a moment")
         return Response(body=admissionreview.allow(review.uid, patch=make_patch(review)))
+
+    def _is_serving(self, review: AdmissionRequest) -> bool:
+        group, kind = _kind(review)
+        return group == SERVING_GROUP and kind in self._knowledge.serving_kinds and not review.sub_resource
 
     def _pod_patch(self, review: AdmissionRequest) -> list[dict[str, Any]]:
         if not self._knowledge.pods.is_kept:
@@ -107,6 +114,14 @@ class Webhooks:
 
     def _has_default_queue(self, namespace: str) -> bool:
         return (namespace, DEFAULT_NAME) in self._knowledge.local_queues
+
+
+def _answer_serving(review: AdmissionRequest) -> Response:
+    """Answer about a Deployment or StatefulSet, new or changed: what it says itself is enough for that."""
+    body = _object(review.object)
+    patch = admissionreview.changes_patch(body, template_changes(review.kind.kind, body))
+    warnings = parent_warnings(body)
+    return Response(body=admissionreview.allow(review.uid, patch=patch, warnings=warnings))
 
 
 def _read(request: Request) -> AdmissionRequest:

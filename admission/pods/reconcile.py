@@ -43,15 +43,17 @@ def reconcile_pods(
     context: JobContext,
     *,
     now: float,
+    by_eviction: bool = False,
 ) -> tuple[Action, ...]:
     """Return what the unit of these pods needs next; () where all is as it should be.
 
     `pods` are those of one group, or one by itself, in any order and at least one, each with the bytes in
-    which it was last seen; `workload` is the one that the pod owns, or that has the group's name. Idempotent:
-    once the writes are seen, the same call asks for nothing. Raises msgspec.DecodeError where bytes are no
-    JSON object.
+    which it was last seen; `workload` is the one that the pod owns, or that has the group's name.
+    `by_eviction`: pods that lose their quota go by the eviction subresource, as their budgets allow.
+    Idempotent: once the writes are seen, the same call asks for nothing. Raises msgspec.DecodeError where
+    bytes are no JSON object.
     """
-    view = View(pods, workload, context=context, now=now)
+    view = View(pods, workload, context=context, now=now, by_eviction=by_eviction)
     if not _is_managed(view):
         return ()
     for step in _STEPS:

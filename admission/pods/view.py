@@ -24,12 +24,14 @@ class View:
         *,
         context: JobContext,
         now: float,
+        by_eviction: bool = False,
     ) -> None:
         in_order = sorted(pods, key=lambda one: (one[0].created_at, one[0].name))
         self.members = tuple(Member(pod, raw) for pod, raw in in_order)
         self.held = Held(*workload) if workload is not None else None
         self.context = context
         self.now = now
+        self.by_eviction = by_eviction
 
     @property
     def first(self) -> Pod:

@@ -73,12 +73,14 @@ def stop_active(view: View, note: str) -> tuple[Action, ...] | None:
     if view.is_stopped:
         return None
     active = (member.pod for member in view.members if member.pod.is_active)
-    return tuple(stop(pod, "Stopped", note, now=view.now) for pod in active if not pod.is_deleted)
-
-
-def stop(pod: Pod, reason: str, note: str, *, now: float) -> Write:
-    """Return the next step of stopping one pod: it is told, then deleted."""
-    return delete(pod, reason, note) if pod.is_told_to_end else _tell(pod, note, now=now)
+    staying = [pod for pod in active if not pod.is_deleted]
+    if view.by_eviction:
+        # Nothing is told before: a budget may keep the pod, which then serves on.
+        return tuple(_evict(pod, note) for pod in staying)
+    return tuple(
+        delete(pod, "Stopped", note) if pod.is_told_to_end else _tell(pod, note, now=view.now)
+        for pod in staying
+    )
 
 
 def delete(pod: Pod, reason: str, note: str) -> Write:
@@ -92,6 +94,26 @@ def delete(pod: Pod, reason: str, note: str) -> Write:
         uid=pod.uid,
         purpose=Purpose.STOP_POD,
         events=(normal(pod, reason, note, "Stop"),),
+    )
+
+
+def _evict(pod: Pod, note: str) -> Write:
+    metadata = {"name": pod.name, "namespace": pod.namespace}
+    body = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": metadata,
+        "deleteOptions": {"preconditions": {"uid": pod.uid}},
+    }
+    return Write(
+        verb=Verb.EVICT,
+        kind=POD_KIND,
+        namespace=pod.namespace,
+        name=pod.name,
+        body=msgspec.json.encode(body),
+        uid=pod.uid,
+        purpose=Purpose.EVICT_POD,
+        events=(normal(pod, "Stopped", note, "Stop"),),
     )
 
 

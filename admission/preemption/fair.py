@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from admission.preemption.candidates import Need, candidate_order, rank_within, satisfies, uses
+from admission.preemption.replicas import Floors
 from admission.preemption.targets import Target, fill_back, fits
 from admission.snapshot import Held, QueueState, Snapshot
 from api.reasons import PreemptionReason
@@ -51,7 +52,7 @@ def fair_targets(snapshot: Snapshot, need: Need, settings: FairSharing) -> tuple
     if not any(candidates.values()):
         return ()
     mark = snapshot.mark()
-    search = _FairSearch(snapshot=snapshot, need=need)
+    search = _FairSearch(snapshot=snapshot, need=need, floors=Floors(snapshot))
     if search.run(candidates, settings.rules):
         targets = fill_back(snapshot, need, search.targets, is_borrowing=True)
     else:
@@ -95,6 +96,7 @@ class _FairSearch:
 
     snapshot: Snapshot
     need: Need
+    floors: Floors
     targets: list[Target] = field(default_factory=list)
 
     def run(self, candidates: _Candidates, rules: tuple[FairRule, ...]) -> bool:
@@ -153,7 +155,9 @@ class _FairSearch:
         return False
 
     def _take(self, queue: QueueState, held: Held, reason: PreemptionReason) -> bool:
-        """Take the Workload away; return whether `need` fits then."""
+        """Take the Workload away, if its application can do without it; return whether `need` fits then."""
+        if not self.floors.take(held, queue):
+            return False
         self.snapshot.remove(queue, held.usage, held.places)
         self.targets.append(Target(held=held, queue=queue, reason=reason))
         own, usage = self.need.queue, self.need.usage

@@ -10,6 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from admission.preemption.candidates import Candidates, Need, Order, Pools, collect
+from admission.preemption.replicas import Floors
 from admission.snapshot import Held, QueueState, Snapshot
 from api.queueing import PreemptionPolicy
 from api.reasons import PreemptionReason
@@ -121,9 +122,12 @@ def _take_until_it_fits(
     snapshot: Snapshot, need: Need, candidates: Candidates, *, is_borrowing: bool
 ) -> list[Target]:
     targets: list[Target] = []
+    floors = Floors(snapshot)
     for candidate in candidates.in_order(is_borrowing=is_borrowing):
         if len(targets) == need.most_taken:
             return []
+        if not floors.take(candidate.held, candidate.queue):
+            continue
         snapshot.remove(candidate.queue, candidate.held.usage, candidate.held.places)
         targets.append(Target(held=candidate.held, queue=candidate.queue, reason=candidate.right.reason))
         if fits(snapshot, need, is_borrowing=is_borrowing):

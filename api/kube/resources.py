@@ -62,6 +62,9 @@ def _kueue(plural: str, kind: str, *, namespaced: bool = False) -> Resource:
 
 JOBS = Resource("batch", "v1", "jobs", "Job", namespaced=True)
 PODS = Resource("", "v1", "pods", "Pod", namespaced=True)
+POD_DISRUPTION_BUDGETS = Resource(
+    "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", namespaced=True
+)
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 SECRETS = Resource("", "v1", "secrets", "Secret", namespaced=True)

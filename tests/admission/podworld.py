@@ -60,7 +60,9 @@ def read_pod(obj: Object) -> Pod:
 
 
 class PodWorld(World):
-    """Pods and Workloads of one namespace."""
+    """Pods and Workloads of one namespace. `by_eviction`: pods leave by the eviction subresource."""
+
+    by_eviction = False
 
     # --- what a test does ---
 
@@ -106,7 +108,13 @@ class PodWorld(World):
                 units.setdefault(self.pod(name).group or f"pod {name}", []).append(obj)
         for pods in units.values():
             seen = [(read_pod(obj), encode(obj)) for obj in pods]
-            actions += reconcile_pods(seen, self._workload_of(seen[0][0]), self.job_context, now=self.now)
+            actions += reconcile_pods(
+                seen,
+                self._workload_of(seen[0][0]),
+                self.job_context,
+                now=self.now,
+                by_eviction=self.by_eviction,
+            )
         for workload, raw in self.workloads():
             lifecycle = replace(self.lifecycle, owner=self._owner(workload))
             actions += reconcile_workload(workload, raw, lifecycle, now=self.now).actions
@@ -138,6 +146,9 @@ class PodWorld(World):
                 super().delete(kind, name)
 
     def _change(self, write: Write, key: tuple[str, str]) -> None:
+        if write.verb is Verb.EVICT:
+            self.delete(*key)
+            return
         if write.verb is not Verb.STRATEGIC_PATCH:
             super()._change(write, key)
             self.collect_garbage()

@@ -130,6 +130,17 @@ def test_an_evicted_pod_is_told_then_deleted_and_holds_its_quota_until_it_has_en
     assert world.objects == {}
 
 
+def test_a_replica_leaves_by_an_eviction_and_is_told_nothing_before() -> None:
+    world = admitted(pod_object())
+    world.by_eviction = True
+    world.evict(world.only_workload())
+
+    assert [str(one) for one in world.settle()] == ["evict-pod"]
+
+    assert world.pod("p").is_deleted
+    assert not world.pod("p").is_told_to_end
+
+
 def test_a_pod_evicted_before_it_was_let_go_keeps_its_gate_and_queues_again() -> None:
     world = make_world(pod_object())
     name = world.only_workload()

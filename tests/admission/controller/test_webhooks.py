@@ -427,3 +427,74 @@ async def test_a_pod_is_left_as_it_is_where(pods_url: str, new: Object) -> None:
 
 async def test_pods_are_left_alone_where_they_are_not_managed(url: str) -> None:
     assert "patch" not in await response(url, "/mutate", review(pod(labels={keys.QUEUE_NAME: "lq"})))
+
+
+# --- /mutate for what serves ---------------------------------------------------------------------
+
+
+def serving_object(kind: str = "Deployment", *, replicas: int = 2, **given: Any) -> Object:
+    """Return a Deployment or StatefulSet named chat; `template` goes into its template's metadata."""
+    container = {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "2"}}}
+    template = {"metadata": given.pop("template", {}), "spec": {"containers": [container]}}
+    spec = {"replicas": replicas, "template": template}
+    return made(kind, "chat", "a", version="apps/v1", spec=spec, **given)
+
+
+@pytest.fixture
+async def serving_url() -> AsyncIterator[str]:
+    """Give the URL of webhooks that hold the pods of Deployments and StatefulSets."""
+    kinds = frozenset({"Deployment", "StatefulSet"})
+    settings = KnowledgeSettings(with_pods=True, serving_kinds=kinds)
+    async with serving(Known(namespace_object("a"), settings=settings)) as url:
+        yield url
+
+
+@pytest.mark.parametrize("old", [None, serving_object()], ids=["new", "changed"])
+async def test_a_deployment_passes_its_queue_and_its_wishes_on_to_its_pods(
+    serving_url: str, old: Object | None
+) -> None:
+    wish = "topology.scheduler/latency-sensitive"
+    new = serving_object(
+        labels={keys.QUEUE_NAME: "lq", keys.PRIORITY_CLASS: "high", "team": "a"},
+        annotations={wish: "true", "other": "stays"},
+        template={"labels": {"app": "chat"}},
+    )
+
+    got = patched(new, await response(serving_url, "/mutate", review(new, old)))
+
+    metadata = got["spec"]["template"]["metadata"]
+    assert metadata["labels"] == {"app": "chat", keys.QUEUE_NAME: "lq", keys.PRIORITY_CLASS: "high"}
+    assert metadata["annotations"] == {wish: "true", keys.POD_SUSPENDING_PARENT: "deployment"}
+
+
+async def test_a_stateful_set_makes_one_group_of_its_pods(serving_url: str) -> None:
+    new = serving_object("StatefulSet", replicas=3, labels={keys.QUEUE_NAME: "lq"})
+
+    got = patched(new, await response(serving_url, "/mutate", review(new)))
+
+    metadata = got["spec"]["template"]["metadata"]
+    assert metadata["labels"][keys.POD_GROUP_NAME].startswith("statefulset-chat-")
+    assert metadata["annotations"][keys.POD_GROUP_TOTAL_COUNT] == "3"
+    assert metadata["annotations"][keys.POD_GROUP_SERVING] == "true"
+    assert metadata["annotations"][keys.POD_GROUP_FAST_ADMISSION] == "true"
+
+
+async def test_what_serves_without_a_queue_is_not_changed(serving_url: str) -> None:
+    assert "patch" not in await response(serving_url, "/mutate", review(serving_object()))
+
+
+async def test_a_deployment_is_left_alone_where_it_is_not_managed(pods_url: str) -> None:
+    new = serving_object(labels={keys.QUEUE_NAME: "lq"})
+
+    assert "patch" not in await response(pods_url, "/mutate", review(new))
+
+
+@pytest.mark.parametrize(("count", "want"), [("4", 0), ("2", 1)], ids=["as the pods", "otherwise"])
+async def test_a_gpu_count_that_the_pods_contradict_is_a_warning(
+    serving_url: str, count: str, want: int
+) -> None:
+    new = serving_object(labels={keys.QUEUE_NAME: "lq"}, annotations={keys.GPU_COUNT: count})
+
+    warnings = (await response(serving_url, "/mutate", review(new))).get("warnings", [])
+
+    assert len(warnings) == want

@@ -1,0 +1,193 @@
+"""Replicas of inference give way one by one: never below their floor, nor their PodDisruptionBudget."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from admission.engine import EngineSettings
+from admission.preemption.fair import FairSharing
+from api import keys
+from api.disruption import DisruptionBudget, to_disruption_budget
+from api.objects import (
+    Meta,
+    PodDisruptionBudgetObject,
+    PodDisruptionBudgetSpec,
+    PodDisruptionBudgetStatus,
+    WirePodTemplate,
+    WireSelector,
+)
+from api.policy import AdmissionPolicy, PreemptionRules, VictimRules
+from api.queueing import Preemption, PreemptionPolicy
+from api.reasons import EvictionReason
+from api.workload import Workload
+from tests.builders import (
+    NAMESPACE,
+    World,
+    evicts,
+    make_cluster_queue,
+    make_condition,
+    make_pod_set,
+    make_template,
+    make_workload,
+    reserved,
+    with_conditions,
+)
+
+LOWER = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY)
+PREFERRED = VictimRules(prefers_inference=True)
+
+
+def make_world(
+    *values: object, quota: int = 4, rules: VictimRules = PREFERRED, fair: FairSharing | None = None
+) -> World:
+    """Return a full queue of so many GPUs under a policy that prefers inference."""
+    policy = AdmissionPolicy(name="policy", uid="p", preemption=PreemptionRules(rules=rules))
+    world = World(EngineSettings(fair_sharing=fair))
+    return world.put(policy, make_cluster_queue(quota=quota, preemption=LOWER), *values)
+
+
+def replica(name: str, *, of: str = "Deployment/chat", app: str = "chat", **annotations: str) -> Workload:
+    """Return the Workload of a replica that serves; other berth.dev keys go by their name."""
+    told = {keys.REPLICA_OF: of, keys.WORKLOAD_TYPE: "inference"}
+    told |= {f"berth.dev/{key.replace('_', '-')}": value for key, value in annotations.items()}
+    template = make_template({"gpu": 1})
+    labelled = WirePodTemplate(metadata=Meta(labels={"app": app}), spec=template.spec)
+    pod_set = make_pod_set(template=labelled)
+    workload = make_workload(name, pod_sets=(pod_set,), annotations=told)
+    return with_conditions(reserved(workload), make_condition("PodsReady"))
+
+
+def replicas(count: int = 4, **fields: Any) -> list[Workload]:
+    """Return so many replicas of one application."""
+    return [replica(f"chat-{number}", **fields) for number in range(count)]
+
+
+def budget(allowed: int, *, app: str = "chat") -> DisruptionBudget:
+    """Return a budget that lets go of so many pods of an application."""
+    selector = WireSelector(match_labels={"app": app})
+    return DisruptionBudget(namespace=NAMESPACE, name=app, selector=selector, allowed=allowed)
+
+
+def incoming(gpus: int) -> Workload:
+    """Return a Workload of higher priority."""
+    return make_workload("incoming", gpus=gpus, priority=5)
+
+
+@pytest.mark.parametrize(
+    ("known", "gpus", "want"),
+    [
+        pytest.param(replicas(), 3, 3, id="all but one go where nothing else is said"),
+        pytest.param(replicas(), 4, 0, id="the last one stays"),
+        pytest.param(replicas(min_replicas="3"), 1, 1, id="down to the floor"),
+        pytest.param(replicas(min_replicas="3"), 2, 0, id="never below the floor"),
+        pytest.param(replicas(min_replicas="0"), 4, 4, id="a floor of nothing"),
+        pytest.param(replicas(min_replicas="many"), 3, 3, id="a floor that is no number is one"),
+        pytest.param([*replicas(), budget(2)], 2, 2, id="as many as the budget allows"),
+        pytest.param([*replicas(), budget(2)], 3, 0, id="never more than the budget allows"),
+        pytest.param([*replicas(), budget(0, app="other")], 3, 3, id="another's budget has no say"),
+        pytest.param(
+            [*replicas(2), *(replica(f"rank-{n}", of="Deployment/rank", app="rank") for n in range(2))],
+            2,
+            2,
+            id="of two applications one replica each",
+        ),
+    ],
+)
+def test_a_search_takes_as_many_replicas_as_may_go(known: list[object], gpus: int, want: int) -> None:
+    world = make_world(*known, incoming(gpus))
+
+    assert len(evicts(world.cycle())) == want
+
+
+def test_under_fair_sharing_too() -> None:
+    world = make_world(*replicas(min_replicas="3"), incoming(2), fair=FairSharing())
+
+    assert evicts(world.cycle()) == {}
+
+
+def test_a_replica_that_does_not_serve_is_no_reason_to_take_one_that_does() -> None:
+    starting = with_conditions(replica("chat-0"), make_condition("PodsReady", status=False))
+    world = make_world(starting, *replicas()[1:], incoming(3))
+
+    assert evicts(world.cycle()) == {}
+
+
+def test_those_on_their_way_out_are_counted_off() -> None:
+    leaving = with_conditions(
+        replica("chat-0"), make_condition("Evicted", reason=EvictionReason.CLUSTER_QUEUE_STOPPED)
+    )
+    # The server may have counted it off already; for as long as it takes to end, rather too few are taken.
+    world = make_world(leaving, *replicas()[1:], budget(1), incoming(2))
+
+    assert evicts(world.cycle()) == {}
+
+
+@pytest.mark.parametrize(
+    ("rules", "kind"), [(VictimRules(), "inference"), (PREFERRED, "batch")], ids=["without the rule", "batch"]
+)
+def test_others_go_as_they_always_did(rules: VictimRules, kind: str) -> None:
+    known = replicas(workload_type=kind)
+    world = make_world(*known, budget(0), incoming(4), rules=rules)
+
+    assert len(evicts(world.cycle())) == 4
+
+
+def test_equal_priority_takes_no_replica() -> None:
+    world = make_world(*replicas(), make_workload("incoming", gpus=1))
+
+    assert evicts(world.cycle()) == {}
+
+
+@pytest.mark.parametrize(
+    "news",
+    [
+        pytest.param(budget(2), id="the budget allows more"),
+        pytest.param(None, id="the budget goes"),
+    ],
+)
+def test_who_was_refused_asks_again_when(news: DisruptionBudget | None) -> None:
+    world = make_world(*replicas(), budget(1), incoming(2))
+    assert evicts(world.cycle()) == {}
+
+    if news is None:
+        world.engine.remove(DisruptionBudget, (NAMESPACE, "chat"), now=world.now)
+    else:
+        world.put(news)
+
+    assert len(evicts(world.cycle())) == 2
+
+
+def test_who_was_refused_asks_again_when_another_replica_serves() -> None:
+    starting = with_conditions(replica("chat-0"), make_condition("PodsReady", status=False))
+    world = make_world(starting, *replicas()[1:], incoming(3))
+    assert evicts(world.cycle()) == {}
+
+    world.put(replica("chat-0"))
+
+    assert len(evicts(world.cycle())) == 3
+
+
+@pytest.mark.parametrize(
+    ("observed", "want"), [(2, 3), (1, 0)], ids=["counted", "changed and not counted anew yet"]
+)
+def test_a_budget_is_believed_once_it_has_been_counted(observed: int, want: int) -> None:
+    wire = PodDisruptionBudgetObject(
+        metadata=Meta(name="chat", namespace=NAMESPACE, generation=2),
+        spec=PodDisruptionBudgetSpec(selector=WireSelector(match_labels={"app": "chat"})),
+        status=PodDisruptionBudgetStatus(disruptions_allowed=3, observed_generation=observed),
+    )
+
+    assert to_disruption_budget(wire).allowed == want
+
+
+@pytest.mark.parametrize(
+    ("selector", "want"), [(WireSelector(), True), (None, False)], ids=["empty: all", "absent: none"]
+)
+def test_a_budget_without_labels_covers_as_the_api_says(selector: WireSelector | None, want: bool) -> None:
+    wire = PodDisruptionBudgetObject(
+        metadata=Meta(name="all", namespace=NAMESPACE), spec=PodDisruptionBudgetSpec(selector=selector)
+    )
+
+    assert to_disruption_budget(wire).covers(NAMESPACE, {"app": "chat"}) is want

@@ -1,0 +1,251 @@
+"""Deployments and StatefulSets in queues, on a real control plane with its own controllers and the webhook.
+
+What is served is a stack of pods: each is held by the webhook, admitted by `berth controller`, bound by
+kube-scheduler and run by simulated nodes. Who is taken away goes through the eviction subresource.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from admission.controller.trust import WEBHOOKS
+from tests.controlplane import RestError
+from tests.integration.conftest import Cluster
+from tests.integration.manifests import LONG, QUEUE_NAME, RUNTIME, Object, condition
+from tests.integration.replica import Replica
+from tests.integration.scene import Scene
+from tests.integration.waiting import wait_for
+
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("serving")]
+
+REGISTRATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+PRIORITY = "kueue.x-k8s.io/priority-class"
+GATE = "kueue.x-k8s.io/admission"
+CONFIG = """
+apiVersion: config.kueue.x-k8s.io/v1beta2
+kind: Configuration
+integrations:
+  frameworks: [batch/job, pod, deployment, statefulset]
+"""
+
+
+@pytest.fixture(scope="module")
+def controller(real_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replica]:
+    """Give the one controller of this module, leading, whose webhook the server asks about all it serves."""
+    folder = tmp_path_factory.mktemp("controller")
+    lease_namespace = real_cluster.new_scene().namespace
+    flags = ("--namespace", lease_namespace, "--webhook-port", "0")
+    replica = Replica(real_cluster.kubeconfig, folder, *flags, config=CONFIG)
+    with replica.child:
+        replica.wait_leading()
+        real_cluster.rest.create(REGISTRATION, registration(f"{replica.urls()['webhook']}/mutate"))
+        real_cluster.rest.wait(f"{REGISTRATION}/{WEBHOOKS}", is_trusting)
+        scene = real_cluster.new_scene()
+        wait_for(lambda: is_asked(scene), "the webhook being asked")
+        yield replica
+        real_cluster.rest.delete(f"{REGISTRATION}/{WEBHOOKS}")
+        replica.child.stop()
+
+
+def registration(url: str) -> Object:
+    """Return the webhook as deploy/webhooks has it, at an address of this machine."""
+    rules = [
+        {"apiGroups": [group], "apiVersions": ["v1"], "resources": plurals, "operations": operations}
+        for group, plurals, operations in (
+            ("", ["pods"], ["CREATE"]),
+            ("apps", ["deployments", "statefulsets"], ["CREATE", "UPDATE"]),
+        )
+    ]
+    webhook = {
+        "name": "w.berth.dev",
+        "clientConfig": {"url": url},
+        "rules": rules,
+        "objectSelector": {"matchExpressions": [{"key": QUEUE_NAME, "operator": "Exists"}]},
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+        "failurePolicy": "Fail",
+    }
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": WEBHOOKS},
+        "webhooks": [webhook],
+    }
+
+
+def is_trusting(found: Object) -> bool:
+    """Tell whether the controller has said whom to trust."""
+    return all(webhook["clientConfig"].get("caBundle") for webhook in found["webhooks"])
+
+
+def is_asked(scene: Scene) -> bool:
+    """Tell whether the server asks the webhook, by a pod that is not created."""
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "probe", "labels": {QUEUE_NAME: "none"}},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    }
+    try:
+        made = scene.rest.create(f"{scene.pods}?dryRun=All", pod)
+    except RestError:
+        return False
+    return is_gated(made)
+
+
+@pytest.fixture
+def scene(real_scene: Scene, controller: Replica) -> Iterator[Scene]:
+    """Give a scene in which the controller admits; what serves in it ends with the test."""
+    del controller
+    yield real_scene
+    for plural in ("deployments", "statefulsets"):
+        path = f"/apis/apps/v1/namespaces/{real_scene.namespace}/{plural}"
+        real_scene.rest.delete(path, {"propagationPolicy": "Background"})
+
+
+def make_serving(kind: str, name: str, replicas: int, **given: Any) -> Object:
+    """Return a Deployment or StatefulSet in queue main whose pods take one CPU each and run for ever.
+
+    `annotations` and `labels` go onto it, `pod_labels` onto its pods.
+    """
+    container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": 1}}}
+    labels = {"app": name, **given.get("pod_labels", {})}
+    spec: Object = {
+        "replicas": replicas,
+        "selector": {"matchLabels": {"app": name}},
+        "template": {
+            "metadata": {"labels": labels, "annotations": {RUNTIME: f"{LONG:g}"}},
+            "spec": {"terminationGracePeriodSeconds": 1, "containers": [container]},
+        },
+    }
+    if kind == "StatefulSet":
+        spec["serviceName"] = name
+    metadata = {
+        "name": name,
+        "labels": {QUEUE_NAME: "main", **given.get("labels", {})},
+        "annotations": given.get("annotations", {}),
+    }
+    return {"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def create(scene: Scene, body: Object) -> None:
+    """Create a Deployment or StatefulSet."""
+    plural = f"{body['kind'].lower()}s"
+    scene.rest.create(f"/apis/apps/v1/namespaces/{scene.namespace}/{plural}", body)
+
+
+def is_gated(pod: Object) -> bool:
+    """Tell whether a pod waits at the gate."""
+    return any(gate["name"] == GATE for gate in pod["spec"].get("schedulingGates") or ())
+
+
+def pods_of(scene: Scene, app: str) -> list[Object]:
+    """Return the pods of an application."""
+    pods = scene.rest.get(scene.pods)["items"]
+    return [pod for pod in pods if pod["metadata"].get("labels", {}).get("app") == app]
+
+
+def ready(scene: Scene, app: str) -> int:
+    """Return how many pods of an application serve: ready, and not about to go."""
+    return sum(
+        condition(pod, "Ready").get("status") == "True" and "deletionTimestamp" not in pod["metadata"]
+        for pod in pods_of(scene, app)
+    )
+
+
+def wait_ready(scene: Scene, app: str, count: int) -> None:
+    """Return when so many pods of an application serve."""
+    wait_for(lambda: ready(scene, app) == count, f"{count} ready pods of {app}")
+
+
+def create_policy(scene: Scene, cluster_queue: str) -> None:
+    """Let the ClusterQueue prefer inference as the one that gives way."""
+    body = {
+        "apiVersion": "berth.dev/v1alpha1",
+        "kind": "AdmissionPolicy",
+        "metadata": {"name": cluster_queue},
+        "spec": {
+            "clusterQueues": {"names": [cluster_queue]},
+            "preemption": {"rules": {"preferInference": {}}},
+        },
+    }
+    scene.rest.create("/apis/berth.dev/v1alpha1/admissionpolicies", body)
+
+
+def create_budget(scene: Scene, app: str, minimum: int) -> None:
+    """Create a PodDisruptionBudget and wait until it has counted the pods."""
+    path = f"/apis/policy/v1/namespaces/{scene.namespace}/poddisruptionbudgets"
+    spec = {"minAvailable": minimum, "selector": {"matchLabels": {"app": app}}}
+    body = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": app}, "spec": spec}
+    scene.rest.create(path, body)
+    scene.rest.wait(f"{path}/{app}", lambda found: found.get("status", {}).get("currentHealthy", 0) > minimum)
+
+
+# --- Deployments ---------------------------------------------------------------------------------
+
+
+@pytest.mark.covers("001_28")
+def test_a_deployment_lends_replicas_to_a_higher_job_never_below_its_budget(scene: Scene) -> None:
+    queue = scene.create_queue(cpus=4, preemption={"withinClusterQueue": "LowerPriority"})
+    create_policy(scene, queue)
+    high = scene.create_priority("high", 10)
+    inference = {"berth.dev/workload-type": "inference"}
+    create(scene, make_serving("Deployment", "chat", 4, pod_labels=inference))
+    wait_ready(scene, "chat", 4)
+    create_budget(scene, "chat", 2)
+
+    # Three replicas would have to go for it: it waits, and nobody is touched.
+    scene.create_job("greedy", cpus=3, labels={PRIORITY: high})
+    scene.wait_pending("greedy")
+    assert ready(scene, "chat") == 4
+    scene.delete_job("greedy")
+
+    fewest = [4]
+
+    def is_started() -> bool:
+        fewest[0] = min(fewest[0], ready(scene, "chat"))
+        return len([pod for pod in scene.pods_of("train") if pod["status"]["phase"] == "Running"]) == 2
+
+    scene.create_job("train", cpus=1, pods=2, labels={PRIORITY: high})
+    wait_for(is_started, "the Job runs")
+    # The Deployment has made others, which wait at the gate.
+    wait_for(lambda: sum(map(is_gated, pods_of(scene, "chat"))) == 2, "two replicas waiting")
+    assert ready(scene, "chat") == 2
+    assert fewest[0] >= 2
+
+    scene.delete_job("train")
+
+    wait_ready(scene, "chat", 4)
+
+
+@pytest.mark.covers("002_31")
+def test_what_a_deployment_asks_for_reaches_the_workloads_of_its_pods(scene: Scene) -> None:
+    scene.create_queue(cpus=1)
+    wish = "topology.scheduler/latency-sensitive"
+    create(scene, make_serving("Deployment", "chat", 1, annotations={wish: "true"}))
+
+    wait_ready(scene, "chat", 1)
+
+    (pod,) = pods_of(scene, "chat")
+    workload = scene.workload_of(pod["metadata"]["name"])
+    assert workload is not None
+    annotations = workload["metadata"]["annotations"]
+    assert annotations[wish] == "true"
+    assert annotations["berth.dev/replica-of"] == "Deployment/chat"
+
+
+def test_a_replica_that_does_not_fit_waits_while_the_others_serve(scene: Scene) -> None:
+    scene.create_queue(cpus=2)
+    create(scene, make_serving("Deployment", "chat", 3))
+
+    wait_ready(scene, "chat", 2)
+
+    (waiting,) = [pod for pod in pods_of(scene, "chat") if is_gated(pod)]
+    assert scene.wait_pending(waiting["metadata"]["name"])["reason"] == "WaitingForQuota"
+    path = f"/apis/apps/v1/namespaces/{scene.namespace}/deployments/chat"
+    scene.rest.patch(path, {"spec": {"replicas": 2}})
+    wait_for(lambda: len(pods_of(scene, "chat")) == 2, "the waiting replica gone")
+    wait_ready(scene, "chat", 2)
