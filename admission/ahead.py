@@ -1,49 +1,102 @@
 """What lies ahead by the calendar: the edges that promises, expected starts and admissions have to heed.
 
 Edges of running work and of promises live in the timekeeper's profile, because they come and go with every
-decision. These here follow from the objects alone. They are worked out when somebody first asks, and given
-up with the next change of specs or the next boundary of the calendar.
+decision. These here follow from the objects, and of reservations from what their members have taken already.
+Windows' edges are worked out when somebody first asks, and given up with the next change of specs or the next
+boundary of the calendar.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from admission.advance import NO_RESERVATIONS, KeptCapacity, ReservationId, Reservations
 from admission.calendar import NO_WINDOWS, Calendar, window_edges
 from api.queueing import ClusterQueue
-from api.workload import WorkloadKey
-from queues.profile import Edge
+from api.workload import Workload, WorkloadKey
+from queues.profile import Claim, Edge, Profile
+from queues.resources import FlavorResource
+
+_RELEASE, _BEGIN = -1, 1
 
 
 @dataclass(slots=True, kw_only=True)
 class Ahead:
-    """Changes of quota after `now`.
+    """Changes of quota after `now`, and what reservations keep.
 
     `words` tells of each, by the holder of its claim, once it was asked for.
     """
 
     specs: Mapping[str, ClusterQueue] = field(default_factory=dict)
     calendar: Calendar = NO_WINDOWS
+    reservations: Reservations = NO_RESERVATIONS
     now: float = 0.0
     words: dict[WorkloadKey, str] = field(default_factory=dict)
-    _by_queue: dict[str, list[Edge]] = field(default_factory=dict)
+    # Who uses what a reservation keeps, or may soon.
+    members: dict[ReservationId, dict[WorkloadKey, None]] = field(default_factory=dict)
+    # How long the evictions of running work take, as far as it was seen.
+    graces: set[float] = field(default_factory=set)
+    _windows: dict[str, list[Edge]] = field(default_factory=dict)
 
     @property
     def is_heeded(self) -> bool:
         """Whether admissions without any promise have to heed the calendar."""
-        return self.calendar.heeds_windows
+        return bool(self.reservations.kept) or self.calendar.heeds_windows
 
-    def edges(self, queues: Iterable[str]) -> list[Edge]:
-        """Return the edges of these ClusterQueues, in no order."""
-        if not self.calendar.windows:
+    def join(self, workload: Workload) -> None:
+        """Note that the Workload holds quota, which counts as the reservation's where it has joined one."""
+        kept = self.reservations.joined_by(workload)
+        if kept is not None:
+            self.members.setdefault(kept.id, {})[workload.key] = None
+
+    def edges(
+        self, queues: Collection[str], profile: Profile, *, joining: Workload | None = None
+    ) -> list[Edge]:
+        """Return the edges of these ClusterQueues, in no order, as they are for the Workload `joining`.
+
+        Its own reservation is in nobody's way who has joined it.
+        """
+        if not self.calendar.windows and not self.reservations.kept:
             return []
-        return [edge for name in queues for edge in self._of(name)]
+        edges = [edge for name in queues for edge in self._of_windows(name)] if self.calendar.windows else []
+        own = self.reservations.joined_by(joining) if joining is not None else None
+        for kept in self.reservations.kept:
+            if kept is not own and kept.queue in queues:
+                edges += self._of_reservation(kept, profile)
+        return edges
 
-    def _of(self, name: str) -> list[Edge]:
-        known = self._by_queue.get(name)
+    def left_of(self, kept: KeptCapacity, profile: Profile) -> dict[FlavorResource, int]:
+        """Return what of the reservation its members do not use already."""
+        left = dict(kept.usage)
+        for key in self.members.get(kept.id, ()):
+            claim = profile.get(key)
+            for pair, amount in claim.usage.items() if claim is not None and claim.is_running else ():
+                if pair in left:
+                    left[pair] = max(0, left[pair] - amount)
+        return {pair: amount for pair, amount in left.items() if amount}
+
+    def clearing_times(self) -> Iterator[float]:
+        """Yield when those who are in a reservation's way have to be told to go."""
+        for kept in self.reservations.kept:
+            yield kept.start_at
+            yield from (kept.start_at - grace for grace in self.graces)
+
+    def _of_reservation(self, kept: KeptCapacity, profile: Profile) -> list[Edge]:
+        left = self.left_of(kept, profile)
+        if not left:
+            return []
+        holder = kept.holder
+        self.words[holder] = kept.words
+        claim = Claim(
+            holder=holder, queue=kept.queue, usage=left, begins_at=kept.start_at, ends_at=kept.end_at
+        )
+        return [(kept.start_at, _BEGIN, holder, claim), (kept.end_at, _RELEASE, holder, claim)]
+
+    def _of_windows(self, name: str) -> list[Edge]:
+        known = self._windows.get(name)
         if known is None:
-            known = self._by_queue[name] = []
+            known = self._windows[name] = []
             spec = self.specs.get(name)
             found = window_edges(spec, self.calendar, now=self.now) if spec is not None else ()
             for edge, words in found:

@@ -32,7 +32,7 @@ from msgspec import structs
 
 from admission.nomination import CyclePolicy, Entry
 from admission.preemption.saves import leaving_seconds
-from admission.runtimes import may_be_evicted
+from admission.runtimes import is_opportunistic, may_be_evicted
 from admission.snapshot import QueueState, Snapshot
 from admission.stage import Footing, SnapshotStage, StartTrial
 from admission.timekeeper import SLACK_SECONDS, Promise, Timekeeper
@@ -103,7 +103,9 @@ class Backfill:
         span = inf if estimate is None else self._span(entry.pending.workload, entry.queue)
         leaving = frozenset(target.held.key for target in entry.targets)
         with self.snapshot.without((target.queue, target.held) for target in entry.targets):
-            edges = self._edges(entry.queue, self._rank_of(entry), (), leaving=leaving)
+            rank = self._rank_of(entry)
+            edges = self._edges(entry.queue, rank, (), leaving=leaving, of=entry.pending.workload)
+            edges = [edge for edge in edges if not self.keeper.has_outrun(edge[2])]
             trial, footing = self._trial(entry), self._footing(entry)
             key = stands(edges, self._stage, trial, footing, now=self.now, until=self.now + span)
             if key is None:
@@ -112,7 +114,18 @@ class Backfill:
                 found = fits_from(edges, self._stage, trial, now=self.now, seconds=span)
                 if found is not None and found.assignment is not None:
                     return structs.replace(entry, assignment=found.assignment), None
+        if self._may_stay_until(entry, key):
+            return entry, None
         return entry, self.keeper.ahead.words[key]
+
+    def _may_stay_until(self, entry: Entry, appointment: WorkloadKey) -> bool:
+        """Return whether it may run in what a reservation will need, and give way at its start."""
+        kept = next((one for one in self.keeper.ahead.reservations.kept if one.holder == appointment), None)
+        workload = entry.pending.workload
+        if kept is None or not is_opportunistic(workload):
+            return False
+        leaving = leaving_seconds(workload, entry.queue.policy)
+        return self.now + self._least_seconds(entry.queue) + leaving <= kept.start_at
 
     def _clear_of_lower(self, entry: Entry, rank: Rank, above: Sequence[Promise]) -> Verdict:
         """Return the entry on quota and places promised to nobody, not even of lower rank, if it fits there.
@@ -123,7 +136,7 @@ class Backfill:
         others = [one for key, one in self.keeper.promises.items() if key != entry.pending.key]
         if entry.targets or len(others) == len(above):
             return Verdict(entry=entry)
-        trial, edges = self._trial(entry), self._edges(entry.queue, rank, others)
+        trial, edges = self._trial(entry), self._edges(entry.queue, rank, others, of=entry.pending.workload)
         span = self.keeper.length(entry.pending.workload, entry.queue.name)
         footing, until = self._footing(entry), self.now + span
         if stands(edges, self._stage, trial, footing, now=self.now, until=until) is None:
@@ -134,7 +147,8 @@ class Backfill:
         own = self.keeper.promises.get(entry.pending.key)
         if own is not None and own.planned.start_at <= self.now:
             return Verdict(entry=entry)
-        edges = self._edges(entry.queue, rank, self._firm_below(rank, entry.pending.key))
+        firm = self._firm_below(rank, entry.pending.key)
+        edges = self._edges(entry.queue, rank, firm, of=entry.pending.workload)
         behind = stands(edges, self._stage, trial, footing, now=self.now, until=until)
         if behind is not None and behind in self.keeper.ahead.words:
             return Verdict(entry=entry, kept_from=self.keeper.ahead.words[behind])
@@ -149,7 +163,7 @@ class Backfill:
             return Verdict(entry=entry, behind=known)
         trial = self._trial(entry)
         leaving = frozenset(target.held.key for target in entry.targets)
-        edges = self._edges(queue, rank, above, leaving=leaving)
+        edges = self._edges(queue, rank, above, leaving=leaving, of=workload)
         footing = self._footing(entry)
         behind = stands(edges, self._stage, trial, footing, now=self.now, until=self.now + span)
         if behind is not None:
@@ -224,9 +238,14 @@ class Backfill:
         is_lower = -workload.priority > promised.rank.negative_priority
         if not is_lower and workload.annotations.get(OPPORTUNISTIC) != "true":
             return False
-        preemption = queue.policy.preemption
-        least = preemption.minimum_runtime_seconds if preemption is not None else 0
+        least = self._least_seconds(queue)
         return self.now + least + leaving_seconds(workload, queue.policy) <= promised.start_at
+
+    @staticmethod
+    def _least_seconds(queue: QueueState) -> int:
+        """Return how long work of the queue runs at least before it is sent away for an equal."""
+        preemption = queue.policy.preemption
+        return preemption.minimum_runtime_seconds if preemption is not None else 0
 
     # --- planning ----------------------------------------------------------------------------------------
 
@@ -303,7 +322,7 @@ class Backfill:
         self, queue: QueueState, pending: Pending, rank: Rank, others: Sequence[Promise]
     ) -> Start[Footing] | None:
         trial = StartTrial(snapshot=self.snapshot, queue=queue, pending=pending, policy=self.policy)
-        edges = self._edges(queue, rank, others)
+        edges = self._edges(queue, rank, others, of=pending.workload)
         seconds = self._seconds(queue, pending, others)
         return earliest(edges, self._stage, trial, now=self.now, seconds=seconds)
 
@@ -370,6 +389,7 @@ class Backfill:
         self._later.clear()
 
     def _claim_now(self, entry: Entry, lease: BackfillLease | None = None) -> None:
+        self.keeper.ahead.join(entry.pending.workload)
         seconds = self.keeper.length(entry.pending.workload, entry.queue.name)
         if lease is not None and self.keeper.gives_way(lease):
             seconds += lease.eviction_seconds
@@ -406,7 +426,8 @@ class Backfill:
         planned = promise.planned
         trial = StartTrial(snapshot=self.snapshot, queue=queue, pending=pending, policy=self.policy)
         footing = Footing(usage=promise.claim.usage, spots=promise.claim.spots)
-        edges = self._edges(queue, planned.rank, self._above(planned.rank, planned.key))
+        above = self._above(planned.rank, planned.key)
+        edges = self._edges(queue, planned.rank, above, of=pending.workload)
         at = max(planned.start_at, self.now)
         return holds_at(edges, self._stage, trial, footing, at=at, seconds=planned.seconds)
 
@@ -482,7 +503,9 @@ class Backfill:
         def is_enough(going: Iterable[WorkloadKey]) -> bool:
             ending = frozenset(going)
             staying = frozenset(lease.key for lease in leases) - ending
-            edges = self._edges(queue, planned.rank, above, staying=staying, going=ending)
+            edges = self._edges(
+                queue, planned.rank, above, staying=staying, going=ending, of=pending.workload
+            )
             # At its start alone: what comes after that is for the promises that begin then.
             return holds_at(edges, self._stage, trial, footing, at=at, seconds=0.0)
 
@@ -550,6 +573,7 @@ class Backfill:
         leaving: frozenset[WorkloadKey] = frozenset(),
         staying: frozenset[WorkloadKey] = frozenset(),
         going: frozenset[WorkloadKey] = frozenset(),
+        of: Workload | None = None,
     ) -> list[Edge]:
         """Return what happens to whom the Workload of that rank can meet: running work and these promises.
 
@@ -567,7 +591,8 @@ class Backfill:
             return bool(claim.spots) or (other is not None and other.tree is tree)
 
         edges = self.keeper.profile.edges(wants=wants)
-        ahead = self.keeper.ahead.edges(other.name for other in tree.queues)
+        names = [other.name for other in tree.queues]
+        ahead = self.keeper.ahead.edges(names, self.keeper.profile, joining=of)
         late = [*self._overstaying(rank, gone), *((key, self.now) for key in going)]
         if late or ahead:
             moved = dict(late)

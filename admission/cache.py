@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from admission.advance import NO_RESERVATIONS, Cluster, Reservations, read_reservations
 from admission.ahead import Ahead
-from admission.calendar import NO_WINDOWS, Calendar, read_calendar
+from admission.calendar import NO_WINDOWS, Calendar, read_windows
 from admission.placement.fleet import Fleet, Place
 from admission.placement.health import hosts_of
 from admission.runtimes import Estimator
@@ -73,6 +74,7 @@ class Cache:
     timekeeper: Timekeeper = field(init=False)
     # Which quotas are in force by the policies' windows; read anew with every change and at every boundary.
     calendar: Calendar = NO_WINDOWS
+    reservations: Reservations = NO_RESERVATIONS
     _is_stale: bool = False
     # Whether a flavor, topology, check or policy has changed, which may matter to any queue.
     _wakes_all: bool = False
@@ -82,6 +84,11 @@ class Cache:
         self.timekeeper = Timekeeper(self.fleet, Estimator())
 
     # --- specs -------------------------------------------------------------------------------------------
+
+    @property
+    def next_boundary_at(self) -> float:
+        """When a quota window or a reservation begins or ends next, infinity for never."""
+        return min(self.calendar.next_at, self.reservations.next_at)
 
     @property
     def is_stale(self) -> bool:
@@ -148,14 +155,25 @@ class Cache:
             name: choose_policy(self.policies.values(), spec, default=self.default_policy)
             for name, spec in self.cluster_queues.items()
         }
-        self.calendar = read_calendar(self.cluster_queues, policies, now=self.timekeeper.now)
+        now = self.timekeeper.now
+        self.calendar = read_windows(self.cluster_queues, policies, now=now)
+        self.reservations = read_reservations(
+            Cluster(
+                queues=self.cluster_queues,
+                cohorts=tuple(self.cohorts.values()),
+                local_queues=self.local_queues,
+                policies=policies,
+            ),
+            self.policies.values(),
+            now=now,
+        )
         self.hierarchy = self._build_hierarchy()
         self._rebuild_queues(policies)
         if self.fleet.set_flavors(self.flavors, self.topologies):
             for held in self.held.values():
                 self.fleet.use(held.places, sign=1)
         self.timekeeper.ahead = Ahead(
-            specs=self.cluster_queues, calendar=self.calendar, now=self.timekeeper.now
+            specs=self.cluster_queues, calendar=self.calendar, reservations=self.reservations, now=now
         )
         self.timekeeper.set_queues(self.queues, self.held.values())
         if wakes_all:
@@ -164,7 +182,11 @@ class Cache:
         changed = set()
         for name, queue in self.queues.items():
             old = before.get(name)
-            if old is None or old.spec != queue.spec or old.inactive != queue.inactive:
+            if old is None or (old.spec, old.inactive, old.reservations) != (
+                queue.spec,
+                queue.inactive,
+                queue.reservations,
+            ):
                 changed.add(queue.tree)
                 continue
             pair = (id(old.tree), id(queue.tree))
@@ -193,6 +215,7 @@ class Cache:
             queue = QueueState(spec=spec, node=node, tree=tree, pending=pending)
             queue.policy = policies[name]
             queue.quotas_in_force = self.calendar.in_force.get(name, {})
+            queue.reservations = self.reservations.phases(name, self.timekeeper.now)
             if queue.policy.backfill_rules is not None:
                 # Nobody passes the head but by backfill, which moves no promise: so the head need not block.
                 pending.strategy = QueueingStrategy.BEST_EFFORT_FIFO

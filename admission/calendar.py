@@ -1,7 +1,7 @@
 """The calendar: which quotas are in force now because of quota windows, and when that changes.
 
     policies' quotaWindows  ─┐                     ┌─▶ ClusterQueues as they are to be decided by
-    ClusterQueues, now      ─┴─▶ read_calendar ────┼─▶ when to read it again (`next_at`)
+    ClusterQueues, now      ─┴─▶ read_windows ────┼─▶ when to read it again (`next_at`)
                                                    └─▶ edges: what the profile of capacity must know
 
 A window changes the quota that is decided by, never the object. Everybody downstream (quota tree, borrowing,
@@ -86,7 +86,7 @@ class Calendar:
 NO_WINDOWS = Calendar()
 
 
-def read_calendar(
+def read_windows(
     specs: Mapping[str, ClusterQueue], policies: Mapping[str, AdmissionPolicy], *, now: float
 ) -> Calendar:
     """Return what is in force at `now`; `policies` are those that govern, by ClusterQueue."""

@@ -296,7 +296,7 @@ class Engine(Intake):
         ends = [queue.pending.next_retry_at() for queue in self._cache.queues.values()]
         ends += [self._cache.timekeeper.wake_at, self._roster.next_turn_at()]
         ends += self._roster.wakes.values()
-        next_at = self._cache.calendar.next_at
+        next_at = self._cache.next_boundary_at
         ends += [next_at] if next_at < inf else []
         return min((end for end in ends if end is not None), default=None)
 

@@ -89,7 +89,8 @@ class Forecast:
         trial = StartTrial(snapshot=self.snapshot, queue=queue, pending=pending, policy=self.policy)
         seconds = self.keeper.length(pending.workload, queue.name)
         edges = self._profile.edges(wants=wants)
-        ahead = self.keeper.ahead.edges(other.name for other in queue.tree.queues)
+        names = [other.name for other in queue.tree.queues]
+        ahead = self.keeper.ahead.edges(names, self.keeper.profile, joining=pending.workload)
         if ahead:
             edges = sorted([*edges, *ahead], key=lambda edge: edge[:3])
         start = earliest(

@@ -30,7 +30,7 @@ def _orders_by(mode: OrderingMode) -> _Used:
 NOT_IN_FORCE: Mapping[str, _Used] = {
     "spec.preemption.holdSeconds": _in_preemption(lambda rules: rules.hold_seconds != _DEFAULT.hold_seconds),
     "spec.placement.consolidation": _in_placement(lambda rules: rules.consolidation is not None),
-    "spec.reservations": lambda policy: bool(policy.reservations),
+    "spec.reservations[].domain": lambda policy: any(one.domain for one in policy.reservations),
 }
 """Settings without effect, by the name that people see, and whether a policy uses them."""
 

@@ -81,6 +81,7 @@ class Intake(Questions):
             self._cache.local_queues.pop(_pair(key), None)
             if self._cache.ledger is not None:
                 self._cache.ledger.forget(_pair(key))
+            self._note_owner(_pair(key))
             self._roster.reroute(_pair(key))
         elif kind is Namespace:
             self._cache.namespaces.pop(str(key), None)
@@ -140,8 +141,9 @@ class Intake(Questions):
     def _begin_change(self, now: float) -> None:
         """What is known is about to change: a cycle under way ends first."""
         self._roster.now = now
-        if now >= self._cache.calendar.next_at:
-            # A quota window opens or closes: as if an administrator had edited the ClusterQueue.
+        if now >= self._cache.next_boundary_at:
+            # A quota window opens or closes: as if an administrator had edited the ClusterQueue. A
+            # reservation that begins or ends lets others in, too.
             self._cache.invalidate()
             self._specs_changed()
         cycle, self._cycle = self._cycle, None
@@ -189,7 +191,15 @@ class Intake(Questions):
         if self._cache.local_queues.get(key) == value and not was_unreadable:
             return
         self._cache.local_queues[key] = value
+        self._note_owner(key)
         self._roster.reroute(key)
+
+    def _note_owner(self, local_queue: LocalQueueKey) -> None:
+        """A LocalQueue came, went or changed: reservations for it may come into force, or not be any more."""
+        policies = self._cache.policies.values()
+        if any(one.local_queue == local_queue for policy in policies for one in policy.reservations):
+            self._cache.invalidate()
+            self._specs_changed()
 
     def _upsert_namespace(self, value: Namespace) -> None:
         if self._cache.namespaces.get(value.name) == value.labels:

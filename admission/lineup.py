@@ -11,8 +11,9 @@ events costs one look at each tree, not one an event.
 
 from __future__ import annotations
 
+from admission.advance import reservation_of
 from admission.cache import Cache
-from admission.records import LocalQueueKey, Record
+from admission.records import LocalQueueKey, Record, reservation_problem
 from admission.snapshot import Held, QueueState, Tree
 from admission.turnbook import TurnBook
 from admission.turns import Turns, least_attained, pending_level, predicted_level
@@ -38,6 +39,8 @@ class Lineup:
         self.touched_local_queues: set[LocalQueueKey] = set()
         # Workloads to be placed once changed specs have taken effect.
         self._unplaced: dict[WorkloadKey, Record] = {}
+        # Those that name a reservation, which come and go with it.
+        self.joining: dict[WorkloadKey, Record] = {}
         # Workloads in a queue that nobody has told why they wait.
         self.untold: dict[WorkloadKey, None] = {}
         # Those of a ClusterQueue for whom there was no word when they were to be told.
@@ -115,6 +118,10 @@ class Lineup:
             self.touched_local_queues.add(record.local_queue)
             record.local_queue = present
         self.by_local_queue.setdefault(present, {})[key] = record
+        if reservation_of(record.workload) is not None:
+            self.joining[key] = record
+        else:
+            self.joining.pop(key, None)
         self.touched_local_queues.add(present)
 
     def _queue_for(self, record: Record) -> QueueState | None:
@@ -127,6 +134,8 @@ class Lineup:
         if unreadable and (
             (Workload, record.workload.key) in unreadable or (LocalQueue, record.local_queue) in unreadable
         ):
+            return None
+        if reservation_problem(self._cache, record.workload) is not None:
             return None
         return self._cache.queues.get(local_queue.cluster_queue)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from admission.advance import next_turn_at, reservation_of
 from admission.backlog import Backlog, backlog
 from admission.cache import Cache
 from admission.calendar import QuotaInForce
@@ -170,6 +171,14 @@ class Questions:
         self._roster.refresh()
         record = self._roster.records.get(workload.key)
         return queue_problem(self._cache, workload, record.request_error if record is not None else None)
+
+    def turns_at(self, workload: Workload) -> float | None:
+        """Return when the reservation that a waiting Workload names begins or ends next; None for never."""
+        if reservation_of(workload) is None or workload.has_quota_reservation:
+            return None
+        local_queue = self._cache.local_queues.get((workload.key.namespace, workload.queue_name))
+        policy = self.policy_of(local_queue.cluster_queue) if local_queue is not None else KUEUE
+        return next_turn_at(workload, policy, now=self._cache.timekeeper.now)
 
     def required_checks(self, workload: Workload) -> tuple[str, ...]:
         """Return the admission checks that the Workload must pass.

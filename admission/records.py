@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from admission.advance import joining_problem, reservation_of
 from admission.cache import Cache
 from admission.nomination import namespace_mismatch
 from api.keys import (
@@ -153,7 +154,19 @@ def queue_problem(cache: Cache, workload: Workload, request_error: str | None) -
         _own_problem(cache, workload, request_error)
         or _local_queue_problem(cache, workload)
         or _cluster_queue_problem(cache, workload)
+        or reservation_problem(cache, workload)
     )
+
+
+def reservation_problem(cache: Cache, workload: Workload) -> Problem | None:
+    """Return why the Workload may not start by the reservation that it names, None where it may."""
+    if reservation_of(workload) is None:
+        return None
+    local_queue = cache.local_queues.get((workload.key.namespace, workload.queue_name))
+    queue = cache.queues.get(local_queue.cluster_queue) if local_queue is not None else None
+    if queue is None:
+        return None
+    return joining_problem(workload, queue.policy, cache.reservations, now=cache.timekeeper.now)
 
 
 def unserved(workload: Workload) -> str | None:

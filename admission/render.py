@@ -27,6 +27,7 @@ _REQUEUED_AT_ONCE = frozenset(
         EvictionReason.NODE_FAILURES.value,
         EvictionReason.OVER_ADMITTED.value,
         EvictionReason.BACKFILL_LEASE_EXPIRED.value,
+        EvictionReason.RESERVATION_DUE.value,
     }
 )
 

@@ -253,6 +253,7 @@ class Roster(Lineup):
             for held in self._cache.held.values():
                 self._weigh(held)
             self._take_turns_anew()
+            self._unplaced.update(self.joining)
         if self._unplaced:
             unplaced, self._unplaced = self._unplaced, {}
             for record in unplaced.values():
@@ -272,6 +273,7 @@ class Roster(Lineup):
         """The work is over, or the object gone: it holds nothing and waits for nothing."""
         key = record.workload.key
         self.unqueue(record)
+        self.joining.pop(key, None)
         if key in self._cache.held:
             self.release(key)
         if self.by_local_queue.get(record.local_queue, {}).pop(key, None) is not None:

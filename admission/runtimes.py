@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from api.keys import EXPECTED_RUNTIME_SECONDS, JOB_DEADLINE_SECONDS, WORKLOAD_TYPE
+from api.keys import EXPECTED_RUNTIME_SECONDS, JOB_DEADLINE_SECONDS, OPPORTUNISTIC, WORKLOAD_TYPE
 from api.policy import AdmissionPolicy
 from api.reasons import ConditionType
 from api.workload import Workload
@@ -95,6 +95,11 @@ def may_be_evicted(workload: Workload) -> bool:
         and (one.template.metadata.annotations or {}).get(WORKLOAD_TYPE) == _INFERENCE
         for one in workload.pod_sets
     )
+
+
+def is_opportunistic(workload: Workload) -> bool:
+    """Return whether the Workload offers to run where it will have to give way, and may be stopped."""
+    return workload.annotations.get(OPPORTUNISTIC) == "true" and may_be_evicted(workload)
 
 
 def eviction_seconds(workload: Workload) -> float:

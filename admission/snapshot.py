@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from admission.advance import KeptCapacity
 from admission.answers import Impasse, Plan
 from admission.calendar import QuotaInForce
 from admission.placement.fleet import Fleet, Place
@@ -127,6 +128,8 @@ class QueueState:
     usage_of: UsageOf | None = None
     # Quotas of `spec` that a window has put in place of those of the object.
     quotas_in_force: Mapping[FlavorResource, QuotaInForce] = field(default_factory=dict)
+    # Advance reservations of its quota, and which have begun.
+    reservations: tuple[tuple[KeptCapacity, bool], ...] = ()
     # Who gives way to whom, where equals take turns.
     turns: TurnBook[Held] | None = None
     # What searches have found for a shape (`admission.plans`). They go with this value when a spec changes.

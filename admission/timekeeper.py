@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from admission.ahead import Ahead
 from admission.placement.fleet import Fleet
+from admission.preemption.saves import leaving_seconds
 from admission.runtimes import Estimator, eviction_seconds, measured_seconds
 from admission.snapshot import Held, QueueState
 from api.policy import Backfill, OnOverrun
@@ -152,6 +153,10 @@ class Timekeeper:
             self.changed.pop(held.key, None)
             self.told.pop(held.key, None)
             self.freed.add(promise.planned.cluster_queue)
+        self.ahead.join(held.workload)
+        if self.ahead.reservations.kept:
+            policy = self._queues[held.admission.cluster_queue].policy
+            self.ahead.graces.add(leaving_seconds(held.workload, policy))
         (self._stopping.add if held.is_evicted else self._stopping.discard)(held.key)
         self.profile.put(
             Claim(
@@ -328,6 +333,13 @@ class Timekeeper:
             self.profile.put(replace(claim, ends_at=self._later_end(claim, one)))
             self.causes.add(MoveCause.OVERRUN)
 
+    def has_outrun(self, key: WorkloadKey) -> bool:
+        """Return whether the Workload runs longer than its estimate said, which was raised since.
+
+        A promise believes the raised one, for it can be moved; an appointment cannot, and takes it to stay.
+        """
+        return key in self._raised and key not in self._stopping
+
     def _later_end(self, claim: Claim, held: Held) -> float:
         if held.is_evicted:
             # It is stopping, and takes longer than its grace.
@@ -350,7 +362,7 @@ class Timekeeper:
 
     def note_eviction(self, held: Held) -> None:
         """Note that the Workload is being stopped. What it ran is the least that it is believed to need."""
-        if held.key in self.leases:
+        if held.key in self.leases or self.has_outrun(held.key):
             self.stopped_after[held.key, held.workload.uid] = self.now - started_at_of(held)
         self.hold(held)
 
@@ -372,9 +384,11 @@ class Timekeeper:
 
     def next_at(self) -> float | None:
         """Return when to look again: work should have ended, a lease ends, a promise is due."""
-        if not self.promises:
+        if not self.promises and not self.ahead.reservations.kept:
             return None
-        instants = [self.profile.next_end_at(after=self.now), *self._due_times()]
+        # Ends matter to promises alone: who waits without one is woken by the end itself.
+        ends = [self.profile.next_end_at(after=self.now)] if self.promises else []
+        instants = [*ends, *self._due_times(), *self.ahead.clearing_times()]
         return min((at for at in instants if at is not None and at > self.now), default=None)
 
     def _due_times(self) -> Iterator[float]:

@@ -5,12 +5,15 @@ A step before every cycle of an engine whose timekeeper is on. It takes the deci
 
 from __future__ import annotations
 
+from admission.advance import KeptCapacity
 from admission.backfill import Backfill
 from admission.cache import Cache
+from admission.clearing import Clearing
 from admission.decision import Evict, Plan
 from admission.nomination import CyclePolicy
 from admission.preemption.saves import asked_first
 from admission.roster import Roster
+from admission.snapshot import Held
 from api.reasons import EvictionReason
 from api.workload import to_rfc3339
 from queues.promises import BackfillLease, PlannedStart
@@ -43,6 +46,12 @@ def pass_time(cache: Cache, roster: Roster, policy: CyclePolicy, *, now: float) 
         held = cache.held[eviction.key]
         held.is_evicting, held.leaves_by = True, eviction.save_by
         keeper.note_eviction(held)
+    clearing = Clearing(snapshot=cache.snapshot(), keeper=keeper, now=now)
+    for held, kept in tuple(clearing.leaving()):
+        eviction = _clear(cache, held, kept, now=now)
+        held.is_evicting, held.leaves_by = True, eviction.save_by
+        keeper.note_eviction(held)
+        evictions += (eviction,)
     names = keeper.take_woken()
     roster.woken |= {cache.queues[name].tree for name in names if name in cache.queues}
     return evictions
@@ -72,6 +81,20 @@ def take_plans(cache: Cache, roster: Roster) -> tuple[Plan, ...]:
         else:
             keeper.told[key] = planned
     return tuple(plans)
+
+
+def _clear(cache: Cache, held: Held, kept: KeptCapacity, *, now: float) -> Evict:
+    workload = held.workload
+    decision = Evict(
+        key=workload.key,
+        uid=workload.uid,
+        resource_version=workload.resource_version,
+        reason=EvictionReason.RESERVATION_DUE,
+        message=f"Gives way: {kept.words}, and this one was to be gone or to give way by then",
+        cluster_queue=held.admission.cluster_queue,
+    )
+    queue = cache.queues[held.admission.cluster_queue]
+    return asked_first(decision, workload, queue.policy, now=now)
 
 
 def _evict(cache: Cache, lease: BackfillLease, planned: PlannedStart, *, now: float) -> Evict:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from admission.advance import KeptCapacity
 from admission.cache import Cache
 from admission.calendar import QuotaInForce, window_problems
 from admission.inforce import without_effect
@@ -40,7 +41,8 @@ FlavorUsages = Mapping[str, Mapping[str, Usage]]
 class ClusterQueueView:
     """A ClusterQueue as its status shows it. `weighted_share` is its dominant resource share, rounded up.
 
-    `quotas_in_force` are those that a quota window has put in place of the object's.
+    `quotas_in_force` are those that a quota window has put in place of the object's, `reservations` those in
+    force, and which have begun.
     """
 
     name: str
@@ -55,6 +57,7 @@ class ClusterQueueView:
     flavors_usage: FlavorUsages
     weighted_share: int
     quotas_in_force: Mapping[FlavorResource, QuotaInForce] = field(default_factory=dict)
+    reservations: tuple[tuple[KeptCapacity, bool], ...] = ()
 
     @property
     def pending(self) -> int:
@@ -173,6 +176,7 @@ def cluster_queue_view(queue: QueueState) -> ClusterQueueView:
         flavors_usage=_to_usages(_sum_usage(admitted), queue.node),
         weighted_share=dominant_resource_share(queue.node).rounded(),
         quotas_in_force=queue.quotas_in_force,
+        reservations=queue.reservations,
     )
 
 
@@ -298,3 +302,4 @@ def policy_view(cache: Cache, name: str) -> PolicyView | None:
 def _calendar_problems(cache: Cache, policy: AdmissionPolicy) -> Iterator[str]:
     governing = {queue.name: queue.policy for queue in cache.queues.values()}
     yield from window_problems(policy, cache.cluster_queues, governing, now=cache.timekeeper.now)
+    yield from cache.reservations.problems.get(policy.name, ())

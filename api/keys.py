@@ -126,6 +126,9 @@ CHECKPOINT_DEADLINE = BERTH_PREFIX + "checkpoint-deadline"
 # On a Workload, by Berth: an eviction that waits for a checkpoint (`api.eviction`).
 EVICTION = BERTH_PREFIX + "eviction"
 
+# The advance reservation of a policy that the work is to use.
+RESERVATION = BERTH_PREFIX + "reservation"
+
 # Ours, by where a user writes them (the others are written by Berth itself).
 BERTH_TEMPLATE_KEYS = frozenset(
     BERTH_PREFIX + name

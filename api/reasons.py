@@ -57,6 +57,8 @@ class EvictionReason(StrEnum):
     OVER_ADMITTED = "OverAdmitted"
     # Ours: it ran ahead of a promised Workload, whose time has come.
     BACKFILL_LEASE_EXPIRED = "BackfillLeaseExpired"
+    # Ours: it is in the way of an advance reservation that begins.
+    RESERVATION_DUE = "ReservationDue"
 
 
 class PreemptionReason(StrEnum):
@@ -85,6 +87,7 @@ class RequeueReason(StrEnum):
     NODE_FAILURES = "NodeFailures"
     OVER_ADMITTED = "OverAdmitted"
     BACKFILL_LEASE_EXPIRED = "BackfillLeaseExpired"
+    RESERVATION_DUE = "ReservationDue"
     BACKOFF_FINISHED = "BackoffFinished"
     REACTIVATED = "Reactivated"
     CLUSTER_QUEUE_RESTARTED = "ClusterQueueRestarted"

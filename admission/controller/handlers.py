@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from admission.advance import KeptCapacity
 from admission.controller.checkpoint_reports import REPORT_OPERATION
 from admission.controller.gauge_collector import QueueCollector
 from admission.controller.knowledge import Knowledge
@@ -185,6 +186,23 @@ def _queue(view: ClusterQueueView) -> dict[str, Any]:
                 "until": to_rfc3339(present.closes_at) if present.closes_at < inf else None,
             }
             for pair, present in sorted(view.quotas_in_force.items())
+        ],
+        "reservations": [_reservation(kept, has_begun) for kept, has_begun in view.reservations],
+    }
+
+
+def _reservation(kept: KeptCapacity, has_begun: bool) -> dict[str, Any]:
+    return {
+        "name": kept.id.name,
+        "policy": kept.id.policy,
+        "namespace": kept.local_queue[0],
+        "localQueueName": kept.local_queue[1],
+        "start": to_rfc3339(kept.start_at),
+        "end": to_rfc3339(kept.end_at),
+        "hasBegun": has_begun,
+        "resources": [
+            {"flavor": pair.flavor, "resource": pair.resource, "amount": to_text(pair.resource, amount)}
+            for pair, amount in sorted(kept.usage.items())
         ],
     }
 

@@ -472,6 +472,7 @@ class Knowledge:
             expected_at=self.engine.expected_start(workload.key),
             saving=self.departures.context(workload, policy),
             policy=policy,
+            turns_at=self.engine.turns_at(workload),
         )
 
     def _recovery(self, workload: Workload) -> Recovery | None:

@@ -103,7 +103,7 @@ class LifecycleContext:
     them. `misplaced` are those pods that are bound outside of their domains. `planned` is what it is
     promised, `expected_at` when it is expected to start, None where nobody can say. `saving` is there where
     the object carries an eviction that waits for a checkpoint. `policy` governs the ClusterQueue whose quota
-    it holds.
+    it holds. `turns_at` is when the reservation that it names begins or ends.
     """
 
     owner: Owner = Owner.NONE
@@ -120,6 +120,7 @@ class LifecycleContext:
     expected_at: float | None = None
     saving: SavingContext | None = None
     policy: AdmissionPolicy = KUEUE
+    turns_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,6 +54,7 @@ def reconcile_workload(
     settings = context.settings
     wake_at = next_deadline(workload, pods_ready=settings.pods_ready, retention=settings.retention, now=now)
     wake_at = _earlier(_earlier(wake_at, next_look_at(look)), next_stage_look(look))
+    wake_at = _earlier(wake_at, context.turns_at)
     for step in _STEPS:
         answer = step(look)
         if answer is not None:

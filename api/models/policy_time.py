@@ -152,7 +152,8 @@ class CapacityReservation(Model):
     ) = None
     """How much is kept."""
     domain: Annotated[str, Field(min_length=1, max_length=512)] | None = None
-    """A topology domain that is kept whole, by its label values from the widest level on, with / between."""
+    """A topology domain that is kept whole, by its label values from the widest level on, with / between. Has
+    no effect yet."""
 
 
 QuotaWindows = Annotated[list[QuotaWindow], Field(max_length=64), list_map("name")]

@@ -11,7 +11,7 @@ import pytest
 
 from api.workload import to_rfc3339
 from tests.integration.conftest import Cluster
-from tests.integration.manifests import Object, condition
+from tests.integration.manifests import Object, condition, is_true, make_job
 from tests.integration.replica import BERTH, Replica
 from tests.integration.scene import Scene
 from tests.integration.waiting import wait_for
@@ -129,3 +129,49 @@ def test_a_window_opens_on_a_real_control_plane(real_scene: Scene, real_controll
         scene.rest.wait(path, lambda found: bool(condition(found, "Accepted")))
     finally:
         scene.rest.delete(path)
+
+
+def joining(name: str, **fields: Any) -> Object:
+    """Return a Job that asks for the reservation `big`."""
+    job = make_job(name, **fields)
+    job["metadata"]["annotations"] = {"berth.dev/reservation": "big"}
+    return job
+
+
+def test_what_is_reserved_is_there_for_who_joins_and_for_nobody_else(
+    policies: Scene, embedded_controller: Replica
+) -> None:
+    scene = policies
+    queue = scene.create_queue(cpus=4)
+    start = time.time() + 4
+    reservation = {
+        "name": "big",
+        "namespace": scene.namespace,
+        "localQueue": "main",
+        "start": to_rfc3339(start),
+        "end": to_rfc3339(start + 3600),
+        "resources": [{"flavor": scene.scoped("main-flavor"), "resource": "cpu", "amount": "4"}],
+    }
+    scene.rest.create(POLICIES, make_policy(scene, queue, reservations=[reservation]))
+    wait_for(lambda: embedded_controller.json(f"/v1/clusterqueues/{queue}")["reservations"], "it is in force")
+
+    # Before its start and after it: the answer is the same, so it does not matter how long this takes.
+    scene.create_job("other", cpus=1)
+    assert "may still run when reservation big keeps 4 cpu" in scene.wait_pending("other")["message"]
+    scene.rest.create(scene.jobs, joining("member", cpus=4))
+
+    scene.wait_admitted("member")
+    assert not is_true(scene.workload_of("other"), "Admitted")
+
+
+def test_who_names_a_reservation_that_does_not_exist_is_told(
+    policies: Scene, embedded_controller: Replica
+) -> None:
+    scene = policies
+    assert embedded_controller.child.is_running()
+    scene.create_queue(cpus=4)
+
+    scene.rest.create(scene.jobs, joining("lost"))
+
+    want = 'berth.dev/reservation is "big": there is no such reservation'
+    assert scene.wait_pending("lost", "Misconfigured")["message"] == want

@@ -1,0 +1,269 @@
+"""Advance reservations: capacity kept for one LocalQueue from a start to an end.
+
+        used
+         8 ┤██████████████┐              other work: ends before the start, or leaves the amount free
+         6 ┤              ┢━━━━━━━━━━┪
+         4 ┤███████┐      ┃ kept     ┃   members join by `berth.dev/reservation`, and use of it what they use
+         0 ┼───────┴──────┺━━━━━━━━━━┹──▶ t
+                        start       end
+
+A reservation is nothing in the quota tree: what it keeps is a claim of the calendar, begun or to come, that
+everybody else has to leave room for and its members do not see. So its quota is counted once, by who holds
+it. To charge it to the tree as a Workload that does not exist was rejected: usage in the statuses would lie,
+and members would have to swap places with it.
+
+It is in force where it can be met: by the quotas at its start and at every change of them until its end,
+beside all that begin before it. One that asks for more is told and keeps nothing, since a claim that never
+fits would keep everybody else out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import NamedTuple
+
+from admission.calendar import Calendar, read_windows
+from api.keys import RESERVATION
+from api.policy import AdmissionPolicy, CapacityReservation
+from api.quantities import to_text
+from api.queueing import ClusterQueue, Cohort, LocalQueue
+from api.reasons import PendingReason
+from api.workload import Workload, WorkloadKey, to_rfc3339
+from queues.hierarchy import build_hierarchy, to_quotas
+from queues.quota import QuotaNode
+from queues.resources import FlavorResource, Quantities
+from queues.windows import next_change_at
+
+# Changes of quota that are looked at within one reservation.
+_MOST_CHANGES = 64
+
+
+class ReservationId(NamedTuple):
+    """Names of the policy and of the reservation in it."""
+
+    policy: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptCapacity:
+    """A reservation in force: what is kept of which ClusterQueue's quota, from when to when."""
+
+    id: ReservationId
+    queue: str
+    local_queue: tuple[str, str]
+    usage: Quantities
+    start_at: float
+    end_at: float
+
+    @property
+    def holder(self) -> WorkloadKey:
+        """Under which its claim stands in the profile; no Workload has an empty namespace."""
+        return WorkloadKey("", f"reservation {self.id.policy}/{self.id.name}")
+
+    @property
+    def words(self) -> str:
+        """What it is, for whom it is in the way."""
+        amounts = ", ".join(
+            f"{to_text(pair.resource, amount)} {pair.resource} of flavor {pair.flavor}"
+            for pair, amount in sorted(self.usage.items())
+        )
+        until = to_rfc3339(self.end_at)
+        return f"reservation {self.id.name} keeps {amounts} from {to_rfc3339(self.start_at)} until {until}"
+
+    def is_joined_by(self, workload: Workload) -> bool:
+        """Return whether the Workload names it and comes by its LocalQueue."""
+        own = (workload.key.namespace, workload.queue_name)
+        return reservation_of(workload) == self.id.name and own == self.local_queue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservations:
+    """Those in force, by start and name, and what keeps others from it, by policy.
+
+    `next_at` is when the next one begins or ends, infinity: never.
+    """
+
+    kept: tuple[KeptCapacity, ...] = ()
+    problems: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    next_at: float = inf
+
+    def phases(self, queue: str, now: float) -> tuple[tuple[KeptCapacity, bool], ...]:
+        """Return those of a ClusterQueue, and whether each has begun."""
+        return tuple((one, one.start_at <= now) for one in self.kept if one.queue == queue)
+
+    def joined_by(self, workload: Workload) -> KeptCapacity | None:
+        """Return the one that the Workload may use, None where it names none in force."""
+        if not self.kept or reservation_of(workload) is None:
+            return None
+        return next((one for one in self.kept if one.is_joined_by(workload)), None)
+
+
+NO_RESERVATIONS = Reservations()
+
+
+def reservation_of(workload: Workload) -> str | None:
+    """Return the name of the reservation that the Workload, or a pod template of it, asks to join."""
+    own = workload.annotations.get(RESERVATION)
+    if own is not None:
+        return own
+    for one in workload.pod_sets:
+        metadata = one.template.metadata
+        name = (metadata.annotations or {}).get(RESERVATION) if metadata is not None else None
+        if name is not None:
+            return name
+    return None
+
+
+# --- which are in force ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """The specs that decide which reservations can be met; `policies` govern, by ClusterQueue."""
+
+    queues: Mapping[str, ClusterQueue]
+    cohorts: tuple[Cohort, ...]
+    local_queues: Mapping[tuple[str, str], LocalQueue]
+    policies: Mapping[str, AdmissionPolicy]
+
+
+def read_reservations(cluster: Cluster, listed: Iterable[AdmissionPolicy], *, now: float) -> Reservations:
+    """Return which reservations of the policies are in force at `now` or will be, and why others are not."""
+    asked = [
+        (one.start_at, policy.name, index, one, policy)
+        for policy in listed
+        for index, one in enumerate(policy.reservations)
+        if one.end_at > now
+    ]
+    if not asked:
+        return NO_RESERVATIONS
+    kept: list[KeptCapacity] = []
+    problems: dict[str, list[tuple[int, str]]] = {}
+    for _, _, index, one, policy in sorted(asked, key=lambda entry: entry[:3]):
+        path = f"spec.reservations[{index}]"
+        problem = _misfit(path, one, policy, cluster)
+        if problem is None:
+            queue = cluster.local_queues[one.local_queue].cluster_queue
+            candidate = _to_kept(one, policy, queue)
+            problem = _shortage(path, candidate, kept, cluster, now=now)
+            if problem is None:
+                kept.append(candidate)
+        if problem is not None:
+            problems.setdefault(policy.name, []).append((index, problem))
+    told = {name: tuple(text for _, text in sorted(found)) for name, found in problems.items()}
+    next_at = min((at for one in kept for at in (one.start_at, one.end_at) if at > now), default=inf)
+    return Reservations(kept=tuple(kept), problems=told, next_at=next_at)
+
+
+def _to_kept(one: CapacityReservation, policy: AdmissionPolicy, queue: str) -> KeptCapacity:
+    return KeptCapacity(
+        id=ReservationId(policy.name, one.name),
+        queue=queue,
+        local_queue=one.local_queue,
+        usage={FlavorResource(*pair): amount for pair, amount in one.amounts.items()},
+        start_at=one.start_at,
+        end_at=one.end_at,
+    )
+
+
+def _misfit(path: str, one: CapacityReservation, policy: AdmissionPolicy, cluster: Cluster) -> str | None:
+    """Return why there is no quota that could be kept, None where there is."""
+    namespace, name = one.local_queue
+    local_queue = cluster.local_queues.get(one.local_queue)
+    if local_queue is None:
+        return f'{path}.localQueue is "{name}": there is no such LocalQueue in namespace {namespace}'
+    queue = local_queue.cluster_queue
+    if queue not in cluster.queues:
+        return f'{path}.localQueue is "{name}": its ClusterQueue {queue} does not exist'
+    if cluster.policies.get(queue) != policy:
+        return f'{path}.localQueue is "{name}": this policy does not govern its ClusterQueue {queue}'
+    declared = to_quotas(cluster.queues[queue].resource_groups)
+    for number, (flavor, resource) in enumerate(one.amounts):
+        if FlavorResource(flavor, resource) not in declared:
+            has = ", ".join(sorted(map(str, declared))) or "none"
+            where = f"{path}.resources[{number}]"
+            return f'{where} is "{flavor}/{resource}": ClusterQueue {queue} has quota for {has}'
+    return None
+
+
+def _shortage(
+    path: str, one: KeptCapacity, before: Sequence[KeptCapacity], cluster: Cluster, *, now: float
+) -> str | None:
+    """Return that the quota is not enough at some instant, beside those before it; None where it is."""
+    at = max(now, one.start_at)
+    windows = read_windows(cluster.queues, cluster.policies, now=now).windows
+    every = [window for of_queue in windows.values() for listed in of_queue.values() for window in listed]
+    for _ in range(_MOST_CHANGES):
+        node = _empty_node(one.queue, at, before, cluster)
+        for number, (pair, amount) in enumerate(one.usage.items()):
+            if amount > node.available(pair):
+                has = to_text(pair.resource, max(0, node.available(pair)))
+                beside = " beside other reservations" if _others(at, before) else ""
+                return (
+                    f"{path}.resources[{number}].amount is {to_text(pair.resource, amount)}: ClusterQueue "
+                    f"{one.queue} can have {has} {pair.resource} of flavor {pair.flavor} at "
+                    f"{to_rfc3339(at)}{beside}; nothing is kept"
+                )
+        at = next_change_at(every, at)
+        if at >= one.end_at:
+            return None
+    return None
+
+
+def _empty_node(queue: str, at: float, before: Sequence[KeptCapacity], cluster: Cluster) -> QuotaNode:
+    """Return the ClusterQueue in the quota tree of that instant, used by other reservations alone."""
+    calendar: Calendar = read_windows(cluster.queues, cluster.policies, now=at)
+    specs = [calendar.spec_in_force(spec) for spec in cluster.queues.values()]
+    tree = build_hierarchy(specs, cluster.cohorts)
+    for other in _others(at, before):
+        tree.queues[other.queue].add(other.usage)
+    return tree.queues[queue]
+
+
+def _others(at: float, before: Sequence[KeptCapacity]) -> list[KeptCapacity]:
+    return [other for other in before if other.start_at <= at < other.end_at]
+
+
+# --- who joins -------------------------------------------------------------------------------------------
+
+
+def joining_problem(
+    workload: Workload, policy: AdmissionPolicy, known: Reservations, *, now: float
+) -> tuple[PendingReason, str] | None:
+    """Return why a Workload that names a reservation may not start, None where it may or names none.
+
+    `policy` governs its ClusterQueue. Who asked for reserved capacity is not started on other capacity
+    without a word: a mistake would show only when the capacity is missed.
+    """
+    name = reservation_of(workload)
+    if name is None:
+        return None
+    wanted = next((one for one in policy.reservations if one.name == name), None)
+    if wanted is None:
+        by = (
+            f"policy {policy.name} has no such reservation" if policy.name else "there is no such reservation"
+        )
+        return PendingReason.MISCONFIGURED, f'{RESERVATION} is "{name}": {by}'
+    owner = "/".join(wanted.local_queue)
+    if wanted.local_queue != (workload.key.namespace, workload.queue_name):
+        return PendingReason.MISCONFIGURED, f'{RESERVATION} is "{name}": it is kept for LocalQueue {owner}'
+    if wanted.end_at <= now:
+        ended = to_rfc3339(wanted.end_at)
+        return PendingReason.MISCONFIGURED, f'{RESERVATION} is "{name}": it ended at {ended}'
+    if known.joined_by(workload) is None:
+        message = f'{RESERVATION} is "{name}": nothing is kept for it, see the status of policy {policy.name}'
+        return PendingReason.MISCONFIGURED, message
+    if wanted.start_at > now:
+        starts = to_rfc3339(wanted.start_at)
+        return PendingReason.WAITING_FOR_QUOTA, f"waits for reservation {name}, which starts at {starts}"
+    return None
+
+
+def next_turn_at(workload: Workload, policy: AdmissionPolicy, *, now: float) -> float | None:
+    """Return when the reservation that the Workload names begins or ends next, None where it does not."""
+    name = reservation_of(workload)
+    named = (one for one in policy.reservations if one.name == name)
+    return min((at for one in named for at in (one.start_at, one.end_at) if at > now), default=None)

@@ -1,0 +1,134 @@
+"""Who gives way when an advance reservation begins.
+
+Nobody starts in the way of a reservation who is expected to run into it (`Backfill.judge`), so at its start
+the capacity is free, unless somebody ran longer than it said, or took the room as `berth.dev/opportunistic`.
+Those give way, early enough to be gone in time, the last started first, and no more of them than it takes:
+
+    opportunistic            may run there whatever its length, and gives way
+    its estimate is up       gives way: an estimate that was a lie costs the one who told it
+    anybody else             was there before the reservation was made, or may not be stopped: it stays, and
+                             members that need its place evict by the ClusterQueue's rules, as for any quota
+
+What is asked for stands in the objects alone (estimate, label, start), so nothing is lost with a leader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Never
+
+from admission.advance import KeptCapacity
+from admission.preemption.saves import leaving_seconds
+from admission.runtimes import is_opportunistic, may_be_evicted
+from admission.snapshot import Held, QueueState, Snapshot
+from admission.stage import SnapshotStage
+from admission.timekeeper import Timekeeper, started_at_of
+from api.workload import WorkloadKey
+from queues.profile import Edge, holds_at
+from queues.quota import QuotaNode
+from queues.resources import Quantities
+
+
+@dataclass(frozen=True, slots=True)
+class _Amount:
+    """Asks whether an amount of quota is free in a ClusterQueue."""
+
+    node: QuotaNode
+
+    def find(self) -> Never:
+        """Never asked: the amount and its instant are given."""
+        raise AssertionError("a reservation looks for no other start")
+
+    def holds(self, value: Quantities) -> bool:
+        """Return whether it is free now."""
+        return self.node.fits(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clearing:
+    """Clears the way for reservations on one snapshot, which is left as it was found."""
+
+    snapshot: Snapshot
+    keeper: Timekeeper
+    now: float
+
+    def leaving(self) -> Iterator[tuple[Held, KeptCapacity]]:
+        """Yield whose time has come to give way, and to which reservation; each once."""
+        ahead = self.keeper.ahead
+        if not ahead.reservations.kept:
+            return
+        earliest = self.now + max(ahead.graces, default=0.0)
+        gone: set[WorkloadKey] = set()
+        for kept in ahead.reservations.kept:
+            if kept.start_at > earliest or kept.queue not in self.snapshot.queues:
+                continue
+            for one in self._in_the_way(kept, gone):
+                policy = self.snapshot.queues[one.admission.cluster_queue].policy
+                if kept.start_at - leaving_seconds(one.workload, policy) <= self.now:
+                    gone.add(one.key)
+                    yield one, kept
+
+    def _in_the_way(self, kept: KeptCapacity, gone: Collection[WorkloadKey]) -> list[Held]:
+        """Return the fewest without whom the reservation has its quota, () where it has or none helps."""
+        queue = self.snapshot.queues[kept.queue]
+        left = self.keeper.ahead.left_of(kept, self.keeper.profile)
+        if not left or self._has_room(kept, left, gone):
+            return []
+        going: list[Held] = []
+        for one in self._candidates(kept, queue, gone):
+            going.append(one)
+            if self._has_room(kept, left, {*gone, *(each.key for each in going)}):
+                break
+        else:
+            return []
+        for one in going[:-1]:
+            rest = {*gone, *(each.key for each in going if each is not one)}
+            if self._has_room(kept, left, rest):
+                going.remove(one)
+        return going
+
+    def _candidates(self, kept: KeptCapacity, queue: QueueState, gone: Collection[WorkloadKey]) -> list[Held]:
+        found = [
+            held
+            for other in queue.tree.queues
+            for held in other.held.values()
+            if held.key not in gone
+            and not held.is_evicted
+            and not kept.is_joined_by(held.workload)
+            and self._gives_way(held, other, kept)
+        ]
+        return sorted(found, key=lambda held: (-held.reserved_at, held.key))
+
+    def _gives_way(self, held: Held, queue: QueueState, kept: KeptCapacity) -> bool:
+        if not may_be_evicted(held.workload):
+            return False
+        if is_opportunistic(held.workload):
+            return True
+        estimate = self.keeper.estimator.estimate(held.workload, queue.policy)
+        return estimate is not None and started_at_of(held) + estimate.seconds <= kept.start_at
+
+    def _has_room(self, kept: KeptCapacity, left: Quantities, going: Collection[WorkloadKey]) -> bool:
+        queue, at = self.snapshot.queues[kept.queue], max(kept.start_at, self.now)
+        edges = self._edges(kept, queue, going)
+        stage, trial = SnapshotStage(self.snapshot), _Amount(queue.node)
+        # At its start alone: what comes later keeps others out, and is kept out of, by its own edges.
+        return holds_at(edges, stage, trial, left, at=at, seconds=0.0)
+
+    def _edges(self, kept: KeptCapacity, queue: QueueState, going: Collection[WorkloadKey]) -> list[Edge]:
+        """Return ends of running work and all appointments but this one; who is `going` ends now.
+
+        Whoever has outrun its estimate is taken to stay.
+        """
+        names = {other.name for other in queue.tree.queues}
+        profile, has_outrun = self.keeper.profile, self.keeper.has_outrun
+        edges = profile.edges(wants=lambda claim: claim.is_running and claim.queue in names)
+        edges = [
+            edge for edge in edges if edge[2] not in going and edge[0] > self.now and not has_outrun(edge[2])
+        ]
+        for key in going:
+            claim = profile.get(key)
+            if claim is not None:
+                edges.append((self.now, -1, key, claim))
+        edges += [edge for edge in self.keeper.ahead.edges(names, profile) if edge[2] != kept.holder]
+        return sorted(edges, key=lambda edge: edge[:3])
