@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 from admission.backfill import Backfill
 from admission.decision import Decision, Evict
+from admission.holds import Claim
 from admission.nomination import CyclePolicy
 from admission.scheduler import Outcome, schedule
 from admission.snapshot import QueueState, Snapshot
@@ -32,12 +33,13 @@ Head = tuple[QueueState, Pending]
 class CycleTime:
     """What a cycle has to do with time: who gives way, and the judge of who may start; None without backfill.
 
-    `undo` takes back what the judge noted of a cycle that came to nothing, `finish` returns what is to be
-    told of promises.
+    `claims` are kept from those that are decided on. `undo` takes back what the judge noted of a cycle that
+    came to nothing, `finish` returns what is to be told of promises.
     """
 
     evictions: Sequence[Evict]
     backfill: Backfill | None
+    claims: Sequence[Claim]
     undo: Callable[[], None]
     finish: Callable[[], Sequence[Decision]]
 
@@ -120,7 +122,12 @@ class Cycle:
     def _run(self, policy: CyclePolicy) -> Generator[None]:
         heads = tuple(self._in_flight.values())
         outcomes = yield from schedule(
-            self._snapshot, heads, policy=policy, now=self._now, backfill=self._time.backfill
+            self._snapshot,
+            heads,
+            policy=policy,
+            now=self._now,
+            backfill=self._time.backfill,
+            claims=self._time.claims,
         )
         self._is_applying = True
         for outcome in outcomes:

@@ -27,6 +27,7 @@ from admission.cycle import Cycle, CycleTime
 from admission.cycle_tally import CycleTally
 from admission.decision import Admit, Decision, DecisionId, Evict, SecondPassDecision, Wait
 from admission.forecast import Forecast, changed_starts
+from admission.holds import Hold, Holds
 from admission.intake import Intake
 from admission.nomination import CyclePolicy
 from admission.placement.fleet import Fleet
@@ -35,6 +36,7 @@ from admission.placement.request import PlacementGates
 from admission.preemption.fair import FairSharing
 from admission.records import Problem
 from admission.roster import Roster
+from admission.runtimes import eviction_seconds
 from admission.scheduler import Outcome
 from admission.second_pass import second_pass
 from admission.snapshot import QueueState, Snapshot
@@ -97,6 +99,7 @@ class Engine(Intake):
         roster = Roster(cache, resources=settings.resources, requeuing_timestamp=settings.requeuing_timestamp)
         super().__init__(cache, roster)
         self.tally = CycleTally()
+        self._holds = Holds()
         self._cycles = 0
         self._admits = 0
         self._evicts = 0
@@ -170,6 +173,7 @@ class Engine(Intake):
             time=CycleTime(
                 evictions=evictions,
                 backfill=self._backfill(snapshot, now),
+                claims=tuple(self._holds.against(heads, self._cache.queues, self._cache.held)),
                 undo=self._cache.rebuild_time,
                 finish=lambda: take_plans(self._cache, self._roster),
             ),
@@ -192,6 +196,7 @@ class Engine(Intake):
     def has_heads(self, *, now: float) -> bool:
         """Return whether a cycle would decide on anything."""
         self._begin_change(now)
+        self._end_holds(now)
         self._roster.settle()
         if is_due(self._cache, now=now):
             return True
@@ -294,7 +299,7 @@ class Engine(Intake):
         window opens or closes, or a Workload is spared no longer.
         """
         ends = [queue.pending.next_retry_at() for queue in self._cache.queues.values()]
-        ends += [self._cache.timekeeper.wake_at, self._roster.next_turn_at()]
+        ends += [self._cache.timekeeper.wake_at, self._roster.next_turn_at(), self._holds.next_end_at()]
         ends += self._roster.wakes.values()
         next_at = self._cache.next_boundary_at
         ends += [next_at] if next_at < inf else []
@@ -405,6 +410,7 @@ class Engine(Intake):
         queue, pending, decision = outcome.queue, outcome.pending, outcome.decision
         if isinstance(decision, Admit):
             self._admits += 1
+            self._holds.drop(pending.key)
             queue.pending.note_admitted(pending.key)
             if outcome.lease is not None:
                 self._cache.timekeeper.leases[pending.key] = outcome.lease
@@ -418,6 +424,7 @@ class Engine(Intake):
             held = self._cache.held[eviction.key]
             held.is_evicting, held.leaves_by = True, eviction.save_by
             self._cache.timekeeper.hold(held)
+        self._keep_room(outcome, now)
         decisions += outcome.evictions
         assert outcome.requeue is not None, "who is not admitted goes back to the queue"
         pending.scan = outcome.scan
@@ -441,6 +448,37 @@ class Engine(Intake):
             or bool(outcome.evictions)
             or (outcome.scan is not None and outcome.scan.has_flavors_left)
         )
+
+    def _keep_room(self, outcome: Outcome, now: float) -> None:
+        """Hold what the outcome's evictions will free for who they are decided for."""
+        rules, evictions = outcome.queue.policy.preemption, outcome.evictions
+        if rules is None or not rules.hold_seconds or not evictions:
+            return
+        ends = (
+            (now if one.save_by is None else one.save_by)
+            + eviction_seconds(self._cache.held[one.key].workload)
+            for one in evictions
+        )
+        self._holds.put(
+            Hold(
+                key=outcome.pending.key,
+                queue=outcome.queue.name,
+                priority=outcome.pending.workload.priority,
+                usage=outcome.usage,
+                places=outcome.places,
+                victims=frozenset(one.key for one in evictions),
+                until=max(ends) + rules.hold_seconds,
+            )
+        )
+
+    def _end_holds(self, now: float) -> None:
+        """Let others have what was held for too long: who it was for comes first no more."""
+        for hold in self._holds.take_ended(now):
+            queue = self._cache.queues.get(hold.queue)
+            if queue is not None:
+                queue.pending.forgive(hold.key)
+                self._roster.woken.add(queue.tree)
+            self._roster.wake_flavors({place.flavor for place in hold.places})
 
     def _explanation(self, key: WorkloadKey) -> Iterator[Wait]:
         """Yield why a Workload waits that was not tried itself; nothing where it was told otherwise."""

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from api.policy import AdmissionPolicy, OrderingMode, PlacementRules, PreemptionRules
+from api.policy import AdmissionPolicy, PlacementRules
 
-# A number that was left alone asks for nothing.
-_DEFAULT = PreemptionRules()
 _Used = Callable[[AdmissionPolicy], bool]
 
 
@@ -19,16 +17,7 @@ def _in_placement(is_used: Callable[[PlacementRules], bool]) -> _Used:
     return lambda policy: policy.placement is not None and is_used(policy.placement)
 
 
-def _in_preemption(is_used: Callable[[PreemptionRules], bool]) -> _Used:
-    return lambda policy: policy.preemption is not None and is_used(policy.preemption)
-
-
-def _orders_by(mode: OrderingMode) -> _Used:
-    return lambda policy: policy.ordering is not None and policy.ordering.mode is mode
-
-
 NOT_IN_FORCE: Mapping[str, _Used] = {
-    "spec.preemption.holdSeconds": _in_preemption(lambda rules: rules.hold_seconds != _DEFAULT.hold_seconds),
     "spec.placement.consolidation": _in_placement(lambda rules: rules.consolidation is not None),
     "spec.reservations[].domain": lambda policy: any(one.domain for one in policy.reservations),
 }

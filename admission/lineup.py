@@ -47,6 +47,8 @@ class Lineup:
         self.unexplained: dict[str, dict[WorkloadKey, None]] = {}
         # When somebody whom a policy spares for now may be evicted, by the ClusterQueue that waits for it.
         self.wakes: dict[str, float] = {}
+        # For whom others were evicted, and its uid, as the evicted ones' objects tell.
+        self.owed: dict[WorkloadKey, str] = {}
         self.turns = Turns()
         # The orderings that the places in the queues were worked out by; others mean to work them out anew.
         self._orderings: dict[str, Ordering | None] = {}
@@ -78,6 +80,15 @@ class Lineup:
         if queue.pending.offer(pending, now=self.now):
             self.unsettled[queue.tree] = None
         self.touched_queues.add(queue.name)
+        self._pay(record)
+
+    def _pay(self, record: Record) -> None:
+        """Let a Workload come first that others were evicted for, where it waits."""
+        if self.owed.get(record.workload.key) != record.workload.uid or record.queued_in is None:
+            return
+        queue = self._cache.queues.get(record.queued_in)
+        if queue is not None and queue.policy.preemption is not None:
+            queue.pending.owe(record.workload)
 
     def _level_of(self, record: Record, queue: QueueState) -> int:
         """Return the level of a Workload that is to wait in the queue."""

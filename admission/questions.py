@@ -87,6 +87,11 @@ class Questions:
         self._roster.refresh()
         return key in self._cache.held
 
+    def device_cost(self, flavor: str) -> float:
+        """Return what a device of the flavor costs in an hour, 0 where nobody says."""
+        spec = self._cache.flavors.get(flavor)
+        return spec.cost_per_device_hour if spec is not None else 0.0
+
     def is_waiting(self, key: WorkloadKey, uid: str) -> bool:
         """Return whether this very Workload waits in a queue for quota, and has none."""
         self._roster.refresh()

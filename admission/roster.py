@@ -21,7 +21,7 @@ from admission.preemption.replicas import is_ready_again
 from admission.records import LocalQueueKey, Record, make_record
 from admission.snapshot import Held
 from admission.topology import places_of
-from api.eviction import reserved_at_of, standing_request
+from api.eviction import eviction_request, has_request, reserved_at_of, standing_request
 from api.reasons import ConditionType
 from api.requests import ResourceSettings
 from api.workload import Admission, Workload, WorkloadKey
@@ -58,6 +58,7 @@ class Roster(Lineup):
         if record is not None and record.workload.uid != workload.uid:
             self.drop(key)
             record = None
+        self._note_debt(record.workload if record is not None else None, workload)
         if workload.is_finished and (record is None or not record.workload.is_finished):
             note_ended(self._cache, workload)
         if record is not None and is_ready_again(record.workload, workload):
@@ -114,6 +115,25 @@ class Roster(Lineup):
             if workload.key in self._cache.held:
                 self.release(workload.key)
             self._route(record)
+
+    def _note_debt(self, before: Workload | None, workload: Workload) -> None:
+        """Take note of for whom the Workload is evicted, or was until its quota came free.
+
+        Who decided that knows it anyway; a leader that comes after it reads it here, and lets that one come
+        first as its predecessor did.
+        """
+        had_request = before is not None and has_request(before)
+        if not had_request and not has_request(workload):
+            return
+        request = eviction_request(workload) if not workload.is_finished else None
+        former = eviction_request(before) if before is not None else None
+        if former is not None and former.preemptor is not None:
+            self.owed.pop(former.preemptor, None)
+        if request is not None and request.preemptor is not None:
+            self.owed[request.preemptor] = request.preemptor_uid
+            record = self.records.get(request.preemptor)
+            if record is not None:
+                self._pay(record)
 
     # --- who holds quota ---------------------------------------------------------------------------------
 

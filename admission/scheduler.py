@@ -22,6 +22,7 @@ from admission.assignment import Mode
 from admission.backfill import Backfill, Verdict
 from admission.decision import Admit, Evict, Wait
 from admission.entry_order import classical_order, fair_order
+from admission.holds import Claim
 from admission.nomination import CyclePolicy, Entry, find_rejection, nominate
 from admission.placement.fleet import Place
 from admission.preemption.loss import Losses
@@ -66,8 +67,9 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     # When somebody that a policy spares for now may be evicted for it; infinity: not by time alone.
     spared_until: float | None = None
     recomputation: Recomputation | None = None
-    # What an admission charges, pairs of zero amount included.
+    # What an admission charges, pairs of zero amount included; of a preemption what it will, and where.
     usage: Quantities = msgspec.field(default_factory=dict)
+    places: tuple[Place, ...] = ()
     lease: BackfillLease | None = None
 
 
@@ -78,15 +80,17 @@ def schedule(
     policy: CyclePolicy,
     now: float,
     backfill: Backfill | None = None,
+    claims: Iterable[Claim] = (),
 ) -> Generator[None, None, tuple[Outcome, ...]]:
     """Return what becomes of each head, in the order to be carried out; yield after each look at one of them.
 
     `heads` holds at most one Workload of each ClusterQueue. The snapshot is left as it was found. With
-    `backfill` promised starts are kept, and more are promised.
+    `backfill` promised starts are kept, and more are promised. `claims` are kept from all heads.
     """
     losses = Losses(now=now)
     preemptor = Preemptor(snapshot=snapshot, losses=losses, fair_sharing=policy.fair_sharing)
     cycle = _Cycle(snapshot=snapshot, policy=policy, preemptor=preemptor, now=now, backfill=backfill)
+    cycle.keep(claims)
     entries: list[Entry] = []
     outcomes: list[Outcome] = []
     for queue, pending in heads:
@@ -131,6 +135,16 @@ class _Cycle:
     now: float
     backfill: Backfill | None = None
     _expected: list[tuple[QueueState, Quantities, tuple[Place, ...]]] = field(default_factory=list)
+
+    def keep(self, claims: Iterable[Claim]) -> None:
+        """Keep what was freed, or is being freed, for Workloads that are not tried in this cycle."""
+        for claim in claims:
+            for queue, held in claim.victims:
+                # Two may wait for one victim.
+                if not self.snapshot.is_gone(held):
+                    self.snapshot.evict(queue, held)
+            self._expected.append((claim.queue, claim.usage, claim.places))
+            self.snapshot.reserve(claim.queue, claim.usage, claim.places)
 
     def process(self, entry: Entry) -> Outcome:
         """Return what becomes of the entry on top of what those before it took."""
@@ -333,7 +347,8 @@ def _preempting(entry: Entry, *, now: float) -> Outcome:
         )
         for target in fresh
     )
-    return replace(outcome, evictions=evictions)
+    assignment = entry.assignment
+    return replace(outcome, evictions=evictions, usage=assignment.usage, places=assignment.places)
 
 
 def _evict(entry: Entry, target: Target) -> Evict:

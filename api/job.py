@@ -54,6 +54,7 @@ class Job:
     has_foreign_controller: bool = False
     is_dispatched: bool = False
     active: int = 0
+    terminating: int = 0
     ready: int = 0
     succeeded: int = 0
     uncounted_succeeded: int = 0
@@ -134,6 +135,7 @@ def to_job(obj: JobObject) -> Job:
         has_foreign_controller=spec.managed_by not in (None, _BUILT_IN_CONTROLLER),
         is_dispatched=spec.managed_by == keys.MULTIKUEUE_CONTROLLER,
         active=status.active or 0,
+        terminating=status.terminating or 0,
         ready=status.ready or 0,
         succeeded=status.succeeded or 0,
         uncounted_succeeded=len(uncounted.get("succeeded") or ()),

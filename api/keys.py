@@ -123,6 +123,8 @@ CHECKPOINT_MEASURED = BERTH_PREFIX + "checkpoint-measured"
 # On a pod, by Berth: since when a checkpoint is asked for, and until when it is waited for.
 CHECKPOINT_REQUESTED_AT = BERTH_PREFIX + "checkpoint-requested-at"
 CHECKPOINT_DEADLINE = BERTH_PREFIX + "checkpoint-deadline"
+# On a ResourceFlavor: what one of its devices costs in an hour, in whatever money people count in.
+COST_PER_DEVICE_HOUR = BERTH_PREFIX + "cost-per-device-hour"
 # On a Workload, by Berth: an eviction that waits for a checkpoint (`api.eviction`).
 EVICTION = BERTH_PREFIX + "eviction"
 

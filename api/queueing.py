@@ -165,13 +165,14 @@ class LocalQueue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceFlavor:
-    """A ResourceFlavor's spec."""
+    """A ResourceFlavor's spec. `cost_per_device_hour`: of one device, 0 where nobody says."""
 
     name: str
     node_labels: Mapping[str, str] = field(default_factory=dict)
     node_taints: tuple[WireTaint, ...] = ()
     tolerations: tuple[WireToleration, ...] = ()
     topology_name: str | None = None
+    cost_per_device_hour: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -262,6 +262,19 @@ class PendingQueue:
         if self.preemptor == key:
             self.preemptor = None
 
+    def owe(self, workload: Workload) -> None:
+        """Take note that others were evicted for a Workload that waits here: it comes first.
+
+        Nothing changes where there is such a one already.
+        """
+        if self.preemptor is None:
+            self.preemptor, self.preemptor_generation = workload.key, workload.generation
+
+    def forgive(self, key: WorkloadKey) -> None:
+        """Take note that a Workload has waited too long for what was freed for it: it comes first no more."""
+        if self.preemptor == key:
+            self.preemptor = None
+
     def requeue(self, pending: Pending, reason: RequeueReason, *, now: float) -> bool:
         """Put a popped Workload back. Returns whether it was parked.
 

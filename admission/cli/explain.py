@@ -25,6 +25,8 @@ from admission.cli.settings_file import read_settings
 from admission.cli.tables import make_console, make_table, print_table
 from admission.engine import Engine
 from admission.explain import DomainLine, FlavorLines, PodSetLines, TopologyLines
+from admission.writes import request_text
+from api.eviction import standing_request
 from api.kube.client import KubeClient
 from api.quantities import to_text
 from api.reasons import ConditionType
@@ -144,6 +146,9 @@ def _why(engine: Engine, workload: Workload) -> tuple[str, str]:
     problem = engine.queue_problem(workload)
     if problem is not None and not workload.is_finished and not engine.is_holding(workload.key):
         return str(problem[0]), problem[1]
+    request = standing_request(workload)
+    if request is not None:
+        return request.reason.value, request_text(request)
     condition = workload.conditions.get(ConditionType.QUOTA_RESERVED)
     if condition is None or condition.status:
         return "", ""

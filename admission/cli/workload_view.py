@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from api.keys import EXPECTED_START, PLANNED_START
+from admission.writes import request_text
+from api.eviction import EvictionRequest, read_request
+from api.keys import EVICTION, EXPECTED_START, PLANNED_START
 from api.objects import LocalQueueObject, WireCondition, WirePodSetAssignment, WorkloadObject
 from api.reasons import ConditionType, EvictionReason
 from api.workload import WorkloadKey, to_seconds
@@ -154,10 +156,21 @@ def _why(workload: WorkloadObject) -> tuple[str, str]:
         return "", "no controller has looked at it yet"
     if reserved.status != "True":
         return reserved.reason, reserved.message
+    if request := _request(workload):
+        return request.reason.value, request_text(request)
     if ConditionType.ADMITTED not in _true_conditions(workload):
         waiting = conditions.get(ConditionType.ADMITTED)
         return (waiting.reason, waiting.message) if waiting else ("", "waits for its admission checks")
     return "", _flavors(workload)
+
+
+def _request(workload: WorkloadObject) -> EvictionRequest | None:
+    """Return the eviction that waits for the Workload's checkpoint, None where none does."""
+    text = (workload.metadata.annotations or {}).get(EVICTION)
+    try:
+        return read_request(text) if text is not None else None
+    except ValueError:
+        return None
 
 
 def _flavors(workload: WorkloadObject) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 from admission.actions import Event, Purpose, Write, job_ref, workload_ref
 from admission.actions import EventType as ActionEventType
-from admission.controller.eviction_metrics import EvictionMetrics
+from admission.controller.eviction_metrics import CostOf, EvictionMetrics
 from admission.controller.executor import Result, Written
 from admission.controller.logs import Log
 from admission.controller.metric_labels import MetricLabels
@@ -188,6 +188,13 @@ class Journal:
         """Count what has come about between two versions of a Workload. Who does not lead counts nothing."""
         if self.role != FOLLOWER:
             self._workload_metrics.note(before, after, now=now, cohorts_above=cohorts_above)
+
+    def note_loss(
+        self, before: Workload, after: Workload, *, saved_at: float | None, now: float, cost_of: CostOf
+    ) -> None:
+        """Count what an eviction that has come about between two versions loses."""
+        if self.role != FOLLOWER:
+            self._evictions.note_loss(before, after, saved_at=saved_at, now=now, cost_of=cost_of)
 
     def note_saving(self, before: Workload, after: Workload, *, saved_at: float | None) -> None:
         """Count what has come of an eviction that waits for a checkpoint.

@@ -119,6 +119,7 @@ class Knowledge:
             settings=settings.jobs,
             is_namespace_managed=self._is_namespace_managed,
             is_domain=engine.is_domain,
+            awaits_ends=self._awaits_ends,
             ancestor=self._ancestor,
             workload_priority_classes=self._workload_priorities,
             priority_classes=self._priorities,
@@ -258,14 +259,21 @@ class Knowledge:
         if before is not None:
             above = self.engine.cohorts_above
             self._journal.note_progress(before, after, now=now, cohorts_above=above)
-            saved_at = self.departures.saved_at(after) if has_request(before) else None
-            self._journal.note_saving(before, after, saved_at=saved_at)
+            if after.is_evicted or has_request(before) or has_request(after):
+                self._note_leaving(before, after, now)
             if before.unhealthy_nodes and not after.unhealthy_nodes:
                 self._note_recovery(before, after)
             return
         job = self.jobs.by_uid(after.owner_uid) if after.owner_uid is not None else None
         if job is not None:
             self._journal.note_created("Job", now - to_seconds(job.metadata.creation_timestamp))
+
+    def _note_leaving(self, before: Workload, after: Workload, now: float) -> None:
+        """Count what became of an eviction, and what it loses."""
+        saved_at = self.departures.saved_at(after)
+        self._journal.note_saving(before, after, saved_at=saved_at)
+        cost_of = self.engine.device_cost
+        self._journal.note_loss(before, after, saved_at=saved_at, now=now, cost_of=cost_of)
 
     def _note_recovery(self, before: Workload, after: Workload) -> None:
         """Measure the time from the first sign of a failed node until the gang had another, or went."""
@@ -291,6 +299,8 @@ class Knowledge:
             return
         if kind in _LABELLED:
             self._labels.see(kind.__name__, metadata)
+        if kind is ResourceFlavor and (problem := specs.cost_problem(metadata.annotations or {})):
+            self.inspection.restate(kind.__name__, metadata, problem)
         try:
             value = read(change.object)
         except ValueError as error:
@@ -474,6 +484,11 @@ class Knowledge:
             policy=policy,
             turns_at=self.engine.turns_at(workload),
         )
+
+    def _awaits_ends(self, workload: Workload) -> bool:
+        """Return whether a policy wants a Workload's quota to wait until its last pod has ended."""
+        admission = workload.admission
+        return admission is not None and self.engine.policy_of(admission.cluster_queue).preemption is not None
 
     def _recovery(self, workload: Workload) -> Recovery | None:
         if workload.admission is None or self.ground.is_disrupted:

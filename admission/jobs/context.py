@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from api.job import Job
 from api.objects import WireToleration
-from api.workload import PodSetAssignment
+from api.workload import PodSetAssignment, Workload
 
 FlavorInjection = Callable[[PodSetAssignment], tuple[Mapping[str, str], Sequence[WireToleration]]]
 
@@ -48,12 +48,14 @@ class JobContext:
 
     `injection` gives node labels and tolerations of the flavors assigned to a pod set; `is_namespace_managed`
     answers managedJobsNamespaceSelector; `is_domain` whether a value names a domain of any topology.
+    `awaits_ends` tells whether a Workload's Job has stopped only when its last pod has ended.
     """
 
     injection: FlavorInjection
     settings: JobSettings = field(default_factory=JobSettings)
     is_namespace_managed: Callable[[str], bool] = lambda _: True
     is_domain: Callable[[str], bool] = lambda _: True
+    awaits_ends: Callable[[Workload], bool] = lambda _: False
     ancestor: Callable[[Job], Ancestor] = lambda _: Ancestor.NONE
     workload_priority_classes: Mapping[str, int] = field(default_factory=dict)
     priority_classes: Mapping[str, PriorityClass] = field(default_factory=dict)

@@ -324,7 +324,7 @@ def _stop(view: View, source: Held | None, note: str = "") -> Answer:
     job = view.job
     if not job.is_suspended:
         return (suspend(view, "Stopped", note, is_restored=source is not None),)
-    if job.active > 0:
+    if job.active > 0 or _is_ending(view, source):
         return ()
     if not job.is_stopping:
         return None
@@ -333,6 +333,17 @@ def _stop(view: View, source: Held | None, note: str = "") -> Answer:
         return frozen
     pod_set = None if source is None else source.pod_set
     return (job_patch(view, restored_patch(job, view.template, pod_set), Purpose.RESTORE_JOB),)
+
+
+def _is_ending(view: View, source: Held | None) -> bool:
+    """Return whether pods of the Job still end, and its Workload's quota is to wait for them.
+
+    A pod that saves in its grace has its devices until it is gone, and is no longer counted as active. Kueue
+    gives its quota away meanwhile, so that two Jobs meet on one device for as long as the grace is.
+    """
+    if source is None or not view.job.terminating or source.workload.admission is None:
+        return False
+    return view.context.awaits_ends(source.workload)
 
 
 def _thaw(view: View) -> Answer:

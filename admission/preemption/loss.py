@@ -30,20 +30,23 @@ The idea of the median is from the discussion of Kueue's issue 477.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from math import inf
 from statistics import median_low
 
 from admission.preemption.saves import believed_checkpoint, plan_save, save_seconds_of
 from admission.snapshot import Held, QueueState, Tree
-from api.checkpoint_facts import CheckpointFacts, checkpoint_facts
+from api.checkpoint_facts import CLOCK_SKEW_SECONDS, CheckpointFacts, checkpoint_facts
 from api.policy import AdmissionPolicy, Aliases, PreemptionRules, VictimRules
-from api.reasons import ConditionType
+from api.reasons import ConditionType, EvictionReason
 from api.requests import gpus_of
-from api.workload import Workload
+from api.workload import Admission, Workload
 
 _DEFAULT_RULES = VictimRules()
+_PREEMPTED = EvictionReason.PREEMPTED.value
+# The minimum run time doubles with each preemption so many times: eight times ten minutes are over an hour.
+_MOST_DOUBLINGS = 3
 
 
 @dataclass(slots=True, kw_only=True)
@@ -87,8 +90,20 @@ class Losses:
         start = started_at(held.workload)
         if start is None or held.workload.priority < priority:
             return None
-        ends_at = start + section.minimum_runtime_seconds
+        ends_at = start + section.minimum_runtime_seconds * self._patience(held, queue)
         return ends_at if ends_at > self.now else None
+
+    @staticmethod
+    def _patience(held: Held, queue: QueueState) -> int:
+        """Return how many minimum run times a Workload has: twice as many each time that it was preempted.
+
+        Else two who may evict each other would do so for ever, each time as soon as they may. Where equals
+        take turns that is what is wanted.
+        """
+        if queue.turns is not None:
+            return 1
+        times = sum(n for (reason, _), n in held.workload.evictions.items() if reason == _PREEMPTED)
+        return int(2 ** min(times, _MOST_DOUBLINGS))
 
     def note_spared(self, queue: str, until: float) -> None:
         """Note that the head of the ClusterQueue `queue` may ask again at `until`."""
@@ -152,6 +167,36 @@ def devices_of(held: Held) -> int:
     for pair, amount in held.usage.items():
         amounts[pair.resource] = amounts.get(pair.resource, 0) + amount
     return max(1, gpus_of(amounts))
+
+
+def lost_work(workload: Workload, *, saved_at: float | None, now: float) -> float:
+    """Return what a Workload loses that stops now, in device-seconds: its work since its last checkpoint.
+
+    Unlike the loss that victims are compared by, it is bounded by nothing but the start of the attempt. Who
+    tells of no checkpoint loses all of that; inference has nothing to lose.
+    """
+    start = started_at(workload)
+    if start is None or workload.admission is None or checkpoint_facts(workload).is_inference:
+        return 0.0
+    kept_until = start if saved_at is None or saved_at > now + CLOCK_SKEW_SECONDS else max(start, saved_at)
+    devices = sum(gpus_of(one.usage) for one in workload.admission.pod_sets)
+    return max(1, devices) * max(0.0, now - kept_until)
+
+
+def lost_money(admission: Admission, device_seconds: float, cost_of: Callable[[str], float]) -> float:
+    """Return what lost device-seconds cost; `cost_of` gives a flavor's price of one device for an hour.
+
+    Devices of several flavors share in the loss by their number.
+    """
+    devices = [
+        (flavor, gpus_of({resource: one.usage.get(resource, 0)}))
+        for one in admission.pod_sets
+        for resource, flavor in one.flavors.items()
+    ]
+    total = sum(count for _, count in devices)
+    if not total:
+        return 0.0
+    return sum(count * cost_of(flavor) for flavor, count in devices) / total * device_seconds / 3600
 
 
 def started_at(workload: Workload) -> float | None:

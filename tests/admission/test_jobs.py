@@ -574,3 +574,18 @@ def test_the_order_of_workloads_does_not_matter() -> None:
 
 def test_a_context_needs_only_an_injection() -> None:
     assert JobContext(injection=lambda _: ({}, ())).settings == JobSettings()
+
+
+@pytest.mark.parametrize(
+    ("awaits_ends", "want"),
+    [
+        pytest.param(True, [], id="a policy waits for it"),
+        pytest.param(False, ["release"], id="Kueue does not"),
+    ],
+)
+def test_quota_is_given_back_while_the_last_pod_still_ends_where(awaits_ends: bool, want: list[str]) -> None:
+    job = with_status(job_object(), terminating=1)
+
+    actions = look(job, held(admitted, said("Evicted")), awaits_ends=lambda _: awaits_ends)
+
+    assert purposes(actions) == want

@@ -147,6 +147,27 @@ def test_one_that_has_just_saved_is_stopped_at_once(scene: Victims) -> None:
     assert scene.is_running("high")
 
 
+def test_lost_work_is_counted_in_seconds_and_money(scene: Victims) -> None:
+    price = {"berth.dev/cost-per-device-hour": "36"}
+    scene.annotate(("ResourceFlavor", "", "default"), price)
+    scene.save("low")
+    scene.run_for(60)
+    scene.submit("high", priority="high")
+    scene.run_for(130)
+
+    labels = {"cluster_queue": "cq", "reason": "Preempted"}
+    assert 170 < scene.count("berth_evicted_device_seconds_lost_total", **labels) < 200
+    # It has no devices: its work counts as one, and costs nothing.
+    assert scene.count("berth_evicted_cost_lost_total", **labels) == 0
+
+
+def test_a_price_that_is_none_is_named_on_the_flavor(scene: Victims) -> None:
+    scene.annotate(("ResourceFlavor", "", "default"), {"berth.dev/cost-per-device-hour": "cheap"})
+    scene.run_for(5)
+
+    assert ("default", "InvalidSpec") in scene.leader.recorder.events
+
+
 STEPS = [
     pytest.param(Purpose.REQUEST_EVICTION, id="the request is on the Workload"),
     pytest.param(Purpose.ASK_POD, id="the pod is asked"),

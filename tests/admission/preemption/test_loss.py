@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from admission.preemption.loss import Losses
+from admission.preemption.loss import Losses, lost_money, lost_work
 from api.checkpoint_facts import checkpoint_faults
 from api.keys import HOSTNAME
 from api.node import NodeInfo
@@ -328,3 +328,54 @@ def placed(workload: Workload, node: str) -> Workload:
     topology = TopologyAssignment(levels=(HOSTNAME,), domains=(DomainCount(values=(node,), count=1),))
     admission = replace(workload.admission, pod_sets=(replace(assignment, topology=topology),))
     return replace(workload, admission=admission)
+
+
+@pytest.mark.parametrize(
+    ("preempted", "ran", "want"),
+    [
+        pytest.param(0, 700, ["victim"], id="never before"),
+        pytest.param(1, 700, [], id="once, and not twice the minimum run time since"),
+        pytest.param(1, 1300, ["victim"], id="once, and twice the minimum run time since"),
+        pytest.param(9, 4700, [], id="often"),
+        pytest.param(9, 4900, ["victim"], id="often, and eight times the minimum run time since"),
+    ],
+)
+def test_who_was_preempted_before_runs_longer_before_an_equal_may_evict_it(
+    preempted: int, ran: float, want: list[str]
+) -> None:
+    victim = replace(running("victim", 8, ran=ran, at=NOW - 5000), evictions={("Preempted", ""): preempted})
+    world = make_world(victim, make_workload("incoming", gpus=8, at=NOW - 9000), minimum_runtime_seconds=600)
+
+    assert list(evicts(world.settle())) == want
+
+
+def test_who_can_be_asked_to_save_loses_no_more_than_the_save() -> None:
+    told = {
+        "berth.dev/checkpoint-save-seconds": "20",
+        "berth.dev/checkpoint-time": to_rfc3339(NOW - 3000),
+    }
+    victim = replace(running("victim"), annotations=told, owner_kind="Job")
+
+    assert loss(make_world(victim), "victim") == 4 * (20 + 30)
+    assert loss(make_world(victim, grace_seconds=0), "victim") == 4 * (3000 + 30)
+    near = {**told, "berth.dev/checkpoint-interval-seconds": "3060"}
+    assert loss(make_world(replace(victim, annotations=near)), "victim") == 4 * 30
+
+
+@pytest.mark.parametrize(
+    ("saved_at", "want"),
+    [
+        pytest.param(None, 4 * 1000, id="all since the start"),
+        pytest.param(NOW - 300, 4 * 300, id="since the checkpoint"),
+        pytest.param(NOW - 5000, 4 * 1000, id="a checkpoint of an earlier attempt saves nothing of this one"),
+        pytest.param(NOW + 5000, 4 * 1000, id="a checkpoint of the future is none"),
+    ],
+)
+def test_what_an_eviction_has_lost(saved_at: float | None, want: float) -> None:
+    victim = running("victim", ran=1000)
+    assert victim.admission is not None
+
+    lost = lost_work(victim, saved_at=saved_at, now=NOW)
+
+    assert lost == want
+    assert lost_money(victim.admission, lost, lambda _: 3.6) == pytest.approx(want * 3.6 / 3600)

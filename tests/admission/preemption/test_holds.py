@@ -1,0 +1,151 @@
+"""Room that was freed for a Workload is kept for it until it starts, though others could take it meanwhile.
+
+Two trees share two nodes. The preemptor needs both, and its victims end one after the other:
+
+    tree a      first on node n1, second on node n2, gone for "large" of 16 GPUs
+    tree b      "small" of 8 GPUs comes when the first has ended
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from api.eviction import EvictionRequest, render_request
+from api.keys import EVICTION, HOSTNAME
+from api.node import NodeInfo
+from api.policy import AdmissionPolicy, PreemptionRules
+from api.queueing import Preemption, PreemptionPolicy, QueueingStrategy, ResourceFlavor, Topology
+from api.reasons import ConditionType, EvictionReason
+from api.requests import PODS
+from api.workload import DomainCount, TopologyAssignment, TopologyRequest, Workload
+from tests.builders import (
+    World,
+    admits,
+    evicts,
+    make_cluster_queue,
+    make_condition,
+    make_pod_set,
+    make_workload,
+    released,
+    reserved,
+    with_conditions,
+)
+
+LOWER = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY)
+HOLD_SECONDS = 300
+
+
+def make_world(*, hold_seconds: int = HOLD_SECONDS) -> World:
+    rules = PreemptionRules(minimum_runtime_seconds=0, hold_seconds=hold_seconds)
+    request = TopologyRequest(unconstrained=True)
+    both = make_pod_set(count=2, requests={"gpu": 8}, topology_request=request)
+    return World().put(
+        AdmissionPolicy(name="policy", preemption=rules),
+        Topology(name="t", levels=(HOSTNAME,)),
+        ResourceFlavor(name="default", topology_name="t"),
+        *(make_node(name) for name in ("n1", "n2")),
+        make_cluster_queue("a", quota=16, preemption=LOWER),
+        make_cluster_queue("b", quota=16),
+        placed("first", "n1"),
+        placed("second", "n2"),
+        make_workload("large", queue="a", pod_sets=(both,), priority=5, at=900),
+    )
+
+
+def make_node(name: str) -> NodeInfo:
+    return NodeInfo(name=name, labels={HOSTNAME: name}, allocatable={"gpu": 8, PODS: 110}, is_ready=True)
+
+
+def placed(name: str, node: str) -> Workload:
+    """Return a Workload of tree a that fills the node."""
+    workload = reserved(make_workload(name, queue="a", gpus=8), at=100)
+    assert workload.admission is not None
+    (assignment,) = workload.admission.pod_sets
+    topology = TopologyAssignment(levels=(HOSTNAME,), domains=(DomainCount(values=(node,), count=1),))
+    admission = replace(workload.admission, pod_sets=(replace(assignment, topology=topology),))
+    return replace(workload, admission=admission)
+
+
+def small(priority: int = 0) -> Workload:
+    pods = make_pod_set(requests={"gpu": 8}, topology_request=TopologyRequest(unconstrained=True))
+    return make_workload("small", queue="b", pod_sets=(pods,), priority=priority, at=1000)
+
+
+def end(world: World, name: str) -> None:
+    """Let an evicted Workload stop and give its quota back; it does not come again."""
+    evicted = make_condition(ConditionType.EVICTED, reason="Preempted", at=world.now)
+    gone = released(with_conditions(world.get(name), evicted), at=world.now)
+    world.put(replace(gone, active=False))
+
+
+def test_what_the_first_victim_gives_back_is_kept_until_the_second_has_stopped() -> None:
+    world = make_world()
+    assert sorted(evicts(world.settle())) == ["first", "second"]
+    end(world, "first")
+    world.settle()
+
+    assert admits(world.put(small()).settle()) == []
+
+    end(world, "second")
+    assert admits(world.settle()) == ["large"]
+
+
+def test_without_a_hold_another_tree_slips_in() -> None:
+    world = make_world(hold_seconds=0)
+    world.settle()
+    end(world, "first")
+    world.settle()
+
+    assert admits(world.put(small()).settle()) == ["small"]
+
+
+def test_a_hold_keeps_out_who_is_more_important_and_ends_when_its_time_is_up() -> None:
+    world = make_world()
+    world.settle()
+    end(world, "first")
+    assert admits(world.put(small(priority=9)).settle()) == []
+
+    ends_at = world.engine.next_wake_at()
+    assert ends_at is not None
+    assert ends_at >= world.now + HOLD_SECONDS
+    world.now = ends_at
+
+    assert admits(world.settle()) == ["small"]
+
+
+def test_a_hold_ends_with_who_it_is_for() -> None:
+    world = make_world()
+    world.settle()
+    end(world, "first")
+    world.put(small()).settle()
+
+    world.put(replace(world.get("large"), active=False))
+    world.put(replace(small(), priority=1))
+
+    assert admits(world.settle()) == ["small"]
+
+
+@pytest.mark.parametrize("is_known", [pytest.param(True, id="known"), pytest.param(False, id="unknown")])
+def test_a_new_leader_lets_the_preemptor_come_first_where_the_victims_say_so(is_known: bool) -> None:
+    """Both wait after a change of leaders, the victim with more right to the head of the queue."""
+    victim = make_workload("victim", queue="a", gpus=8, priority=5, at=1)
+    preemptor = make_workload("preemptor", queue="a", gpus=8, at=2)
+    request = EvictionRequest(
+        reason=EvictionReason.PREEMPTED,
+        requested_at=900,
+        deadline=990,
+        ask_at=900,
+        reserved_at=1,
+        preemptor=preemptor.key,
+        preemptor_uid=preemptor.uid,
+    )
+    if is_known:
+        victim = replace(victim, annotations={EVICTION: render_request(request)})
+    world = World().put(
+        AdmissionPolicy(name="policy", preemption=PreemptionRules()),
+        make_cluster_queue("a", quota=8, queueing_strategy=QueueingStrategy.BEST_EFFORT_FIFO),
+    )
+
+    assert admits(world.put(preemptor, victim).cycle()) == ["preemptor" if is_known else "victim"]
