@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from api import keys
+from api.nodetexts import NodeTexts
 from api.objects import Meta, Wire
 from api.quantities import QuantityError, amount
 
@@ -166,12 +167,22 @@ class HostPriority(msgspec.Struct, gc=False):
     score: int
 
 
-def read_args(body: bytes | bytearray, *, keeps_nodes: bool) -> ExtenderArgs:
+def read_args(
+    body: bytes | bytearray, *, keeps_nodes: bool, texts: NodeTexts[LabelledNode] | None = None
+) -> ExtenderArgs:
     """Return a request's contents. Raises ValueError where the body is no ExtenderArgs.
 
-    `keeps_nodes`: with the bytes of whole nodes, which takes as long again.
+    `keeps_nodes`: with the bytes of whole nodes, which takes as long again. `texts` are those of the requests
+    before: what is in them is not read anew.
     """
     try:
+        cut = texts.cut(body) if texts is not None else None
+        if cut is not None:
+            args = _ARGS.decode(cut.rest)
+            nodes = args.nodes_of_go
+            # Had the cut been made elsewhere than in the request's own list, that would not be empty now.
+            if nodes is not None and nodes.items == ():
+                return _args(args, WholeNodes(read=cut.nodes, raw=cut.raw))
         if keeps_nodes:
             kept = _ARGS_WITH_BYTES.decode(body)
             return _args(kept, _with_bytes(kept.nodes or kept.nodes_of_go))
@@ -248,6 +259,11 @@ def _request(container: _Container) -> int:
         # The API server takes an extended resource's limit for its request.
         return _limit(container)
     return amount(keys.GPU_RESOURCE, requests.gpus)
+
+
+def node_texts() -> NodeTexts[LabelledNode]:
+    """Return a memory of whole nodes, empty."""
+    return NodeTexts(_NODE)
 
 
 _ARGS = msgspec.json.Decoder(_Args[LabelledNode])

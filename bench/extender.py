@@ -49,6 +49,7 @@ def node_object(number: int) -> dict[str, Any]:
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {"name": f"node-{number:05}", "labels": labels},
+        "spec": {"providerID": f"example:///{number}"},
         "status": {"allocatable": {"cpu": "96", "nvidia.com/gpu": "8"}, "images": images},
     }
 
@@ -123,9 +124,11 @@ def report(url: str, pid: int, nodes: list[dict[str, Any]]) -> None:
     containers = [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]
     pod = {"metadata": metadata, "spec": {"containers": containers}}
     names = [node["metadata"]["name"] for node in nodes]
+    # kube-scheduler's own nodes have neither apiVersion nor kind.
+    whole = [{part: node[part] for part in ("metadata", "spec", "status")} for node in nodes]
     bodies = {
-        "names": json.dumps({"Pod": pod, "Nodes": None, "NodeNames": names}).encode(),
-        "nodes": json.dumps({"Pod": pod, "Nodes": {"items": nodes}, "NodeNames": None}).encode(),
+        "names": _as_go({"Pod": pod, "Nodes": None, "NodeNames": names}),
+        "nodes": _as_go({"Pod": pod, "Nodes": {"metadata": {}, "items": whole}, "NodeNames": None}),
     }
     for sent, count in (("names", 400), ("nodes", 100)):
         for path in ("/filter", "/prioritize"):
@@ -138,6 +141,11 @@ def report(url: str, pid: int, nodes: list[dict[str, Any]]) -> None:
                 f"  p50 {p50:6.1f} ms  p99 {p99:6.1f} ms  (wanted: at most {_TARGETS[sent]:.0f} ms)",
                 flush=True,
             )
+
+
+def _as_go(value: object) -> bytes:
+    """Return the value as Go writes it: without blanks."""
+    return json.dumps(value, separators=(",", ":")).encode()
 
 
 def ask_extender(kubeconfig: str, nodes: list[dict[str, Any]]) -> None:

@@ -36,6 +36,7 @@ from api.extender import (
     NodeListAnswer,
     PodNeeds,
     node_labels,
+    node_texts,
     read_args,
 )
 from api.http.server import HttpError, Request, Response, Route, json_response, text_response
@@ -76,6 +77,7 @@ class Extender:
         self._nodes: dict[str, NodeLabels] = {}
         self._jobs = TrainingJobs()
         self._ruled = Ruled(rules or ExtenderRules())
+        self._texts = node_texts()
         self.informers: tuple[Informer[Any], ...] = (
             Informer(
                 client,
@@ -219,7 +221,7 @@ class Extender:
         if missing:
             raise HttpError(503, f"waiting for {', '.join(missing)}")
         try:
-            return read_args(request.body, keeps_nodes=keeps_nodes)
+            return read_args(request.body, keeps_nodes=keeps_nodes, texts=self._texts)
         except ValueError as error:
             log.warning("extender-request-unreadable", path=request.path, error=error)
             raise HttpError(400, "Failed to unmarshal request") from error
