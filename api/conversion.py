@@ -26,11 +26,39 @@ def convert(obj: Object) -> Object:
     """Return `obj` in v1beta2 if it is a v1beta1 object of Kueue's, or a list of some; else `obj` itself."""
     items = _list_of(dict, obj.get("items"))
     if items is not None and str(obj.get("kind")).endswith("List"):
-        return {**_renamed(obj), "items": [convert(item) for item in items]}
+        # The items of a typed list carry no version and no kind of their own.
+        kind = str(obj.get("kind")).removesuffix("List")
+        known = {"apiVersion": obj.get("apiVersion"), "kind": kind} if kind else {}
+        return {**_renamed(obj), "items": [convert({**known, **item}) for item in items]}
     if obj.get("apiVersion") != OLD_VERSION:
         return obj
     change = _KINDS.get(str(obj.get("kind")))
     return change(_renamed(obj)) if change else _renamed(obj)
+
+
+def dropped(obj: Object) -> tuple[str, ...]:
+    """Return the paths of fields that `convert` leaves out of this object: v1beta2 has no such field."""
+    if obj.get("apiVersion") != OLD_VERSION:
+        return ()
+    kind = str(obj.get("kind"))
+    paths = [path for path in _DROPPED.get(kind, ()) if _at(obj, path) is not None]
+    if kind == "Workload" and _at(_workload({**obj}), ("spec", "priorityClassRef")) is None:
+        paths += [path for path in _NAMELESS_PRIORITY if _at(obj, path)]
+    return tuple(".".join(path) for path in paths)
+
+
+_DROPPED: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "AdmissionCheck": (("spec", "retryDelayMinutes"),),
+    "ClusterQueue": (("status", "pendingWorkloadsStatus"),),
+    "LocalQueue": (("status", "flavors"),),
+}
+# Without a source that is known.
+_NAMELESS_PRIORITY = (("spec", "priorityClassName"), ("spec", "priorityClassSource"))
+
+
+def _at(obj: Object, path: tuple[str, str]) -> object:
+    section = obj.get(path[0])
+    return section.get(path[1]) if isinstance(section, dict) else None
 
 
 def _renamed(obj: Object) -> Fields:

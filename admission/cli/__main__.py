@@ -47,6 +47,7 @@ COMMANDS = {
     "store": Command("store", "what Redis holds: dump it, check it, rebuild it"),
     "apiserver": Command("apiserver", "the embedded API server with simulated nodes alone"),
     "extender": Command("extender", "the scheduler extender alone, beside kube-scheduler"),
+    "convert": Command("convert", "manifests of Kueue's v1beta1, said in v1beta2"),
     "crds": Command("crds", "print the CustomResourceDefinitions"),
     "version": Command("version", "print Berth's version"),
 }

@@ -25,6 +25,27 @@ class Manifest:
     raw: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One document of a file, and its place in it, counted from 1."""
+
+    source: str
+    number: int
+    value: dict[str, Any]
+
+
+def read_documents(names: Iterable[str], stdin: IO[str]) -> list[Document]:
+    """Return the documents of all files as they stand there; empty ones are left out, but counted.
+
+    Raises WrongUsageError naming the file.
+    """
+    return [
+        Document(source, number, document)
+        for source, text in _texts(names, stdin)
+        for number, document in _documents(source, text)
+    ]
+
+
 def read_manifests(names: Iterable[str], stdin: IO[str]) -> list[Manifest]:
     """Return the objects of all files; objects of older API versions are converted.
 
@@ -32,7 +53,7 @@ def read_manifests(names: Iterable[str], stdin: IO[str]) -> list[Manifest]:
     """
     manifests = []
     for source, text in _texts(names, stdin):
-        for document in _documents(source, text):
+        for _, document in _documents(source, text):
             manifests += [Manifest(source, msgspec.json.encode(one)) for one in _objects(source, document)]
     return manifests
 
@@ -53,17 +74,30 @@ def _texts(names: Iterable[str], stdin: IO[str]) -> Iterator[tuple[str, str]]:
                 raise WrongUsageError(f"{file} cannot be read: {_reason(error)}") from error
 
 
-def _documents(source: str, text: str) -> Iterator[dict[str, Any]]:
+# The C loader is several times faster where it is there.
+_SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Loader(_SafeLoader):  # type: ignore[misc] # either of two classes
+    """Reads an instant as the text that it is, as Kubernetes does: YAML 1.1 would make it a date."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own name and form
+        first: [one for one in resolvers if one[0] != "tag:yaml.org,2002:timestamp"]
+        for first, resolvers in _SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+def _documents(source: str, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
     try:
-        # JSON is YAML, so one parser reads both. The C loader is several times faster where it is there.
-        for document in yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+        # JSON is YAML, so one parser reads both.
+        for number, document in enumerate(yaml.load_all(text, Loader=_Loader), start=1):
             if document is None:
                 continue
             if not isinstance(document, dict):
                 raise WrongUsageError(
                     f"{source} holds a {type(document).__name__}, expected an object with a kind"
                 )
-            yield document
+            yield number, document
     except yaml.YAMLError as error:
         raise WrongUsageError(f"{source} is neither YAML nor JSON: {' '.join(str(error).split())}") from error
 
