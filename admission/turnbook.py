@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 from api.workload import WorkloadKey
 
 # The loss of an eviction in device-seconds, then who started last.
-Rank = tuple[int, float, str]
+Rank = tuple[float, float, str]
 Member = TypeVar("Member")
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import ceil, inf
 
+from admission.eviction_cost import cost_if_asked
 from admission.snapshot import Held, QueueState
 from admission.turnbook import TurnBook
 from api.policy import Ordering, OrderingMode, PreemptionRules
@@ -74,12 +75,6 @@ def rules_of(queue: QueueState) -> PreemptionRules:
     return queue.policy.preemption or _DEFAULTS
 
 
-def loss_of(held: Held, queue: QueueState) -> int:
-    """Return what an eviction costs, in device-seconds: the Workload saves on request and starts again."""
-    rules = rules_of(queue)
-    return _devices_of(held) * (rules.default_save_seconds + rules.default_restart_seconds)
-
-
 def _devices_of(held: Held) -> int:
     amounts: dict[str, int] = {}
     for pair, amount in held.usage.items():
@@ -116,7 +111,8 @@ class Turns:
         if at <= now:
             count = _devices_of(held)
             ran = held.workload.accumulated_execution_seconds + max(0.0, now - held.reserved_at)
-            rank = loss_of(held, queue), -held.reserved_at, held.workload.uid
+            # Whoever takes turns is taken to save on request, so its loss does not grow while it runs.
+            rank = cost_if_asked(held, queue.policy), -held.reserved_at, held.workload.uid
             level = level_of(count * ran, ordering.level_ends)
             book.enter(held.key, held, level=level, rank=rank)
             at = leaves_level_at(count * ran, count, ordering.level_ends, now=now)

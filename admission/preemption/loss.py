@@ -35,7 +35,8 @@ from dataclasses import dataclass, field
 from math import inf
 from statistics import median_low
 
-from admission.preemption.saves import believed_checkpoint, plan_save, save_seconds_of
+from admission.eviction_cost import eviction_cost, save_seconds_of
+from admission.preemption.saves import believed_checkpoint, plan_save
 from admission.snapshot import Held, QueueState, Tree
 from api.checkpoint_facts import CLOCK_SKEW_SECONDS, CheckpointFacts, checkpoint_facts
 from api.policy import AdmissionPolicy, Aliases, PreemptionRules, VictimRules
@@ -136,9 +137,7 @@ class Losses:
             lost = 0.0 if plan.ask_at > self.now else min(lost, save_seconds_of(facts, rules))
         if facts.is_inference and rules.rules.prefers_inference:
             lost = 0.0
-        restart = facts.restart_seconds
-        restart = rules.default_restart_seconds if restart is None else restart
-        return devices_of(held) * (lost + min(restart, rules.max_declared_seconds))
+        return eviction_cost(held, lost, facts, rules)
 
     def _kept_until(self, facts: CheckpointFacts, tree: Tree) -> float:
         saved_at = believed_checkpoint(facts, now=self.now)
@@ -159,14 +158,6 @@ class Losses:
                 and (start := started_at(one.workload)) is not None
             )
         return self._medians[id(tree)]
-
-
-def devices_of(held: Held) -> int:
-    """Return how many devices stand idle while the Workload restarts; work without devices counts as one."""
-    amounts: dict[str, int] = {}
-    for pair, amount in held.usage.items():
-        amounts[pair.resource] = amounts.get(pair.resource, 0) + amount
-    return max(1, gpus_of(amounts))
 
 
 def lost_work(workload: Workload, *, saved_at: float | None, now: float) -> float:

@@ -39,6 +39,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from admission.decision import Evict
+from admission.eviction_cost import save_seconds_of
 from admission.runtimes import eviction_seconds
 from api.checkpoint_facts import CLOCK_SKEW_SECONDS, CheckpointFacts, checkpoint_facts
 from api.eviction import EvictionRequest, standing_request
@@ -175,12 +176,6 @@ def leaving_seconds(workload: Workload, policy: AdmissionPolicy) -> float:
 def may_ask(rules: PreemptionRules, save_seconds: float) -> bool:
     """Return whether the grace is long enough to be heard of and to save in."""
     return rules.grace_seconds >= max(NOTICE_SECONDS, save_seconds)
-
-
-def save_seconds_of(facts: CheckpointFacts, rules: PreemptionRules) -> float:
-    """Return how long a save takes: as declared, within the bound of the policy, else its default."""
-    declared = facts.save_seconds
-    return min(rules.default_save_seconds if declared is None else declared, rules.max_declared_seconds)
 
 
 def believed_checkpoint(facts: CheckpointFacts, *, now: float) -> float | None:

@@ -17,10 +17,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from admission.eviction_cost import cost_if_asked
 from admission.placement.request import PlacementRequest
 from admission.placement.site import Site
 from admission.snapshot import Held, QueueState, Snapshot
-from admission.turns import loss_of, rules_of
+from admission.turns import rules_of
 from queues.attained import next_look
 from queues.pending import Pending
 from queues.resources import FlavorResource
@@ -31,7 +32,7 @@ _Taken = tuple[Held, Mapping[str, int], int]
 class _Node(NamedTuple):
     """A leaf of the topology: who leaves it for one pod, at what loss, and how many pods it holds at most."""
 
-    loss: int
+    loss: float
     victims: list[Held]
     most_pods: int
 
@@ -119,19 +120,19 @@ class GivingWay:
         """Return what it costs to make room for one pod on the leaf: in order, until it fits."""
         free = {resource: site.free(resource)[leaf] for resource in wanted}
         needed: list[Held] = []
-        loss = 0
+        loss = 0.0
         fits = _pods(free, wanted) > 0
         for held, per_pod, count in taken:
             if not fits:
                 needed.append(held)
-                loss += 0 if held.is_evicted else loss_of(held, self._queue)
+                loss += 0 if held.is_evicted else cost_if_asked(held, self._queue.policy)
             for resource in wanted:
                 free[resource] += per_pod.get(resource, 0) * count
             fits = fits or _pods(free, wanted) > 0
         return _Node(loss, needed, _pods(free, wanted))
 
 
-def _by_loss(node: _Node) -> tuple[int, list[str]]:
+def _by_loss(node: _Node) -> tuple[float, list[str]]:
     return node.loss, [held.workload.uid for held in node.victims]
 
 

@@ -74,6 +74,20 @@ def test_a_running_workload_gives_way(victim: Workload, want: dict[str, str]) ->
     assert evicts(world.settle()) == want
 
 
+def costly(name: str, save_seconds: int) -> Workload:
+    """Return a Workload of half the GPUs that tells how long it saves."""
+    told = {"berth.dev/checkpoint-save-seconds": str(save_seconds)}
+    return replace(running(name, gpus=4, since=NOW - 1200), annotations=told)
+
+
+@pytest.mark.parametrize("slow", ["a", "b"])
+def test_of_one_level_the_one_gives_way_that_saves_faster(slow: str) -> None:
+    victims = (costly(name, 300 if name == slow else 10) for name in "ab")
+    world = make_world(*victims, waiting("new", gpus=4))
+
+    assert set(evicts(world.settle())) == {"a", "b"} - {slow}
+
+
 def test_without_the_policy_equals_do_not_give_way() -> None:
     world = make_world(running("v", since=0.0), waiting("new"), policy=AdmissionPolicy(name="turns"))
 

@@ -1,0 +1,42 @@
+"""What an eviction costs: the formula that all who choose victims share, whatever they know of the work lost.
+
+    cost = devices × (work that is done again + restart)        in device-seconds
+
+`admission.preemption.loss` works out the first term from the last checkpoint. Where Workloads take turns
+(`admission.turns`) it is the save that they are asked for, which does not grow while they run, so that an
+order by it need not be made anew as time passes. What a Job says of itself counts up to the policy's bound.
+"""
+
+from __future__ import annotations
+
+from admission.snapshot import Held
+from api.checkpoint_facts import CheckpointFacts, checkpoint_facts
+from api.policy import AdmissionPolicy, Aliases, PreemptionRules
+from api.requests import gpus_of
+
+
+def eviction_cost(held: Held, work_seconds: float, facts: CheckpointFacts, rules: PreemptionRules) -> float:
+    """Return what it costs to stop the Workload now and start it again, in device-seconds."""
+    restart = rules.default_restart_seconds if facts.restart_seconds is None else facts.restart_seconds
+    return devices_of(held) * (work_seconds + min(restart, rules.max_declared_seconds))
+
+
+def cost_if_asked(held: Held, policy: AdmissionPolicy) -> float:
+    """Return what it costs where the Workload saves on request."""
+    rules = policy.preemption or PreemptionRules()
+    facts = checkpoint_facts(held.workload, with_aliases=policy.aliases is Aliases.ARTICLES)
+    return eviction_cost(held, save_seconds_of(facts, rules), facts, rules)
+
+
+def save_seconds_of(facts: CheckpointFacts, rules: PreemptionRules) -> float:
+    """Return how long a save takes: as declared or measured, within the bound, else the policy's default."""
+    told = facts.save_seconds
+    return min(rules.default_save_seconds if told is None else told, rules.max_declared_seconds)
+
+
+def devices_of(held: Held) -> int:
+    """Return how many devices stand idle while the Workload restarts; work without devices counts as one."""
+    amounts: dict[str, int] = {}
+    for pair, amount in held.usage.items():
+        amounts[pair.resource] = amounts.get(pair.resource, 0) + amount
+    return max(1, gpus_of(amounts))
