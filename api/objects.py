@@ -605,6 +605,19 @@ class PodObject(Wire, frozen=True):
     status: PodStatus = PodStatus()
 
 
+class ScaledSpec(Wire, frozen=True):
+    """spec of a StatefulSet, as far as it says how many pods there are to be."""
+
+    replicas: int | None = None
+
+
+class ScaledObject(Wire, frozen=True):
+    """apps/v1 StatefulSet: how many pods it keeps up."""
+
+    metadata: Meta
+    spec: ScaledSpec = ScaledSpec()
+
+
 class PodDisruptionBudgetSpec(Wire, frozen=True):
     """PodDisruptionBudget.spec; what may be taken is read from the status."""
 

@@ -64,6 +64,15 @@ def watched_kinds(knowledge: Knowledge, board: StatusBoard) -> tuple[WatchedKind
             take=partial(knowledge.take_spec, DisruptionBudget, to_disruption_budget),
         )
         kinds = (*kinds, budgets, _queued_pods(knowledge))
+    if "StatefulSet" in knowledge.serving_kinds:
+        scaled = WatchedKind(
+            resource=resources.STATEFUL_SETS,
+            wire=objects.ScaledObject,
+            value=objects.ScaledObject,
+            take=partial(knowledge.pods.take_scale, "StatefulSet"),
+            params={"labelSelector": keys.QUEUE_NAME},
+        )
+        kinds = (*kinds, scaled)
     return tuple(_inspected(kind, knowledge, board) for kind in kinds)
 
 

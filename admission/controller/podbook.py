@@ -13,9 +13,10 @@ import msgspec
 
 from admission.controller.journal import Journal
 from admission.controller.mirror import Mirror, ObjectKey, Seen
+from admission.pods.parents import group_name
 from api import keys
 from api.kube.informer import Change, ChangeType
-from api.objects import PodObject
+from api.objects import PodObject, ScaledObject
 from api.pod import Pod, to_pod
 from api.workload import Workload
 
@@ -37,6 +38,8 @@ class PodBook:
         self._pods: Mirror[Pod] = Mirror()
         self._units: dict[UnitKey, dict[ObjectKey, None]] = {}
         self._dirty: dict[UnitKey, None] = {}
+        # How many pods those who keep groups up are to have.
+        self._scales: dict[UnitKey, int] = {}
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -47,6 +50,19 @@ class PodBook:
             self._forget(change.object)
         else:
             self._see(change.object, change.raw or b"")
+
+    def take_scale(self, kind: str, change: Change[ScaledObject]) -> None:
+        """Take a change of who keeps a serving group up: how many pods it is to have."""
+        metadata, count = change.object.metadata, change.object.spec.replicas
+        unit = UnitKey(metadata.namespace, group_name(kind, metadata.name), "")
+        self._scales[unit] = 1 if count is None else count
+        self.mark(unit)
+        if change.type is ChangeType.DELETED:
+            del self._scales[unit]
+
+    def replicas_of(self, unit: UnitKey) -> int | None:
+        """Return how many pods a serving group is to have, None where nobody says."""
+        return self._scales.get(unit)
 
     def see_raw(self, raw: bytes) -> None:
         """Take the bytes of a pod that answered a write of ours; raises msgspec.DecodeError."""
@@ -90,8 +106,8 @@ class PodBook:
     # --- what has to be looked at -----------------------------------------------------------------
 
     def mark(self, unit: UnitKey | None) -> None:
-        """Look at this unit again."""
-        if unit in self._units:
+        """Look at this unit again, or at the group without a pod that somebody keeps up."""
+        if unit is not None and (unit in self._units or unit in self._scales):
             self._dirty[unit] = None
 
     def mark_pod(self, key: ObjectKey) -> None:
@@ -102,7 +118,8 @@ class PodBook:
 
     def mark_all(self, namespace: str | None = None) -> None:
         """Look again at all units, or at those of one namespace."""
-        self._dirty.update(dict.fromkeys(unit for unit in self._units if namespace in (None, unit.namespace)))
+        units = (*self._units, *self._scales)
+        self._dirty.update(dict.fromkeys(unit for unit in units if namespace in (None, unit.namespace)))
 
     def take_dirty(self) -> UnitKey | None:
         """Return a marked unit and take its mark away; None when there is none."""

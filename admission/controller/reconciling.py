@@ -26,7 +26,7 @@ from admission.controller.podbook import UnitKey
 from admission.controller.statuses import StatusBoard
 from admission.jobs import reconcile_job
 from admission.lifecycle import reconcile_workload
-from admission.pods import reconcile_pods
+from admission.pods import UnitFacts, reconcile_empty_group, reconcile_pods
 from api.workload import WorkloadKey
 
 log = Log("berth.brain")
@@ -111,8 +111,11 @@ class Reconciler:
 
     def look_at_pods(self, term: Acting, unit: UnitKey) -> None:
         """Ask for the next writes that the pods of a unit and their Workload need."""
-        pods = self._knowledge.pods.members(unit)
+        pods, replicas = self._knowledge.pods.members(unit), self._knowledge.pods.replicas_of(unit)
         if not pods:
+            group = self._knowledge.workloads.get((unit.namespace, unit.group))
+            if group is not None and not self.is_left_alone(term, Target("Workload", *group.value.key)):
+                self.do(term, reconcile_empty_group(group.value, replicas=replicas))
             return
         workload = self._knowledge.workload_of(pods)
         targets = [Target("Pod", pod.metadata.namespace, pod.metadata.name) for pod in pods]
@@ -123,8 +126,10 @@ class Reconciler:
             return
         context = self._knowledge.job_context
         seen = [(pod.value, pod.raw) for pod in pods]
-        by_eviction = workload is not None and self._knowledge.is_replica(workload[0])
-        actions = reconcile_pods(seen, workload, context, by_eviction=by_eviction, now=self._clock.now())
+        facts = UnitFacts(
+            by_eviction=workload is not None and self._knowledge.is_replica(workload[0]), replicas=replicas
+        )
+        actions = reconcile_pods(seen, workload, context, now=self._clock.now(), facts=facts)
         self.do(term, actions, targets[0])
 
     def do(self, term: Acting, actions: tuple[Action, ...], asker: Target | None = None) -> None:

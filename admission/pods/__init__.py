@@ -6,6 +6,7 @@ look at a unit sees, `compose` how its Workload is made and kept in step, `group
 answer becomes a request, `reconcile` the rules and their order.
 """
 
-from admission.pods.reconcile import reconcile_pods
+from admission.pods.reconcile import reconcile_empty_group, reconcile_pods
+from admission.pods.view import UnitFacts
 
-__all__ = ["reconcile_pods"]
+__all__ = ["UnitFacts", "reconcile_empty_group", "reconcile_pods"]

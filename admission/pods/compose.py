@@ -61,7 +61,10 @@ def wanted_pod_sets(view: View) -> list[dict[str, Any]]:
         return []
     if not view.group:
         return pod_sets_of_pod(view.alive[0])
-    total = group_total(view.alive)
+    # While a StatefulSet is changed its pods differ in what they say of their number; it counts itself.
+    total = group_total(view.alive) if view.facts.replicas is None else view.facts.replicas
+    if not total or not view.kept:
+        return []
     if len(view.kept) < total and not view.is_fast:
         return []
     return pod_sets_of_group(view.kept, total)

@@ -16,8 +16,9 @@ from collections.abc import Sequence
 
 from admission.actions import Action, Purpose, Write
 from admission.pods.view import View
-from admission.pods.writes import delete, let_go, normal
+from admission.pods.writes import delete, let_go, normal, warning
 from admission.writes import workload_patch, workload_status
+from api.pod import Pod
 from api.podworkload import Member, owner_references
 from api.reasons import ConditionType
 from api.render import StatusEdit
@@ -29,12 +30,31 @@ def answer_surplus(view: View) -> Answer:
     """Pods beyond what the group is to have are deleted, the youngest first."""
     if not view.group or view.held is None or (view.workload.admission is None and view.missing):
         return None
-    kept = {member.pod.uid for member in view.kept}
-    surplus = [one.pod for one in view.alive if one.pod.uid not in kept and not one.pod.is_finished]
+    if view.first.is_serving:
+        # Its keeper would make another at once.
+        return None
+    surplus = _surplus(view)
     # Who is about to go has its place to itself until then, and its successor may have come already.
     leaving = sum(member.pod.is_deleted for member in view.kept)
     excess = (pod for pod in surplus[leaving:] if not pod.is_deleted)
     return tuple(delete(pod, "ExcessPodDeleted", "Excess pod deleted") for pod in excess) or None
+
+
+def answer_waiting_surplus(view: View) -> Answer:
+    """Pods that a serving group was scaled up by wait at the gate, and are told why."""
+    if not view.group or not view.first.is_serving or view.held is None:
+        return None
+    note = (
+        f"The group was admitted with {view.wanted} pods, and all of its quota is in use:"
+        " scale it to 0 and then up again to have it admitted anew"
+    )
+    gated = (pod for pod in _surplus(view) if pod.is_gated)
+    return tuple(warning(pod, "ScaledBeyondAdmission", note) for pod in gated) or None
+
+
+def _surplus(view: View) -> list[Pod]:
+    kept = {member.pod.uid for member in view.kept}
+    return [one.pod for one in view.alive if one.pod.uid not in kept and not one.pod.is_finished]
 
 
 def answer_dead(view: View) -> Answer:

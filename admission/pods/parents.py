@@ -48,8 +48,10 @@ def template_changes(kind: str, body: Mapping[str, Any]) -> Changes:
     }
     if kind == "StatefulSet":
         given_labels[keys.POD_GROUP_NAME] = group_name(kind, metadata.get("name", ""))
+        # Said once: how many there are to be by now is read from the StatefulSet itself, and to say it anew
+        # would restart all pods for every step of scaling.
+        annotations.setdefault(keys.POD_GROUP_TOTAL_COUNT, str(replicas(body)))
         annotations |= {
-            keys.POD_GROUP_TOTAL_COUNT: str(replicas(body)),
             keys.POD_GROUP_FAST_ADMISSION: "true",
             keys.POD_GROUP_SERVING: "true",
             # The StatefulSet controller itself numbers its pods.

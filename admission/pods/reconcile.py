@@ -25,9 +25,9 @@ from admission.jobs.context import JobContext
 from admission.pods import groups
 from admission.pods.compose import create, update
 from admission.pods.start import start
-from admission.pods.view import View
+from admission.pods.view import NOTHING_ELSE, UnitFacts, View
 from admission.pods.writes import finish, let_go, stop_active, warning
-from admission.writes import finalizer_off, workload_status
+from admission.writes import finalizer_off, workload_deletion, workload_status
 from api import keys
 from api.pod import Pod
 from api.reasons import ConditionType, FinishedReason
@@ -43,17 +43,16 @@ def reconcile_pods(
     context: JobContext,
     *,
     now: float,
-    by_eviction: bool = False,
+    facts: UnitFacts = NOTHING_ELSE,
 ) -> tuple[Action, ...]:
     """Return what the unit of these pods needs next; () where all is as it should be.
 
     `pods` are those of one group, or one by itself, in any order and at least one, each with the bytes in
     which it was last seen; `workload` is the one that the pod owns, or that has the group's name.
-    `by_eviction`: pods that lose their quota go by the eviction subresource, as their budgets allow.
     Idempotent: once the writes are seen, the same call asks for nothing. Raises msgspec.DecodeError where
     bytes are no JSON object.
     """
-    view = View(pods, workload, context=context, now=now, by_eviction=by_eviction)
+    view = View(pods, workload, context=context, now=now, facts=facts)
     if not _is_managed(view):
         return ()
     for step in _STEPS:
@@ -61,6 +60,17 @@ def reconcile_pods(
         if answer is not None:
             return answer
     return ()
+
+
+def reconcile_empty_group(workload: Workload, *, replicas: int | None) -> tuple[Action, ...]:
+    """Return what the Workload needs of a group without any pod, whose keeper is to have `replicas` of them.
+
+    While its pods are made anew it keeps its quota. One that is to have none is over: with the first pod
+    another one begins. Of a group that nobody keeps up the garbage collector takes the Workload.
+    """
+    is_group = keys.IS_GROUP_WORKLOAD in workload.annotations
+    is_over = is_group and replicas == 0 and workload.deleted_at is None
+    return (workload_deletion(workload),) if is_over else ()
 
 
 def _is_managed(view: View) -> bool:
@@ -187,21 +197,24 @@ def _answer_pods(view: View) -> Answer:
 
 def _has_pods_ready(view: View) -> bool:
     ready = sum(one.pod.is_succeeded or (one.pod.is_ready and one.pod.is_active) for one in view.members)
-    return ready >= view.wanted
+    return ready >= view.expected
 
 
 def _reclaimable(view: View) -> list[dict[str, object]]:
-    """Return status.reclaimablePods: of a group that will end, the members that have succeeded.
+    """Return status.reclaimablePods: of a group that will end the members that have succeeded, of one that
+    serves those that it was scaled down by.
 
     It may only grow while quota is held: what was given back may be somebody else's by now.
     """
-    if not view.group or view.first.is_serving:
+    if not view.group:
         return []
     succeeded: dict[str, int] = {}
     for member in view.members:
-        if member.pod.is_succeeded:
+        if member.pod.is_succeeded and not member.pod.is_serving:
             name = view.pod_set_of(member)
             succeeded[name] = succeeded.get(name, 0) + 1
+    if view.first.is_serving and len(view.assignments) == 1:
+        succeeded = dict.fromkeys(view.assignments, view.wanted - view.expected)
     known = view.workload.reclaimable
     counts = {
         name: min(assignment.count, max(succeeded.get(name, 0), known.get(name, 0)))
@@ -234,4 +247,5 @@ _STEPS: tuple[Callable[[View], Answer], ...] = (
     update,
     _answer_pods,
     _answer_start,
+    groups.answer_waiting_surplus,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 from admission.jobs.context import JobContext
@@ -12,6 +13,19 @@ from api.job import MAIN_POD_SET
 from api.pod import Pod
 from api.podworkload import Member, is_fast, name_of_pod_workload
 from api.workload import PodSetAssignment, Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitFacts:
+    """What is known of a unit beside its pods. `by_eviction`: those that lose their quota go by the eviction
+    subresource, as their budgets allow. `replicas`: how many its keeper is to have, None: nobody keeps it up.
+    """
+
+    by_eviction: bool = False
+    replicas: int | None = None
+
+
+NOTHING_ELSE = UnitFacts()
 
 
 class View:
@@ -24,14 +38,14 @@ class View:
         *,
         context: JobContext,
         now: float,
-        by_eviction: bool = False,
+        facts: UnitFacts = NOTHING_ELSE,
     ) -> None:
         in_order = sorted(pods, key=lambda one: (one[0].created_at, one[0].name))
         self.members = tuple(Member(pod, raw) for pod, raw in in_order)
         self.held = Held(*workload) if workload is not None else None
         self.context = context
         self.now = now
-        self.by_eviction = by_eviction
+        self.facts = facts
 
     @property
     def first(self) -> Pod:
@@ -106,7 +120,11 @@ class View:
         in_order = sorted(self.alive, key=lambda member: member.pod.is_gated)
         if self.held is None or self.workload.admission is None:
             return tuple(in_order[: self.wanted])
-        places = {name: assignment.count for name, assignment in self.assignments.items()}
+        # What a serving group gave back may be somebody else's by now.
+        given_back = self.workload.reclaimable if self.first.is_serving else {}
+        places = {
+            name: assignment.count - given_back.get(name, 0) for name, assignment in self.assignments.items()
+        }
         kept = []
         for member in in_order:
             name = self.pod_set_of(member)
@@ -120,10 +138,19 @@ class View:
         """How many pods the unit is to have."""
         if not self.group:
             return 1
+        is_waiting = self.held is None or self.workload.admission is None
+        if is_waiting and self.facts.replicas is not None:
+            return self.facts.replicas
         if self.held is not None and (counts := [one.count for one in self.workload.pod_sets]):
             return sum(counts)
         text = self.first.annotations.get(keys.POD_GROUP_TOTAL_COUNT, "")
         return int(text) if text.isdecimal() else 0
+
+    @property
+    def expected(self) -> int:
+        """How many of the pods that were admitted there are to be now."""
+        replicas = self.facts.replicas
+        return self.wanted if replicas is None else min(self.wanted, replicas)
 
     @property
     def missing(self) -> int:

@@ -74,7 +74,7 @@ def stop_active(view: View, note: str) -> tuple[Action, ...] | None:
         return None
     active = (member.pod for member in view.members if member.pod.is_active)
     staying = [pod for pod in active if not pod.is_deleted]
-    if view.by_eviction:
+    if view.facts.by_eviction:
         # Nothing is told before: a budget may keep the pod, which then serves on.
         return tuple(_evict(pod, note) for pod in staying)
     return tuple(

@@ -62,6 +62,7 @@ def _kueue(plural: str, kind: str, *, namespaced: bool = False) -> Resource:
 
 JOBS = Resource("batch", "v1", "jobs", "Job", namespaced=True)
 PODS = Resource("", "v1", "pods", "Pod", namespaced=True)
+STATEFUL_SETS = Resource("apps", "v1", "statefulsets", "StatefulSet", namespaced=True)
 POD_DISRUPTION_BUDGETS = Resource(
     "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", namespaced=True
 )

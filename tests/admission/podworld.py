@@ -14,7 +14,7 @@ import msgspec
 
 from admission.actions import Action, Purpose, Verb, Write
 from admission.lifecycle import Owner, reconcile_workload
-from admission.pods import reconcile_pods
+from admission.pods import UnitFacts, reconcile_pods
 from api import keys
 from api.objects import PodObject
 from api.pod import Pod, to_pod
@@ -60,9 +60,9 @@ def read_pod(obj: Object) -> Pod:
 
 
 class PodWorld(World):
-    """Pods and Workloads of one namespace. `by_eviction`: pods leave by the eviction subresource."""
+    """Pods and Workloads of one namespace, and what else is known of their only unit."""
 
-    by_eviction = False
+    facts = UnitFacts()
 
     # --- what a test does ---
 
@@ -113,7 +113,7 @@ class PodWorld(World):
                 self._workload_of(seen[0][0]),
                 self.job_context,
                 now=self.now,
-                by_eviction=self.by_eviction,
+                facts=self.facts,
             )
         for workload, raw in self.workloads():
             lifecycle = replace(self.lifecycle, owner=self._owner(workload))

@@ -249,3 +249,48 @@ def test_a_replica_that_does_not_fit_waits_while_the_others_serve(scene: Scene) 
     scene.rest.patch(path, {"spec": {"replicas": 2}})
     wait_for(lambda: len(pods_of(scene, "chat")) == 2, "the waiting replica gone")
     wait_ready(scene, "chat", 2)
+
+
+# --- StatefulSets --------------------------------------------------------------------------------
+
+
+def group_workload(scene: Scene) -> Object | None:
+    """Return the Workload of the only group."""
+    items = scene.rest.get(scene.workloads)["items"]
+    return next((one for one in items if one["metadata"]["name"].startswith("statefulset-")), None)
+
+
+def test_a_stateful_set_is_admitted_as_a_whole_and_comes_back_after_an_eviction(scene: Scene) -> None:
+    scene.create_queue(cpus=3, preemption={"withinClusterQueue": "LowerPriority"})
+    high = scene.create_priority("high", 10)
+    create(scene, make_serving("StatefulSet", "shards", 3))
+    wait_ready(scene, "shards", 3)
+    workload = group_workload(scene)
+    assert workload is not None
+    assert [one["count"] for one in workload["spec"]["podSets"]] == [3]
+
+    scene.create_job("train", cpus=1, labels={PRIORITY: high})
+    scene.wait_admitted("train")
+    # Two places are free, and none of the three takes one.
+    wait_for(lambda: [is_gated(pod) for pod in pods_of(scene, "shards")] == [True], "the first shard waits")
+    scene.delete_job("train")
+
+    wait_ready(scene, "shards", 3)
+    again = group_workload(scene)
+    assert again is not None
+    assert again["metadata"]["uid"] == workload["metadata"]["uid"]
+
+
+def test_a_stateful_set_scaled_to_nothing_gives_its_quota_back(scene: Scene) -> None:
+    scene.create_queue(cpus=2)
+    create(scene, make_serving("StatefulSet", "shards", 2))
+    wait_ready(scene, "shards", 2)
+    path = f"/apis/apps/v1/namespaces/{scene.namespace}/statefulsets/shards/scale"
+    scene.rest.patch(path, {"spec": {"replicas": 0}})
+    scene.create_job("train", cpus=2, seconds=0.1)
+
+    scene.wait_finished("train")
+    assert group_workload(scene) is None
+    scene.rest.patch(path, {"spec": {"replicas": 2}})
+
+    wait_ready(scene, "shards", 2)
