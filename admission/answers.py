@@ -7,7 +7,8 @@ same shape ends alike where these questions are answered alike, and asking them 
     a search that found room   `Plan`      every amount fits as it did, and borrows from as high
     a search in vain           `Impasse`   what lacked lacks still, and there is nobody to evict for it
 
-Who may use which of them, and when, is said in `admission.plans`.
+Who may use which of them, and when, is said in `admission.plans`. What a shape needs at least (`Needs`) is
+asked before any search, see `admission.room`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import NamedTuple
 
 from admission.assignment import Assignment
 from admission.grades import Grade, Granular
+from admission.placement.request import PlacementRequest
 from api.quantities import to_text
 from api.reasons import PendingReason
 from api.workload import Admission
@@ -97,6 +99,19 @@ class Impasse:
             if lack > 0 and (now := lack_message(pair, lack)) != message:
                 changed[message] = now
         return changed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One flavor for a pod set: what it takes of which cells, and the request to its nodes, if it has any."""
+
+    flavor: str
+    amounts: tuple[tuple[QuotaCell, int], ...]
+    request: PlacementRequest | None
+
+
+# For each pod set and each resource group that it asks for one of these is needed (`admission.room`).
+Needs = tuple[tuple[Option, ...], ...]
 
 
 def lack_message(pair: FlavorResource, lack: int) -> str:

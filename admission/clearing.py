@@ -25,9 +25,10 @@ from admission.snapshot import Held, QueueState, Snapshot
 from admission.stage import SnapshotStage
 from admission.timekeeper import Timekeeper, started_at_of
 from api.workload import WorkloadKey
-from queues.profile import Edge, holds_at
+from queues.profile import Edge, Spots
 from queues.quota import QuotaNode
 from queues.resources import Quantities
+from queues.walks import holds_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,14 @@ class _Amount:
     def find(self) -> Never:
         """Never asked: the amount and its instant are given."""
         raise AssertionError("a reservation looks for no other start")
+
+    def may_fit(self, _changes: Spots) -> bool:
+        """Return that it may fit: no places are asked about."""
+        return True
+
+    def spots_of(self, _value: Quantities) -> Spots:
+        """Return no spots."""
+        return {}
 
     def holds(self, value: Quantities) -> bool:
         """Return whether it is free now."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 
-from admission.backfill import Backfill
+from admission.backfill.work import Backfill
 from admission.decision import Decision, Evict
 from admission.holds import Claim
 from admission.nomination import CyclePolicy

@@ -21,7 +21,7 @@ from typing import Any
 
 from admission import overadmission
 from admission.adoption import adopt_history, adopt_plan, tables
-from admission.backfill import Backfill
+from admission.backfill.work import Backfill
 from admission.cache import Cache
 from admission.cycle import Cycle, CycleTime
 from admission.cycle_tally import CycleTally
@@ -413,7 +413,7 @@ class Engine(Intake):
             self._holds.drop(pending.key)
             queue.pending.note_admitted(pending.key)
             if outcome.lease is not None:
-                self._cache.timekeeper.leases[pending.key] = outcome.lease
+                self._cache.timekeeper.lend(outcome.lease)
             self._roster.assume(pending, decision.admission, outcome.usage)
             decisions.append(decision)
             return True
@@ -428,6 +428,8 @@ class Engine(Intake):
         decisions += outcome.evictions
         assert outcome.requeue is not None, "who is not admitted goes back to the queue"
         pending.scan = outcome.scan
+        if outcome.seconds is not None:
+            pending.seconds = outcome.seconds
         is_parked = queue.pending.requeue(pending, outcome.requeue, now=now)
         if is_parked:
             self._roster.touched_queues.add(queue.name)

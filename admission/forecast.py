@@ -21,7 +21,8 @@ from admission.stage import SnapshotStage, StartTrial
 from admission.timekeeper import Timekeeper
 from api.workload import WorkloadKey
 from queues.pending import Pending
-from queues.profile import Claim, Profile, earliest
+from queues.profile import Claim, Profile
+from queues.walks import earliest
 
 # Who runs beyond its time is taken to end after so many seconds more, for want of anything better.
 _OVERDUE_SECONDS = 60.0

@@ -11,17 +11,21 @@ events costs one look at each tree, not one an event.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from admission.advance import reservation_of
 from admission.cache import Cache
 from admission.records import LocalQueueKey, Record, reservation_problem
+from admission.room import may_have_room, never_evicts
 from admission.snapshot import Held, QueueState, Tree
 from admission.turnbook import TurnBook
 from admission.turns import Turns, least_attained, pending_level, predicted_level
-from api.policy import Ordering, OrderingMode
+from api.policy import OrderingMode
 from api.queueing import LocalQueue
 from api.selectors import matches_selector
 from api.workload import Workload, WorkloadKey
 from queues.ordering import RequeuingTimestamp
+from queues.pending import Pending
 
 
 class Lineup:
@@ -33,6 +37,8 @@ class Lineup:
         self.by_local_queue: dict[LocalQueueKey, dict[WorkloadKey, Record]] = {}
         # Trees where something may fit that did not, to be woken before the next cycle.
         self.woken: set[Tree] = set()
+        # Trees that were built anew: whoever is parked there is told by what it fails now.
+        self.renewed: set[Tree] = set()
         # Trees whose heads have not been tried since something changed, the longest waiting first.
         self.unsettled: dict[Tree, None] = {}
         self.touched_queues: set[str] = set()
@@ -51,7 +57,7 @@ class Lineup:
         self.owed: dict[WorkloadKey, str] = {}
         self.turns = Turns()
         # The orderings that the places in the queues were worked out by; others mean to work them out anew.
-        self._orderings: dict[str, Ordering | None] = {}
+        self._orderings: dict[str, object] = {}
         self._cache = cache
         self._timestamp = requeuing_timestamp
 
@@ -77,6 +83,9 @@ class Lineup:
         if record.last_wait is None:
             self.untold[record.workload.key] = None
         pending = record.to_pending(self._timestamp, level=self._level_of(record, queue))
+        keeper = self._cache.timekeeper
+        if keeper.is_on:
+            pending.seconds = keeper.span(record.workload, queue.name)
         if queue.pending.offer(pending, now=self.now):
             self.unsettled[queue.tree] = None
         self.touched_queues.add(queue.name)
@@ -168,9 +177,11 @@ class Lineup:
         for tree in sorted(self.woken, key=_by_root):
             self.unsettled[tree] = None
             for queue in tree.queues:
-                if queue.pending.wake(now=self.now, may_enter=self._matcher(queue)):
+                is_hopeless = None if tree in self.renewed else self._hopeless_in(queue)
+                if queue.pending.wake(now=self.now, may_enter=self._matcher(queue), is_hopeless=is_hopeless):
                     self.touched_queues.add(queue.name)
         self.woken.clear()
+        self.renewed.clear()
         for queue in self._cache.queues.values():
             if queue.pending.has_retries and queue.pending.release_due(now=self.now):
                 self.unsettled[queue.tree] = None
@@ -182,8 +193,23 @@ class Lineup:
         if queue is not None:
             self.woken.add(queue.tree)
 
-    def _matcher(self, queue: QueueState) -> _NamespaceMatcher:
-        return _NamespaceMatcher(self._cache, queue)
+    def _matcher(self, queue: QueueState) -> _Entrance:
+        return _Entrance(self._cache, queue)
+
+    def _hopeless_in(self, queue: QueueState) -> Callable[[Pending], bool] | None:
+        """Return whom it is no use to try, as a cheap question; None where that cannot be told.
+
+        What has no room may be given some by evictions, and may be promised some later. Where quota is all
+        that there is, the search costs no more than the question (`admission.plans`).
+        """
+        if not never_evicts(queue) or not self._cache.fleet.has_flavors:
+            return None
+        snapshot, keeper = self._cache.snapshot(), self._cache.timekeeper
+
+        def is_hopeless(pending: Pending) -> bool:
+            return not keeper.may_be_promised(pending, queue) and not may_have_room(snapshot, queue, pending)
+
+        return is_hopeless
 
     # --- taking turns ------------------------------------------------------------------------------------
 
@@ -209,7 +235,7 @@ class Lineup:
     def _take_turns_anew(self) -> None:
         """Put everybody where the policies, which may have changed, say."""
         queues = self._cache.queues
-        orderings = {name: queue.policy.ordering for name, queue in queues.items()}
+        orderings = {name: _order_of(queue) for name, queue in queues.items()}
         changed = {name for name in queues if orderings.get(name) != self._orderings.get(name)}
         self._orderings = orderings
         self.turns.books = {name: book for name, book in self.turns.books.items() if name not in changed}
@@ -225,8 +251,8 @@ class Lineup:
             queue.turns = self.turns.books.setdefault(name, TurnBook()) if takes_turns else None
 
 
-class _NamespaceMatcher:
-    """Whether a Workload's namespace is selected by the ClusterQueue."""
+class _Entrance:
+    """Whether a parked Workload may enter its queue: its namespace is selected, its time has come."""
 
     __slots__ = ("_cache", "_queue")
 
@@ -235,8 +261,16 @@ class _NamespaceMatcher:
         self._queue = queue
 
     def __call__(self, workload: Workload) -> bool:
+        if self._cache.timekeeper.waits_for_its_time(workload.key):
+            return False
         labels = self._cache.namespaces.get(workload.key.namespace)
         return matches_selector(self._queue.spec.namespace_selector, labels)
+
+
+def _order_of(queue: QueueState) -> object:
+    """Return what of the policy decides on the places of those who wait."""
+    policy = queue.policy
+    return policy.ordering, policy.backfill_rules is not None, policy.estimates
 
 
 def _by_root(tree: Tree) -> tuple[bool, str]:

@@ -268,6 +268,7 @@ class Roster(Lineup):
         if changed is not None:
             names = {queue.name for tree in self.woken for queue in tree.queues}
             queues = self._cache.queues
+            self.renewed = set(changed)
             self.woken = changed | {queues[name].tree for name in names if name in queues}
             self.unsettled = {queue.tree: None for queue in queues.values()}
             for held in self._cache.held.values():

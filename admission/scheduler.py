@@ -19,7 +19,8 @@ import msgspec
 from msgspec.structs import replace
 
 from admission.assignment import Mode
-from admission.backfill import Backfill, Verdict
+from admission.backfill.judge import Verdict
+from admission.backfill.work import Backfill
 from admission.decision import Admit, Evict, Wait
 from admission.entry_order import classical_order, fair_order
 from admission.holds import Claim
@@ -71,6 +72,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     usage: Quantities = msgspec.field(default_factory=dict)
     places: tuple[Place, ...] = ()
     lease: BackfillLease | None = None
+    # For how long it would be in the way of promises, where others as long need not be tried.
+    seconds: float | None = None
 
 
 def schedule(
@@ -184,8 +187,9 @@ class _Cycle:
             self._plan(entry)
             return _kept_back(entry, verdict.kept_from)
         if verdict.behind is not None:
-            self._plan(entry)
-            return _held_back(entry, verdict.behind)
+            # Whoever is promised a start is tried again by itself, as its time comes.
+            too_long = None if self._plan(entry) else verdict.too_long
+            return _held_back(entry, verdict.behind, too_long)
         return self._take(verdict)
 
     def _take(self, verdict: Verdict) -> Outcome:
@@ -394,14 +398,14 @@ def _recomputation(entry: Entry, outcome: Outcome) -> Recomputation:
     return Recomputation.DEFERRED_FIT if is_deferred else Recomputation.SKIPPED
 
 
-def _held_back(entry: Entry, behind: PlannedStart) -> Outcome:
+def _held_back(entry: Entry, behind: PlannedStart, too_long: float | None) -> Outcome:
     """It fits, but starting it now would move a promised start."""
     message = (
         f"fits now, but would delay {behind.key}, which is promised to start at {to_rfc3339(behind.start_at)}"
     )
-    return _lost(
-        entry.queue, entry.pending, PendingReason.WAITING_FOR_QUOTA, message, RequeueReason.HELD_BACK
-    )
+    requeue = RequeueReason.HELD_BACK if too_long is None else RequeueReason.TOO_LONG
+    outcome = _lost(entry.queue, entry.pending, PendingReason.WAITING_FOR_QUOTA, message, requeue)
+    return replace(outcome, seconds=too_long)
 
 
 def _kept_back(entry: Entry, words: str) -> Outcome:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from admission.advance import KeptCapacity
-from admission.answers import Impasse, Plan
+from admission.answers import Impasse, Needs, Plan
 from admission.calendar import QuotaInForce
 from admission.placement.fleet import Fleet, Place
 from admission.turnbook import TurnBook
@@ -135,6 +135,8 @@ class QueueState:
     # What searches have found for a shape (`admission.plans`). They go with this value when a spec changes.
     plans: dict[bytes, Plan] = field(default_factory=dict)
     impasses: dict[bytes, Impasse] = field(default_factory=dict)
+    # What a shape needs at least (`admission.room`). They go with this value as plans do.
+    needs: dict[bytes, Needs] = field(default_factory=dict)
     # Flavors on which pods are given their places later: once nodes are provisioned, or in another cluster.
     delayed_flavors: frozenset[str] = frozenset()
     # Whether its Workloads run in other clusters.

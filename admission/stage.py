@@ -11,9 +11,10 @@ from admission.assignment import Assignment, Mode
 from admission.flavors import FlavorSearch
 from admission.grades import Grade, Granular
 from admission.nomination import CyclePolicy
+from admission.room import may_have_room
 from admission.snapshot import QueueState, Snapshot
 from queues.pending import Pending
-from queues.profile import Claim, Spots
+from queues.profile import Spots
 from queues.resources import FlavorResource, Quantities
 
 
@@ -23,21 +24,23 @@ class SnapshotStage:
 
     snapshot: Snapshot
 
-    def change(self, claim: Claim, sign: int) -> None:
-        """Count the claim as used from here on (1), or as free (-1)."""
-        queue = self.snapshot.queues.get(claim.queue)
-        if queue is not None and claim.usage:
-            (queue.node.add if sign > 0 else queue.node.remove)(claim.usage)
-        if queue is not None and claim.quota:
-            for pair, amount in claim.quota.items():
-                queue.node.shift(pair, -sign * amount)
-        if claim.spots:
-            self.snapshot.fleet.occupy(claim.spots, sign=sign)
+    def charge(self, queue: str, usage: Quantities) -> None:
+        """Count this much more of the queue's quota as used from here on; below 0: as free."""
+        state = self.snapshot.queues.get(queue)
+        if state is not None:
+            state.node.add({pair: amount for pair, amount in usage.items() if amount > 0})
+            state.node.remove({pair: -amount for pair, amount in usage.items() if amount < 0})
 
-    def occupy(self, spots: Spots, sign: int) -> None:
-        """Count spots alone as taken (1), or as free again (-1)."""
-        if spots:
-            self.snapshot.fleet.occupy(spots, sign=sign)
+    def shift(self, queue: str, amounts: Quantities) -> None:
+        """Take the queue's own nominal quota to be less by this much from here on; below 0: more."""
+        state = self.snapshot.queues.get(queue)
+        if state is not None:
+            for pair, amount in amounts.items():
+                state.node.shift(pair, -amount)
+
+    def occupy(self, spots: Spots) -> None:
+        """Count this much more of the spots as taken from here on; below 0: as free."""
+        self.snapshot.fleet.occupy(spots)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +94,10 @@ class StartTrial:
             quota_check=self.policy.quota_check,
         )
 
+    def may_fit(self, changes: Spots) -> bool:
+        """Return False only where it could not begin if the spots changed by so much."""
+        return may_have_room(self.snapshot, self.queue, self.pending, changes=changes)
+
     def find(self) -> Footing | None:
         """Return what it would run on if it began now."""
         assignment = self._search.assign(self.counts)
@@ -98,6 +105,10 @@ class StartTrial:
             return None
         spots = self.snapshot.fleet.spots(assignment.places) if assignment.places else {}
         return Footing(usage=assignment.usage, spots=spots, assignment=assignment)
+
+    def spots_of(self, value: Footing) -> Spots:
+        """Return the spots that were found."""
+        return value.spots
 
     def holds(self, value: Footing) -> bool:
         """Return whether that quota and those spots are free."""

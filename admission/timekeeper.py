@@ -13,18 +13,21 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from math import inf
 
 from admission.ahead import Ahead
 from admission.placement.fleet import Fleet
 from admission.preemption.saves import leaving_seconds
-from admission.runtimes import Estimator, eviction_seconds, measured_seconds
+from admission.room import never_evicts
+from admission.runtimes import Estimator, eviction_seconds, may_be_evicted, measured_seconds
 from admission.snapshot import Held, QueueState
-from api.policy import Backfill, OnOverrun
+from api.policy import Backfill, BackfillMode, OnOverrun
 from api.reasons import ConditionType
 from api.workload import Workload, WorkloadKey
 from queues.estimates import Estimate, raised
+from queues.pending import Pending
 from queues.profile import Claim, Profile, Spots
-from queues.promises import BackfillLease, MoveCause, PlannedStart
+from queues.promises import BackfillLease, MoveCause, PlannedStart, own_rank
 from queues.resources import Quantities
 from queues.tracked import Tracked
 
@@ -77,12 +80,11 @@ class Timekeeper:
         self.stopped_after: Tracked[tuple[WorkloadKey, str], float] = Tracked()
         # What has happened since promises were last looked at that may move them, later or earlier.
         self.causes: set[MoveCause] = set()
-        self.may_improve = False
+        # Until when more is free than was expected when promises were made: then it was to come free anyway.
+        self.improvable_until = -inf
         # Promises made, moved or (None) withdrawn since they were last told, those kept since, by Workload.
         self.changed: dict[WorkloadKey, PlannedStart | None] = {}
         self.told: dict[WorkloadKey, PlannedStart] = {}
-        # Of what requests one was held back: with which profile, when, how long it runs, behind whom.
-        self.held_back: dict[object, tuple[int, float, float, WorkloadKey]] = {}
         self.kept: deque[Kept] = deque(maxlen=_MOST_REMEMBERED)
         self.measured: deque[Measured] = deque(maxlen=_MOST_REMEMBERED)
         # ClusterQueues where a promise came free, so that the next in line may have one.
@@ -95,6 +97,8 @@ class Timekeeper:
         self._tried: dict[WorkloadKey, float] = {}
         self._fleet = fleet
         self._queues: Mapping[str, QueueState] = {}
+        # Whether no claim needs to be told from those of another tree.
+        self.is_one_tree = True
         # The length that is believed of who runs, where its first estimate was outrun.
         self._raised: dict[WorkloadKey, float] = {}
         # Who holds quota but has been told to stop.
@@ -106,6 +110,7 @@ class Timekeeper:
         """Take in ClusterQueues that were built anew: quotas, policies or nodes' flavors have changed."""
         self._queues = queues
         was_on = self.is_on
+        self.is_one_tree = len({id(queue.tree) for queue in queues.values()}) <= 1
         self.is_on = self.ahead.is_heeded or any(
             queue.policy.backfill_rules is not None for queue in queues.values()
         )
@@ -118,12 +123,11 @@ class Timekeeper:
         self.rebuild(held)
         if self.promises:
             self.causes.add(MoveCause.QUOTA_CUT)
-        self.may_improve = True
+        self.improvable_until = inf
 
     def rebuild(self, held: Iterable[Held]) -> None:
         """Make the profile anew from who holds quota and what is promised."""
         self.profile = Profile()
-        self.held_back.clear()
         for one in held:
             self.hold(one)
         for promise in list(self.promises.values()):
@@ -157,6 +161,10 @@ class Timekeeper:
         if self.ahead.reservations.kept:
             policy = self._queues[held.admission.cluster_queue].policy
             self.ahead.graces.add(leaving_seconds(held.workload, policy))
+        known = self.profile.get(held.key)
+        if known is not None and known.is_running and dict(known.usage) != dict(held.usage):
+            # Some of its pods are done.
+            self.note_free_until(known.ends_at)
         (self._stopping.add if held.is_evicted else self._stopping.discard)(held.key)
         self.profile.put(
             Claim(
@@ -183,7 +191,7 @@ class Timekeeper:
         self._raised.pop(key, None)
         self._stopping.discard(key)
         if claim is not None and claim.ends_at > self.now + SLACK_SECONDS:
-            self.may_improve = True
+            self.note_free_until(claim.ends_at)
 
     def observe(self, workload: Workload) -> None:
         """Learn how long a Workload ran that has just ended, and how far its estimate was off.
@@ -229,17 +237,61 @@ class Timekeeper:
         seconds = estimate.seconds if estimate is not None else self._window_seconds(queue)
         return max(seconds, self.stopped_after.get((workload.key, workload.uid), 0.0))
 
+    def span(self, workload: Workload, queue: str) -> float:
+        """Return for how long it must be out of the way of others: as long as it runs, and is being stopped.
+
+        What may not be evicted is believed only where its limit is enforced; else it runs for ever.
+        """
+        estimate = self.estimator.estimate(workload, self._queues[queue].policy)
+        if not may_be_evicted(workload) and (estimate is None or not estimate.is_enforced):
+            return inf
+        return self.length(workload, queue) + leaving_seconds(workload, self._queues[queue].policy)
+
     def _window_seconds(self, queue: str) -> float:
         rules = self._queues[queue].policy.backfill_rules
         every = (one.policy.backfill_rules for one in self._queues.values())
         rules = rules or next((one for one in every if one is not None), Backfill())
         return float(rules.window_seconds)
 
+    @property
+    def may_move(self) -> bool:
+        """Whether something has happened that may move promises, later or earlier."""
+        return bool(self.causes) or self.improvable_until >= self.now
+
+    def note_free_until(self, at: float) -> None:
+        """Note that until then more is free than was expected when promises were made."""
+        self.improvable_until = max(self.improvable_until, at)
+
+    def waits_for_its_time(self, key: WorkloadKey) -> bool:
+        """Return whether the Workload is promised a later start, before which it need not be tried.
+
+        Could it start earlier, its promise would have been moved. Where others may be evicted for it, or it
+        may run in the hold of another, that is not so.
+        """
+        promise = self.promises.get(key)
+        if promise is None or promise.planned.start_at <= self.now:
+            return False
+        queue = self._queues[promise.planned.cluster_queue]
+        rules = queue.policy.backfill_rules
+        is_opportunistic = rules is None or rules.mode is BackfillMode.OPPORTUNISTIC
+        return never_evicts(queue) and not is_opportunistic
+
+    def may_be_promised(self, pending: Pending, queue: QueueState) -> bool:
+        """Return whether the Workload would be promised a start if it was tried, as far as depth goes."""
+        rules = queue.policy.backfill_rules
+        return rules is not None and self.promised_before(pending, queue.name) < rules.reservation_depth
+
+    def promised_before(self, pending: Pending, queue: str) -> int:
+        """Return how many of the queue are promised a start that come before the Workload in its order."""
+        own = own_rank(pending)
+        promises = (one.planned for one in self.promises.values())
+        return sum(1 for one in promises if one.cluster_queue == queue and one.rank[1:] < own)
+
     def note_nodes(self) -> None:
         """Note that nodes came, went or changed."""
         if self.promises:
             self.causes.add(MoveCause.NODE_LOST)
-            self.may_improve = True
+            self.improvable_until = inf
 
     # --- promises ----------------------------------------------------------------------------------------
 
@@ -269,7 +321,7 @@ class Timekeeper:
             self.profile.drop(key)
         self.changed[key] = None
         self.freed.add(promise.planned.cluster_queue)
-        self.may_improve = True
+        self.note_free_until(promise.planned.ends_at)
 
     def in_order(self) -> list[Promise]:
         """Return all promises, the highest rank first."""
@@ -281,7 +333,7 @@ class Timekeeper:
         """Forget promises and leases without a word, and what was to be told of them."""
         for table in (self.promises, self.leases, self.expected, self.stopped_after):
             table.clear()
-        for told in (self.changed, self.told, self._tried, self._raised, self.held_back):
+        for told in (self.changed, self.told, self._tried, self._raised):
             told.clear()
         self.freed.clear()
 
@@ -308,7 +360,7 @@ class Timekeeper:
         What does not stand any more is late for the last of all causes unless it is known better. Nobody is
         moved to an earlier start for this: that the leader has changed is nothing that users should notice.
         """
-        self.may_improve = False
+        self.improvable_until = -inf
         # What was kept and measured while another led, that one has counted.
         self.kept.clear()
         self.measured.clear()
@@ -351,6 +403,20 @@ class Timekeeper:
         self._raised[claim.holder] = seconds
         return started_at + seconds
 
+    # --- leases ------------------------------------------------------------------------------------------
+
+    def lend(self, lease: BackfillLease) -> None:
+        """Let a Workload run on this lease, in place of the one that it had."""
+        self.leases[lease.key] = lease
+
+    def eviction_times(self) -> set[float]:
+        """Return how long those who run on a lease need to give way, each length once."""
+        return {lease.eviction_seconds for lease in self.leases.values()}
+
+    def longest_eviction(self) -> float | None:
+        """Return the longest that anybody on a lease needs to give way, None where nobody is."""
+        return max(self.eviction_times(), default=None)
+
     def gives_way(self, lease: BackfillLease) -> bool:
         """Return whether the lease's holder is sent away at its end, as its queue's policy wants it."""
         rules = self._queues[lease.cluster_queue].policy.backfill_rules
@@ -369,8 +435,6 @@ class Timekeeper:
     def take_woken(self) -> set[str]:
         """Return the ClusterQueues to be tried: a promise has changed in them, come free, or come due."""
         names, self.freed = self.freed, set()
-        if len(self.held_back) > _MOST_REMEMBERED:
-            self.held_back.clear()
         for key, planned in self.changed.items():
             if planned is not None:
                 names.add(planned.cluster_queue)
@@ -392,11 +456,12 @@ class Timekeeper:
         return min((at for at in instants if at is not None and at > self.now), default=None)
 
     def _due_times(self) -> Iterator[float]:
+        times = self.eviction_times()
         for promise in self.promises.values():
             yield promise.planned.start_at
             yield promise.planned.start_at + SLACK_SECONDS
-            for grace in {lease.eviction_seconds for lease in self.leases.values()}:
-                yield promise.planned.start_at - grace
+            for seconds in times:
+                yield promise.planned.start_at - seconds
 
     def validate(self, held: Mapping[WorkloadKey, Held]) -> None:
         """Raise AssertionError where claims, promises and who holds quota disagree."""

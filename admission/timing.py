@@ -6,7 +6,7 @@ A step before every cycle of an engine whose timekeeper is on. It takes the deci
 from __future__ import annotations
 
 from admission.advance import KeptCapacity
-from admission.backfill import Backfill
+from admission.backfill.work import Backfill
 from admission.cache import Cache
 from admission.clearing import Clearing
 from admission.decision import Evict, Plan
@@ -26,7 +26,7 @@ def is_due(cache: Cache, *, now: float) -> bool:
         return bool(keeper.changed)
     if keeper.changed or keeper.freed:
         return True
-    if keeper.promises and (keeper.causes or keeper.may_improve):
+    if keeper.promises and keeper.may_move:
         return True
     return keeper.wake_at is not None and keeper.wake_at <= now
 
@@ -39,7 +39,7 @@ def pass_time(cache: Cache, roster: Roster, policy: CyclePolicy, *, now: float) 
         return ()
     keeper.outrun(cache.held)
     backfill = Backfill(snapshot=cache.snapshot(), keeper=keeper, policy=policy, now=now)
-    if keeper.causes or keeper.may_improve:
+    if keeper.may_move:
         backfill.settle()
     evictions = tuple(_evict(cache, *one, now=now) for one in backfill.expired())
     for eviction in evictions:

@@ -46,6 +46,8 @@ class Pending(msgspec.Struct, eq=False, kw_only=True):
     scan: FlavorScan | None = None
     # Why Kubernetes would refuse its pods whatever the quota, None: it would not.
     problem: str | None = None
+    # For how long it must be out of the way of promises, as far as that is known; it orders nothing.
+    seconds: float = inf
     # The sequence number of the heap entry that stands for it; 0: in no heap.
     ticket: int = 0
 

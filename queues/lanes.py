@@ -18,60 +18,154 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator
 from heapq import heapify, heappop, heappush, heapreplace
+from math import inf, log2
 
 from api.workload import WorkloadKey
 from queues.entries import Pending
 
 # Heaps below this size are not worth sweeping.
 _SMALL_HEAP = 64
+# Of those that run for ever, as far as anybody knows.
+_LAST_BUCKET = 10_000
 
 # Priority, level and shape: what does not fit for one of a class fits for none of it.
 ClassKey = tuple[int, int, bytes]
 _Entry = tuple[float, str, WorkloadKey, int, Pending]
 
 
-class ShapeClass:
-    """Workloads of one priority, level and shape, the first queued on top."""
+class ByAge:
+    """Entries by age, the first queued on top; those that no longer hold are left behind."""
 
-    __slots__ = ("announced", "entries", "key", "size")
+    __slots__ = ("entries", "size")
 
-    def __init__(self, key: ClassKey) -> None:
-        self.key = key
-        # The ticket under which the class stands in the lane's heap; 0: it does not.
-        self.announced = 0
+    def __init__(self) -> None:
         self.entries: list[_Entry] = []
         self.size = 0
 
-    def add(self, pending: Pending) -> None:
-        """Take in a Workload under the ticket that it has been given."""
-        workload = pending.workload
-        heappush(self.entries, (pending.place_at, workload.uid, workload.key, pending.ticket, pending))
+    def add(self, entry: _Entry) -> None:
+        """Put an entry in."""
+        heappush(self.entries, entry)
         self.size += 1
 
-    def discard(self, pending: Pending) -> None:
-        """Let a member go."""
-        pending.ticket = 0
+    def discard(self) -> None:
+        """Take note that an entry, whose ticket has been taken, no longer holds."""
         self.size -= 1
         if len(self.entries) > max(_SMALL_HEAP, 2 * self.size):
             self.entries = [entry for entry in self.entries if entry[4].ticket == entry[3]]
             heapify(self.entries)
 
     def top(self) -> _Entry | None:
-        """Return the entry of the first queued, None where nobody is left."""
+        """Return the first that holds, None where none is left."""
         entries = self.entries
         while entries and entries[0][4].ticket != entries[0][3]:
             heappop(entries)
         return entries[0] if entries else None
 
-    def pop(self) -> None:
-        """Let the first go, who must be on top."""
-        *_, pending = heappop(self.entries)
+    def holding(self) -> Iterator[_Entry]:
+        """Return all that hold, in no order."""
+        return (entry for entry in self.entries if entry[4].ticket == entry[3])
+
+
+class ShapeClass:
+    """Workloads of one priority, level and shape, the first queued on top.
+
+    With a `limit` only those that run for less than so many seconds count: one that long has been refused
+    because it would be in the way of a promise. They are found by buckets of like lengths, each by age:
+
+        limit 500 s      32–63 s ──▶ w4     64–127 s ──▶ w2, w8     …     256–511 s ──▶ w1 (480 s), w5 (510 s)
+                         top             top                              searched one by one
+
+    The buckets are made when a limit is set for the first time, so that queues without backfill have none.
+    """
+
+    __slots__ = ("_all", "_by_length", "_first", "announced", "key", "limit")
+
+    def __init__(self, key: ClassKey) -> None:
+        self.key = key
+        # The ticket under which the class stands in the lane's heap; 0: it does not.
+        self.announced = 0
+        self.limit = inf
+        self._all = ByAge()
+        self._by_length: dict[int, ByAge] | None = None
+        # What the last search below the limit found, where nothing has changed since.
+        self._first: tuple[_Entry | None] | None = None
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+        return self._all.size
+
+    def add(self, pending: Pending) -> None:
+        """Take in a Workload under the ticket that it has been given."""
+        workload = pending.workload
+        entry = (pending.place_at, workload.uid, workload.key, pending.ticket, pending)
+        self._all.add(entry)
+        self._first = None
+        if self._by_length is not None:
+            self._by_length.setdefault(_bucket(pending.seconds), ByAge()).add(entry)
+
+    def discard(self, pending: Pending) -> None:
+        """Let a member go."""
         pending.ticket = 0
-        self.size -= 1
+        self._all.discard()
+        self._first = None
+        if self._by_length is not None:
+            bucket = self._by_length[_bucket(pending.seconds)]
+            bucket.discard()
+            if not bucket.size:
+                del self._by_length[_bucket(pending.seconds)]
+
+    def pop(self) -> None:
+        """Let the first that counts go, who must be on top."""
+        top = self.top()
+        assert top is not None, "asked only where somebody is on top"
+        self.discard(top[4])
+
+    def top(self) -> _Entry | None:
+        """Return the entry of the first queued below the limit, None where nobody is left."""
+        if self.limit == inf:
+            return self._all.top()
+        if self._first is None or (self._first[0] is not None and not _holds(self._first[0])):
+            self._first = (self._first_below(self.limit),)
+        return self._first[0]
+
+    def set_limit(self, seconds: float) -> None:
+        """Let only those count that run for less; infinity: all."""
+        self.limit = seconds
+        self._first = None
+        if seconds < inf and self._by_length is None:
+            self._by_length = {}
+            for entry in self._all.holding():
+                self._by_length.setdefault(_bucket(entry[4].seconds), ByAge()).add(entry)
+
+    def beyond_limit(self) -> int:
+        """Return how many do not count at present."""
+        if self.limit == inf:
+            return 0
+        return sum(1 for entry in self._all.holding() if entry[4].seconds >= self.limit)
 
     def members(self) -> Iterator[Pending]:
         """Return all, in no order."""
-        return (entry[4] for entry in self.entries if entry[4].ticket == entry[3])
+        return (entry[4] for entry in self._all.holding())
+
+    def _first_below(self, limit: float) -> _Entry | None:
+        assert self._by_length is not None, "made when the limit was set"
+        last = _bucket(limit)
+        tops = [one.top() for number, one in self._by_length.items() if number < last]
+        found = [top for top in tops if top is not None]
+        border = self._by_length.get(last)
+        if border is not None:
+            found += [entry for entry in border.holding() if entry[4].seconds < limit]
+        return min(found, default=None)
+
+
+def _bucket(seconds: float) -> int:
+    """Return the bucket of a length: two for each doubling."""
+    return int(2 * log2(max(1.0, seconds))) if seconds < inf else _LAST_BUCKET
+
+
+def _holds(entry: _Entry) -> bool:
+    return entry[4].ticket == entry[3]
 
 
 class Lane:
@@ -83,11 +177,13 @@ class Lane:
         self.classes: dict[ClassKey, ShapeClass] = {}
         self._ready: list[tuple[int, int, float, str, WorkloadKey, int, ShapeClass]] = []
 
-    def add(self, key: ClassKey, pending: Pending) -> ShapeClass:
-        """Put a Workload into its class and return that."""
+    def add(self, key: ClassKey, pending: Pending, *, limit: float = inf) -> ShapeClass:
+        """Put a Workload into its class and return that. `limit` is that of the class, should it be new."""
         class_ = self.classes.get(key)
         if class_ is None:
             class_ = self.classes[key] = ShapeClass(key)
+            if limit < inf:
+                class_.set_limit(limit)
         class_.add(pending)
         return class_
 
@@ -117,7 +213,11 @@ class Lane:
             del self.classes[class_.key]
             return first
         top = class_.top()
-        assert top is not None, "a class with members has a first"
+        if top is None:
+            # Those that are left do not count at present.
+            heappop(self._ready)
+            class_.announced = 0
+            return first
         class_.announced = top[3]
         priority, level, _ = class_.key
         heapreplace(self._ready, (-priority, level, top[0], top[1], top[2], top[3], class_))

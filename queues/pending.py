@@ -6,6 +6,8 @@ of them does not fit for any, so a class is parked and woken as a whole:
 
     ready heap ──▶ class (priority 200, 8 GPUs) ──▶ w1, w7, w9        heap by queue timestamp
                ──▶ class (priority 100, 1 GPU)  ──▶ w2, w3
+    limited    ──▶ class (priority 100, 2 GPUs) ──▶ w10 (60 s)       w3 (900 s) would delay a promised start:
+                                                                      only shorter ones are tried
     parked     ──▶ class (priority 100, 8 GPUs) ──▶ w4, w5, w6
                ──▶ w8                                                 alone: backs off until 12:05
 
@@ -22,7 +24,7 @@ Source: Kueue, pkg/cache/queue/cluster_queue.go.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from heapq import heappop, heappush
 from math import inf
@@ -51,6 +53,9 @@ class RequeueReason(StrEnum):
     # It is promised a start, or would delay one that is promised. Others of equal requests are to be looked
     # at by themselves: they may be short enough, or are to be promised another start.
     HELD_BACK = "HeldBack"
+    # It would delay a promised start and is promised none itself. Others of equal requests that run as long
+    # or longer would, too.
+    TOO_LONG = "TooLong"
 
 
 _IMMEDIATE = frozenset(
@@ -60,6 +65,7 @@ _IMMEDIATE = frozenset(
         RequeueReason.PREEMPTION_FAILED,
     }
 )
+_FOR_A_PROMISE = frozenset({RequeueReason.HELD_BACK, RequeueReason.TOO_LONG})
 _WHOLE_CLASS = frozenset({RequeueReason.NO_FIT, RequeueReason.PREEMPTION_NO_CANDIDATES})
 
 
@@ -89,6 +95,8 @@ class PendingQueue:
         self._parked_classes: dict[ClassKey, Told | None] = {}
         self._parked: dict[WorkloadKey, Pending] = {}
         self._retries: list[tuple[float, int, Pending]] = []
+        # From which length on a class need not be tried, and what those were told who were tried.
+        self._limits: dict[ClassKey, tuple[float, Told | None]] = {}
         # How many have been held back for a promised start since capacity last came free.
         self.held_back = 0
         self._sequence = 0
@@ -117,6 +125,8 @@ class PendingQueue:
         pending = self._members.get(key)
         if pending is None or pending.ticket == 0:
             return None
+        if self._is_too_long(pending):
+            return self._limits[_class_key(pending)][1]
         return self._parked_classes.get(_class_key(pending))
 
     @property
@@ -127,7 +137,8 @@ class PendingQueue:
     @property
     def parked_count(self) -> int:
         """How many wait for something to change."""
-        return len(self._parked) + sum(class_.size for _, class_ in self._classes_parked())
+        beyond = sum(class_.beyond_limit() for _, class_ in self._classes_limited())
+        return len(self._parked) + sum(class_.size for _, class_ in self._classes_parked()) + beyond
 
     @property
     def active_count(self) -> int:
@@ -182,8 +193,11 @@ class PendingQueue:
 
     def tell(self, pending: Pending, told: Told) -> None:
         """Keep why a Workload did not fit: while its class is parked, that holds for all of it."""
-        if (key := _class_key(pending)) in self._parked_classes:
+        key = _class_key(pending)
+        if key in self._parked_classes:
             self._parked_classes[key] = told
+        elif key in self._limits:
+            self._limits[key] = self._limits[key][0], told
 
     def share_by(self, usage_of: UsageOf | None) -> None:
         """Let the LocalQueue that has used least go first from now on; None: no regard to LocalQueues."""
@@ -208,7 +222,7 @@ class PendingQueue:
             if not _may_fit_now(old, pending):
                 old.workload = pending.workload
                 return False
-        elif _rank(old) == _rank(pending) and old.retry_at == pending.retry_at:
+        elif _position(old) == _position(pending):
             old.workload, old.requests, old.problem = pending.workload, pending.requests, pending.problem
             return False
         if old.shape == pending.shape:
@@ -289,11 +303,15 @@ class PendingQueue:
             is_immediate = reason in _IMMEDIATE or _holds_capacity(pending, reason)
         has_flavors_left = pending.scan is not None and pending.scan.has_flavors_left
         is_backing_off = pending.retry_at > now
-        self.held_back += reason is RequeueReason.HELD_BACK
+        self.held_back += reason in _FOR_A_PROMISE
         self._members[pending.key] = pending
         if not is_backing_off and (is_immediate or self._wake_cycle >= self._pop_cycle or has_flavors_left):
             self._activate(pending)
             return False
+        if reason is RequeueReason.TOO_LONG and pending.seconds < inf and not is_backing_off:
+            self._limit_class(_class_key(pending), pending.seconds)
+            self._activate(pending)
+            return True
         is_whole_class = reason in _WHOLE_CLASS and self.strategy is QueueingStrategy.BEST_EFFORT_FIFO
         if is_whole_class and not is_backing_off:
             self._activate(pending)
@@ -303,23 +321,52 @@ class PendingQueue:
             self._park_class(_class_key(pending))
         return True
 
-    def wake(self, *, now: float, may_enter: Callable[[Workload], bool]) -> bool:
+    def wake(
+        self,
+        *,
+        now: float,
+        may_enter: Callable[[Workload], bool],
+        is_hopeless: Callable[[Pending], bool] | None = None,
+    ) -> bool:
         """Make active again what is parked and may enter, as capacity came free.
 
+        A class whose first is hopeless, as whoever asks can tell without trying it, stays parked.
         Returns whether anything moved.
         """
         self._wake_cycle = self._pop_cycle
         self.held_back = 0
-        moved = bool(self._parked_classes)
-        for lane, class_ in self._classes_parked():
-            lane.announce(class_)
-        self._parked_classes.clear()
+        moved = bool(self._limits) | self._wake_classes(is_hopeless)
+        limited = list(self._classes_limited())
+        self._limits.clear()
+        for lane, class_ in limited:
+            class_.set_limit(inf)
+            if class_.key not in self._parked_classes:
+                lane.announce(class_)
         for pending in list(self._parked.values()):
             if pending.retry_at <= now and may_enter(pending.workload):
                 del self._parked[pending.key]
                 self._activate(pending)
                 moved = True
         return moved
+
+    def _wake_classes(self, is_hopeless: Callable[[Pending], bool] | None) -> bool:
+        """Let parked classes be tried again. Returns whether any may be."""
+        staying: set[ClassKey] = set()
+        waking: list[tuple[Lane, ShapeClass]] = []
+        for lane, class_ in self._classes_parked():
+            top = class_.top()
+            if is_hopeless is not None and top is not None and is_hopeless(top[4]):
+                staying.add(class_.key)
+            else:
+                waking.append((lane, class_))
+        woken = {class_.key for _, class_ in waking}
+        # A class is parked in all lanes at once: where the first of one lane may fit, all are tried.
+        self._parked_classes = {
+            key: told for key, told in self._parked_classes.items() if key in staying - woken
+        }
+        for lane, class_ in self._classes_of(woken):
+            lane.announce(class_)
+        return bool(woken)
 
     def release_due(self, *, now: float) -> bool:
         """Make active again those whose back-off has ended. Returns whether there were any."""
@@ -350,7 +397,13 @@ class PendingQueue:
         return self.preemptor if self.strategy is QueueingStrategy.BEST_EFFORT_FIFO else None
 
     def _is_parked(self, pending: Pending) -> bool:
-        return pending.ticket == 0 or _class_key(pending) in self._parked_classes
+        is_of_parked = pending.ticket == 0 or _class_key(pending) in self._parked_classes
+        return is_of_parked or self._is_too_long(pending)
+
+    def _is_too_long(self, pending: Pending) -> bool:
+        """Return whether one as long was refused for a promise, so that it need not be tried."""
+        limit = self._limits.get(_class_key(pending)) if self._limits else None
+        return limit is not None and pending.seconds >= limit[0]
 
     def _is_due_later(self, pending: Pending, at: float) -> bool:
         return self._parked.get(pending.key) is pending and pending.retry_at == at
@@ -402,7 +455,14 @@ class PendingQueue:
 
     def _classes_parked(self) -> Iterator[tuple[Lane, ShapeClass]]:
         """Return the parked classes that have members, by lane."""
-        for key in self._parked_classes:
+        yield from self._classes_of(self._parked_classes)
+
+    def _classes_limited(self) -> Iterator[tuple[Lane, ShapeClass]]:
+        """Return the classes of which only the shorter are tried, by lane."""
+        yield from self._classes_of(self._limits)
+
+    def _classes_of(self, keys: Iterable[ClassKey]) -> Iterator[tuple[Lane, ShapeClass]]:
+        for key in keys:
             for lane in self._lanes.values():
                 if key in lane.classes:
                     yield lane, lane.classes[key]
@@ -430,7 +490,8 @@ class PendingQueue:
             lane = self._lanes[name] = Lane()
         self._sequence += 1
         pending.ticket = self._sequence
-        class_ = lane.add(key, pending)
+        limit, _ = self._limits.get(key, (inf, None))
+        class_ = lane.add(key, pending, limit=limit)
         if key not in self._parked_classes:
             lane.announce(class_)
 
@@ -443,6 +504,16 @@ class PendingQueue:
         lane.discard(key, pending, is_parked=key in self._parked_classes)
         if not lane.classes:
             del self._lanes[name]
+
+    def _limit_class(self, key: ClassKey, seconds: float) -> None:
+        """Let only those of the class be tried that run for less."""
+        known, told = self._limits.get(key, (inf, None))
+        if seconds < known:
+            self._limits[key] = seconds, told
+            for lane, class_ in self._classes_of((key,)):
+                class_.set_limit(seconds)
+                class_.announced = 0
+                lane.announce(class_)
 
     def _park_class(self, key: ClassKey) -> None:
         self._parked_classes[key] = None
@@ -478,13 +549,17 @@ def _rank(pending: Pending) -> tuple[ClassKey, float, str, LocalQueueKey]:
     return _class_key(pending), pending.place_at, pending.workload.uid, pending.local_queue
 
 
+def _position(pending: Pending) -> object:
+    """Return all by which the Workload's place among those that are tried is found."""
+    return _rank(pending), pending.retry_at, pending.seconds
+
+
 def _may_fit_now(old: Pending, new: Pending) -> bool:
     """Return whether the change could make a parked Workload fit, or moves it in the order."""
     before, after = old.workload, new.workload
     return (
-        _rank(old) != _rank(new)
+        _position(old) != _position(new)
         or before.generation != after.generation
-        or old.retry_at != new.retry_at
         or old.problem != new.problem
         or before.reclaimable != after.reclaimable
         or before.open_gates != after.open_gates

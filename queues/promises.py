@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from api.workload import Admission, WorkloadKey
+from queues.entries import Pending
 
 
 class MoveCause(StrEnum):
@@ -41,6 +42,11 @@ class Rank(NamedTuple):
     level: int
     queued_at: float
     uid: str
+
+
+def own_rank(pending: Pending) -> tuple[int, int, float, str]:
+    """Return the rank of a Workload within its ClusterQueue: all of it but the height."""
+    return -pending.workload.priority, pending.level, pending.queued_at, pending.workload.uid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -277,6 +277,15 @@ class Counts:
             return known
         return next((lack for column, amount, lack in self._columns if column[leaf] < amount), "")
 
+    def pods_after(self, leaf: int, change: Amounts) -> int:
+        """Return how many pods would fit into the leaf if so much more of it was taken."""
+        if leaf in self.refusals.by_leaf:
+            return 0
+        fewest = _MOST_PODS
+        for (column, amount, _), (resource, _) in zip(self._columns, self.shape.per_pod, strict=True):
+            fewest = min(fewest, (column[leaf] - change.get(resource, 0)) // amount)
+        return max(fewest, 0)
+
     def describe_exclusions(self, within: Mapping[int, None] | None = None) -> str:
         """Return how many leaves there are, and how many were left out for which reason."""
         total = len(self.site.tree.at_level[-1])

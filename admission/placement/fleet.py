@@ -302,13 +302,21 @@ class Fleet:
                     _add_times(spots.setdefault((owner, values), {}), place.per_pod, domain.count)
         return spots
 
-    def occupy(self, spots: Spots, *, sign: int) -> None:
-        """Take what the spots say (sign 1), or give it back (-1). Spots of flavors that are gone are none."""
+    def occupy(self, spots: Spots) -> None:
+        """Take what the spots say, below 0: give it back. Spots of flavors that are gone are none."""
         for (owner, values), amounts in spots.items():
             search = self._owning(owner)
             if search is not None:
-                taken = {resource: sign * amount for resource, amount in amounts.items()}
-                self._change(search.site, [values], taken)
+                self._change(search.site, [values], amounts)
+
+    def room_after(self, flavor: str, request: PlacementRequest, changes: Spots, *, enough: int) -> int:
+        """Return how many pods of the request the flavor's nodes had room for, each node looked at by itself,
+        if so much more of the spots was taken; counting stops at `enough`.
+        """
+        search = self._searches[flavor]
+        owner = _owner(flavor, search.site)
+        of_leaves = {values: change for (whose, values), change in changes.items() if whose == owner}
+        return search.room_after(request, of_leaves, enough=enough)
 
     def has_free(self, spots: Spots) -> bool:
         """Return whether all of the spots is free, and their nodes are there."""

@@ -22,7 +22,8 @@ from admission.placement.request import (
     Plan,
     make_plan,
 )
-from admission.placement.site import Site
+from admission.placement.site import Amounts, Site
+from admission.placement.tree import Values
 from admission.placement.wishes import Wishes
 from api.workload import TopologyAssignment
 
@@ -135,6 +136,22 @@ class PlacementSearch:
         """Return how many pods of the request fit into every domain, as of now."""
         per_leader = leader.per_pod if leader is not None else None
         return self._counted(make_shape(request.per_pod, per_leader, request.rules, plan, is_empty=is_empty))
+
+    def room_after(self, request: PlacementRequest, changes: Mapping[Values, Amounts], *, enough: int) -> int:
+        """Return how many pods of the request have room, each node looked at by itself, if so much more was
+        taken of the leaves named; counting stops at `enough`. `enough` where the request cannot be planned.
+        """
+        plan = make_plan(request, self.site.levels, self._gates)
+        if isinstance(plan, NoPlacement):
+            return enough
+        counts = self.counts(request, plan)
+        # From the leaves up: above them a count may be rounded down to whole slices.
+        total = sum([counts.pods[leaf] for leaf in self.site.tree.at_level[-1]])
+        for values, change in changes.items():
+            leaf = self.site.find_leaf(values)
+            if leaf is not None:
+                total += counts.pods_after(leaf, change) - counts.pods[leaf]
+        return min(total, enough)
 
     def _counted(self, shape: Shape) -> Counts:
         counts = self._counts.pop(shape, None)

@@ -179,6 +179,21 @@ def test_whatever_the_estimates_backfill_moves_no_promise(
             assert cause is not MoveCause.OVERRUN or world.overran, (name, world.promised(name))
 
 
+@pytest.mark.parametrize("mode", MODES)
+@_LAW
+@given(work=pieces((0.5, 1.0, 2.0)))
+def test_asking_for_room_first_changes_no_decision(work: list[Piece], mode: BackfillMode) -> None:
+    quick = run(work, mode, has_nodes=True)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("lineup", "stage"):
+            patch.setattr(f"admission.{module}.may_have_room", lambda *_, **__: True)
+        thorough = run(work, mode, has_nodes=True)
+
+    assert quick.started == thorough.started
+    assert quick.plans == thorough.plans
+
+
 @_LAW
 @given(pieces((0.1, 1.0, 3.0)))
 def test_work_in_the_hold_gives_way_in_time(work: list[Piece]) -> None:

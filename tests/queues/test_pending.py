@@ -8,17 +8,21 @@ from __future__ import annotations
 from math import inf
 from typing import Any
 
+import hypothesis.strategies as st
 import pytest
+from hypothesis import given
 
 from api.queueing import QueueingStrategy
 from api.requests import PodSetRequests
 from api.workload import Workload, WorkloadKey
+from queues.lanes import ShapeClass
 from queues.pending import FlavorScan, Pending, PendingQueue, RequeueReason
 from tests.builders import NAMESPACE, make_workload
 
 STRICT = QueueingStrategy.STRICT_FIFO
 BEST_EFFORT = QueueingStrategy.BEST_EFFORT_FIFO
 NO_FIT = RequeueReason.NO_FIT
+TOO_LONG = RequeueReason.TOO_LONG
 
 
 def make_pending(
@@ -299,5 +303,88 @@ def test_entries_that_left_do_not_pile_up() -> None:
     queue.validate()
 
     lanes = queue._lanes.values()
-    held = sum(len(class_.entries) for lane in lanes for class_ in lane.classes.values())
+    held = sum(len(class_._all.entries) for lane in lanes for class_ in lane.classes.values())
     assert held < 200
+
+
+# --- lengths ---------------------------------------------------------------------------------------------
+
+
+def lasting(name: str, seconds: float, *, at: float, **fields: Any) -> Pending:
+    pending = make_pending(name, at=at, shape="x", **fields)
+    pending.seconds = seconds
+    return pending
+
+
+def test_of_those_that_would_delay_a_promise_only_the_shorter_are_tried() -> None:
+    queue = make_queue(
+        lasting("long", 900, at=1),
+        lasting("longer", 1000, at=2),
+        lasting("short", 60, at=3),
+        lasting("middling", 800, at=4),
+        lasting("as-long", 900, at=5),
+        make_pending("other", at=6),
+    )
+
+    tried = [fail_head(queue, TOO_LONG) for _ in range(3)]
+
+    assert tried == ["long", "short", "other"]
+    assert queue.head() is None
+    assert queue.parked_count == 6
+    assert queue.is_parked(WorkloadKey(NAMESPACE, "longer"))
+
+
+def test_the_limit_of_length_holds_until_the_queue_is_woken() -> None:
+    queue = make_queue(lasting("long", 900, at=1), lasting("longer", 1000, at=2))
+    fail_head(queue, TOO_LONG)
+    queue.offer(lasting("older", 950, at=0), now=0)
+    assert queue.head() is None
+    queue.offer(lasting("brief", 10, at=3), now=0)
+    assert pop_all(queue) == ["brief"]
+
+    assert queue.wake(now=0, may_enter=any_namespace)
+
+    assert pop_all(queue) == ["older", "long", "longer"]
+
+
+def test_a_length_that_has_become_known_counts_at_once() -> None:
+    queue = make_queue(lasting("long", 900, at=1), lasting("next", 1000, at=2))
+    fail_head(queue, TOO_LONG)
+
+    assert queue.offer(lasting("next", 500, at=2), now=0)
+
+    assert queue.head() == WorkloadKey(NAMESPACE, "next")
+
+
+@given(
+    lengths=st.lists(st.integers(1, 300), min_size=1, max_size=30),
+    gone=st.sets(st.integers(0, 29)),
+    limits=st.lists(st.integers(1, 300), min_size=1, max_size=4),
+)
+def test_the_first_below_any_limit_is_the_oldest_that_is_shorter(
+    lengths: list[int], gone: set[int], limits: list[int]
+) -> None:
+    class_ = ShapeClass((0, 0, b"x"))
+    members = [lasting(f"w{index}", length, at=index) for index, length in enumerate(lengths)]
+    for ticket, member in enumerate(members, start=1):
+        member.ticket = ticket
+        class_.add(member)
+    for limit in limits:
+        class_.set_limit(limit)
+        for index in sorted(gone)[: len(gone) // 2]:
+            if index < len(members) and members[index].ticket:
+                class_.discard(members[index])
+        want = [one for one in members if one.ticket and one.seconds < limit]
+        top = class_.top()
+        assert (top[4] if top is not None else None) is (want[0] if want else None)
+
+
+def test_what_has_no_room_stays_parked_and_the_rest_is_woken() -> None:
+    queue = make_queue(make_pending("large", at=1), make_pending("small", at=2))
+    fail_head(queue)
+    fail_head(queue)
+
+    queue.wake(now=0, may_enter=any_namespace, is_hopeless=lambda one: one.key.name == "large")
+
+    assert pop_all(queue) == ["small"]
+    assert queue.is_parked(WorkloadKey(NAMESPACE, "large"))

@@ -17,9 +17,10 @@ from hypothesis import given
 
 from api.queueing import ResourceQuota
 from api.workload import WorkloadKey
-from queues.profile import Claim, Edge, Profile, Spots, earliest, stands
+from queues.profile import Claim, Edge, Profile, Spots
 from queues.quota import QuotaNode
-from queues.resources import FlavorResource
+from queues.resources import FlavorResource, Quantities
+from queues.walks import earliest, stands
 
 GPU = FlavorResource("f", "gpu")
 HOSTS = tuple(("", (f"h{index}",)) for index in range(4))
@@ -48,14 +49,24 @@ class Stage:
     queues: dict[str, QuotaNode] = field(default_factory=make_tree)
     taken: dict[object, int] = field(default_factory=lambda: dict.fromkeys(HOSTS, 0))
 
-    def change(self, claim: Claim, sign: int) -> None:
-        node = self.queues[claim.queue]
-        (node.add if sign > 0 else node.remove)(claim.usage)
-        self.occupy(claim.spots, sign)
+    def charge(self, queue: str, usage: Quantities) -> None:
+        node = self.queues[queue]
+        node.add({pair: amount for pair, amount in usage.items() if amount > 0})
+        node.remove({pair: -amount for pair, amount in usage.items() if amount < 0})
 
-    def occupy(self, spots: Spots, sign: int) -> None:
+    def shift(self, queue: str, amounts: Quantities) -> None:
+        for pair, amount in amounts.items():
+            self.queues[queue].shift(pair, -amount)
+
+    def occupy(self, spots: Spots) -> None:
         for spot, amounts in spots.items():
-            self.taken[spot] += sign * amounts["gpu"]
+            self.taken[spot] += amounts["gpu"]
+
+    def run(self, claim: Claim, sign: int = 1) -> None:
+        self.charge(claim.queue, {pair: sign * amount for pair, amount in claim.usage.items()})
+        self.occupy(
+            {spot: {name: sign * amount for name, amount in one.items()} for spot, one in claim.spots.items()}
+        )
 
     def picture(self) -> object:
         usage = {name: node.cell(GPU).usage for name, node in self.queues.items()}
@@ -71,6 +82,13 @@ class Trial:
     queue: str
     amount: int
     hosts: int = 0
+
+    def may_fit(self, changes: Spots) -> bool:
+        taken = {spot: self.stage.taken[spot] + changes.get(spot, {}).get("gpu", 0) for spot in HOSTS}
+        return sum(1 for used in taken.values() if used == 0) >= self.hosts
+
+    def spots_of(self, value: Claim) -> Spots:
+        return value.spots
 
     def find(self) -> Claim | None:
         free = [spot for spot in HOSTS if self.stage.taken[spot] == 0][: self.hosts]
@@ -108,7 +126,7 @@ def stage_and_profile(claims: Iterable[Claim]) -> tuple[Stage, Profile]:
     for claim in claims:
         profile.put(claim)
         if claim.is_running:
-            stage.change(claim, 1)
+            stage.run(claim)
     return stage, profile
 
 
@@ -250,7 +268,7 @@ def at(claims: Iterable[Claim], instant: float) -> Stage:
     stage = Stage()
     for claim in claims:
         if claim.begins_at <= instant < claim.ends_at:
-            stage.change(claim, 1)
+            stage.run(claim)
     return stage
 
 

@@ -1,0 +1,206 @@
+"""Judging: may a head that fits start now, in view of what has been promised?
+
+    it leaves the promises of higher rank their quota and places for as long as it runs  ─▶ yes
+    it fits elsewhere, clear of what they hold                                           ─▶ yes, there
+    it may run in the hold and give way in time (Opportunistic)                          ─▶ yes, on its lease
+    else                                                                                 ─▶ it is held back
+
+Whoever starts while someone of higher rank holds a promise has overtaken it, and runs on a lease for as long
+as it runs: it gives way to every promise of higher rank that does not stand with it still there, those made
+later included. That, not the truth of estimates, is why backfill moves no promise: an estimate that was a lie
+costs the one who told it. What runs without a lease (it overtook nobody) may overrun, and then it does move
+promises; so do lost nodes, cut quotas, and Workloads of higher rank that come later.
+
+Source: Lifka 1995 (EASY), Mu'alem and Feitelson 2001 (conservative), Slurm's sched/backfill; article on gang
+scheduling, "reservation with backfill" (run in the hold, give way when the larger one is ready).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+from msgspec import structs
+
+from admission.backfill.outlook import Outlook, rules_of
+from admission.nomination import Entry
+from admission.preemption.saves import leaving_seconds
+from admission.runtimes import is_opportunistic, may_be_evicted
+from admission.snapshot import QueueState
+from admission.timekeeper import Promise
+from api.keys import OPPORTUNISTIC
+from api.policy import BackfillMode
+from api.workload import Workload, WorkloadKey
+from queues.promises import BackfillLease, PlannedStart, Rank
+from queues.walks import fits_from, stands
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Whether a head that fits may start: with `entry` (its places may have changed), or `behind` whom not.
+
+    `kept_from` is what the calendar has against it, in words. `lease` is what it runs on where it overtakes
+    somebody. `is_outranking`: it takes what is promised to one
+    of lower rank. `too_long`: what it would be out of the way for, in seconds, where it waits for that alone,
+    and others of equal requests that run as long would, too.
+    """
+
+    entry: Entry
+    behind: PlannedStart | None = None
+    kept_from: str | None = None
+    lease: BackfillLease | None = None
+    is_outranking: bool = False
+    too_long: float | None = None
+
+
+def judge(outlook: Outlook, entry: Entry) -> Verdict:
+    """Return whether the entry, which fits, may start (or have its targets evicted) now."""
+    if outlook.keeper.ahead.is_heeded:
+        entry, words = _clear_of_calendar(outlook, entry)
+        if words is not None:
+            return Verdict(entry=entry, kept_from=words)
+    if not outlook.keeper.promises:
+        return Verdict(entry=entry)
+    rank = outlook.rank_of(entry)
+    above = outlook.above(rank, entry.pending.key)
+    verdict = _clear_of_lower(outlook, entry, rank, above)
+    if verdict.behind is not None or verdict.kept_from is not None or not above:
+        return verdict
+    with outlook.snapshot.without((target.queue, target.held) for target in entry.targets):
+        return replace(_judge(outlook, verdict.entry, rank, above), is_outranking=verdict.is_outranking)
+
+
+def _clear_of_calendar(outlook: Outlook, entry: Entry) -> tuple[Entry, str | None]:
+    """Return the entry in no way of the calendar, on other flavors if need be; or what is in its way.
+
+    Whoever says nothing of its length, or may not be stopped and has no enforced limit, never ends here:
+    a promise can be moved, an appointment cannot.
+    """
+    keeper, queue, now = outlook.keeper, entry.queue, outlook.now
+    workload = entry.pending.workload
+    is_known = keeper.estimator.estimate(workload, queue.policy) is not None
+    span = keeper.span(workload, queue.name) if is_known else inf
+    leaving = frozenset(target.held.key for target in entry.targets)
+    with outlook.snapshot.without((target.queue, target.held) for target in entry.targets):
+        edges = outlook.edges(queue, outlook.rank_of(entry), (), leaving=leaving, of=workload)
+        edges = [edge for edge in edges if not keeper.has_outrun(edge[2])]
+        trial, footing = outlook.trial_of(entry), outlook.footing(entry)
+        key = stands(edges, outlook.stage, trial, footing, now=now, until=now + span)
+        if key is None:
+            return entry, None
+        if not entry.targets:
+            found = fits_from(edges, outlook.stage, trial, now=now, seconds=span)
+            if found is not None and found.assignment is not None:
+                return structs.replace(entry, assignment=found.assignment), None
+    if _may_stay_until(outlook, entry, key):
+        return entry, None
+    return entry, keeper.ahead.words[key]
+
+
+def _may_stay_until(outlook: Outlook, entry: Entry, appointment: WorkloadKey) -> bool:
+    """Return whether it may run in what a reservation will need, and give way at its start."""
+    reservations = outlook.keeper.ahead.reservations
+    kept = next((one for one in reservations.kept if one.holder == appointment), None)
+    workload = entry.pending.workload
+    if kept is None or not is_opportunistic(workload):
+        return False
+    leaving = leaving_seconds(workload, entry.queue.policy)
+    return outlook.now + _least_seconds(entry.queue) + leaving <= kept.start_at
+
+
+def _clear_of_lower(outlook: Outlook, entry: Entry, rank: Rank, above: Sequence[Promise]) -> Verdict:
+    """Return the entry on quota and places promised to nobody, not even of lower rank, if it fits there.
+
+    Where it does not, it starts all the same if it outranks whom it is in the way of, or if its own promise
+    is due; else it waits: a promise that was made is not broken for one that is merely older.
+    """
+    keeper, queue, now = outlook.keeper, entry.queue, outlook.now
+    others = [one for key, one in keeper.promises.items() if key != entry.pending.key]
+    if entry.targets or len(others) == len(above):
+        return Verdict(entry=entry, is_outranking=bool(entry.targets))
+    workload = entry.pending.workload
+    trial, edges = outlook.trial_of(entry), outlook.edges(queue, rank, others, of=workload)
+    span = keeper.length(entry.pending.workload, queue.name)
+    footing, until = outlook.footing(entry), now + span
+    if stands(edges, outlook.stage, trial, footing, now=now, until=until) is None:
+        return Verdict(entry=entry)
+    found = fits_from(edges, outlook.stage, trial, now=now, seconds=span)
+    if found is not None and found.assignment is not None:
+        return Verdict(entry=structs.replace(entry, assignment=found.assignment))
+    own = keeper.promises.get(entry.pending.key)
+    if own is not None and own.planned.start_at <= now:
+        return Verdict(entry=entry, is_outranking=True)
+    edges = outlook.edges(queue, rank, outlook.firm_below(rank, entry.pending.key), of=workload)
+    behind = stands(edges, outlook.stage, trial, footing, now=now, until=until)
+    if behind is None:
+        return Verdict(entry=entry, is_outranking=True)
+    if behind in keeper.ahead.words:
+        return Verdict(entry=entry, kept_from=keeper.ahead.words[behind])
+    return _held_back(outlook, entry, keeper.promises[behind].planned)
+
+
+def _judge(outlook: Outlook, entry: Entry, rank: Rank, above: Sequence[Promise]) -> Verdict:
+    workload, queue, now = entry.pending.workload, entry.queue, outlook.now
+    span = outlook.keeper.span(workload, queue.name)
+    trial = outlook.trial_of(entry)
+    leaving = frozenset(target.held.key for target in entry.targets)
+    edges = outlook.edges(queue, rank, above, leaving=leaving, of=workload)
+    footing = outlook.footing(entry)
+    behind = stands(edges, outlook.stage, trial, footing, now=now, until=now + span)
+    if behind is not None:
+        found = None
+        if not entry.targets:
+            found = fits_from(edges, outlook.stage, trial, now=now, seconds=span)
+        words, promise = outlook.keeper.ahead.words, outlook.keeper.promises.get(behind)
+        if found is not None and found.assignment is not None:
+            entry, footing = structs.replace(entry, assignment=found.assignment), found
+        elif promise is None:
+            # There is room until then, but not beside those who are promised theirs.
+            return Verdict(entry=entry, kept_from=words[behind])
+        elif not _is_opportunity(outlook, workload, promise.planned, queue):
+            return _held_back(outlook, entry, promise.planned)
+    in_the_way = stands(edges, outlook.stage, trial, footing, now=now, until=inf)
+    lease = BackfillLease(
+        key=workload.key,
+        uid=workload.uid,
+        cluster_queue=queue.name,
+        rank=rank,
+        started_at=now,
+        eviction_seconds=leaving_seconds(workload, queue.policy),
+        is_evictable=may_be_evicted(workload),
+        promised=in_the_way if in_the_way in outlook.keeper.promises else None,
+    )
+    return Verdict(entry=entry, lease=lease)
+
+
+def _held_back(outlook: Outlook, entry: Entry, behind: PlannedStart) -> Verdict:
+    """Return that the entry waits. Its length says it for others, unless more than that was looked at:
+    evictions, what this very cycle has decided, who may run in the hold or in a reservation.
+    """
+    rules = rules_of(entry.queue)
+    is_in_hold = rules is not None and rules.mode is BackfillMode.OPPORTUNISTIC
+    has_more = entry.targets or entry.queue.reservations or outlook.snapshot.decided
+    if has_more or is_in_hold:
+        return Verdict(entry=entry, behind=behind)
+    span = outlook.keeper.span(entry.pending.workload, entry.queue.name)
+    # Who may never be stopped says nothing of those who may.
+    return Verdict(entry=entry, behind=behind, too_long=span if span < inf else None)
+
+
+def _is_opportunity(outlook: Outlook, workload: Workload, promised: PlannedStart, queue: QueueState) -> bool:
+    """Return whether it may run in what is held for the promise, and give way when that is due."""
+    rules = rules_of(queue)
+    if rules is None or rules.mode is not BackfillMode.OPPORTUNISTIC or not may_be_evicted(workload):
+        return False
+    is_lower = -workload.priority > promised.rank.negative_priority
+    if not is_lower and workload.annotations.get(OPPORTUNISTIC) != "true":
+        return False
+    leaving = leaving_seconds(workload, queue.policy)
+    return outlook.now + _least_seconds(queue) + leaving <= promised.start_at
+
+
+def _least_seconds(queue: QueueState) -> int:
+    """Return how long work of the queue runs at least before it is sent away for an equal."""
+    preemption = queue.policy.preemption
+    return preemption.minimum_runtime_seconds if preemption is not None else 0

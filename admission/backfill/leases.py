@@ -1,0 +1,79 @@
+"""Leases: a promise is near, so whoever overtook it and is in its way gives way now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from admission.backfill.outlook import Outlook
+from admission.stage import Footing
+from admission.timekeeper import Promise
+from api.workload import WorkloadKey
+from queues.promises import BackfillLease, PlannedStart, Rank
+from queues.walks import holds_at
+
+
+def expired(outlook: Outlook) -> tuple[tuple[BackfillLease, PlannedStart], ...]:
+    """Return whose time has come to give way, and to which promise; each once."""
+    found: dict[WorkloadKey, tuple[BackfillLease, PlannedStart]] = {}
+    longest = outlook.keeper.longest_eviction()
+    if longest is None:
+        return ()
+    for promise in outlook.keeper.in_order():
+        planned = promise.planned
+        if planned.start_at - longest > outlook.now:
+            continue
+        for lease in _in_the_way(outlook, promise, frozenset(found)):
+            outlook.keeper.lend(replace(lease, promised=planned.key))
+            if planned.start_at - lease.eviction_seconds <= outlook.now:
+                found[lease.key] = (lease, planned)
+    return tuple(found.values())
+
+
+def _in_the_way(
+    outlook: Outlook, promise: Promise, leaving: frozenset[WorkloadKey]
+) -> Sequence[BackfillLease]:
+    """Return a smallest set of leases without which the promise stands, () where it does or none helps.
+
+    Who started last has the least to lose and goes first; in the end those come back who need not go.
+    """
+    planned = promise.planned
+    queue = outlook.snapshot.queues[planned.cluster_queue]
+    pending = queue.pending.get(planned.key)
+    leases = _lower_leases(outlook, planned.rank, leaving)
+    if pending is None or not leases:
+        return ()
+    trial = outlook.trial(queue, pending)
+    footing = Footing(usage=promise.claim.usage, spots=promise.claim.spots)
+    above = outlook.above(planned.rank, planned.key)
+    at = max(planned.start_at, outlook.now)
+
+    def is_enough(going: Iterable[WorkloadKey]) -> bool:
+        ending = frozenset(going)
+        staying = frozenset(lease.key for lease in leases) - ending
+        edges = outlook.edges(queue, planned.rank, above, leaving=staying, going=ending, of=pending.workload)
+        # At its start alone: what comes after that is for the promises that begin then.
+        return holds_at(edges, outlook.stage, trial, footing, at=at, seconds=0.0)
+
+    going: list[BackfillLease] = []
+    for lease in (None, *leases):
+        if lease is not None:
+            going.append(lease)
+        if is_enough(one.key for one in going):
+            break
+    else:
+        return ()
+    for lease in going[:-1]:
+        if is_enough(one.key for one in going if one is not lease):
+            going.remove(lease)
+    return going
+
+
+def _lower_leases(outlook: Outlook, rank: Rank, leaving: frozenset[WorkloadKey]) -> list[BackfillLease]:
+    """Return the leases that give way to a promise of that rank, the last started first."""
+    lower = [
+        lease
+        for lease in outlook.keeper.leases.values()
+        if lease.rank > rank and lease.key not in leaving and outlook.keeper.can_leave(lease)
+    ]
+    return sorted(lower, key=lambda lease: (-lease.started_at, lease.key))

@@ -1,0 +1,165 @@
+"""What a Workload can meet in time: whose promises come before it, and the edges that it has to reckon with.
+
+Shared by all that judges, plans, settles or ends leases on one snapshot, which is left as it was found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from admission.nomination import CyclePolicy, Entry
+from admission.snapshot import QueueState, Snapshot
+from admission.stage import Footing, SnapshotStage, StartTrial
+from admission.timekeeper import Promise, Timekeeper
+from api.policy import Backfill as BackfillRules
+from api.workload import Workload, WorkloadKey
+from queues.pending import Pending
+from queues.profile import RELEASE, Claim, Edge
+from queues.promises import Rank, own_rank
+
+# For so many seconds who runs beyond its time is believed once more by those who cannot send it away.
+_PATIENCE = 60.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Outlook:
+    """One snapshot, and what the timekeeper knows at `now`."""
+
+    snapshot: Snapshot
+    keeper: Timekeeper
+    policy: CyclePolicy
+    now: float
+    stage: SnapshotStage = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.stage = SnapshotStage(self.snapshot)
+
+    # --- ranks -------------------------------------------------------------------------------------------
+
+    def rank_of(self, entry: Entry) -> Rank:
+        """Return the place of a nominated head among the promised."""
+        return self.rank(entry.queue, entry.pending, entry.assignment.borrowing)
+
+    def rank(self, queue: QueueState, pending: Pending, height: int) -> Rank:
+        """Return the place of a Workload of the queue among the promised, were it to borrow so high."""
+        own = own_rank(pending)
+        for promise in self.keeper.promises.values():
+            planned = promise.planned
+            if planned.cluster_queue == queue.name and planned.rank[1:] < own:
+                height = max(height, planned.rank.height)
+        return Rank(height, *own)
+
+    def above(self, rank: Rank, key: WorkloadKey) -> list[Promise]:
+        """Return the promises of higher rank."""
+        promises = self.keeper.promises.values()
+        return [one for one in promises if one.planned.rank < rank and one.planned.key != key]
+
+    def before(self, rank: Rank, key: WorkloadKey) -> list[Promise]:
+        """Return whose promises a new promise of that rank has to leave alone."""
+        return [*self.above(rank, key), *self.firm_below(rank, key)]
+
+    def firm_below(self, rank: Rank, key: WorkloadKey) -> list[Promise]:
+        """Return the promises of lower rank that one of that rank may not break.
+
+        Whoever borrows less, has the higher priority or the lower level takes precedence; being older
+        alone is no licence. Such a one may come to its turn late (beyond the window or behind the depth
+        when others were promised theirs), or could start before its own promise on what is promised to a
+        younger one.
+        """
+        promises = (one for one in self.keeper.promises.values() if one.planned.key != key)
+        return [one for one in promises if one.planned.rank > rank and one.planned.rank[:3] == rank[:3]]
+
+    # --- edges -------------------------------------------------------------------------------------------
+
+    def edges(
+        self,
+        queue: QueueState,
+        rank: Rank,
+        promises: Iterable[Promise],
+        *,
+        leaving: frozenset[WorkloadKey] = frozenset(),
+        going: frozenset[WorkloadKey] = frozenset(),
+        of: Workload | None = None,
+    ) -> list[Edge]:
+        """Return what happens to whom the Workload of that rank can meet: running work and these promises.
+
+        `leaving` have been taken off the snapshot already, or are taken not to end; `going` to end now. Who
+        outran a lease ends as soon as it can be stopped, where it gives way to that rank.
+        """
+        gone = self.snapshot.gone | leaving | going
+        late = [*self._overstaying(rank, gone), *((key, self.now) for key in going)]
+        edges = self._without(self._left_out(promises, gone, late), self._of_tree(queue))
+        for key, at in late:
+            claim = self.keeper.profile.get(key)
+            if claim is not None:
+                edges.append((at, RELEASE, key, claim))
+        names = [other.name for other in queue.tree.queues]
+        ahead = self.keeper.ahead.edges(names, self.keeper.profile, joining=of)
+        edges += ahead
+        if late or ahead:
+            edges.sort(key=lambda edge: edge[:3])
+        return edges
+
+    def _of_tree(self, queue: QueueState) -> list[Edge]:
+        """Return the edges of claims on quota of the queue's tree, or on nodes, which trees may share."""
+        profile, queues, tree = self.keeper.profile, self.snapshot.queues, queue.tree
+        if self.keeper.is_one_tree:
+            return profile.edges()
+
+        def wants(claim: Claim) -> bool:
+            other = queues.get(claim.queue)
+            return bool(claim.spots) or (other is not None and other.tree is tree)
+
+        return profile.edges(wants=wants)
+
+    def _left_out(
+        self,
+        promises: Iterable[Promise],
+        gone: Iterable[WorkloadKey],
+        late: Iterable[tuple[WorkloadKey, float]],
+    ) -> set[int]:
+        """Return the claims, by identity, that are not to be met: there are few as a rule."""
+        profile = self.keeper.profile
+        wanted = {id(one.claim) for one in promises}
+        left_out = {id(one.claim) for one in self.keeper.promises.values()} - wanted
+        keys = [*gone, *(key for key, _ in late)]
+        return left_out.union(id(claim) for key in keys if (claim := profile.get(key)) and claim.is_running)
+
+    @staticmethod
+    def _without(left_out: set[int], edges: list[Edge]) -> list[Edge]:
+        return [edge for edge in edges if id(edge[3]) not in left_out] if left_out else edges
+
+    def _overstaying(self, rank: Rank, gone: frozenset[WorkloadKey]) -> list[tuple[WorkloadKey, float]]:
+        """Return who has outrun the estimate that its lease was given on, and when it could be gone."""
+        late = []
+        for claim in self.keeper.profile.outrun(self.now):
+            lease = self.keeper.leases.get(claim.holder)
+            if lease is not None and lease.key not in gone:
+                wait = lease.eviction_seconds
+                # Whoever is of lower rank cannot send it away, and had better not look every second.
+                late.append((lease.key, self.now + (wait if lease.rank > rank else max(wait, _PATIENCE))))
+        return late
+
+    # --- what is asked about ------------------------------------------------------------------------------
+
+    def footing(self, entry: Entry) -> Footing:
+        """Return what the entry would run on."""
+        spots = self.snapshot.fleet.spots(entry.assignment.places)
+        return Footing(usage=entry.assignment.usage, spots=spots, assignment=entry.assignment)
+
+    def trial_of(self, entry: Entry) -> StartTrial:
+        """Return the search for a start of the entry, with as many pods as it has been nominated with."""
+        counts = [choice.count for choice in entry.assignment.pod_sets]
+        return self.trial(entry.queue, entry.pending, counts)
+
+    def trial(self, queue: QueueState, pending: Pending, counts: Sequence[int] | None = None) -> StartTrial:
+        """Return the search for a start of a Workload that waits."""
+        return StartTrial(
+            snapshot=self.snapshot, queue=queue, pending=pending, policy=self.policy, counts=counts
+        )
+
+
+def rules_of(queue: QueueState) -> BackfillRules | None:
+    """Return the backfill rules that govern the queue, None where it has none."""
+    return queue.policy.backfill_rules

@@ -1,0 +1,199 @@
+"""Planning: from when on does a head that cannot start fit, after all of higher rank? That it is promised."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
+
+from admission.backfill.judge import Verdict
+from admission.backfill.outlook import Outlook, rules_of
+from admission.nomination import Entry
+from admission.preemption.saves import leaving_seconds
+from admission.snapshot import QueueState
+from admission.stage import Footing
+from admission.timekeeper import Promise
+from api.workload import WorkloadKey
+from queues.pending import Pending
+from queues.profile import Claim, Start
+from queues.promises import BackfillLease, MoveCause, PlannedStart, Rank
+from queues.walks import earliest
+
+
+@dataclass(slots=True, kw_only=True)
+class Planner:
+    """Makes promises on one outlook, and takes note of who starts. They are the timekeeper's."""
+
+    outlook: Outlook
+    # Promises whose capacity counts as taken already while the cycle lasts: others were sent away for it.
+    _later: list[tuple[PlannedStart, Footing]] = field(default_factory=list)
+
+    def plan(self, entry: Entry) -> bool:
+        """Promise a start to a head that cannot start now. Returns whether it has a promise.
+
+        It gets none where its ClusterQueue has promised to enough Workloads before it, where it would not
+        fit if all others had ended, and beyond the window unless it is the first of its queue.
+        """
+        rules, key = rules_of(entry.queue), entry.pending.key
+        if rules is None:
+            return False
+        if key in self.outlook.keeper.promises:
+            return True
+        before = self.outlook.keeper.promised_before(entry.pending, entry.queue.name)
+        if before >= rules.reservation_depth:
+            return False
+        found = self.search(entry.queue, entry.pending)
+        if found is None or (before and found[0].start_at > self.outlook.now + rules.window_seconds):
+            return False
+        self._keep(*found)
+        return True
+
+    def plan_after_evictions(self, entry: Entry) -> bool:
+        """Promise a start to a head whose targets are sent away in this cycle: when the last of them is gone.
+
+        Returns whether it has a promise. For the rest of the cycle its capacity counts as taken.
+        """
+        if rules_of(entry.queue) is None:
+            return False
+        workload, queue = entry.pending.workload, entry.queue
+        wait = max(leaving_seconds(one.held.workload, one.queue.policy) for one in entry.targets)
+        known = self.outlook.keeper.promises.get(workload.key)
+        at = self.outlook.now + wait
+        planned = PlannedStart(
+            key=workload.key,
+            uid=workload.uid,
+            cluster_queue=queue.name,
+            rank=self.outlook.rank_of(entry),
+            start_at=at,
+            seconds=self.outlook.keeper.length(workload, queue.name),
+            admission=entry.assignment.to_admission(queue.name),
+            made_at=known.planned.made_at if known is not None else self.outlook.now,
+            first_start_at=known.planned.first_start_at if known is not None else at,
+        )
+        self._later.append((planned, self.outlook.footing(entry)))
+        self._claim_now(entry)
+        return True
+
+    def search(
+        self, queue: QueueState, pending: Pending, known: PlannedStart | None = None
+    ) -> tuple[PlannedStart, Footing] | None:
+        """Return the earliest start after all of higher rank, None for never."""
+        height = known.rank.height if known is not None else 0
+        while True:
+            rank = self.outlook.rank(queue, pending, height)
+            start = self.earliest(queue, pending, rank, self.outlook.before(rank, pending.key))
+            if start is None or start.value.assignment is None:
+                return None
+            if start.value.assignment.borrowing <= rank.height:
+                return self.planned(queue, pending, rank, start, known), start.value
+            # It has to borrow higher than was assumed, and so comes after more of the others.
+            height = start.value.assignment.borrowing
+
+    def earliest(
+        self,
+        queue: QueueState,
+        pending: Pending,
+        rank: Rank,
+        others: Sequence[Promise],
+        *,
+        latest: float = inf,
+    ) -> Start[Footing] | None:
+        """Return the earliest start beside running work and those promises, at `latest` if it is not now."""
+        outlook = self.outlook
+        trial = outlook.trial(queue, pending)
+        edges = outlook.edges(queue, rank, others, of=pending.workload)
+        seconds = self._seconds(queue, pending, rank)
+        return earliest(edges, outlook.stage, trial, now=outlook.now, seconds=seconds, latest=latest)
+
+    def _seconds(self, queue: QueueState, pending: Pending, rank: Rank) -> float:
+        """Return for how long a promise holds: as long as it must be out of the way of those before it."""
+        keeper = self.outlook.keeper
+        if self.outlook.above(rank, pending.key):
+            return keeper.span(pending.workload, queue.name)
+        return keeper.length(pending.workload, queue.name)
+
+    def planned(
+        self,
+        queue: QueueState,
+        pending: Pending,
+        rank: Rank,
+        start: Start[Footing],
+        known: PlannedStart | None,
+    ) -> PlannedStart:
+        """Return the promise of a start that was found; of one that is `known` already its history stays."""
+        assert start.value.assignment is not None, "what a search finds has flavors"
+        fresh = PlannedStart(
+            key=pending.key,
+            uid=pending.workload.uid,
+            cluster_queue=queue.name,
+            rank=rank,
+            start_at=start.at,
+            seconds=self._seconds(queue, pending, rank),
+            admission=start.value.assignment.to_admission(queue.name),
+            made_at=self.outlook.now,
+            first_start_at=start.at,
+        )
+        if known is None:
+            return fresh
+        return replace(
+            fresh,
+            made_at=known.made_at,
+            first_start_at=known.first_start_at,
+            moves=known.moves,
+            cause=known.cause,
+        )
+
+    def _keep(self, planned: PlannedStart, footing: Footing) -> None:
+        self.outlook.keeper.keep(planned, footing.usage, footing.spots)
+        self._note_precedence(planned.key, planned.rank, planned.cluster_queue)
+
+    def _note_precedence(self, key: WorkloadKey, rank: Rank, queue: str, *, of_equals: bool = False) -> None:
+        """Note that someone takes precedence over the promises of lower rank, which were made without it.
+
+        It left alone those that it does not outrank by more than age, unless `of_equals`.
+        """
+        for promise in self.outlook.keeper.promises.values():
+            lower = promise.planned
+            is_outranked = lower.rank > rank if of_equals else lower.rank[:3] > rank[:3]
+            if is_outranked and lower.key != key:
+                is_reclaim = lower.cluster_queue != queue and lower.rank.height > rank.height
+                cause = MoveCause.RECLAIM if is_reclaim else MoveCause.HIGHER_PRIORITY
+                self.outlook.keeper.causes.add(cause)
+
+    # --- what the cycle did ------------------------------------------------------------------------------
+
+    def note_admitted(self, verdict: Verdict) -> None:
+        """Take note that the entry starts: from here on it claims what it takes, until its expected end."""
+        entry = verdict.entry
+        if verdict.is_outranking:
+            rank = self.outlook.rank_of(entry)
+            self._note_precedence(entry.pending.key, rank, entry.queue.name, of_equals=True)
+        self._claim_now(entry, verdict.lease)
+
+    def finish(self) -> None:
+        """Take note that the cycle has ended: what it counted as taken for the time being is promised."""
+        for planned, footing in self._later:
+            self._keep(planned, footing)
+        self._later.clear()
+
+    def _claim_now(self, entry: Entry, lease: BackfillLease | None = None) -> None:
+        self.outlook.keeper.ahead.join(entry.pending.workload)
+        seconds = self.outlook.keeper.length(entry.pending.workload, entry.queue.name)
+        if lease is not None and self.outlook.keeper.gives_way(lease):
+            seconds += lease.eviction_seconds
+        keeper, ends_at = self.outlook.keeper, self.outlook.now + seconds
+        promised, rules = keeper.promises.get(entry.pending.key), rules_of(entry.queue)
+        # It was promised the time of its own eviction, too, and may not need it. What is less than would be
+        # worth a word moves nobody.
+        least = rules.resolution_seconds if rules is not None else inf
+        if promised is not None and promised.claim.ends_at >= ends_at + least:
+            keeper.note_free_until(promised.claim.ends_at)
+        keeper.profile.put(
+            Claim(
+                holder=entry.pending.key,
+                queue=entry.queue.name,
+                usage=entry.assignment.usage,
+                spots=self.outlook.snapshot.fleet.spots(entry.assignment.places),
+                ends_at=ends_at,
+            )
+        )

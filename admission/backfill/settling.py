@@ -1,0 +1,97 @@
+"""Settling: something moved, so does every promise still stand? Earlier if it can, later for a cause."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from math import inf
+
+from admission.backfill.outlook import Outlook, rules_of
+from admission.backfill.planner import Planner
+from admission.snapshot import QueueState
+from admission.stage import Footing
+from admission.timekeeper import SLACK_SECONDS, Promise
+from queues.pending import Pending
+from queues.promises import MoveCause
+from queues.walks import holds_at
+
+
+@dataclass(slots=True, kw_only=True)
+class Settler:
+    """One look at all promises, the highest rank first, while everybody who waits is in a queue."""
+
+    outlook: Outlook
+    planner: Planner
+    # The shortest of each shape that could not be promised an earlier start in this look.
+    _in_vain: dict[bytes, float] = field(default_factory=dict)
+    # Until when more is free than was expected.
+    _until: float = -inf
+
+    def settle(self) -> None:
+        """Take back or move what does not stand, start earlier what can."""
+        keeper = self.outlook.keeper
+        causes, keeper.causes = keeper.causes, set()
+        self._until, keeper.improvable_until = keeper.improvable_until, -inf
+        for promise in keeper.in_order():
+            queue = self.outlook.snapshot.queues[promise.planned.cluster_queue]
+            pending = queue.pending.get(promise.planned.key)
+            if pending is None:
+                continue
+            if causes and not self._stands(promise, queue, pending):
+                self._move(promise, queue, pending, causes)
+            elif self._until >= self.outlook.now:
+                self._improve(promise, queue, pending)
+
+    def _stands(self, promise: Promise, queue: QueueState, pending: Pending) -> bool:
+        outlook, planned = self.outlook, promise.planned
+        footing = Footing(usage=promise.claim.usage, spots=promise.claim.spots)
+        above = outlook.above(planned.rank, planned.key)
+        edges = outlook.edges(queue, planned.rank, above, of=pending.workload)
+        at = max(planned.start_at, outlook.now)
+        trial = outlook.trial(queue, pending)
+        return holds_at(edges, outlook.stage, trial, footing, at=at, seconds=planned.seconds)
+
+    def _move(self, promise: Promise, queue: QueueState, pending: Pending, causes: set[MoveCause]) -> None:
+        known, keeper = promise.planned, self.outlook.keeper
+        found = self.planner.search(queue, pending, known)
+        if found is None:
+            keeper.withdraw(known.key)
+            return
+        planned, footing = found
+        if planned.start_at > known.start_at + SLACK_SECONDS:
+            planned = replace(planned, moves=known.moves + 1, cause=self._cause(promise, causes))
+        keeper.keep(planned, footing.usage, footing.spots)
+
+    def _cause(self, promise: Promise, causes: set[MoveCause]) -> MoveCause:
+        """Return why a promise does not stand: what is known of it alone first, then what has happened.
+
+        Nothing but work that was to end can be late without a word, so that is what is left.
+        """
+        if not self.outlook.snapshot.fleet.has_nodes(promise.claim.spots):
+            return MoveCause.NODE_LOST
+        return next((cause for cause in MoveCause if cause in causes), MoveCause.OVERRUN)
+
+    def _improve(self, promise: Promise, queue: QueueState, pending: Pending) -> None:
+        """Start it earlier if that is worth a word and moves nobody else, those of lower rank included.
+
+        What came free was to come free at some instant, so nothing has changed for a start after that. One
+        that starts earlier leaves its former end to those after it. To start at once is always worth a word.
+        Where one could not, a longer one of the same shape is not looked at: it might do without its own hold
+        what the other could not, but that is rare and the look is dear.
+        """
+        outlook, known, rules = self.outlook, promise.planned, rules_of(queue)
+        least = max(rules.resolution_seconds if rules is not None else 0, SLACK_SECONDS)
+        latest = min(self._until, known.start_at - least)
+        if known.start_at <= outlook.now or known.seconds >= self._in_vain.get(pending.shape, inf):
+            return
+        if latest <= outlook.now and not outlook.trial(queue, pending).may_fit({}):
+            return
+        others = [one for key, one in outlook.keeper.promises.items() if key != known.key]
+        start = self.planner.earliest(queue, pending, known.rank, others, latest=latest)
+        if start is None or start.at > max(latest, outlook.now):
+            self._in_vain[pending.shape] = known.seconds
+            return
+        if start.value.assignment is None or start.value.assignment.borrowing > known.rank.height:
+            return
+        planned = self.planner.planned(queue, pending, known.rank, start, known)
+        outlook.keeper.keep(planned, start.value.usage, start.value.spots)
+        self._until = max(self._until, known.ends_at)

@@ -1,0 +1,59 @@
+"""Backfill: who cannot start is promised a start, and who comes later starts only where no promise suffers.
+
+    judge    a head fits now: may it start in view of the promises?                       `judge`
+    plan     a head cannot start, or is held back: from when on does it fit?              `planner`
+    settle   something moved: does every promise still stand?                             `settling`
+    expire   a promise is near: whoever overtook it and is in its way gives way now       `leases`
+
+All modes share this. They differ in how many of a ClusterQueue are promised a start at a time (EASY: the
+first; Conservative: the first `reservationDepth`) and in who may start in spite of a promise (Opportunistic:
+lower priority too, on the lease alone).
+"""
+
+from __future__ import annotations
+
+from admission.backfill.judge import Verdict, judge
+from admission.backfill.leases import expired
+from admission.backfill.outlook import Outlook
+from admission.backfill.planner import Planner
+from admission.backfill.settling import Settler
+from admission.nomination import CyclePolicy, Entry
+from admission.snapshot import Snapshot
+from admission.timekeeper import Timekeeper
+from queues.promises import BackfillLease, PlannedStart
+
+
+class Backfill:
+    """Judges, plans and settles on one snapshot, which it leaves as it found it."""
+
+    def __init__(self, *, snapshot: Snapshot, keeper: Timekeeper, policy: CyclePolicy, now: float) -> None:
+        self._outlook = Outlook(snapshot=snapshot, keeper=keeper, policy=policy, now=now)
+        self._planner = Planner(outlook=self._outlook)
+
+    def judge(self, entry: Entry) -> Verdict:
+        """Return whether the entry, which fits, may start (or have its targets evicted) now."""
+        return judge(self._outlook, entry)
+
+    def plan(self, entry: Entry) -> bool:
+        """Promise a start to a head that cannot start now. Returns whether it has a promise."""
+        return self._planner.plan(entry)
+
+    def plan_after_evictions(self, entry: Entry) -> bool:
+        """Promise a start to a head for when its targets are gone. Returns whether it has a promise."""
+        return self._planner.plan_after_evictions(entry)
+
+    def note_admitted(self, verdict: Verdict) -> None:
+        """Take note that the entry starts."""
+        self._planner.note_admitted(verdict)
+
+    def finish(self) -> None:
+        """Take note that the cycle has ended."""
+        self._planner.finish()
+
+    def settle(self) -> None:
+        """Look at every promise again. To be called between cycles."""
+        Settler(outlook=self._outlook, planner=self._planner).settle()
+
+    def expired(self) -> tuple[tuple[BackfillLease, PlannedStart], ...]:
+        """Return whose time has come to give way, and to which promise; each once."""
+        return expired(self._outlook)
