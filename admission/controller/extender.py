@@ -39,7 +39,15 @@ from api.extender import (
     node_texts,
     read_args,
 )
-from api.http.server import HttpError, Request, Response, Route, json_response, text_response
+from api.http.server import (
+    UNREADABLE_BODY,
+    HttpError,
+    Request,
+    Response,
+    Route,
+    json_response,
+    text_response,
+)
 from api.kube import resources
 from api.kube.client import KubeClient
 from api.kube.errors import KubeError
@@ -257,8 +265,11 @@ class Extender:
 
 
 def render_error(status: int, message: str) -> Response:
-    """Return an error as the extender's port answers it: the sentence alone."""
-    return text_response(message, status=status)
+    """Return an error as the extender's port answers it: the sentence alone.
+
+    A body that cannot be read is a 500 here, as extenders written in Go answer it, and a 400 elsewhere.
+    """
+    return text_response(message, status=500 if message == UNREADABLE_BODY else status)
 
 
 def _ask(pod: PodNeeds) -> PodAsk:

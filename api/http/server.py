@@ -22,6 +22,8 @@ log = logging.getLogger("berth.http")
 MAX_BODY_BYTES = 64 << 20
 # Time for a body to arrive whole: generous for 64 MiB, and an end for who announces one and sends nothing.
 BODY_SECONDS = 30.0
+# The sentence for a body that is not encoded as its header says.
+UNREADABLE_BODY = "Failed to read request body"
 
 
 class HttpError(Exception):
@@ -174,6 +176,8 @@ class HttpServer:
         except HttpError as error:
             answer = _whole(self._render_error(error.status, error.message))
             answer.headers.update(error.headers)
+            if answer.headers.get("Connection") == "close":
+                answer.force_close()
             return answer
         except web.HTTPException as error:
             answer = _whole(self._render_error(error.status, _sentence(error, request)))
@@ -223,9 +227,11 @@ async def _body(request: web.Request, most: int) -> bytearray:
     # Whoever announces a body and does not send it would keep its buffer for as long as it likes.
     except TimeoutError as error:
         raise HttpError(408, f"the body did not arrive within {BODY_SECONDS:g} s") from error
-    # Compressed, and not as the header says. Who reads the other end is told as Go's servers tell it.
+    # Compressed, and not as the header says. Were it not said that nothing more comes, aiohttp would go on
+    # reading for the next request's sake, and log the same error as its own.
     except web.RequestPayloadError as error:
-        raise HttpError(500, "Failed to read request body") from error
+        request.content.feed_eof()
+        raise HttpError(400, UNREADABLE_BODY, headers={"Connection": "close"}) from error
     del body[size:]
     return body
 

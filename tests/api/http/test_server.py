@@ -148,6 +148,20 @@ async def test_a_body_that_is_too_large_is_refused(
         assert (await answer.json())["error"] == "the request is larger than 1 MiB"
 
 
+async def test_a_body_that_is_not_compressed_as_its_header_says_is_refused_without_a_traceback(
+    server: HttpServer, session: aiohttp.ClientSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    lie = {"Content-Encoding": "gzip"}
+    async with session.post(f"{server.url}/echo", data=b"no gzip", headers=lie) as answer:
+        refused = answer.status, await answer.json()
+    async with session.post(f"{server.url}/echo", data=b"plain") as answer:
+        later = answer.status
+
+    assert refused == (400, {"status": 400, "error": "Failed to read request body"})
+    assert later == 200
+    assert caplog.records == []
+
+
 async def test_a_body_that_does_not_arrive_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("api.http.server.BODY_SECONDS", 0.05)
     async with HttpServer(ROUTES) as server:
