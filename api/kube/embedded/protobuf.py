@@ -1,8 +1,9 @@
 """Reads the protobuf form of the kinds that `kubectl create` makes without a file.
 
 kubectl sends protobuf for `create namespace` and its like, whatever the server takes, and JSON or YAML for
-all that comes from a file. So a handful of flat kinds is read here, by the numbers of their fields; any other
-kind is refused as a media type that is not known.
+all that comes from a file. So the kinds that it makes are read here, by the numbers of their fields; any
+other kind is refused as a media type that is not known, and so is a field that says something and is not
+known: `create job --from` copies a whole template, and half of it would be another job.
 
     "k8s\\0"  Unknown { 1: TypeMeta { 1: apiVersion, 2: kind }, 2: the object's own message }
 
@@ -11,6 +12,7 @@ Source: Kubernetes, the generated.proto of apimachinery/runtime, core/v1 and sch
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -19,6 +21,7 @@ from .errors import bad_request, unsupported_media_type
 PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 _MAGIC: Final = b"k8s\x00"
 _TEXT, _MAP, _NUMBER, _BOOL = "text", "map", "number", "bool"
+_TEXTS, _BYTES_MAP, _QUANTITIES = "texts", "map of bytes", "map of quantities"
 _VARINT, _FIXED_64, _BYTES, _FIXED_32 = 0, 1, 2, 5
 
 _Message = Mapping[int, tuple[str, Any]]
@@ -29,12 +32,48 @@ _METADATA: Final[_Message] = {
     11: ("labels", _MAP),
     12: ("annotations", _MAP),
 }
-_ENTRY: Final[_Message] = {1: ("key", _TEXT), 2: ("value", _TEXT)}
+_QUANTITY: Final[_Message] = {1: ("text", _TEXT)}
+_CONTAINER: Final[_Message] = {
+    1: ("name", _TEXT),
+    2: ("image", _TEXT),
+    3: ("command", _TEXTS),
+    4: ("args", _TEXTS),
+    7: ("env", [{1: ("name", _TEXT), 2: ("value", _TEXT)}]),
+    8: ("resources", {1: ("limits", _QUANTITIES), 2: ("requests", _QUANTITIES)}),
+    14: ("imagePullPolicy", _TEXT),
+}
+_POD_SPEC: Final[_Message] = {
+    2: ("containers", [_CONTAINER]),
+    3: ("restartPolicy", _TEXT),
+    4: ("terminationGracePeriodSeconds", _NUMBER),
+    7: ("nodeSelector", _MAP),
+    20: ("initContainers", [_CONTAINER]),
+}
+_JOB_SPEC: Final[_Message] = {
+    1: ("parallelism", _NUMBER),
+    2: ("completions", _NUMBER),
+    3: ("activeDeadlineSeconds", _NUMBER),
+    6: ("template", {1: ("metadata", _METADATA), 2: ("spec", _POD_SPEC)}),
+    7: ("backoffLimit", _NUMBER),
+    8: ("ttlSecondsAfterFinished", _NUMBER),
+    10: ("suspend", _BOOL),
+}
 _UNKNOWN: Final[_Message] = {1: ("type", {1: ("apiVersion", _TEXT), 2: ("kind", _TEXT)})}
 _KINDS: Final[Mapping[tuple[str, str], _Message]] = {
     ("v1", "Namespace"): {1: ("metadata", _METADATA)},
     ("v1", "ServiceAccount"): {1: ("metadata", _METADATA)},
     ("v1", "ConfigMap"): {1: ("metadata", _METADATA), 2: ("data", _MAP)},
+    ("v1", "Secret"): {
+        1: ("metadata", _METADATA),
+        2: ("data", _BYTES_MAP),
+        3: ("type", _TEXT),
+        4: ("stringData", _MAP),
+    },
+    ("v1", "ResourceQuota"): {
+        1: ("metadata", _METADATA),
+        2: ("spec", {1: ("hard", _QUANTITIES), 2: ("scopes", _TEXTS)}),
+    },
+    ("batch/v1", "Job"): {1: ("metadata", _METADATA), 2: ("spec", _JOB_SPEC)},
     ("scheduling.k8s.io/v1", "PriorityClass"): {
         1: ("metadata", _METADATA),
         2: ("value", _NUMBER),
@@ -51,7 +90,7 @@ def read_protobuf(body: bytes) -> dict[str, Any]:
         raise bad_request("the object provided is unrecognized: it is no protobuf of Kubernetes")
     try:
         envelope = body[len(_MAGIC) :]
-        head = _read(envelope, _UNKNOWN).get("type", {})
+        head = _read(envelope, _UNKNOWN, is_partial=True).get("type", {})
         message = _KINDS.get((head.get("apiVersion", ""), head.get("kind", "")))
         if message is None:
             raise unsupported_media_type(("application/json", "application/yaml"))
@@ -61,19 +100,45 @@ def read_protobuf(body: bytes) -> dict[str, Any]:
         raise bad_request(f"the object provided is unrecognized: {error}") from error
 
 
-def _read(data: bytes, message: _Message) -> dict[str, Any]:
+def _read(data: bytes, message: _Message, *, is_partial: bool = False) -> dict[str, Any]:
+    """Return a message by the names of its fields; with `is_partial` what it has besides does not matter."""
     found: dict[str, Any] = {}
     for number, value in _fields(data):
         if number not in message:
+            if not is_partial and not _is_blank(value):
+                raise unsupported_media_type(("application/json", "application/yaml"))
             continue
         name, form = message[number]
-        if form is _MAP:
-            entry = _read(_as_bytes(value), _ENTRY)
-            found.setdefault(name, {})[entry.get("key", "")] = entry.get("value", "")
+        if form in (_MAP, _BYTES_MAP, _QUANTITIES):
+            key, of_key = _entry(_as_bytes(value), str(form))
+            found.setdefault(name, {})[key] = of_key
+        elif form is _TEXTS:
+            found.setdefault(name, []).append(_value(value, _TEXT))
+        elif isinstance(form, list):
+            found.setdefault(name, []).append(_value(value, form[0]))
         # Go writes every text, those that are not set as empty ones; JSON leaves them out.
-        elif (read := _value(value, form)) != "":
+        elif (read := _value(value, form)) not in ("", {}):
             found[name] = read
     return found
+
+
+def _entry(data: bytes, form: str) -> tuple[str, str]:
+    """Return key and value of one entry of a map, as JSON has them."""
+    parts = dict(_fields(data))
+    key, value = _as_bytes(parts.get(1, b"")).decode(), _as_bytes(parts.get(2, b""))
+    if form == _BYTES_MAP:
+        return key, base64.b64encode(value).decode()
+    return key, _read(value, _QUANTITY).get("text", "") if form == _QUANTITIES else value.decode()
+
+
+def _is_blank(value: int | bytes) -> bool:
+    """Return whether a field says nothing: 0, or a message of such fields, as Go writes what is not set."""
+    if isinstance(value, int):
+        return value == 0
+    try:
+        return all(_is_blank(part) for _, part in _fields(value))
+    except (ValueError, IndexError):
+        return False
 
 
 def _value(value: int | bytes, form: object) -> Any:

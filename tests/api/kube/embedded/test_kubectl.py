@@ -319,9 +319,20 @@ async def test_drain_empties_a_node(run: Kubectl, stand_ins: StandIns) -> None:
 async def test_what_kubectl_makes_without_a_file_is_taken_in_its_binary_form(run: Kubectl) -> None:
     await run("create", "namespace", "team")
     await run("-n", "team", "create", "configmap", "settings", "--from-literal=size=8")
+    await run("-n", "team", "create", "secret", "generic", "key", "--from-literal=token=s3cret")
+    await run("-n", "team", "create", "quota", "most", "--hard=cpu=4,pods=9")
+    await run("-n", "team", "create", "job", "hello", "--image=busybox", "--", "echo", "hi")
     await run("create", "priorityclass", "low", "--value=-5", "--description=after all others")
 
     assert (await run.json("get", "namespace", "team"))["status"] == {"phase": "Active"}
     assert (await run.json("-n", "team", "get", "configmap", "settings"))["data"] == {"size": "8"}
+    assert (await run.json("-n", "team", "get", "secret", "key"))["data"] == {"token": "czNjcmV0"}
+    assert (await run.json("-n", "team", "get", "quota", "most"))["spec"] == {
+        "hard": {"cpu": "4", "pods": "9"}
+    }
+    (container,) = (await run.json("-n", "team", "get", "job", "hello"))["spec"]["template"]["spec"][
+        "containers"
+    ]
+    assert (container["image"], container["command"]) == ("busybox", ["echo", "hi"])
     low = await run.json("get", "priorityclass", "low")
     assert (low["value"], low["description"]) == (-5, "after all others")

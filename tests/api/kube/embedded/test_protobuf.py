@@ -32,6 +32,11 @@ def test_a_namespace_is_read_without_what_is_not_set() -> None:
         pytest.param(b"k8s\x00\x0b", 400, id="a wire type that is not known"),
         pytest.param(b"k8s\x00" + TYPE + b"\x10\x05", 400, id="a number for an object"),
         pytest.param(b"k8s\x00", 415, id="no kind"),
+        pytest.param(
+            b"k8s\x00" + TYPE + b"\x12\x04\n\x00\x48\x05",
+            415,
+            id="a field that says something and is not known",
+        ),
         pytest.param(NAMESPACE.replace(b"\tNamespace", b"\tLimitZone"), 415, id="a kind that is not read"),
     ],
 )
