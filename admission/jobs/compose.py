@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -40,12 +40,12 @@ def create(view: View) -> tuple[Action, ...]:
     job = view.job
     priority = resolved_priority(view)
     if isinstance(priority, Event):
-        return (priority,)
+        return (priority, *_notices(view))
     copied = view.context.settings.label_keys_to_copy
     try:
         body = workload_body(job, view.body, priority, label_keys_to_copy=copied)
     except ComposeError as error:
-        return (refusal(view, error),)
+        return (refusal(view, error), *_notices(view))
     name = name_of_workload(job)
     write = Write(
         verb=Verb.CREATE,
@@ -56,13 +56,20 @@ def create(view: View) -> tuple[Action, ...]:
         purpose=Purpose.CREATE_WORKLOAD,
         events=(normal(view, "CreatedWorkload", f"Created Workload: {job.namespace}/{name}", "Create"),),
     )
-    unknown = (warning(view, "UnknownKey", said) for said in unknown_keys(job, view.template))
-    wishes = (
-        warning(view, "InvalidWish", said)
-        for said in wish_problems(job, view.template, view.context.is_domain)
+    return (write, *_notices(view))
+
+
+def _notices(view: View) -> Iterator[Event]:
+    """Yield what is wrong with the Job that does not keep it from its queue: of each kind all in one Event.
+
+    Also beside a refusal, so that its owner mends everything at once.
+    """
+    found = (
+        ("UnknownKey", unknown_keys(view.job, view.template)),
+        ("InvalidWish", wish_problems(view.job, view.template, view.context.is_domain)),
+        ("InvalidExpectedRuntime", _runtime_problems(view)),
     )
-    runtimes = (warning(view, "InvalidExpectedRuntime", said) for said in _runtime_problems(view))
-    return (write, *unknown, *wishes, *runtimes)
+    return (warning(view, reason, "; ".join(said)) for reason, said in found if said)
 
 
 def _runtime_problems(view: View) -> tuple[str, ...]:

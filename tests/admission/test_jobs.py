@@ -589,3 +589,27 @@ def test_quota_is_given_back_while_the_last_pod_still_ends_where(awaits_ends: bo
     actions = look(job, held(admitted, said("Evicted")), awaits_ends=lambda _: awaits_ends)
 
     assert purposes(actions) == want
+
+
+BAD = {
+    "berth.dev/expected-runtime-seconds": "soon",
+    "berth.dev/placement-strategy": "Tight",
+    "berth.dev/latency-sensitive": "very",
+    "berth.dev/paralelism": "ddp",
+    "berth.dev/oportunistic": "true",
+}
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_whatever_is_wrong_with_a_job_is_told_at_once_each_kind_in_one_event(is_refused: bool) -> None:
+    labels = {"kueue.x-k8s.io/max-exec-time-seconds": "never"} if is_refused else {}
+    events = [one for one in look(job_object(annotations=BAD, labels=labels)) if isinstance(one, Event)]
+
+    notes = {event.reason: event.note for event in events}
+    assert len(notes) == len(events)
+    assert "paralelism" in notes["UnknownKey"]
+    assert "oportunistic" in notes["UnknownKey"]
+    assert "Tight" in notes["InvalidWish"]
+    assert "very" in notes["InvalidWish"]
+    assert "'soon'" in notes["InvalidExpectedRuntime"]
+    assert ("ErrWorkloadCompose" in notes) is is_refused
