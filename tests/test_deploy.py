@@ -60,6 +60,7 @@ def test_the_controllers_service_leads_to_the_ports_it_listens_on() -> None:
     assert {port["name"]: port["port"] for port in only("Service", SERVICE)["spec"]["ports"]} == listening
 
 
+@pytest.mark.covers("001_37", "003_19")
 def test_the_controller_reads_a_configuration_that_it_understands() -> None:
     pod = only("Deployment", SERVICE)["spec"]["template"]["spec"]
     (container,), (volume,) = pod["containers"], pod["volumes"]
@@ -71,6 +72,21 @@ def test_the_controller_reads_a_configuration_that_it_understands() -> None:
 
     assert container["volumeMounts"] == [{"name": volume["name"], "mountPath": folder, "readOnly": True}]
     assert (*config.warnings, *config.unused()) == ()
+
+
+def test_the_controller_runs_under_its_own_account_with_no_role_but_its_own() -> None:
+    pod = only("Deployment", SERVICE)["spec"]["template"]["spec"]
+    account = only("ServiceAccount", pod["serviceAccountName"])["metadata"]["name"]
+    bindings = [
+        one
+        for one in objects()
+        if one["kind"] in ("RoleBinding", "ClusterRoleBinding")
+        and any(subject["name"] == account for subject in one["subjects"])
+    ]
+
+    assert bindings
+    for binding in bindings:
+        assert only(binding["roleRef"]["kind"], binding["roleRef"]["name"])["rules"]
 
 
 def test_the_controller_may_read_and_write_its_certificate_and_no_other_secret() -> None:

@@ -84,6 +84,7 @@ def admit_by_hand(scene: Scene, job: str, *, cpus: int) -> None:
     scene.rest.patch(f"{scene.workloads}/{name}/status", {"status": status})
 
 
+@pytest.mark.covers("004_03")
 def test_what_another_writer_admits_beyond_the_quota_gives_it_back_and_a_lowered_quota_stops_nobody(
     scene: Scene, embedded_cluster: Cluster, own_namespace: str, controllers: Controllers
 ) -> None:
@@ -283,6 +284,25 @@ def replica(proxy: Proxy, controllers: Controllers, own_namespace: str, tmp_path
     started = controllers.start(proxy.write_kubeconfig(tmp_path), "--namespace", own_namespace)
     started.wait_leading()
     return started
+
+
+@pytest.mark.covers("004_25")
+def test_admitting_lists_nothing_for_all_that_is_known_comes_by_watches(
+    scene: Scene, proxy: Proxy, replica: Replica
+) -> None:
+    assert replica.child.is_running()
+    scene.create_queue(cpus=4)
+    scene.create_job("first", cpus=1)
+    scene.wait_admitted("first")
+    kinds = "clusterqueues|localqueues|resourceflavors|workloads|jobs|nodes|pods"
+    # One object is read again where its write met a conflict; that is no list.
+    lists = proxy.add("GET", rf"/({kinds})(\?(?!.*watch=)|$)")
+
+    for number in range(3):
+        scene.create_job(f"job-{number}", cpus=1)
+    scene.wait_admitted("job-0", "job-1", "job-2")
+
+    assert lists.seen == 0
 
 
 # Where admissions are written, and where Jobs are started and stopped.

@@ -97,6 +97,7 @@ def test_a_policy_that_cannot_be_used_says_what_is_wrong(scene: Scene) -> None:
     wait_for(lambda: want in notes_about(scene, name), "an Event about it")
 
 
+@pytest.mark.covers("004_23")
 def test_two_jobs_take_turns_under_least_attained(scene: Scene) -> None:
     """Each has room alone. The one that runs gives way once it has received twice as much as the other."""
     queue = scene.create_cluster_queue("main", quota(scene.create_flavor(), GPU, 8))
