@@ -99,14 +99,15 @@ def outcome_of(before: Workload, after: Workload, *, saved_at: float | None) -> 
     """Return what has come about between two versions of a Workload, None for nothing.
 
     Kept and missed are told apart by the last checkpoint, as `stage_of` does. A Workload that ends while it
-    is waited for counts as cancelled: the eviction did not come about.
+    is waited for, or is evicted for something else, counts as cancelled: this eviction did not come about.
     """
     request, standing = standing_request(before), standing_request(after)
     if request is None:
         return Outcome.REQUESTED if standing is not None else None
     if standing is not None:
         return None
-    if not after.is_evicted or after.is_finished:
+    evicted = after.conditions.get(ConditionType.EVICTED)
+    if evicted is None or not evicted.status or after.is_finished or evicted.reason != request.reason:
         return Outcome.CANCELLED
     return Outcome.KEPT if saved_at is not None and saved_at >= request.requested_at else Outcome.MISSED
 

@@ -38,6 +38,7 @@ def make_job(
     seconds: float = LONG,
     suspend: bool = True,
     labels: Object | None = None,
+    annotations: Object | None = None,
     **pod_spec: Any,
 ) -> Object:
     """Return a Job whose pods run for `seconds` on a simulated node; `queue` None leaves it unmanaged."""
@@ -46,7 +47,11 @@ def make_job(
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"name": name, "labels": {**named, **(labels or {})}},
+        "metadata": {
+            "name": name,
+            "labels": {**named, **(labels or {})},
+            "annotations": annotations or {},
+        },
         "spec": {
             "suspend": suspend,
             "parallelism": pods,

@@ -6,12 +6,15 @@ What happened is read from every version of the objects, not from what a control
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
 import redis
 
 from admission.controller.failpoints import Step
+from api.keys import CHECKPOINT_DEADLINE, CHECKPOINT_SAVE_SECONDS, CHECKPOINT_TIME
+from api.workload import to_rfc3339
 from queues.store.keys import Keys
 from tests.integration.conftest import Cluster, Controllers
 from tests.integration.manifests import Object, is_true
@@ -24,6 +27,7 @@ from tests.redisserver import RedisServer
 pytestmark = [pytest.mark.real, pytest.mark.redis, pytest.mark.xdist_group("crashes")]
 
 KILLED = 137
+POLICIES = "/apis/berth.dev/v1alpha1/admissionpolicies"
 # A successor waits for the end of the dead one's lease; the default of 4 s only makes the test longer.
 CONFIG = """
 apiVersion: berth.dev/v1alpha1
@@ -128,6 +132,72 @@ def test_a_preempted_job_stops_once_and_comes_back_though_the_controller_dies_wh
     witness.catch_up()
     assert (witness.starts("low"), witness.starts("high")) == (2, 1)
     assert witness.peak_reserved(cluster_queue) == witness.peak_running() == 2
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param(Step.AFTER_REQUEST, id="its eviction is requested"),
+        pytest.param(Step.AFTER_ASK, id="its pod is asked to save"),
+        pytest.param(Step.AFTER_EVICT, id="it has saved and is evicted"),
+    ],
+)
+def test_a_job_that_saves_on_request_is_evicted_once_though_the_controller_dies_when(
+    step: Step, real_scene: Scene, pair: Pair, witness: Witness
+) -> None:
+    high = real_scene.create_priority("high", 1000)
+    cluster_queue = real_scene.create_queue(cpus=2, preemption={"withinClusterQueue": "LowerPriority"})
+    create_policy(real_scene, cluster_queue)
+    first = pair.start(step)
+    first.wait_leading()
+    real_scene.create_job("low", cpus=2, annotations={CHECKPOINT_SAVE_SECONDS: "0"})
+    real_scene.wait_admitted("low")
+    wait_for(lambda: real_scene.pods_of("low") or None, "the pod of low")
+
+    real_scene.create_job("high", cpus=2, seconds=0.5, labels={"kueue.x-k8s.io/priority-class": high})
+    if step is Step.AFTER_EVICT:
+        wait_for(lambda: is_asked(real_scene, "low"), "a request on the pod of low")
+        tell_checkpoint(real_scene, "low")
+    assert first.wait_exit() == KILLED
+    pair.start()
+    if step is not Step.AFTER_EVICT:
+        wait_for(lambda: is_asked(real_scene, "low"), "a request on the pod of low")
+        tell_checkpoint(real_scene, "low")
+
+    real_scene.wait_finished("high")
+    workload = real_scene.wait_workload("low", is_running_again, "running again")
+    pair.wait_store_empty()
+    real_scene.wait_admitted("low")
+    witness.catch_up()
+    assert [one["count"] for one in workload["status"]["schedulingStats"]["evictions"]] == [1]
+    assert (witness.starts("low"), witness.starts("high")) == (2, 1)
+    assert witness.peak_reserved(cluster_queue) == witness.peak_running() == 2
+    real_scene.rest.delete(f"{POLICIES}/{cluster_queue}")
+
+
+def create_policy(scene: Scene, cluster_queue: str) -> None:
+    """Bind a policy to the ClusterQueue that gives victims two minutes to save."""
+    spec = {"clusterQueues": {"names": [cluster_queue]}, "preemption": {"graceSeconds": 120}}
+    body = {
+        "apiVersion": "berth.dev/v1alpha1",
+        "kind": "AdmissionPolicy",
+        "metadata": {"name": cluster_queue},
+    }
+    scene.rest.create(POLICIES, {**body, "spec": spec})
+
+
+def is_asked(scene: Scene, job: str) -> bool:
+    """Tell whether a pod of the Job is asked for a checkpoint."""
+    return any(
+        CHECKPOINT_DEADLINE in (pod["metadata"].get("annotations") or {}) for pod in scene.pods_of(job)
+    )
+
+
+def tell_checkpoint(scene: Scene, job: str) -> None:
+    """Tell of a checkpoint on the Job's pods, as one may that can annotate itself."""
+    patch = {"metadata": {"annotations": {CHECKPOINT_TIME: to_rfc3339(time.time())}}}
+    for pod in scene.pods_of(job):
+        scene.rest.patch(f"{scene.pods}/{pod['metadata']['name']}", patch)
 
 
 def is_running_again(workload: Object) -> bool:

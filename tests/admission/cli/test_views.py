@@ -203,3 +203,37 @@ def test_the_owner_of_a_workload_is_named() -> None:
     (row,) = workload_rows([make_workload("w", owner="train")], LOCAL_QUEUES, now=NOW)
 
     assert row.job == "train"
+
+
+def test_a_workload_that_is_waited_for_says_for_whom_and_until_when() -> None:
+    request = {
+        "reason": "Preempted",
+        "preemptor": "team/large",
+        "requestedAt": "2001-09-09T01:46:00Z",
+        "deadline": "2001-09-09T01:48:00Z",
+        "reservedAt": "2001-09-09T01:00:00Z",
+        "message": "Preempted to accommodate another",
+    }
+    saving = make_workload(
+        "saving",
+        ("QuotaReserved", TRUE, "", ""),
+        ("Admitted", TRUE, "", ""),
+        flavor="a100",
+        annotations={"berth.dev/eviction": json.dumps(request)},
+    )
+    broken = make_workload(
+        "broken",
+        ("QuotaReserved", TRUE, "", ""),
+        ("Admitted", TRUE, "", ""),
+        flavor="a100",
+        annotations={"berth.dev/eviction": "{"},
+    )
+
+    rows = {row.name: row for row in workload_rows([saving, broken], [], now=NOW)}
+
+    assert rows["saving"].reason == "Preempted"
+    assert rows["saving"].message == (
+        "Gives way for team/large once it has saved a checkpoint, at 2001-09-09T01:48:00Z at the latest: "
+        "Preempted to accommodate another"
+    )
+    assert rows["broken"].message == "runs on a100"

@@ -147,6 +147,30 @@ def test_one_that_has_just_saved_is_stopped_at_once(scene: Victims) -> None:
     assert scene.is_running("high")
 
 
+@pytest.mark.parametrize("is_kept", [pytest.param(True, id="comes"), pytest.param(False, id="does not come")])
+def test_one_whose_next_checkpoint_is_near_is_spared_until_it(is_kept: bool) -> None:
+    scene = Victims()
+    scene.submit("low", checkpoint_save_seconds=5, checkpoint_interval_seconds=300)
+    scene.run_for(100)
+    scene.save("low", on_pod=False)
+    scene.run_for(280)
+
+    scene.submit("high", priority="high")
+    scene.run_for(20)
+    assert (scene.asked("low"), scene.is_running("low")) == ({}, True)
+    if is_kept:
+        scene.save("low", on_pod=False)
+    scene.run_for(20)
+
+    # One that does not keep to its interval is asked with what is left of the time.
+    assert scene.is_running("high") is is_kept
+    assert is_kept or scene.asked("low")
+    scene.run_for(100)
+    assert scene.is_running("high")
+    assert scene.evictions["low"] == 1
+    scene.close()
+
+
 def test_lost_work_is_counted_in_seconds_and_money(scene: Victims) -> None:
     price = {"berth.dev/cost-per-device-hour": "36"}
     scene.annotate(("ResourceFlavor", "", "default"), price)
@@ -179,10 +203,12 @@ STEPS = [
 
 
 @pytest.mark.parametrize(
-    "is_saving", [pytest.param(True, id="saves"), pytest.param(False, id="does not save")]
-)
-@pytest.mark.parametrize(
-    "is_flushed", [pytest.param(False, id="dies"), pytest.param(True, id="loses its store")]
+    ("is_flushed", "is_saving"),
+    [
+        pytest.param(False, True, id="dies and the victim saves"),
+        pytest.param(False, False, id="dies and the victim does not save"),
+        pytest.param(True, True, id="loses its store"),
+    ],
 )
 @pytest.mark.parametrize("step", STEPS)
 def test_an_eviction_ends_once_though_the_controller_fails_when(

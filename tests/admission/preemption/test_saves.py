@@ -201,6 +201,13 @@ EVICTED = make_condition("Evicted", reason="Preempted")
         pytest.param(ASKED, with_conditions(ASKED, EVICTED), NOW + 9, Outcome.KEPT, id="saved"),
         pytest.param(ASKED, with_conditions(ASKED, EVICTED), None, Outcome.MISSED, id="did not save"),
         pytest.param(ASKED, with_conditions(ASKED, EVICTED), NOW - 9, Outcome.MISSED, id="saved before"),
+        pytest.param(
+            ASKED,
+            with_conditions(ASKED, make_condition("Evicted", reason="Deactivated")),
+            None,
+            Outcome.CANCELLED,
+            id="stopped for something else",
+        ),
         pytest.param(ASKED, running(), None, Outcome.CANCELLED, id="taken back"),
         pytest.param(ASKED, finished(ASKED), NOW + 9, Outcome.CANCELLED, id="it ended by itself"),
         pytest.param(released(ASKED), ASKED, None, Outcome.REQUESTED, id="asked anew"),

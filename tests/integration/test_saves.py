@@ -1,0 +1,256 @@
+"""A victim is asked to save before it is stopped: the whole controller on both API servers.
+
+What a kubelet does with annotations is played here: they are written into a pod's downward-API file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api import keys
+from api.workload import to_rfc3339
+from tests.integration.conftest import Cluster
+from tests.integration.manifests import Object, condition, is_true
+from tests.integration.replica import Replica
+from tests.integration.scene import Scene
+from tests.integration.waiting import wait_for
+
+pytestmark = pytest.mark.xdist_group("saves")
+ROOT = Path(__file__).parents[2]
+POLICIES = "/apis/berth.dev/v1alpha1/admissionpolicies"
+
+# A training loop as docs/checkpoints.md has it; it resumes from the file that it saved.
+TRAINING = """
+import pathlib, sys, time
+import api.checkpoint as berth_checkpoint
+
+saved = pathlib.Path(sys.argv[1])
+step = int(saved.read_text()) if saved.exists() else 0
+print("from", step, flush=True)
+while not berth_checkpoint.stopping():
+    step += 1
+    time.sleep(0.02)
+    if berth_checkpoint.requested():
+        with berth_checkpoint.saving(step):
+            saved.write_text(str(step))
+print("until", step, flush=True)
+"""
+
+
+@pytest.fixture(scope="module", params=["embedded", pytest.param("real", marks=pytest.mark.real)])
+def cluster(request: pytest.FixtureRequest) -> Cluster:
+    """Give each of the two servers in turn."""
+    found = request.getfixturevalue(f"{request.param}_cluster")
+    assert isinstance(found, Cluster)
+    return found
+
+
+@pytest.fixture(scope="module")
+def controller(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replica]:
+    """Give the one controller of this module, leading."""
+    lease_namespace = cluster.new_scene().namespace
+    folder = tmp_path_factory.mktemp("controller")
+    replica = Replica(cluster.kubeconfig, folder, "--namespace", lease_namespace)
+    with replica.child:
+        replica.wait_leading()
+        yield replica
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A queue of two CPUs under a policy, with a Job `train` that fills it and tells of checkpoints."""
+
+    scene: Scene
+    controller: Replica
+    high: str
+    queue: str
+
+    def submit_high(self, **fields: Any) -> None:
+        """Create a more important Job that needs the room."""
+        self.scene.create_job("high", cpus=2, labels={"kueue.x-k8s.io/priority-class": self.high}, **fields)
+
+    def pod(self) -> Object:
+        """Return the pod of `train`, once there is one that is not being deleted."""
+        return wait_for(
+            lambda: next(
+                (one for one in self.scene.pods_of("train") if "deletionTimestamp" not in one["metadata"]),
+                None,
+            ),
+            "the pod of train",
+        )
+
+    def asked(self) -> dict[str, str]:
+        """Return the annotations of a request on the pod of `train`."""
+        found = self.pod()["metadata"].get("annotations") or {}
+        names = (keys.CHECKPOINT_REQUESTED_AT, keys.CHECKPOINT_DEADLINE)
+        return {key: found[key] for key in names if key in found}
+
+    def wait_asked(self) -> dict[str, str]:
+        """Return the annotations once they are there."""
+        return wait_for(lambda: self.asked() or None, "a request on the pod of train")
+
+    def request(self) -> str:
+        """Return the state of the eviction of `train`, empty for none."""
+        found = self.scene.wait_workload("train")["metadata"].get("annotations") or {}
+        return str(found.get(keys.EVICTION, ""))
+
+    def annotate_workload(self, value: str) -> None:
+        """Change the state of the eviction of `train`."""
+        name = self.scene.wait_workload("train")["metadata"]["name"]
+        patch = {"metadata": {"annotations": {keys.EVICTION: value}}}
+        self.scene.rest.patch(f"{self.scene.workloads}/{name}", patch)
+
+
+@pytest.fixture
+def stage(cluster: Cluster, controller: Replica) -> Iterator[Stage]:
+    """Give a stage on which `train` runs."""
+    scene = cluster.new_scene()
+    scene.rest.create(
+        f"/api/v1/namespaces/{scene.namespace}/serviceaccounts", {"metadata": {"name": "trainer"}}
+    )
+    high = scene.create_priority("high", 1000)
+    queue = scene.create_queue(cpus=2, preemption={"withinClusterQueue": "LowerPriority"})
+    policy = {"apiVersion": "berth.dev/v1alpha1", "kind": "AdmissionPolicy"}
+    spec = {"clusterQueues": {"names": [queue]}, "preemption": {"graceSeconds": 120}}
+    scene.rest.create(POLICIES, {**policy, "metadata": {"name": queue}, "spec": spec})
+    wait_for(lambda: scene.rest.get(f"{POLICIES}/{queue}").get("status"), "the policy seen")
+    job = {keys.CHECKPOINT_SAVE_SECONDS: "0"}
+    scene.create_job("train", cpus=2, serviceAccountName="trainer", annotations=job)
+    scene.wait_admitted("train")
+    found = Stage(scene, controller, high, queue)
+    found.pod()
+    yield found
+    scene.rest.delete(scene.jobs, {"propagationPolicy": "Background"})
+    scene.rest.delete(f"{POLICIES}/{queue}")
+
+
+@dataclass(slots=True)
+class Process:
+    """A training process in the place of a pod's."""
+
+    child: subprocess.Popen[str]
+    podinfo: Path
+    lines: list[str] = field(default_factory=list)
+
+    def read(self) -> str:
+        """Return its next line."""
+        assert self.child.stdout is not None
+        return self.child.stdout.readline().strip()
+
+    def show(self, annotations: dict[str, str]) -> None:
+        """Bring annotations into its pod, as the kubelet does: all at once."""
+        text = "\n".join(f"{key}={json.dumps(value)}" for key, value in annotations.items())
+        fresh = self.podinfo.with_suffix(".new")
+        fresh.write_text(text)
+        fresh.rename(self.podinfo)
+
+    def end(self) -> str:
+        """Stop it as the kubelet does, and return its last line."""
+        self.child.send_signal(signal.SIGTERM)
+        rest, _ = self.child.communicate(timeout=60)
+        assert self.child.returncode == 0
+        return rest.strip()
+
+
+@contextmanager
+def training(stage: Stage, folder: Path) -> Iterator[Process]:
+    """Give a process that trains for the present pod of `train`, and reports with its token."""
+    metadata = stage.pod()["metadata"]
+    reference = {"kind": "Pod", "apiVersion": "v1", "name": metadata["name"], "uid": metadata["uid"]}
+    accounts = f"/api/v1/namespaces/{stage.scene.namespace}/serviceaccounts/trainer/token"
+    body = {"spec": {"audiences": ["berth.dev"], "boundObjectRef": reference}}
+    token, podinfo = folder / "token", folder / f"annotations-{metadata['uid']}"
+    token.write_text(str(stage.scene.rest.create(accounts, body)["status"]["token"]))
+    podinfo.write_text("")
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "BERTH_URL": stage.controller.urls()["http"],
+        "BERTH_TOKEN_FILE": str(token),
+        "BERTH_PODINFO": str(podinfo),
+    }
+    arguments = [sys.executable, "-c", TRAINING, str(folder / "saved")]
+    child = subprocess.Popen(arguments, env=environment, stdout=subprocess.PIPE, text=True)
+    try:
+        yield Process(child, podinfo)
+    finally:
+        child.kill()
+        child.communicate()
+
+
+@pytest.mark.covers("001_35")
+def test_a_process_saves_on_request_and_resumes_from_its_step(stage: Stage, tmp_path: Path) -> None:
+    with training(stage, tmp_path) as process:
+        assert process.read() == "from 0"
+        stage.submit_high(seconds=0.5)
+        process.show(stage.wait_asked())
+
+        # Its checkpoint ends the wait: the deadline is two minutes away.
+        stage.scene.wait_finished("high", timeout_seconds=90)
+        stopped = int(process.end().removeprefix("until "))
+
+    saved = int((tmp_path / "saved").read_text())
+    assert 0 < saved <= stopped
+    assert int(stage.scene.job("train")["metadata"]["annotations"][keys.CHECKPOINT_STEP]) == saved
+    workload = stage.scene.wait_workload(
+        "train", lambda found: is_true(found, "Admitted") and not is_true(found, "Evicted"), "running again"
+    )
+    stage.scene.wait_events(workload["metadata"]["name"], "EvictionRequested", "CheckpointSaved", "Preempted")
+    assert (
+        stage.controller.metric("berth_eviction_saves_total", cluster_queue=stage.queue, outcome="kept") == 1
+    )
+    with training(stage, tmp_path) as process:
+        assert process.read() == f"from {saved}"
+
+
+@pytest.mark.covers("001_34")
+def test_one_that_does_not_save_is_stopped_at_its_deadline_and_what_it_lost_is_counted(stage: Stage) -> None:
+    stage.submit_high()
+    stage.wait_asked()
+
+    # An administrator may shorten the wait: the state is the object's.
+    request = json.loads(stage.request())
+    request["deadline"] = to_rfc3339(time.time() + 1)
+    stage.annotate_workload(json.dumps(request))
+
+    stage.scene.wait_admitted("high", timeout_seconds=90)
+    workload = stage.scene.wait_workload("train")
+    assert condition(workload, "Evicted")["reason"] == "Preempted"
+    stage.scene.wait_events(workload["metadata"]["name"], "CheckpointMissed")
+    labels = {"cluster_queue": stage.queue, "reason": "Preempted"}
+    assert stage.controller.metric("berth_evicted_device_seconds_lost_total", **labels) > 0
+
+
+def test_it_runs_on_when_nobody_needs_the_room_any_more(stage: Stage) -> None:
+    stage.submit_high()
+    stage.wait_asked()
+
+    stage.scene.delete_job("high")
+
+    wait_for(lambda: not stage.request(), "the request taken back")
+    assert stage.asked() == {}
+    workload = stage.scene.wait_workload("train")
+    assert is_true(workload, "Admitted")
+    assert not is_true(workload, "Evicted")
+
+
+def test_a_request_that_cannot_be_read_is_taken_off_and_named(stage: Stage) -> None:
+    stage.annotate_workload('{"reason": "Hunger"}')
+
+    name = stage.scene.wait_workload("train")["metadata"]["name"]
+    stage.scene.wait_events(name, "EvictionUnreadable")
+    assert stage.request() == ""
+    (note,) = [one for one in stage.scene.notes_about(name) if keys.EVICTION in one]
+    assert "Hunger" in note
