@@ -14,6 +14,7 @@ from typing import Any
 from admission.advance import NO_RESERVATIONS, Cluster, Reservations, read_reservations
 from admission.ahead import Ahead
 from admission.calendar import NO_WINDOWS, Calendar, read_windows
+from admission.moves import Moves
 from admission.placement.fleet import Fleet, Place
 from admission.placement.health import hosts_of
 from admission.runtimes import Estimator
@@ -67,6 +68,7 @@ class Cache:
     held: dict[WorkloadKey, Held] = field(default_factory=dict)
     hierarchy: Hierarchy = field(default_factory=Hierarchy)
     fleet: Fleet = field(default_factory=Fleet)
+    moves: Moves = field(default_factory=Moves)
     # Past usage of LocalQueues, None where admission fair sharing is not configured.
     ledger: UsageLedger | None = None
     # Who has pods on a host, as far as their assignment names hosts.
@@ -410,6 +412,7 @@ class Cache:
             namespaces=self.namespaces,
             fleet=self.fleet,
             budgets=self.budgets,
+            moves=self.moves,
             now=now,
         )
 

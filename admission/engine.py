@@ -49,7 +49,7 @@ from api.policy import KUEUE, AdmissionPolicy
 from api.queueing import (
     QueueingStrategy,
 )
-from api.reasons import PendingReason
+from api.reasons import PendingReason, PreemptionReason
 from api.requests import ResourceSettings
 from api.workload import Workload, WorkloadKey
 from queues.admission_fair_sharing import AdmissionFairSharing, UsageLedger
@@ -424,6 +424,8 @@ class Engine(Intake):
             held = self._cache.held[eviction.key]
             held.is_evicting, held.leaves_by = True, eviction.save_by
             self._cache.timekeeper.hold(held)
+            if eviction.preemption_reason is PreemptionReason.CONSOLIDATION:
+                self._cache.moves.note(eviction.key, policy=queue.policy.name, at=now)
         self._keep_room(outcome, now)
         decisions += outcome.evictions
         assert outcome.requeue is not None, "who is not admitted goes back to the queue"

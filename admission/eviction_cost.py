@@ -13,6 +13,7 @@ from admission.snapshot import Held
 from api.checkpoint_facts import CheckpointFacts, checkpoint_facts
 from api.policy import AdmissionPolicy, Aliases, PreemptionRules
 from api.requests import gpus_of
+from queues.resources import Quantities
 
 
 def eviction_cost(held: Held, work_seconds: float, facts: CheckpointFacts, rules: PreemptionRules) -> float:
@@ -36,7 +37,12 @@ def save_seconds_of(facts: CheckpointFacts, rules: PreemptionRules) -> float:
 
 def devices_of(held: Held) -> int:
     """Return how many devices stand idle while the Workload restarts; work without devices counts as one."""
+    return devices_in(held.usage)
+
+
+def devices_in(usage: Quantities) -> int:
+    """Return how many devices this usage takes, at least one."""
     amounts: dict[str, int] = {}
-    for pair, amount in held.usage.items():
+    for pair, amount in usage.items():
         amounts[pair.resource] = amounts.get(pair.resource, 0) + amount
     return max(1, gpus_of(amounts))

@@ -8,17 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from api.policy import AdmissionPolicy, PlacementRules
+from api.policy import AdmissionPolicy
 
 _Used = Callable[[AdmissionPolicy], bool]
 
 
-def _in_placement(is_used: Callable[[PlacementRules], bool]) -> _Used:
-    return lambda policy: policy.placement is not None and is_used(policy.placement)
-
-
 NOT_IN_FORCE: Mapping[str, _Used] = {
-    "spec.placement.consolidation": _in_placement(lambda rules: rules.consolidation is not None),
     "spec.reservations[].domain": lambda policy: any(one.domain for one in policy.reservations),
 }
 """Settings without effect, by the name that people see, and whether a policy uses them."""

@@ -17,6 +17,7 @@ import msgspec
 from admission.advance import KeptCapacity
 from admission.answers import Impasse, Needs, Plan
 from admission.calendar import QuotaInForce
+from admission.moves import Moves
 from admission.placement.fleet import Fleet, Place
 from admission.turnbook import TurnBook
 from api.disruption import DisruptionBudget
@@ -181,6 +182,7 @@ class Snapshot:
         "decided",
         "flavors",
         "fleet",
+        "moves",
         "namespaces",
         "now",
         "queues",
@@ -194,10 +196,11 @@ class Snapshot:
         namespaces: Mapping[str, Mapping[str, str]],
         fleet: Fleet | None = None,
         budgets: Mapping[tuple[str, str], DisruptionBudget] | None = None,
+        moves: Moves | None = None,
         now: float = 0.0,
     ) -> None:
         """Borrow the state; `namespaces` are the labels of each, `fleet` the nodes (default: none), `budgets`
-        the PodDisruptionBudgets by namespace and name.
+        the PodDisruptionBudgets by namespace and name, `moves` who was moved of late.
 
         `now` is the instant of deciding, for what depends on how long somebody has run.
         """
@@ -206,6 +209,7 @@ class Snapshot:
         self.namespaces = namespaces
         self.fleet = fleet if fleet is not None else Fleet()
         self.budgets = budgets if budgets is not None else {}
+        self.moves = moves if moves is not None else Moves()
         self.now = now
         self._journal: list[_Change] = []
         self._evicted: dict[WorkloadKey, tuple[QueueState, Held]] = {}

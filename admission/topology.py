@@ -23,6 +23,7 @@ from admission.assignment import Assignment, Attempt, Mode, PodSetChoice
 from admission.placement.fleet import Place, Unplaced, place_of, taken_per_pod
 from admission.placement.replacement import Standing
 from admission.placement.request import NodeRules, PlacementRequest
+from admission.placement.site import Amounts
 from admission.snapshot import Held, QueueState, Snapshot
 from admission.wishes import with_wishes
 from api.objects import WirePodSetUpdate, WirePodSpec, WireToleration
@@ -162,7 +163,7 @@ def standing(snapshot: Snapshot, held: Held, requests: Collection[PodSetRequests
     """
     return tuple(
         Standing(request=request, assignment=one.topology)
-        for one, request in _requests_of(snapshot, held, requests)
+        for one, request in _requests_of(snapshot, held, _taken_per_pod(requests))
         if one.topology is not None
     )
 
@@ -173,16 +174,28 @@ def delayed_requests(
     """Return what is asked of the topologies by the pod sets that hold quota and have no place yet."""
     return tuple(
         request
-        for one, request in _requests_of(snapshot, held, requests)
+        for one, request in _requests_of(snapshot, held, _taken_per_pod(requests))
         if one.topology is None and one.delayed_topology_request == DELAYED_PENDING
     )
 
 
+def requests_again(snapshot: Snapshot, held: Held) -> tuple[PlacementRequest, ...]:
+    """Return what the placed pod sets of a Workload would ask for if they were to be placed anew."""
+    placed = [one.name for one in held.admission.pod_sets if one.topology is not None]
+    per_pod = {name: place.per_pod for name, place in zip(placed, held.places, strict=False)}
+    return tuple(
+        request for one, request in _requests_of(snapshot, held, per_pod) if one.topology is not None
+    )
+
+
+def _taken_per_pod(requests: Collection[PodSetRequests]) -> dict[str, Amounts]:
+    return {one.name: taken_per_pod(one.on_node) for one in requests}
+
+
 def _requests_of(
-    snapshot: Snapshot, held: Held, requests: Collection[PodSetRequests]
+    snapshot: Snapshot, held: Held, per_pod: Mapping[str, Amounts]
 ) -> Iterator[tuple[PodSetAssignment, PlacementRequest]]:
     """Return the request of each pod set as admitted, whose flavor has a topology."""
-    asked = {one.name: one.on_node for one in requests}
     pod_sets = {one.name: one for one in held.workload.pod_sets}
     for one in held.admission.pod_sets:
         pod_set = pod_sets.get(one.name)
@@ -193,7 +206,7 @@ def _requests_of(
             pod_set=one.name,
             flavor=name,
             count=one.count,
-            per_pod=taken_per_pod(asked.get(one.name, {})),
+            per_pod=per_pod.get(one.name, taken_per_pod({})),
             topology=pod_set.topology_request,
             rules=_rules(pod_set, snapshot.flavors[name], held.workload.checks),
         )

@@ -153,10 +153,11 @@ class ScoringWeights:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consolidation:
-    """spec.placement.consolidation."""
+    """spec.placement.consolidation. `max_lost_seconds` is for each device of the gang."""
 
     max_moves_per_hour: int = 6
     min_waiting_seconds: int = 600
+    max_lost_seconds: int = 600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -68,6 +68,8 @@ class PreemptionReason(StrEnum):
     IN_COHORT_RECLAMATION = "InCohortReclamation"
     IN_COHORT_FAIR_SHARING = "InCohortFairSharing"
     IN_COHORT_RECLAIM_WHILE_BORROWING = "InCohortReclaimWhileBorrowing"
+    # Ours: it keeps its quota's worth, and has another place; a gang needs the one it has.
+    CONSOLIDATION = "Consolidation"
 
 
 class FinishedReason(StrEnum):

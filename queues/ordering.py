@@ -1,6 +1,6 @@
 """The order of pending Workloads, in one place: higher priority first, then the older, then the uid.
 
-Among equals those go first that lost their nodes.
+Among equals those go first that lost their nodes, or were moved to others.
 
 A Workload keeps the place of its creation through preemption. Only an eviction that was its own doing (its
 pods did not become ready, a check asked for a retry) moves it behind those that came meanwhile.
@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from api.reasons import ConditionType, EvictionReason
+from api.reasons import ConditionType, EvictionReason, PreemptionReason
 from api.workload import Workload
+
+_CONSOLIDATION = PreemptionReason.CONSOLIDATION.value
 
 
 class RequeuingTimestamp(StrEnum):
@@ -30,10 +32,15 @@ def comes_first(workload: Workload) -> bool:
 
     One that was evicted because its nodes failed had its turn already and lost it by no act of its own or of
     anybody in the queue. It does so until it is admitted. (Kueue leaves it the place of its creation.) It
-    gets no more right to evict others by that.
+    gets no more right to evict others by that. So does one that was moved for a gang (a policy's
+    consolidation): its other place was found on the condition that it gets it.
     """
     evicted = workload.conditions.get(ConditionType.EVICTED)
-    return evicted is not None and evicted.status and evicted.reason == EvictionReason.NODE_FAILURES
+    if evicted is None or not evicted.status:
+        return False
+    preempted = workload.conditions.get(ConditionType.PREEMPTED)
+    was_moved = preempted is not None and preempted.status and preempted.reason == _CONSOLIDATION
+    return evicted.reason == EvictionReason.NODE_FAILURES or was_moved
 
 
 def queued_at(workload: Workload, timestamp: RequeuingTimestamp = RequeuingTimestamp.EVICTION) -> float:

@@ -12,6 +12,7 @@ from math import inf
 from admission.assignment import Assignment
 from admission.grades import Grade, Granular
 from admission.preemption.candidates import Need, Order, Pools
+from admission.preemption.consolidation import consolidating_targets
 from admission.preemption.fair import FairSharing, fair_targets
 from admission.preemption.least_loss import least_loss_targets
 from admission.preemption.loss import Losses
@@ -29,6 +30,7 @@ _RIGHTS = {
     PreemptionReason.IN_COHORT_RECLAMATION: "reclamation within the cohort",
     PreemptionReason.IN_COHORT_FAIR_SHARING: "Fair Sharing within the cohort",
     PreemptionReason.IN_COHORT_RECLAIM_WHILE_BORROWING: "reclamation within the cohort while borrowing",
+    PreemptionReason.CONSOLIDATION: "consolidation of placements; there is another place for this workload",
 }
 
 _Question = tuple[int, WorkloadKey, frozenset[FlavorResource], frozenset[tuple[FlavorResource, int]], bool]
@@ -52,18 +54,19 @@ class Preemptor:
     def targets(self, queue: QueueState, pending: Pending, assignment: Assignment) -> tuple[Target, ...]:
         """Return whom to evict so that the whole assignment fits, () where nobody may be or it does not
         help.
+
+        Where a policy allows it, others are moved to another place rather than evicted for good.
         """
-        return self._targets(
-            Need(
-                queue=queue,
-                pending=pending,
-                usage=assignment.usage,
-                pairs=assignment.preempting(),
-                losses=self.losses,
-                order=_order_of(queue),
-                placing=placement_requests(self.snapshot, queue, pending, assignment),
-            )
+        need = Need(
+            queue=queue,
+            pending=pending,
+            usage=assignment.usage,
+            pairs=assignment.preempting(),
+            losses=self.losses,
+            order=_order_of(queue),
+            placing=placement_requests(self.snapshot, queue, pending, assignment),
         )
+        return consolidating_targets(self.snapshot, need) or self._targets(need)
 
     def grade(
         self, queue: QueueState, pending: Pending, pair: FlavorResource, amount: int, height: int

@@ -63,12 +63,16 @@ class ScoringWeights(Model):
 
 
 class Consolidation(Model):
-    """Small running work is moved together so that whole domains become free."""
+    """Running work of lower priority is moved so that a gang gets a domain, where all of it has another
+    place."""
 
     max_moves_per_hour: Count = 6
-    """Evictions for this purpose. Default 6."""
+    """Workloads that are moved within an hour for gangs of the ClusterQueues of this policy. Default 6."""
     min_waiting_seconds: Count = 600
     """Only for a gang that has waited so long. Default 600."""
+    max_lost_seconds: Count = 600
+    """What those who are moved may lose for one gang: seconds of work and restart, for each device that it
+    gets. Default 600: what it has itself lost by waiting."""
 
 
 class Recovery(Model):
