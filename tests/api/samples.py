@@ -369,7 +369,7 @@ FULL: dict[str, Object] = {
                     "historicalPerformance": 1.0,
                 },
                 "fragmentation": "Avoid",
-                "consolidation": {"maxMovesPerHour": 2, "minWaitingSeconds": 300},
+                "consolidation": {"maxMovesPerHour": 2, "minWaitingSeconds": 300, "maxLostSeconds": 900},
                 "recovery": {"notReadySeconds": 5, "leaveTaintedNodes": True, "leaveCordonedNodes": True},
                 "bandwidthLabel": "ib.coreweave.cloud/speed",
             },
