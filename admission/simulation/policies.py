@@ -13,6 +13,7 @@ from types import MappingProxyType
 from admission.engine import EngineSettings
 from admission.preemption.fair import FairSharing
 from admission.simulation.settings import Setting
+from admission.simulation.shapes import MOST_GPUS_PER_POD
 from admission.simulation.traces import TraceJob
 from api.policy import (
     AdmissionPolicy,
@@ -70,7 +71,16 @@ class Policy:
     @property
     def reads_estimates(self) -> bool:
         """Whether it makes use of expected run times; no other policy is told any."""
-        return self.backfill is not None
+        is_by_length = self.ordering is not None and self.ordering.mode is OrderingMode.SHORTEST_PREDICTED
+        return self.backfill is not None or is_by_length
+
+    def runs_in_hold(self, job: TraceJob) -> bool:
+        """Return whether the Job, less than a node, lets itself be stopped, to run in what is held for another.
+
+        So that gangs, whose restart costs most, are those that promises are kept for.
+        """
+        is_opportunistic = self.backfill is not None and self.backfill.mode is BackfillMode.OPPORTUNISTIC
+        return is_opportunistic and job.gpus < MOST_GPUS_PER_POD
 
     def is_blind(self, setting: Setting) -> bool:
         """Return whether its Workloads carry nothing of their run times."""
@@ -96,6 +106,16 @@ _ALL = (
         name="conservative",
         summary="backfill: the first hundred are promised a start",
         backfill=Backfill(mode=BackfillMode.CONSERVATIVE, reservation_depth=100),
+    ),
+    Policy(
+        name="opportunistic",
+        summary="as easy, but Jobs below a node run in the hold however long, and give way in time",
+        backfill=Backfill(mode=BackfillMode.OPPORTUNISTIC),
+    ),
+    Policy(
+        name="shortest-predicted",
+        summary="the shortest expected run first, whoever has waited a day before all",
+        ordering=Ordering(mode=OrderingMode.SHORTEST_PREDICTED),
     ),
     Policy(
         name="least-attained",

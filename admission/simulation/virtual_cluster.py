@@ -15,7 +15,7 @@ from admission.intake import Upsertable
 from admission.simulation.policies import Policy
 from admission.simulation.settings import Queues, Setting
 from admission.simulation.traces import TraceJob
-from api.keys import EXPECTED_RUNTIME_SECONDS
+from api.keys import EXPECTED_RUNTIME_SECONDS, OPPORTUNISTIC
 from api.node import NodeInfo
 from api.objects import WireContainer, WirePodSpec, WirePodTemplate, WireResources, WireSelector
 from api.queueing import (
@@ -83,7 +83,7 @@ class VirtualCluster:
             pod_sets=self._pods(job.gpus),
             queue_name=_QUEUE,
             generation=1,
-            annotations=self._expectation(job),
+            annotations={**self._expectation(job), **self._consent(job)},
         )
 
     def _expectation(self, job: TraceJob) -> Mapping[str, str]:
@@ -93,6 +93,10 @@ class VirtualCluster:
             return {}
         expected = max(1, ceil(job.duration_seconds * estimates.factor))
         return {EXPECTED_RUNTIME_SECONDS: str(expected)}
+
+    def _consent(self, job: TraceJob) -> Mapping[str, str]:
+        """Return that the Job may be stopped for one that is promised a start, where it may."""
+        return {OPPORTUNISTIC: "true"} if self.policy.runs_in_hold(job) else {}
 
     def _namespace(self, tenant: str) -> str:
         return tenant if self._is_by_tenant else _QUEUE

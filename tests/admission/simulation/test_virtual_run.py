@@ -70,6 +70,33 @@ def test_with_exact_estimates_backfill_keeps_every_promise(policy: str, jobs: in
     assert all((course.first_start_at or 0) <= (course.promised_at or 0) + 1 for course in promised)
 
 
+def test_opportunistic_work_runs_in_the_hold_and_is_gone_in_time() -> None:
+    # B is promised 600 s. C would run to 2,120 s; it starts at once, and saves in time to be gone by then.
+    setting = Setting(nodes=1, gpus_per_node=8, min_runtime_seconds=60)
+    jobs = (
+        make_job(0, gpus=6, runs=600),
+        make_job(1, gpus=8, at=60, runs=60),
+        make_job(2, gpus=2, at=120, runs=2000),
+    )
+
+    run = run_policy("opportunistic", jobs, setting)
+
+    assert [course.first_start_at for course in run.courses] == [0, 600, 120]
+    assert [course.evictions for course in run.courses] == [0, 0, 1]
+
+
+def test_the_shortest_predicted_is_served_first() -> None:
+    jobs = (
+        make_job(0, gpus=8, runs=100),
+        make_job(1, gpus=8, at=10, runs=30_000),
+        make_job(2, gpus=8, at=20, runs=50),
+    )
+
+    waits = waits_of(run_policy("shortest-predicted", jobs, ONE_NODE))
+
+    assert waits == {"0": 0, "2": 80, "1": 140}
+
+
 def test_least_attained_lets_the_short_pass_the_long() -> None:
     # The long one has run for 20 minutes on 8 GPUs when the short one comes: it saves, and restarts after it.
     jobs = (make_job(0, gpus=8, runs=7200), make_job(1, gpus=8, at=1200, runs=60))
