@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
 
-.PHONY: demo test lint check bench lock clean controlplane help
+.PHONY: demo test lint check bench policies lock clean controlplane help
 
 help: ## Print what each target does
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -44,6 +44,9 @@ controlplane: $(VENV)/.dev ## Build etcd, kube-apiserver and friends once into t
 
 bench: $(VENV)/.dev ## Print the figures of bench/
 	@$(BIN)/python -m bench
+
+policies: $(VENV)/.dev ## Simulate every policy on a trace at several loads: make policies JOBS=jobs.csv
+	@$(BIN)/python -m bench.policies --jobs $(JOBS) --out policies.json
 
 lock: ## Pin the dependencies anew
 	@$(BIN)/python -m pip install --quiet pip-tools

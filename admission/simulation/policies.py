@@ -75,7 +75,7 @@ class Policy:
         return self.backfill is not None or is_by_length
 
     def runs_in_hold(self, job: TraceJob) -> bool:
-        """Return whether the Job, less than a node, lets itself be stopped, to run in what is held for another.
+        """Return whether the Job, less than a node, may be stopped, to run in what is held for another.
 
         So that gangs, whose restart costs most, are those that promises are kept for.
         """
