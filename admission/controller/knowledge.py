@@ -7,7 +7,7 @@ takes marks one by one and reconciles.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,11 +66,13 @@ class KnowledgeSettings:
     """What the configuration says of Jobs and Workloads. `namespace_selector` None manages all namespaces.
 
     `with_pods`: pods may be queued by themselves and in groups. `serving_kinds`: whose pods are queued
-    because they say so themselves.
+    because they say so themselves; the two selectors of pods narrow down which ones are queued at all.
     """
 
     with_pods: bool = False
     serving_kinds: frozenset[str] = frozenset()
+    pod_namespace_selector: WireSelector = field(default_factory=WireSelector)
+    pod_selector: WireSelector = field(default_factory=WireSelector)
     jobs: JobSettings = field(default_factory=JobSettings)
     lifecycle: LifecycleSettings = field(default_factory=LifecycleSettings)
     namespace_selector: WireSelector | None = None
@@ -118,6 +120,7 @@ class Knowledge:
             injection=engine.flavor_injection,
             settings=settings.jobs,
             is_namespace_managed=self._is_namespace_managed,
+            is_pod_selected=self._is_pod_selected,
             is_domain=engine.is_domain,
             awaits_ends=self._awaits_ends,
             ancestor=self._ancestor,
@@ -518,6 +521,12 @@ class Knowledge:
     def _is_namespace_managed(self, namespace: str) -> bool:
         selector = self._settings.namespace_selector
         return selector is None or matches_selector(selector, self._namespaces.get(namespace))
+
+    def _is_pod_selected(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        settings = self._settings
+        return matches_selector(settings.pod_selector, labels) and matches_selector(
+            settings.pod_namespace_selector, self._namespaces.get(namespace)
+        )
 
     def _ancestor(self, job: Job) -> Ancestor:
         """Return what stands above the Job: Jobs are the one kind of ancestor that is managed here."""

@@ -12,6 +12,7 @@ from admission.jobs import JobSettings
 from admission.lifecycle import LifecycleSettings
 from admission.settings import node_failure_settings
 from api.config import ControllerConfig
+from api.config.fields import Selector
 from api.objects import WireSelector, WireSelectorRequirement
 
 # Kinds that are queued through their pods, by their names in the configuration.
@@ -66,6 +67,8 @@ def knowledge_settings(config: ControllerConfig, *, namespace: str) -> Knowledge
             node_failures=node_failure_settings(config),
         ),
         namespace_selector=_namespace_selector(config, namespace),
+        pod_namespace_selector=_selector(kueue.integrations.pod_options.namespace_selector),
+        pod_selector=_selector(kueue.integrations.pod_options.pod_selector),
     )
 
 
@@ -89,6 +92,11 @@ def _retention(config: ControllerConfig) -> RetentionSettings:
         after_finished_seconds=given.after_finished_seconds,
         after_deactivated_seconds=given.after_deactivated_seconds,
     )
+
+
+def _selector(given: Selector | None) -> WireSelector:
+    """Return the selector, one that selects everything where none is given."""
+    return WireSelector() if given is None else given.to_wire()
 
 
 def _namespace_selector(config: ControllerConfig, namespace: str) -> WireSelector:

@@ -47,13 +47,15 @@ class JobContext:
     """What a Job's reconciliation needs to know. The mappings may be live; they are only read.
 
     `injection` gives node labels and tolerations of the flavors assigned to a pod set; `is_namespace_managed`
-    answers managedJobsNamespaceSelector; `is_domain` whether a value names a domain of any topology.
+    answers managedJobsNamespaceSelector, `is_pod_selected` integrations.podOptions (namespace and labels of a
+    pod that is queued itself); `is_domain` whether a value names a domain of any topology.
     `awaits_ends` tells whether a Workload's Job has stopped only when its last pod has ended.
     """
 
     injection: FlavorInjection
     settings: JobSettings = field(default_factory=JobSettings)
     is_namespace_managed: Callable[[str], bool] = lambda _: True
+    is_pod_selected: Callable[[str, Mapping[str, str]], bool] = lambda *_: True
     is_domain: Callable[[str], bool] = lambda _: True
     awaits_ends: Callable[[Workload], bool] = lambda _: False
     ancestor: Callable[[Job], Ancestor] = lambda _: Ancestor.NONE

@@ -27,6 +27,8 @@ def pod_defaults(
     """
     if pod.node or is_queued_through(pod.owner) or not context.is_namespace_managed(pod.namespace):
         return {}
+    if not context.is_pod_selected(pod.namespace, pod.labels):
+        return {}
     labels = dict(pod.labels)
     if not pod.queue_name and has_default_queue:
         labels[keys.QUEUE_NAME] = DEFAULT_NAME

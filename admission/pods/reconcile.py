@@ -80,9 +80,12 @@ def _is_managed(view: View) -> bool:
     if all(member.pod.is_deleted or member.pod.is_finished for member in view.members):
         # Nothing is made of the dead, but the finalizer on them is ours to take off.
         return True
-    if not view.context.is_namespace_managed(view.first.namespace):
+    pod, context = view.first, view.context
+    if not context.is_namespace_managed(pod.namespace):
         return False
-    return bool(view.first.queue_name) or view.context.settings.manages_without_queue_name
+    if not context.is_pod_selected(pod.namespace, pod.labels):
+        return False
+    return bool(pod.queue_name) or context.settings.manages_without_queue_name
 
 
 # --- whose Workload it is ------------------------------------------------------------------------

@@ -182,6 +182,15 @@ Framework = Literal[
 ]
 
 
+class PodOptions(Section):
+    """Which pods are managed, besides what holds for jobs. v1beta1 alone had it; it is read here too."""
+
+    namespace_selector: Selector | None = None
+    """Namespaces whose pods are managed; absent is all whose jobs are."""
+    pod_selector: Selector | None = None
+    """Pods that are managed; absent is all."""
+
+
 class Integrations(Section):
     """Kinds that become Workloads."""
 
@@ -189,6 +198,8 @@ class Integrations(Section):
     """Built-in kinds."""
     external_frameworks: list[str] = Field(default_factory=list)
     """Kinds that others make Workloads of, as Kind.version.group."""
+    pod_options: PodOptions = Field(default_factory=PodOptions)
+    """Which pods are managed."""
     label_keys_to_copy: list[str] = Field(default_factory=list)
     """Labels of a job that its Workload gets."""
 

@@ -45,6 +45,7 @@ ACTED_UPON = frozenset(
         "featureGates.TASReplaceNodeOnPodTermination",
         "integrations.frameworks",
         "integrations.labelKeysToCopy",
+        "integrations.podOptions",
         "leaderElection.leaseDuration",
         "leaderElection.renewDeadline",
         "leaderElection.retryPeriod",

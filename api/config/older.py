@@ -52,10 +52,6 @@ def _dropped(body: dict[str, Any]) -> list[str]:
     notes = []
     if body.pop("queueVisibility", None) is not None:
         notes.append("queueVisibility is gone in v1beta2; positions are served by the visibility API")
-    integrations = body.get("integrations")
-    if isinstance(integrations, dict) and "podOptions" in integrations:
-        body["integrations"] = _without(integrations, "podOptions")
-        notes.append("integrations.podOptions is gone in v1beta2; use managedJobsNamespaceSelector")
     return notes
 
 

@@ -123,6 +123,13 @@ def _frameworks(configuration: Configuration) -> Iterator[FieldError]:
             yield FieldError(
                 path=f"integrations.frameworks[{index}]", value=framework, rule="needs pod to be listed too"
             )
+    options = integrations.pod_options
+    for name, selector in (
+        ("namespaceSelector", options.namespace_selector),
+        ("podSelector", options.pod_selector),
+    ):
+        if selector is not None:
+            yield from _selector(f"integrations.podOptions.{name}", selector.to_wire())
     yield from _external("integrations.externalFrameworks", integrations.external_frameworks)
 
 

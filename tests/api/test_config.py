@@ -296,11 +296,6 @@ def test_fair_sharing(version: str, body: str, want: list[str] | None) -> None:
             "f.yaml: queueVisibility is gone in v1beta2; positions are served by the visibility API",
             id="a section that is gone",
         ),
-        pytest.param(
-            OLD + "integrations: {podOptions: {}}",
-            "f.yaml: integrations.podOptions is gone in v1beta2; use managedJobsNamespaceSelector",
-            id="a field that is gone",
-        ),
     ],
 )
 def test_what_nobody_knows_is_a_warning(text: str, want: str) -> None:

@@ -16,6 +16,7 @@ from admission.controller.knowledge import KnowledgeSettings
 from admission.controller.webhooks import Webhooks
 from api import keys
 from api.http.server import HttpServer
+from api.objects import WireSelector
 from api.pod import role_hash
 from tests.admission.controller.known import (
     Known,
@@ -427,6 +428,24 @@ async def test_a_pod_is_left_as_it_is_where(pods_url: str, new: Object) -> None:
 
 async def test_pods_are_left_alone_where_they_are_not_managed(url: str) -> None:
     assert "patch" not in await response(url, "/mutate", review(pod(labels={keys.QUEUE_NAME: "lq"})))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"pod_selector": WireSelector(match_labels={"held": "yes"})},
+        {"pod_namespace_selector": WireSelector(match_labels={"held": "yes"})},
+    ],
+    ids=["by its labels", "by those of its namespace"],
+)
+@pytest.mark.parametrize("is_selected", [True, False])
+async def test_only_pods_that_are_selected_are_held(options: dict[str, Any], is_selected: bool) -> None:
+    held = {"held": "yes" if is_selected else "no"}
+    settings = KnowledgeSettings(with_pods=True, **options)
+    async with serving(Known(namespace_object("a", **held), settings=settings)) as url:
+        new = pod(labels={keys.QUEUE_NAME: "lq", **held})
+
+        assert ("patch" in await response(url, "/mutate", review(new))) is is_selected
 
 
 # --- /mutate for what serves ---------------------------------------------------------------------
