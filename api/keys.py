@@ -73,6 +73,10 @@ POD_GROUP_INDEX_LABEL = _KUEUE + "pod-group-pod-index-label"
 POD_SUSPENDING_PARENT = _KUEUE + "pod-suspending-parent"
 RETRIABLE_IN_GROUP = _KUEUE + "retriable-in-group"
 ROLE_HASH = _KUEUE + "role-hash"
+# Written by the LeaderWorkerSet controller on the pods of its groups.
+LEADER_WORKER_SET = "leaderworkerset.sigs.k8s.io/name"
+LEADER_WORKER_GROUP = "leaderworkerset.sigs.k8s.io/group-index"
+LEADER_WORKER_SIZE = "leaderworkerset.sigs.k8s.io/size"
 # On the Workload of a group of pods.
 IS_GROUP_WORKLOAD = _KUEUE + "is-group-workload"
 

@@ -166,7 +166,8 @@ def owner_references(members: Sequence[Member], *, is_group: bool) -> list[dict[
 
 def _keeper(pod: Pod) -> dict[str, Any] | None:
     owner = pod.owner
-    if not pod.is_serving or owner is None:
+    # One StatefulSet keeps up the leaders of all groups of a LeaderWorkerSet, and outlives each of them.
+    if not pod.is_serving or owner is None or keys.LEADER_WORKER_SET in pod.labels:
         return None
     return _owner(owner)
 

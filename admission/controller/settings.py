@@ -16,7 +16,11 @@ from api.config.fields import Selector
 from api.objects import WireSelector, WireSelectorRequirement
 
 # Kinds that are queued through their pods, by their names in the configuration.
-_SERVING = {"deployment": "Deployment", "statefulset": "StatefulSet"}
+_SERVING = {
+    "deployment": "Deployment",
+    "leaderworkerset.x-k8s.io/leaderworkerset": "LeaderWorkerSet",
+    "statefulset": "StatefulSet",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from admission.controller.knowledge import Knowledge
 from admission.controller.logs import Log
 from admission.jobs.defaults import DEFAULT_NAME, job_defaults
 from admission.pods.defaults import pod_defaults
-from admission.pods.parents import SERVING_GROUP, parent_warnings, template_changes
+from admission.pods.parents import SERVING_GROUPS, parent_warnings, template_changes
 from api import admissionreview, keys
 from api.admissionreview import AdmissionRequest, Operation, read_object, read_review
 from api.faults import ABSENT, FieldError
@@ -64,7 +64,8 @@ class Webhooks:
 
     def _is_serving(self, review: AdmissionRequest) -> bool:
         group, kind = _kind(review)
-        return group == SERVING_GROUP and kind in self._knowledge.serving_kinds and not review.sub_resource
+        is_served = SERVING_GROUPS.get(kind) == group and kind in self._knowledge.serving_kinds
+        return is_served and not review.sub_resource
 
     def _pod_patch(self, review: AdmissionRequest) -> list[dict[str, Any]]:
         if not self._knowledge.pods.is_kept:

@@ -12,6 +12,7 @@ from typing import Any
 
 from admission.jobs.context import JobContext
 from admission.jobs.defaults import DEFAULT_NAME
+from admission.pods.parents import group_of_leader_worker_set
 from api import keys
 from api.pod import Pod, is_queued_through, role_of
 
@@ -37,14 +38,17 @@ def pod_defaults(
     if keys.PRIORITY_CLASS not in labels and DEFAULT_NAME in context.workload_priority_classes:
         labels[keys.PRIORITY_CLASS] = DEFAULT_NAME
     labels[keys.MANAGED] = "true"
+    of_group, group_annotations = group_of_leader_worker_set(pod)
+    labels |= of_group
     metadata, spec = body.get("metadata") or {}, body.get("spec") or {}
     changes: Changes = {
         ("metadata", "labels"): labels,
         ("metadata", "finalizers"): _with(metadata.get("finalizers"), keys.POD_FINALIZER),
         ("spec", "schedulingGates"): _with(spec.get("schedulingGates"), {"name": keys.ADMISSION_GATE}),
     }
-    if pod.group:
-        changes["metadata", "annotations"] = {**pod.annotations, keys.ROLE_HASH: role_of(body)}
+    if pod.group or of_group:
+        annotations = {**pod.annotations, **group_annotations, keys.ROLE_HASH: role_of(body)}
+        changes["metadata", "annotations"] = annotations
     return changes
 
 

@@ -1,12 +1,13 @@
-"""What a Deployment or a StatefulSet in a queue gives its pods, so that they wait for that queue.
+"""What serves in a queue gives its pods what they need to wait for that queue.
 
-    Deployment     each replica is a pod by itself: it comes and goes, and is evicted, alone
-    StatefulSet    all replicas are one group, admitted as a whole with the first pod that is made
+    Deployment         each replica is a pod by itself: it comes and goes, and is evicted, alone
+    StatefulSet        all replicas are one group, admitted as a whole with the first pod that is made
+    LeaderWorkerSet    each leader and its workers are a group, admitted as a whole when all of them are there
 
 The labels of the owner reach the template when it is created and when it changes; the pods are then held
 like any others. Annotations by which a Workload is placed are passed on too, because whoever writes them on
 the Deployment means its pods.
-Source: Kueue, pkg/controller/jobs/deployment and statefulset, the webhooks.
+Source: Kueue, pkg/controller/jobs/deployment, statefulset and leaderworkerset, the webhooks.
 """
 
 from __future__ import annotations
@@ -16,35 +17,63 @@ from typing import Any
 
 from api import keys
 from api.jobworkload import workload_name
+from api.pod import Pod
 from api.requests import gpus_of
 from api.wishes import gpu_count_fault
 
 Changes = dict[tuple[str, ...], object]
 
-SERVING_GROUP = "apps"
+# The API group of each kind, and what stands for the kind in annotations.
+SERVING_GROUPS = {
+    "Deployment": "apps",
+    "StatefulSet": "apps",
+    "LeaderWorkerSet": "leaderworkerset.x-k8s.io",
+}
+_NAMES = {
+    "Deployment": "deployment",
+    "StatefulSet": "statefulset",
+    "LeaderWorkerSet": "leaderworkerset.x-k8s.io/leaderworkerset",
+}
+_TEMPLATE = ("spec", "template")
+_TEMPLATES = {
+    "LeaderWorkerSet": (
+        ("spec", "leaderWorkerTemplate", "leaderTemplate"),
+        ("spec", "leaderWorkerTemplate", "workerTemplate"),
+    )
+}
 _PASSED_ON = (keys.QUEUE_NAME, keys.PRIORITY_CLASS)
-_TEMPLATE = ("spec", "template", "metadata")
 # What counts for the whole and not for each pod.
 _OF_THE_WHOLE = frozenset({keys.GPU_COUNT, keys.ALIASES[keys.GPU_COUNT]})
 _WISHES = (keys.BERTH_TEMPLATE_KEYS | frozenset(keys.ALIASES.values())) - _OF_THE_WHOLE
 
 
 def template_changes(kind: str, body: Mapping[str, Any]) -> Changes:
-    """Return what the template of a Deployment or StatefulSet lacks, as whole values by path.
+    """Return what the templates of what serves lack, as whole values by path.
 
     {} for one that names no queue: its pods may name one by themselves.
     """
-    metadata, template = body.get("metadata") or {}, _template_metadata(body)
-    labels = metadata.get("labels") or {}
-    if not labels.get(keys.QUEUE_NAME):
+    if not ((body.get("metadata") or {}).get("labels") or {}).get(keys.QUEUE_NAME):
         return {}
+    changes: Changes = {}
+    for path in _TEMPLATES.get(kind, (_TEMPLATE,)):
+        template = _at(body, path)
+        # A LeaderWorkerSet without a template for its leaders makes them like workers.
+        if template:
+            changes |= _changes(kind, body, path, template.get("metadata") or {})
+    return changes
+
+
+def _changes(
+    kind: str, body: Mapping[str, Any], path: tuple[str, ...], template: Mapping[str, Any]
+) -> Changes:
+    metadata = body.get("metadata") or {}
+    labels = metadata.get("labels") or {}
     of_owner = {**labels, **(metadata.get("annotations") or {})}
     given_labels = {key: labels[key] for key in _PASSED_ON if labels.get(key)}
-    wishes = {key: value for key, value in of_owner.items() if key in _WISHES}
     annotations = {
-        **wishes,
+        **{key: value for key, value in of_owner.items() if key in _WISHES},
         **(template.get("annotations") or {}),
-        keys.POD_SUSPENDING_PARENT: kind.lower(),
+        keys.POD_SUSPENDING_PARENT: _NAMES[kind],
     }
     if kind == "StatefulSet":
         given_labels[keys.POD_GROUP_NAME] = group_name(kind, metadata.get("name", ""))
@@ -57,16 +86,31 @@ def template_changes(kind: str, body: Mapping[str, Any]) -> Changes:
             # The StatefulSet controller itself numbers its pods.
             keys.POD_GROUP_INDEX_LABEL: "apps.kubernetes.io/pod-index",
         }
-    changes: Changes = {
-        (*_TEMPLATE, "labels"): {**(template.get("labels") or {}), **given_labels},
-        (*_TEMPLATE, "annotations"): annotations,
-    }
-    return changes
+    merged = {"labels": {**(template.get("labels") or {}), **given_labels}, "annotations": annotations}
+    if "metadata" not in (_at(body, path) or {}):
+        # A custom resource's template need not have it, and a patch cannot reach below what is not there.
+        return {(*path, "metadata"): merged}
+    return {(*path, "metadata", name): value for name, value in merged.items()}
+
+
+def group_of_leader_worker_set(pod: Pod) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the labels and annotations by which a pod of a LeaderWorkerSet belongs to its group.
+
+    Empty for other pods. A leader that is just being created may not carry the number of its group yet: its
+    name ends in it.
+    """
+    owner, size = pod.labels.get(keys.LEADER_WORKER_SET, ""), pod.annotations.get(keys.LEADER_WORKER_SIZE, "")
+    index = pod.labels.get(keys.LEADER_WORKER_GROUP) or pod.name.removeprefix(f"{owner}-")
+    is_ours = pod.annotations.get(keys.POD_SUSPENDING_PARENT) == _NAMES["LeaderWorkerSet"]
+    if not (is_ours and owner and size and index.isdecimal()):
+        return {}, {}
+    labels = {keys.POD_GROUP_NAME: group_name("LeaderWorkerSet", f"{owner}-{index}")}
+    return labels, {keys.POD_GROUP_TOTAL_COUNT: size, keys.POD_GROUP_SERVING: "true"}
 
 
 def group_name(kind: str, name: str) -> str:
     """Return the name of the group, and so of its Workload. A new object has no uid yet to make it from."""
-    return workload_name(kind, SERVING_GROUP, name, "")
+    return workload_name(kind, SERVING_GROUPS[kind], name, "")
 
 
 def replicas(body: Mapping[str, Any]) -> int:
@@ -77,11 +121,13 @@ def replicas(body: Mapping[str, Any]) -> int:
 
 def parent_warnings(body: Mapping[str, Any]) -> tuple[str, ...]:
     """Return what the author should know though nothing is wrong: a GPU count that the pods contradict."""
-    metadata, template = body.get("metadata") or {}, _template_metadata(body)
-    containers = ((body.get("spec") or {}).get("template") or {}).get("spec", {}).get("containers") or ()
+    metadata, template = body.get("metadata") or {}, _at(body, _TEMPLATE)
+    if not template:
+        return ()
+    containers = (template.get("spec") or {}).get("containers") or ()
     gpus = replicas(body) * sum(_gpus(container.get("resources") or {}) for container in containers)
-    sources = (metadata.get("annotations"), metadata.get("labels"), template.get("annotations"))
-    fault = gpu_count_fault(sources, gpus)
+    of_pods = (template.get("metadata") or {}).get("annotations")
+    fault = gpu_count_fault((metadata.get("annotations"), metadata.get("labels"), of_pods), gpus)
     return () if fault is None else (fault,)
 
 
@@ -90,6 +136,8 @@ def _gpus(resources: Mapping[str, Any]) -> int:
     return gpus_of({name: int(text) for name, text in asked.items() if str(text).isdecimal()})
 
 
-def _template_metadata(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    found: Mapping[str, Any] | None = ((body.get("spec") or {}).get("template") or {}).get("metadata")
+def _at(body: Mapping[str, Any], path: tuple[str, ...]) -> Mapping[str, Any]:
+    found: Any = body
+    for part in path:
+        found = (found or {}).get(part)
     return found or {}

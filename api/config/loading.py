@@ -69,7 +69,9 @@ ACTED_UPON = frozenset(
 """Fields of Kueue's configuration that have an effect. Whoever gives another one an effect adds it here."""
 
 # Integrations that have an effect; the others are named one by one.
-_FRAMEWORKS = frozenset({"batch/job", "deployment", "pod", "statefulset"})
+_FRAMEWORKS = frozenset(
+    {"batch/job", "deployment", "leaderworkerset.x-k8s.io/leaderworkerset", "pod", "statefulset"}
+)
 
 
 def _is_acted_upon(path: str) -> bool:

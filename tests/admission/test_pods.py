@@ -646,3 +646,29 @@ def test_where_the_topology_ends_above_the_hosts_each_pod_is_told_one_domain() -
     told = sorted(world.objects["Pod", name]["spec"]["nodeSelector"]["rack"] for name in "ab")
     assert told == ["r1", "r2"]
     assert all("affinity" not in world.objects["Pod", name]["spec"] for name in "ab")
+
+
+def test_an_evicted_group_of_a_leader_worker_set_begins_anew_with_its_new_pods() -> None:
+    of_set = {keys.LEADER_WORKER_SET: "big"}
+    serving = {keys.POD_GROUP_SERVING: "true"}
+
+    def make(name: str, cpu: str) -> Object:
+        return member_object(name, labels=of_set, annotations=serving, cpu=cpu)
+
+    world = admitted(make("big-0", "2"), make("big-0-1", "1"))
+    before = world.workload("g")[0].uid
+    world.evict("g")
+    world.settle()
+    world.run_kubelet()
+    world.settle()
+    # Their names are free again, which their controller waits for.
+    assert world.pods() == []
+
+    for pod in (make("big-0", "2"), make("big-0-1", "1")):
+        world.add(pod)
+    world.settle()
+
+    assert world.workload("g")[0].uid != before
+    world.admit("g")
+    world.settle()
+    assert not world.pod("big-0-1").is_gated

@@ -14,6 +14,7 @@ import pytest
 
 from admission.controller.knowledge import KnowledgeSettings
 from admission.controller.webhooks import Webhooks
+from admission.pods.parents import group_name
 from api import keys
 from api.http.server import HttpServer
 from api.objects import WireSelector
@@ -27,6 +28,7 @@ from tests.admission.controller.known import (
 )
 
 Object = dict[str, Any]
+LEADER_WORKER_SET = "leaderworkerset.x-k8s.io/leaderworkerset"
 
 
 @asynccontextmanager
@@ -462,7 +464,7 @@ def serving_object(kind: str = "Deployment", *, replicas: int = 2, **given: Any)
 @pytest.fixture
 async def serving_url() -> AsyncIterator[str]:
     """Give the URL of webhooks that hold the pods of Deployments and StatefulSets."""
-    kinds = frozenset({"Deployment", "StatefulSet"})
+    kinds = frozenset({"Deployment", "LeaderWorkerSet", "StatefulSet"})
     settings = KnowledgeSettings(with_pods=True, serving_kinds=kinds)
     async with serving(Known(namespace_object("a"), settings=settings)) as url:
         yield url
@@ -517,3 +519,44 @@ async def test_a_gpu_count_that_the_pods_contradict_is_a_warning(
     warnings = (await response(serving_url, "/mutate", review(new))).get("warnings", [])
 
     assert len(warnings) == want
+
+
+async def test_a_leader_worker_set_passes_its_queue_on_to_leaders_and_workers(serving_url: str) -> None:
+    containers = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
+    templates = {"size": 3, "leaderTemplate": {"metadata": {}, **containers}, "workerTemplate": containers}
+    new = made(
+        "LeaderWorkerSet",
+        "big",
+        "a",
+        version="leaderworkerset.x-k8s.io/v1",
+        labels={keys.QUEUE_NAME: "lq"},
+        spec={"leaderWorkerTemplate": templates},
+    )
+
+    got = patched(new, await response(serving_url, "/mutate", review(new)))
+
+    for name in ("leaderTemplate", "workerTemplate"):
+        metadata = got["spec"]["leaderWorkerTemplate"][name]["metadata"]
+        assert metadata["labels"] == {keys.QUEUE_NAME: "lq"}
+        assert metadata["annotations"][keys.POD_SUSPENDING_PARENT] == LEADER_WORKER_SET
+
+
+@pytest.mark.parametrize(
+    ("name", "labels"),
+    [("big-1", {}), ("big-1-2", {keys.LEADER_WORKER_GROUP: "1"})],
+    ids=["a leader that has no number yet", "a worker"],
+)
+async def test_a_leader_and_its_workers_are_one_group(
+    serving_url: str, name: str, labels: dict[str, str]
+) -> None:
+    new = pod(
+        labels={keys.QUEUE_NAME: "lq", keys.LEADER_WORKER_SET: "big", **labels},
+        annotations={keys.LEADER_WORKER_SIZE: "3", keys.POD_SUSPENDING_PARENT: LEADER_WORKER_SET},
+    )
+    new["metadata"]["name"] = name
+
+    held = patched(new, await response(serving_url, "/mutate", review(new)))
+
+    assert held["metadata"]["labels"][keys.POD_GROUP_NAME] == group_name("LeaderWorkerSet", "big-1")
+    assert held["metadata"]["annotations"][keys.POD_GROUP_TOTAL_COUNT] == "3"
+    assert held["metadata"]["annotations"][keys.POD_GROUP_SERVING] == "true"
