@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.controlplane import RestError
 from tests.integration.manifests import KUEUE, Object, condition, kueue_object, make_workload, quota
 from tests.integration.replica import Replica
 from tests.integration.scene import Scene
@@ -153,28 +154,113 @@ CASES = {
 }
 
 
+WEIGHTS = ("resourceAvailability", "topologyAlignment", "domainUtilization", "historicalPerformance")
+POLICIES = {
+    "levels of an ordering rise": Case(
+        kind="AdmissionPolicy",
+        spec=lambda _: {"ordering": {"mode": "LeastAttained", "levels": [8, 2]}},
+        says="spec.ordering.levels is [8.0, 2.0]: must rise",
+    ),
+    "some weight counts": Case(
+        kind="AdmissionPolicy",
+        spec=lambda _: {"placement": {"scoringWeights": dict.fromkeys(WEIGHTS, 0)}},
+        says="spec.placement.scoringWeights is ",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """An object that its kind's definition refuses, and what of the refusal names field and rule."""
+
+    plural: str
+    body: Object
+    says: tuple[str, ...]
+
+
+PRIORITY_CLASS = {"apiVersion": KUEUE, "kind": "WorkloadPriorityClass", "metadata": {"name": "faulty"}}
+REFUSED = {
+    "a check that nobody evaluates": Refused(
+        plural="admissionchecks",
+        body=kueue_object("AdmissionCheck", {"name": "nobody"}, {"controllerName": ""}),
+        says=("spec.controllerName", "at least 1"),
+    ),
+    "a check with settings of no kind": Refused(
+        plural="admissionchecks",
+        body=kueue_object(
+            "AdmissionCheck",
+            {"name": "kindless"},
+            {"controllerName": "example.com/c", "parameters": {"apiGroup": "a.b", "kind": "1", "name": "n"}},
+        ),
+        says=("spec.parameters.kind", "[a-zA-Z]"),
+    ),
+    "a priority class that says no priority": Refused(
+        plural="workloadpriorityclasses",
+        body=PRIORITY_CLASS,
+        says=("value", "Required"),
+    ),
+    "a priority class beyond what counts": Refused(
+        plural="workloadpriorityclasses",
+        body={**PRIORITY_CLASS, "value": "x"},
+        says=("value", "integer"),
+    ),
+}
+
+
+def expect_refused(scene: Scene, case: Refused) -> None:
+    """Have the API server refuse the case's object in words that help."""
+    with pytest.raises(RestError) as refused:
+        scene.rest.create(f"/apis/{KUEUE}/{case.plural}", case.body)
+
+    assert refused.value.status == 422
+    assert all(word in str(refused.value) for word in case.says), refused.value
+
+
+def expect_policy_told(scene: Scene, case: Case) -> None:
+    """Wait until an AdmissionPolicy's condition and Event say what is wrong."""
+    name, path = scene.scoped("faulty"), "/apis/berth.dev/v1alpha1/admissionpolicies"
+    spec = {"clusterQueues": {"names": [scene.scoped("nobody")]}, **case.spec(scene.namespace)}
+    policy = {**kueue_object("AdmissionPolicy", {"name": name}, spec), "apiVersion": "berth.dev/v1alpha1"}
+    scene.rest.create(path, policy)
+
+    def is_told(found: Object) -> bool:
+        return bool(condition(found, "Accepted").get("reason") == "Invalid")
+
+    found = scene.rest.wait(f"{path}/{name}", is_told)
+    assert f"not in force: {case.says}" in condition(found, "Accepted")["message"]
+    wait_for(
+        lambda: any(case.says in one for one in notes_about(scene, "AdmissionPolicy", name, "PolicyInvalid")),
+        f"an Event about AdmissionPolicy {name}",
+    )
+
+
 def path_of(scene: Scene, kind: str) -> str:
     """Return where objects of the kind are."""
     return scene.local_queues if kind == "LocalQueue" else f"/apis/{KUEUE}/{_PLURALS[kind]}"
 
 
-def notes_about(scene: Scene, kind: str, name: str) -> list[str]:
+def notes_about(scene: Scene, kind: str, name: str, reason: str = "InvalidSpec") -> list[str]:
     """Return the notes of the Warning Events about an object."""
     path = scene.events if kind == "LocalQueue" else EVENTS
     return [
         one["note"]
         for one in scene.rest.get(path)["items"]
         if (one["regarding"]["kind"], one["regarding"]["name"]) == (kind, name)
-        and (one["type"], one["reason"]) == ("Warning", "InvalidSpec")
+        and (one["type"], one["reason"]) == ("Warning", reason)
     ]
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_the_owner_is_told_field_value_and_rule(scene: Scene, case: Case) -> None:
+def create_faulty(scene: Scene, case: Case) -> str:
+    """Create the case's object. Returns its name. Raises RestError where the API server refuses it."""
     name = "faulty" if case.kind == "LocalQueue" else scene.scoped("faulty")
-    path, says = path_of(scene, case.kind), case.says.replace("NS", scene.namespace)
+    faulty = kueue_object(case.kind, {"name": name}, case.spec(scene.namespace))
+    scene.rest.create(path_of(scene, case.kind), faulty)
+    return name
 
-    scene.rest.create(path, kueue_object(case.kind, {"name": name}, case.spec(scene.namespace)))
+
+def expect_told(scene: Scene, case: Case, name: str) -> None:
+    """Wait until Event and condition say what is wrong."""
+    path, says = path_of(scene, case.kind), case.says.replace("NS", scene.namespace)
 
     def told() -> bool:
         return any(note.startswith(says) for note in notes_about(scene, case.kind, name))
@@ -186,6 +272,23 @@ def test_the_owner_is_told_field_value_and_rule(scene: Scene, case: Case) -> Non
         assert (valid["status"], valid["reason"]) == ("False", "InvalidSpec")
         assert valid["message"].startswith(says)
         assert active["status"] == str(case.is_active)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_the_owner_is_told_field_value_and_rule(scene: Scene, case: Case) -> None:
+    expect_told(scene, case, create_faulty(scene, case))
+
+
+@pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
+def test_what_breaks_the_definition_is_refused_with_field_and_rule(
+    embedded_scene: Scene, case: Refused
+) -> None:
+    expect_refused(embedded_scene, case)
+
+
+@pytest.mark.parametrize("case", POLICIES.values(), ids=POLICIES)
+def test_a_policy_that_cannot_be_in_force_says_field_value_and_rule(scene: Scene, case: Case) -> None:
+    expect_policy_told(scene, case)
 
 
 def test_what_is_mended_is_said_to_be_in_order_again(scene: Scene) -> None:
