@@ -169,7 +169,14 @@ class Questions:
         if planned is not None:
             return planned.start_at
         expected = self._cache.timekeeper.expected.get(key)
-        return expected[0] if expected is not None else None
+        return expected[0] if expected is not None else self._reserved_start(key)
+
+    def _reserved_start(self, key: WorkloadKey) -> float | None:
+        """Return when the reservation begins that a waiting Workload has joined, None where it has none."""
+        record = self._roster.joining.get(key)
+        kept = self._cache.reservations.joined_by(record.workload) if record is not None else None
+        is_ahead = kept is not None and kept.start_at > self._cache.timekeeper.now
+        return kept.start_at if kept is not None and is_ahead else None
 
     def queue_problem(self, workload: Workload) -> Problem | None:
         """Return why the Workload cannot even be tried, with the fix; None where its turn decides."""

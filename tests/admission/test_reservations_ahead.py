@@ -243,6 +243,16 @@ def test_who_names_a_reservation_that_it_cannot_use_now_is_told(
     assert world.started == {}
 
 
+def test_a_member_is_expected_at_the_start_of_its_reservation() -> None:
+    world = make_world(keep(4, 100, 500))
+    world.submit("member", 4, runs=10, annotations=JOINS)
+    world.submit("other", 4, runs=10, annotations={RESERVATION: "none"})
+    world.run(until=T + 5)
+
+    assert world.engine.expected_start(world.get("member").key) == T + 100
+    assert world.engine.expected_start(world.get("other").key) is None
+
+
 def test_a_workload_without_any_policy_is_told_too() -> None:
     world = TimedWorld(now=T)
     world.put(make_cluster_queue(quota=4))

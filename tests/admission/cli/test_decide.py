@@ -312,3 +312,50 @@ def test_a_configuration_that_cannot_be_used_is_told(
 
     assert main(["decide", "-f", path, "--config", str(config)]) == 2
     assert "config.yaml" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("now", "want"),
+    [
+        pytest.param("2026-01-15T12:00:00Z", ["small"], id="at noon the ClusterQueue's own quota counts"),
+        pytest.param("2026-01-15T22:00:00Z", ["large", "small"], id="at night the window's"),
+    ],
+)
+def test_a_case_is_decided_by_the_quota_windows_that_are_open_at_its_time(
+    now: str, want: list[str], typed: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    night = {
+        "name": "night",
+        "clusterQueue": "cq",
+        "flavor": "default",
+        "resource": "gpu",
+        "nominalQuota": 12,
+        "schedule": "0 20 * * *",
+        "timeZone": "Europe/Berlin",
+        "durationSeconds": 36000,
+    }
+    policy = {
+        "apiVersion": "berth.dev/v1alpha1",
+        "kind": "AdmissionPolicy",
+        "metadata": {"name": "nights"},
+        "spec": {"quotaWindows": [night]},
+    }
+    typed(case("night", policy, workload("small", 2), workload("large", 8), now=now))
+
+    assert main(["decide", "--jsonl"]) == 0
+
+    admitted = json.loads(capsys.readouterr().out)["admissions"]
+    assert sorted(name.removeprefix("team/") for name in admitted) == want
+
+
+def test_the_example_of_quota_windows_is_decided_with_the_example_queues(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    examples = Path(__file__).parents[3] / "examples"
+    files = [str(examples / name) for name in ("queues.yaml", "quota-windows.yaml", "workloads.yaml")]
+    arguments = [word for name in files for word in ("-f", name)]
+
+    code, result = run_json(capsys, *arguments)
+
+    assert code == 0
+    assert result["admissions"]
