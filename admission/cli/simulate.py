@@ -25,9 +25,9 @@ from admission.cli.errors import ExitCode, WrongUsageError
 from admission.cli.simulate_progress import make_progress
 from admission.cli.simulate_table import print_figures, to_table
 from admission.simulation.figures import Figures, figures_of
-from admission.simulation.policies import POLICIES
+from admission.simulation.policies import COMPARED, POLICIES
 from admission.simulation.report_page import html_page
-from admission.simulation.settings import Estimates, Faults, Queues, Setting, check_fits, loaded
+from admission.simulation.settings import Checkpoints, Estimates, Faults, Queues, Setting, check_fits, loaded
 from admission.simulation.traces import TraceError, TraceJob, first_submitted, read_trace
 from admission.simulation.virtual_run import PolicyRun, simulate
 
@@ -67,9 +67,9 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--policy",
         type=_policies,
-        default=tuple(POLICIES),
+        default=COMPARED,
         metavar="NAME,…",
-        help="which policies, as listed above (default: all)",
+        help="which policies, as listed above (default: all but those that preempt)",
     )
     _add_work_flags(parser)
     _add_cost_flags(parser)
@@ -136,9 +136,54 @@ def _add_cost_flags(parser: argparse.ArgumentParser) -> None:
         metavar="H",
         help="mean GPU-hours between two crashes of Jobs, 1 or more (default: none crashes)",
     )
+    checkpoints = Checkpoints()
     parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="of what breaks when (default: %(default)s)"
+        "--checkpoint-minutes",
+        type=_interval,
+        default=(checkpoints.least_interval_seconds / 60, checkpoints.most_interval_seconds / 60),
+        metavar="LOW-HIGH",
+        help="each Job saves by itself every so many minutes, drawn log-uniformly; for policies that preempt"
+        " (default: 10-120)",
     )
+    parser.add_argument(
+        "--publishing-share",
+        type=_share,
+        default=checkpoints.publishing_share,
+        metavar="SHARE",
+        help="of the Jobs that tell of their checkpoints and save on request (default: %(default)g)",
+    )
+    parser.add_argument(
+        "--notice-seconds",
+        type=seconds,
+        default=checkpoints.notice_seconds,
+        metavar="S",
+        help="until a Job hears that it is asked to save (default: %(default)g)",
+    )
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=0,
+        metavar="N",
+        help="of what breaks when, and of who saves how often (default: %(default)s)",
+    )
+
+
+def _interval(text: str) -> tuple[float, float]:
+    low, dash, high = text.partition("-")
+    found = positive_number(low), positive_number(high if dash else low)
+    if found[0] > found[1]:
+        raise argparse.ArgumentTypeError(f"{text!r}: the first number is the smaller one, as in 10-120")
+    return found
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no share from 0 to 1")
+    return share
 
 
 def _policies(text: str) -> tuple[str, ...]:
@@ -186,6 +231,13 @@ def _setting(arguments: argparse.Namespace) -> Setting:
             crash_mtbf_gpu_hours=arguments.crash_mtbf_gpu_hours,
             seed=arguments.seed,
         ),
+        checkpoints=Checkpoints(
+            least_interval_seconds=arguments.checkpoint_minutes[0] * 60,
+            most_interval_seconds=arguments.checkpoint_minutes[1] * 60,
+            publishing_share=arguments.publishing_share,
+            notice_seconds=arguments.notice_seconds,
+            seed=arguments.seed,
+        ),
     )
 
 
@@ -210,5 +262,10 @@ def _to_object(
     }
     return {
         "settings": {"jobs": str(arguments.jobs), "job_count": len(jobs), **settings},
-        "policies": {name: asdict(of_policy) for name, of_policy in figures.items()},
+        "policies": {name: _told(of_policy) for name, of_policy in figures.items()},
     }
+
+
+def _told(figures: Figures) -> dict[str, Any]:
+    """Return the figures without those that this policy has none of."""
+    return {name: value for name, value in asdict(figures).items() if value is not None}

@@ -15,6 +15,7 @@ _NUMBERS = (
     "P90",
     "P99",
     "GANGS",
+    "STRICT",
     "SLOWDOWN",
     "BUSY",
     "LOST",
@@ -23,8 +24,9 @@ _NUMBERS = (
     "TOOK",
 )
 _NOTES = (
-    "GANGS: mean wait of the Jobs of 8 GPUs and more. SLOWDOWN: mean of (wait + run) ÷ run, runs of less",
-    "than 10 min counted as 10 min. BUSY: useful GPU time while Jobs came. LOST: GPU-hours not kept.",
+    "GANGS: mean wait of the Jobs of 8 GPUs and more. STRICT: of those that may evict others, where a policy",
+    "preempts. SLOWDOWN: mean of (wait + run) ÷ run, runs of less than 10 min counted as 10 min.",
+    "BUSY: useful GPU time while Jobs came. LOST: GPU-hours not kept.",
     "BROKEN: promised starts that were not kept, of all that were made.",
 )
 
@@ -53,6 +55,7 @@ def _to_row(name: str, one: Figures) -> tuple[str, ...]:
         name,
         *(seconds_text(wait) for wait in waits),
         seconds_text(one.gangs.mean_wait_seconds),
+        seconds_text(one.strict.mean_wait_seconds) if one.strict is not None else "–",
         f"{one.mean_bounded_slowdown:.1f}",
         percent_text(one.utilisation),
         f"{one.gpu_hours_lost:,.0f} h",

@@ -32,8 +32,20 @@ class GangFigures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClassFigures:
+    """The Jobs that may be evicted for others (best), or those others (strict)."""
+
+    jobs: int
+    mean_wait_seconds: float
+    evictions: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """One policy in figures, named as in the JSON report. Percentiles are actual waits (nearest rank)."""
+    """One policy in figures, named as in the JSON report. Percentiles are actual waits (nearest rank).
+
+    `strict` and `best` are told of policies that preempt alone.
+    """
 
     jobs: int
     blind: bool
@@ -49,6 +61,8 @@ class Figures:
     promises_broken: int
     gangs: GangFigures
     run_seconds: float
+    strict: ClassFigures | None = None
+    best: ClassFigures | None = None
 
 
 def wait_of(course: Course) -> float:
@@ -77,6 +91,17 @@ def figures_of(run: PolicyRun, *, gpus: int) -> Figures:
         promises_broken=sum(is_broken(course) for course in run.courses),
         gangs=GangFigures(jobs=len(gangs), mean_wait_seconds=mean([wait_of(one) for one in gangs])),
         run_seconds=run.run_seconds,
+        strict=_of_class(run.courses, is_preemptible=False) if run.policy.preempts else None,
+        best=_of_class(run.courses, is_preemptible=True) if run.policy.preempts else None,
+    )
+
+
+def _of_class(courses: Iterable[Course], *, is_preemptible: bool) -> ClassFigures:
+    of_class = [course for course in courses if course.job.is_preemptible is is_preemptible]
+    return ClassFigures(
+        jobs=len(of_class),
+        mean_wait_seconds=mean([wait_of(course) for course in of_class]),
+        evictions=sum(course.evictions for course in of_class),
     )
 
 

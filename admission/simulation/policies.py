@@ -1,7 +1,9 @@
 """The policies that a simulation compares: settings of the production engine, no decision code of their own.
 
-`is_blind`: its Workloads carry nothing from which their run time could be told. The oracle is the exception
-by design: it is given the truth in place of the Workloads' age, which no cluster knows.
+`preempts`: the trace's best Jobs may be evicted for the others; `is_loss_aware`: by an AdmissionPolicy with
+`preemption`, which knows what those Jobs publish. `is_blind`: its Workloads carry nothing from which their
+run time could be told. The oracle is the exception by design: it is given the truth in place of the
+Workloads' age, which no cluster knows.
 """
 
 from __future__ import annotations
@@ -42,10 +44,12 @@ class Policy:
     backfill: Backfill | None = None
     needs_tenants: bool = False
     is_oracle: bool = False
+    preempts: bool = False
+    is_loss_aware: bool = False
 
     def admission_policy(self, setting: Setting) -> AdmissionPolicy | None:
         """Return the AdmissionPolicy that governs every queue, None for Kueue's own decisions."""
-        if self.ordering is None and self.backfill is None:
+        if self.ordering is None and self.backfill is None and not self.is_loss_aware:
             return None
         costs = PreemptionRules(
             default_save_seconds=round(setting.save_seconds),
@@ -129,6 +133,17 @@ _ALL = (
         needs_tenants=True,
     ),
     Policy(
+        name="preemption",
+        summary="the trace's strict Jobs evict its best ones, the last to start first, as Kueue does",
+        preempts=True,
+    ),
+    Policy(
+        name="loss-aware",
+        summary="the same, but those are evicted that lose least since their last checkpoint",
+        preempts=True,
+        is_loss_aware=True,
+    ),
+    Policy(
         name="sjf-oracle",
         summary="shortest first by the true run time, as a bound: no cluster knows it",
         is_oracle=True,
@@ -136,3 +151,5 @@ _ALL = (
 )
 
 POLICIES: Mapping[str, Policy] = MappingProxyType({policy.name: policy for policy in _ALL})
+# Those that preempt mean something only where a trace says who may be evicted for whom.
+COMPARED = tuple(policy.name for policy in _ALL if not policy.preempts)

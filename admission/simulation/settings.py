@@ -46,6 +46,20 @@ class Faults:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoints:
+    """How Jobs save by themselves, for policies that preempt: every so many seconds, drawn log-uniformly for
+    each Job between the two; `publishing_share` of them tell. Drawn by `seed`. A Job hears `notice_seconds`
+    later that it is asked to save: the kubelet brings an annotation into a pod once a minute.
+    """
+
+    least_interval_seconds: float = 600.0
+    most_interval_seconds: float = 7200.0
+    publishing_share: float = 0.5
+    notice_seconds: float = 60.0
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
     """The cluster and the costs. Times are seconds.
 
@@ -64,6 +78,7 @@ class Setting:
     checkpoint_interval_seconds: float = 1800.0
     min_runtime_seconds: float = 600.0
     faults: Faults = Faults()
+    checkpoints: Checkpoints = Checkpoints()
 
     @property
     def gpus(self) -> int:

@@ -8,6 +8,8 @@ The format is that of the public Philly trace as it is usually passed on, one Jo
     num_gpu       GPUs of the whole gang; 0 is a Job that needs none
     submit_time   minutes since some beginning; the first Job taken is at zero afterwards
     duration      minutes that the Job runs once it runs
+    job_type      optional: "best" may be evicted for the others, which have a higher priority; only policies
+                  that preempt read it
 
 Other columns are ignored, the order of the lines does not matter. Reading is apart from parsing, so that all
 but `read_trace` is a function of values.
@@ -44,6 +46,7 @@ class TraceJob:
     gpus: int
     submitted_at: float
     duration_seconds: float
+    is_preemptible: bool = False
 
 
 def read_trace(path: Path) -> tuple[TraceJob, ...]:
@@ -117,6 +120,7 @@ def _to_job(row: Mapping[str, str], place: str, line: int) -> TraceJob:
         gpus=_gpus(row["num_gpu"], place),
         submitted_at=_minutes(row, "submit_time", place),
         duration_seconds=_minutes(row, "duration", place),
+        is_preemptible=(row.get("job_type") or "").strip().lower() == "best",
     )
 
 

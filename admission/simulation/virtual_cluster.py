@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from math import ceil
 
 from admission.intake import Upsertable
+from admission.simulation.checkpointing import HIGH_PRIORITY
 from admission.simulation.policies import Policy
 from admission.simulation.settings import Queues, Setting
 from admission.simulation.traces import TraceJob
@@ -24,6 +25,8 @@ from api.queueing import (
     FlavorQuotas,
     LocalQueue,
     Namespace,
+    Preemption,
+    PreemptionPolicy,
     ResourceFlavor,
     ResourceGroup,
     ResourceQuota,
@@ -37,6 +40,7 @@ _HOSTNAME = "kubernetes.io/hostname"
 _FLAVOR = "gpu"
 _COHORT = "all"
 _QUEUE = "simulation"
+_LOWER_PRIORITY = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY)
 # As the kubelet's default.
 _PODS_PER_NODE = 110
 
@@ -84,6 +88,8 @@ class VirtualCluster:
             queue_name=_QUEUE,
             generation=1,
             annotations={**self._expectation(job), **self._consent(job)},
+            owner_kind="Job",
+            priority=HIGH_PRIORITY if self.policy.preempts and not job.is_preemptible else 0,
         )
 
     def _expectation(self, job: TraceJob) -> Mapping[str, str]:
@@ -120,6 +126,7 @@ class VirtualCluster:
                 resource_groups=(_group(share),),
                 queueing_strategy=self.policy.strategy,
                 namespace_selector=WireSelector(),
+                preemption=_LOWER_PRIORITY if self.policy.preempts else Preemption(),
             )
             yield LocalQueue(namespace=name, name=_QUEUE, cluster_queue=name)
 

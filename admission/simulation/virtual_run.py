@@ -22,6 +22,7 @@ from math import inf
 
 from admission.decision import Admit, Decision, Evict, Plan
 from admission.engine import Engine
+from admission.simulation.checkpointing import Habits
 from admission.simulation.course import Course
 from admission.simulation.policies import Policy
 from admission.simulation.settings import Setting
@@ -89,6 +90,7 @@ class _Run:
     now: float = 0.0
     ended: int = 0
     _living: dict[WorkloadKey, _Living] = field(default_factory=dict)
+    _habits: Habits = field(init=False)
     _chance: random.Random = field(init=False)
     _lost_nodes: set[int] = field(default_factory=set)
 
@@ -96,6 +98,7 @@ class _Run:
         self.engine = Engine(self.policy.engine)
         self.cluster = VirtualCluster(self.setting, self.policy, tenants(self.jobs))
         self.courses = [Course(job) for job in self.jobs]
+        self._habits = Habits(self.setting.checkpoints, self.setting.checkpoints.seed)
         self._chance = random.Random(self.setting.faults.seed)
 
     def go(self, progress: Progress | None) -> None:
@@ -148,7 +151,11 @@ class _Run:
             case Admit():
                 self._start(self._living[decision.key], decision.admission)
             case Evict():
-                self._evict(self._living[decision.key], decision.reason)
+                living = self._living[decision.key]
+                if decision.save_by is None:
+                    self._evict(living, decision.reason, keeps_every=self._keeps_every(living.course))
+                else:
+                    self._ask(living, decision, decision.save_by)
             case Plan() if decision.planned is not None:
                 course = self._living[decision.key].course
                 if course.promised_at is None and course.first_start_at is None:
@@ -165,6 +172,44 @@ class _Run:
         living.nodes = tuple(_nodes(admission))
         end = course.start(self.now, restart_seconds=self.setting.restart_seconds)
         self._plan_end(living, end)
+        if self.policy.is_loss_aware and course.job.is_preemptible:
+            self._publish(living, course.token, None, end)
+
+    def _publish(self, living: _Living, token: int, saved_at: float | None, end: float) -> None:
+        """Let the cluster show what the Job tells, now and at each further checkpoint of this attempt."""
+        course, habit = living.course, self._habits.of(living.course.job)
+        if course.token != token or not habit.publishes:
+            return
+        annotations = self._habits.told(
+            course.job, saved_at=saved_at, restart_seconds=self.setting.restart_seconds
+        )
+        living.workload = replace(living.workload, annotations=annotations)
+        self.engine.upsert(living.workload, now=self.now)
+        next_at = (course.work_from if saved_at is None else saved_at) + habit.interval_seconds
+        if next_at < end:
+            self.timeline.plan(next_at, partial(self._publish, living, token, next_at, end))
+
+    def _ask(self, living: _Living, decision: Evict, deadline: float) -> None:
+        """Let the Job save before it stops: at its own next checkpoint, or at the one it is asked for."""
+        course, setting = living.course, self.setting
+        every = self._habits.of(course.job).interval_seconds
+        done = max(0.0, self.now - course.work_from)
+        own = course.work_from + (done // every + 1) * every
+        asked = (
+            self.now if decision.ask_at is None else decision.ask_at
+        ) + setting.checkpoints.notice_seconds
+        begin = min(own, asked)
+        if begin + setting.save_seconds > deadline:
+            self.timeline.plan(deadline, partial(self._part, living, course.token, decision, every))
+        else:
+            self.timeline.plan(begin, partial(self._part, living, course.token, decision, None))
+
+    def _part(self, living: _Living, token: int, decision: Evict, keeps_every: float | None) -> None:
+        if living.course.token == token:
+            self._evict(living, decision.reason, keeps_every=keeps_every)
+
+    def _keeps_every(self, course: Course) -> float | None:
+        return self._habits.of(course.job).interval_seconds if self.policy.preempts else None
 
     def _plan_end(self, living: _Living, end: float) -> None:
         self.timeline.plan(end, partial(self._finish, living, living.course.token))

@@ -10,7 +10,7 @@ import pytest
 
 from admission.cli.__main__ import main
 from admission.cli.errors import ExitCode
-from admission.simulation.policies import POLICIES
+from admission.simulation.policies import COMPARED
 
 EXAMPLE = Path(__file__).parent.parent.parent.parent / "examples" / "trace.csv"
 FIGURES = {
@@ -39,10 +39,18 @@ def report(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any
     return loaded
 
 
+def test_policies_that_preempt_tell_of_both_classes(capsys: pytest.CaptureFixture[str]) -> None:
+    policies = report(capsys, "--policy", "preemption,loss-aware")["policies"]
+
+    for found in policies.values():
+        # The example's Jobs have no type, so that nobody may be evicted.
+        assert (found["strict"]["jobs"], found["best"]["jobs"], found["evictions"]) == (40, 0, 0)
+
+
 def test_every_policy_is_compared_by_default(capsys: pytest.CaptureFixture[str]) -> None:
     found = report(capsys)
 
-    assert list(found["policies"]) == list(POLICIES)
+    assert list(found["policies"]) == list(COMPARED)
     assert {frozenset(one) for one in found["policies"].values()} == {frozenset(FIGURES)}
     assert all(one["jobs"] == 40 for one in found["policies"].values())
     assert set(found["policies"]["fifo"]["gangs"]) == {"jobs", "mean_wait_seconds"}
@@ -88,6 +96,10 @@ def test_the_table_has_a_line_a_policy(capsys: pytest.CaptureFixture[str]) -> No
 @pytest.mark.parametrize(
     ("arguments", "want"),
     [
+        pytest.param(
+            ["--checkpoint-minutes", "9-3"], "the first number is the smaller", id="an interval back"
+        ),
+        pytest.param(["--publishing-share", "2"], "'2' is no share from 0 to 1", id="more than all"),
         pytest.param(["--policy", "magic"], "'magic' is no policy; there are fifo, ", id="unknown policy"),
         pytest.param(["--estimates", "x0"], "'x0' is not exact, learned or a factor", id="no factor"),
         pytest.param(["--load", "0"], "'0' is not a number above 0", id="no load"),
