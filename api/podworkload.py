@@ -56,7 +56,7 @@ class Member:
     @cached_property
     def role(self) -> str:
         """The pod set that it belongs to in a group."""
-        return role_of(self.body)
+        return self.pod.annotations.get(keys.ROLE_HASH) or role_of(self.body)
 
 
 def name_of_pod_workload(pod: Pod) -> str:

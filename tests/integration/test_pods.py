@@ -272,3 +272,24 @@ def test_a_pod_without_a_group_passes_by_itself(scene: Scene) -> None:
     create(scene, member("a-0", "a", 2), make_pod("alone"))
 
     wait_pod(scene, "alone", "Running")
+
+
+@pytest.mark.covers("004_11", "004_18")
+def test_pods_and_groups_stand_in_one_queue_by_priority(scene: Scene, controller: Replica) -> None:
+    cluster_queue = scene.create_queue(cpus=2)
+    high = scene.create_priority("high", 10)
+    create(scene, make_pod("first", cpus=2))
+    wait_pod(scene, "first", "Running")
+    create(scene, *(member(f"a-{number}", "a", 2) for number in range(2)))
+    wait_condition(scene, "a", "QuotaReserved", status="False")
+    create(scene, make_pod("urgent", labels={KUEUE + "priority-class": high}))
+    scene.wait_pending("urgent")
+
+    # The members of a group are one entry, wherever other pods came in between.
+    pending = controller.json(f"/v1/clusterqueues/{cluster_queue}/pendingworkloads")["items"]
+    urgent = scene.wait_workload("urgent")["metadata"]["name"]
+    assert [item["name"] for item in pending] == [urgent, "a"]
+
+    scene.rest.delete(f"{scene.pods}/first")
+    wait_pod(scene, "urgent", "Running")
+    assert all(is_gated(pod) for name in ("a-0", "a-1") if (pod := pod_of(scene, name)) is not None)
