@@ -81,6 +81,8 @@ def _clear_of_calendar(outlook: Outlook, entry: Entry) -> tuple[Entry, str | Non
     workload = entry.pending.workload
     is_known = keeper.estimator.estimate(workload, queue.policy) is not None
     span = keeper.span(workload, queue.name) if is_known else inf
+    if not _meets_appointments(outlook, entry, span):
+        return entry, None
     leaving = frozenset(target.held.key for target in entry.targets)
     with outlook.snapshot.without((target.queue, target.held) for target in entry.targets):
         edges = outlook.edges(queue, outlook.rank_of(entry), (), leaving=leaving, of=workload)
@@ -96,6 +98,15 @@ def _clear_of_calendar(outlook: Outlook, entry: Entry) -> tuple[Entry, str | Non
     if _may_stay_until(outlook, entry, key):
         return entry, None
     return entry, keeper.ahead.words[key]
+
+
+def _meets_appointments(outlook: Outlook, entry: Entry, span: float) -> bool:
+    """Return whether anything of the calendar begins while it runs: a look at few, before one at all."""
+    names = [other.name for other in entry.queue.tree.queues]
+    keeper, now = outlook.keeper, outlook.now
+    ahead = keeper.ahead.edges(names, keeper.profile, joining=entry.pending.workload)
+    begins = ((at, claim) for at, sign, _, claim in ahead if sign > 0)
+    return any(at < now + span and at - now <= claim.lead_seconds for at, claim in begins)
 
 
 def _may_stay_until(outlook: Outlook, entry: Entry, appointment: WorkloadKey) -> bool:
