@@ -32,10 +32,15 @@ class _Member:
 
 
 class Crews:
-    """The pods of all Jobs. `mark` is called with the uid of a watched Job whose pods tell something new."""
+    """The pods of all Jobs.
 
-    def __init__(self, mark: Callable[[str], None]) -> None:
+    `mark` is called with the uid of a watched Job whose pods tell something new, `mark_saved` with that of
+    any Job one of whose pods tells of a checkpoint.
+    """
+
+    def __init__(self, mark: Callable[[str], None], *, mark_saved: Callable[[str], None]) -> None:
         self._mark = mark
+        self._mark_saved = mark_saved
         self._members: dict[str, _Member] = {}
         self._by_owner: dict[str, dict[str, None]] = {}
         # Jobs whose Workloads wait for a checkpoint: whatever their pods tell is looked at.
@@ -93,6 +98,8 @@ class Crews:
         self._members[metadata.uid] = member
         self._by_owner.setdefault(owner, {})[metadata.uid] = None
         self._tell(owner)
+        if member.saved_at is not None and (known is None or known.saved_at != member.saved_at):
+            self._mark_saved(owner)
 
     def _forget(self, uid: str) -> None:
         known = self._members.pop(uid, None)

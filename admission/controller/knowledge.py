@@ -101,7 +101,7 @@ class Knowledge:
         self.ground = Ground(engine, journal, clock, inspection=self.inspection, mark=self.mark_workload)
         self.serving_kinds = settings.serving_kinds
         self.pods = PodBook(journal, is_kept=settings.with_pods)
-        self.crews = Crews(self._mark_owned)
+        self.crews = Crews(self._mark_owned, mark_saved=self._mark_job)
         self.departures = Departures(engine, self.crews, self.mark_workload)
         self._journal = journal
         self._clock = clock
@@ -123,6 +123,7 @@ class Knowledge:
             is_pod_selected=self._is_pod_selected,
             is_domain=engine.is_domain,
             awaits_ends=self._awaits_ends,
+            saved_at=lambda job: self.crews.saved_at(job.uid),
             ancestor=self._ancestor,
             workload_priority_classes=self._workload_priorities,
             priority_classes=self._priorities,
@@ -443,6 +444,11 @@ class Knowledge:
         self.pods.mark(self.pods.unit_of_workload(workload.value))
         owner = controller_of(workload.metadata)
         job = self.jobs.by_uid(owner.uid) if owner is not None else None
+        if job is not None:
+            self._dirty_jobs[job.metadata.namespace, job.metadata.name] = None
+
+    def _mark_job(self, uid: str) -> None:
+        job = self.jobs.by_uid(uid)
         if job is not None:
             self._dirty_jobs[job.metadata.namespace, job.metadata.name] = None
 

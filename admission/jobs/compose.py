@@ -15,6 +15,7 @@ from admission.jobs.writes import normal, refusal, warning
 from admission.runtimes import runtime_problem
 from admission.writes import workload_patch
 from api import keys
+from api.checkpoint_facts import parse_instant
 from api.job import ComposeError
 from api.jobworkload import (
     Priority,
@@ -28,7 +29,7 @@ from api.jobworkload import (
     wish_problems,
     workload_body,
 )
-from api.workload import Workload
+from api.workload import Workload, to_rfc3339
 
 
 def create(view: View) -> tuple[Action, ...]:
@@ -127,9 +128,22 @@ def resolved_priority(view: View) -> Priority | Event:
     return warning(view, found.reason, note)
 
 
+def _progress(view: View) -> Mapping[str, str]:
+    """Return the Job's annotations, with the checkpoint of a pod in the place of an older one of its own.
+
+    Which step that was the pod does not say.
+    """
+    saved_at, annotations = view.context.saved_at(view.job), view.job.annotations
+    own = parse_instant(annotations.get(keys.CHECKPOINT_TIME, "")) or 0.0
+    if saved_at is None or saved_at <= own:
+        return annotations
+    others = {key: value for key, value in annotations.items() if key != keys.CHECKPOINT_STEP}
+    return {**others, keys.CHECKPOINT_TIME: to_rfc3339(saved_at)}
+
+
 def _changed_metadata(view: View, workload: Workload) -> dict[str, Any]:
     labels = copied_labels(view.job, view.context.settings.label_keys_to_copy)
-    told = taken_over(view.job.annotations, workload.annotations, now=view.now)
+    told = taken_over(_progress(view), workload.annotations, now=view.now)
     annotations: dict[str, str | None] = {**copied_annotations(view.job), **told}
     if keys.ADMISSION_GATED_BY in workload.annotations:
         # A gate is opened by taking it off the Job.

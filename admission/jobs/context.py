@@ -49,7 +49,8 @@ class JobContext:
     `injection` gives node labels and tolerations of the flavors assigned to a pod set; `is_namespace_managed`
     answers managedJobsNamespaceSelector, `is_pod_selected` integrations.podOptions (namespace and labels of a
     pod that is queued itself); `is_domain` whether a value names a domain of any topology.
-    `awaits_ends` tells whether a Workload's Job has stopped only when its last pod has ended.
+    `awaits_ends` tells whether a Workload's Job has stopped only when its last pod has ended, `saved_at` when
+    a Job's last checkpoint was complete by what its pods say of themselves.
     """
 
     injection: FlavorInjection
@@ -57,6 +58,7 @@ class JobContext:
     is_namespace_managed: Callable[[str], bool] = lambda _: True
     is_pod_selected: Callable[[str, Mapping[str, str]], bool] = lambda *_: True
     is_domain: Callable[[str], bool] = lambda _: True
+    saved_at: Callable[[Job], float | None] = lambda _: None
     awaits_ends: Callable[[Workload], bool] = lambda _: False
     ancestor: Callable[[Job], Ancestor] = lambda _: Ancestor.NONE
     workload_priority_classes: Mapping[str, int] = field(default_factory=dict)

@@ -267,3 +267,15 @@ def test_a_request_that_cannot_be_read_asks_nothing_and_is_named(value: str, sce
     assert scene.is_running("low")
     assert "EvictionUnreadable" in scene.events()
     assert scene.count("berth_unreadable_objects_total", kind="berth.dev/eviction") == 1
+
+
+def test_a_checkpoint_that_a_pod_tells_of_itself_reaches_its_workload(scene: Victims) -> None:
+    scene.save("low", on_pod=False)
+    scene.run_for(60)
+
+    scene.save("low", on_pod=True)
+    scene.run_for(5)
+
+    pod = scene.cluster.objects["Pod", "team", "low-pod"]["metadata"]["annotations"]
+    told = scene.workload("low")["metadata"]["annotations"]
+    assert told["berth.dev/checkpoint-time"] == pod["berth.dev/checkpoint-time"]
