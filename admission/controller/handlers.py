@@ -17,6 +17,7 @@ from admission.controller.metrics import Metrics
 from admission.controller.placement_metrics import DomainCollector
 from admission.engine import Engine
 from admission.views import ClusterQueueView, FlavorUsages
+from api.eviction import EvictionRequest, standing_request
 from api.http.server import HttpError, Request, Response, Route, json_response, text_response
 from api.quantities import to_text
 from api.workload import WorkloadKey, to_rfc3339
@@ -135,6 +136,7 @@ class StateApi:
                 "expectedStart": _instant(self._engine.expected_start(key)),
                 "estimate": _estimate(self._engine.estimate(workload)),
                 "isBackfilled": self._engine.is_backfilled(key),
+                "eviction": _eviction(standing_request(workload)),
                 "waitsFor": [
                     {"namespace": one.namespace, "name": one.name, "expectedEnd": to_rfc3339(at)}
                     for one, at in self._engine.waits_for(key, MOST_HOLDERS)
@@ -263,6 +265,19 @@ _OPENAPI = {
 
 def _instant(at: float | None) -> str | None:
     return None if at is None else to_rfc3339(at)
+
+
+def _eviction(request: EvictionRequest | None) -> dict[str, Any] | None:
+    """Return an eviction that waits for the Workload's checkpoint, None where there is none."""
+    if request is None:
+        return None
+    return {
+        "reason": request.reason,
+        "preemptor": str(request.preemptor) if request.preemptor is not None else None,
+        "requestedAt": to_rfc3339(request.requested_at),
+        "deadline": to_rfc3339(request.deadline),
+        "message": request.message,
+    }
 
 
 def _planned(planned: PlannedStart | None) -> dict[str, Any] | None:

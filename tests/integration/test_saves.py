@@ -235,7 +235,10 @@ def test_one_that_does_not_save_is_stopped_at_its_deadline_and_what_it_lost_is_c
 
 def test_it_runs_on_when_nobody_needs_the_room_any_more(stage: Stage) -> None:
     stage.submit_high()
-    stage.wait_asked()
+    asked = stage.wait_asked()
+    name = stage.scene.wait_workload("train")["metadata"]["name"]
+    told = stage.controller.get("http", f"/v1/workloads/{stage.scene.namespace}/{name}")[1]
+    assert json.loads(told)["eviction"]["deadline"] == asked[keys.CHECKPOINT_DEADLINE]
 
     stage.scene.delete_job("high")
 
