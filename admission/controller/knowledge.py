@@ -47,7 +47,7 @@ from api.objects import (
 )
 from api.pod import Pod
 from api.policy import KUEUE, AdmissionPolicy, Recovery
-from api.queueing import ClusterQueue, Cohort, LocalQueue, Namespace, ResourceFlavor
+from api.queueing import ClusterQueue, Cohort, LocalQueue, Namespace, ResourceFlavor, Topology
 from api.selectors import matches_selector
 from api.workload import Workload, WorkloadKey, to_seconds, to_workload
 
@@ -299,6 +299,8 @@ class Knowledge:
                 self.local_queues.pop((metadata.namespace, metadata.name), None)
             elif kind is ClusterQueue:
                 self.cluster_queues.pop(metadata.name, None)
+            elif kind in (ResourceFlavor, Topology):
+                self.ground.inspect_all()
             self._mark_waiting(kind, metadata.namespace, metadata.name)
             return
         if kind in _LABELLED:
@@ -329,6 +331,9 @@ class Knowledge:
             self.cluster_queues[value.name] = value
         elif isinstance(value, ResourceFlavor):
             self.ground.see_flavor(value)
+            self.ground.inspect_all()
+        elif isinstance(value, Topology):
+            self.ground.inspect_all()
         elif isinstance(value, AdmissionPolicy) and value.preemption is not None:
             # Victims are asked for checkpoints through their pods.
             self.ground.is_needed.set()

@@ -193,7 +193,7 @@ class Fleet:
         values, tree = tuple(node.labels.get(level, "") for level in site.levels), site.tree
         for depth in range(1, len(values) - site.is_by_host):
             own = values[: depth + 1]
-            twins = [tree.values[one] for one in tree.at_level[depth] if tree.values[one][-1] == own[-1]]
+            twins = [tree.values[one] for one in tree.named(depth, own[-1])]
             elsewhere = sorted({twin[-2] for twin in twins if twin[-2] != own[-2]})
             if elsewhere:
                 upper, lower = site.levels[depth - 1 : depth + 1]
@@ -209,8 +209,9 @@ class Fleet:
     def has_domain(self, value: str) -> bool:
         """Return whether any topology has a domain of this label value; yes where none has any node."""
         trees = [search.site.tree for search in self._searches.values()]
-        hooked = [tree.values[index][-1] for tree in trees for level in tree.at_level for index in level]
-        return not hooked or value in hooked
+        if not any(tree.at_level[0] for tree in trees):
+            return True
+        return any(tree.named(level, value) for tree in trees for level in range(tree.depth))
 
     def has_topology(self, flavor: str) -> bool:
         """Return whether pods of this flavor are placed here."""

@@ -32,6 +32,8 @@ class DomainTree:
     children: list[list[int]] = field(default_factory=list)
     at_level: list[dict[int, None]] = field(default_factory=list)
     _index: dict[Values, int] = field(default_factory=dict)
+    # The domains of a level that have the same value, which is one where values nest.
+    _named: dict[tuple[int, str], dict[int, None]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.at_level = [{} for _ in range(self.depth)]
@@ -56,18 +58,25 @@ class DomainTree:
         level = self.level[index]
         if index not in self.at_level[level]:
             self.at_level[level][index] = None
+            self._named.setdefault((level, values[-1]), {})[index] = None
             if level > 0:
                 insort(self.children[self.hook(values[:-1])], index, key=self.values.__getitem__)
         return index
 
     def unhook(self, index: int) -> None:
         """Take the domain out, and all above it that hold nothing else."""
-        del self.at_level[self.level[index]][index]
+        level, value = self.level[index], self.values[index][-1]
+        del self.at_level[level][index]
+        del self._named[level, value][index]
         parent = self.parent[index]
         if parent != NO_PARENT:
             self.children[parent].remove(index)
             if not self.children[parent]:
                 self.unhook(parent)
+
+    def named(self, level: int, value: str) -> tuple[int, ...]:
+        """Return the domains of a level whose own value is this one."""
+        return tuple(self._named.get((level, value), ()))
 
     def ancestor(self, index: int, level: int) -> int:
         """Return the domain at `level` that holds this one."""

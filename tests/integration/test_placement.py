@@ -5,8 +5,11 @@ The real scheduler binds the pods where Berth sends them; the nodes are simulate
 
 from __future__ import annotations
 
+import json
+import urllib.request
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -227,3 +230,26 @@ def test_placements_and_domains_are_measured(crowd: Scene, fabric: Replica) -> N
         assert fabric.metric("topology_domain_utilization_ratio", **domain) == 1.0
         assert fabric.metric("topology_gpu_allocation_ratio", **domain) == 1.0
         assert fabric.metric("topology_scheduler_domain_fragmentation_ratio", **domain) == 0.0
+
+
+@pytest.mark.covers("002_20")
+def test_one_controller_is_scheduler_domain_manager_plugin_and_metrics(
+    crowd: Scene, fabric: Replica, real_cluster: Cluster, tmp_path: Path
+) -> None:
+    """The article's components, as a process of its own beside the cluster's."""
+    (leaf,) = leaves_of(crowd, "gang-4")
+    domain = {"flavor": crowd.scoped("fabric"), "domain": f"spine-{leaf // 8}/leaf-{leaf}"}
+    wait_for(lambda: fabric.metric("topology_domain_utilization_ratio", **domain) == 1.0, "the leaf in use")
+
+    names = [f"leaf-{leaf}-{number}" for number in range(NODES_A_LEAF)]
+    # It leads nothing here, since another one does.
+    flags = ("--namespace", crowd.namespace, "--observe", "--extender-port", "0")
+    plugin = Replica(real_cluster.kubeconfig, tmp_path, *flags, name="plugin")
+    with plugin.child:
+        plugin.wait_ready()
+        body = {"Pod": {"metadata": {"name": "p"}, "spec": {"containers": []}}, "NodeNames": names}
+        request = urllib.request.Request(f"{plugin.urls()['extender']}/filter", json.dumps(body).encode())
+        with urllib.request.urlopen(request, timeout=30.0) as response:
+            passed = json.load(response)["nodeNames"]
+
+    assert sorted(passed) == names

@@ -217,6 +217,23 @@ def test_what_is_wrong_with_a_nodes_labels_is_told(labels: dict[str, str], want:
     assert inspection.sentence("Node", "", "n0") is None
 
 
+def test_another_topology_asks_other_labels_of_the_nodes() -> None:
+    known = fabric()
+    ground, inspection = known.knowledge.ground, known.knowledge.inspection
+    ground.take_node(Change(ChangeType.ADDED, make_node("n0", WELL), None, None))
+    ground.note_synced()
+    assert inspection.sentence("Node", "", "n0") is None
+
+    levels = [{"nodeLabel": label} for label in ("zone", "block", "rack", HOST)]
+    known.tell(made("Topology", "fabric", spec={"levels": levels}))
+    told = inspection.sentence("Node", "", "n0")
+    assert told is not None
+    assert "lacks the label zone of Topology fabric" in told
+
+    known.tell(made("Topology", "fabric", spec={"levels": levels[1:]}))
+    assert inspection.sentence("Node", "", "n0") is None
+
+
 def test_before_all_nodes_are_there_nothing_is_concluded_from_what_is_missing() -> None:
     known = fabric()
     ground = known.knowledge.ground
