@@ -426,6 +426,16 @@ FULL: dict[str, Object] = {
             "conditions": [make_condition("Accepted")],
             "clusterQueueCount": 2,
             "clusterQueues": ["speech", "vision"],
+            "quotasInForce": [
+                {
+                    "clusterQueue": "vision",
+                    "flavor": "a100",
+                    "resource": "nvidia.com/gpu",
+                    "window": "night",
+                    "nominalQuota": "64",
+                    "until": "2026-03-05T18:00:00Z",
+                }
+            ],
         },
     },
 }
