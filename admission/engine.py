@@ -236,6 +236,7 @@ class Engine(Intake):
             keeper.expected, forecast.starts, now=now, least_seconds=_EXPECTED_AGAIN_SECONDS
         )
         taken = tuple(news)[:most]
+        keeper.expected_after = forecast.after
         keeper.expected.update({key: (news[key], now) for key in taken})
         return taken
 

@@ -6,7 +6,7 @@ held for it, and whoever can be backfilled starts earlier.
 
     promised           its promise
     the first N        worked out here, one a step
-    those behind       nobody can say yet
+    those behind       not before the last of the first N, as far as turns go (`after`)
 """
 
 from __future__ import annotations
@@ -40,6 +40,9 @@ class Forecast:
     policy: CyclePolicy
     now: float
     starts: dict[WorkloadKey, float] = field(default_factory=dict)
+    # By ClusterQueue: the start of the last that was worked out, where others wait behind it.
+    after: dict[str, float] = field(default_factory=dict)
+    _truncated: set[str] = field(default_factory=set)
     _profile: Profile = field(default_factory=Profile)
     _version: int = field(init=False)
     _steps: Iterator[None] = field(init=False)
@@ -65,6 +68,8 @@ class Forecast:
             at = self._expected(queue, pending)
             if at is not None:
                 self.starts[pending.key] = at
+                if queue.name in self._truncated:
+                    self.after[queue.name] = max(at, self.after.get(queue.name, at))
             yield
 
     def _in_turn(self) -> list[tuple[QueueState, Pending]]:
@@ -72,7 +77,10 @@ class Forecast:
         for queue in self.snapshot.queues.values():
             rules = queue.policy.backfill_rules
             if rules is not None and not queue.inactive:
-                first = queue.pending.in_order()[: rules.eta_depth]
+                everybody = queue.pending.in_order()
+                first = everybody[: rules.eta_depth]
+                if len(first) < len(everybody):
+                    self._truncated.add(queue.name)
                 waiting += [(queue, one) for one in first if one.key not in self.keeper.promises]
         # Within a queue the order is the queue's own; between queues priority and age decide.
         waiting.sort(key=lambda one: (-one[1].workload.priority, one[1].level, one[1].queued_at, one[1].key))

@@ -178,6 +178,17 @@ class Questions:
         is_ahead = kept is not None and kept.start_at > self._cache.timekeeper.now
         return kept.start_at if kept is not None and is_ahead else None
 
+    def expected_after(self, key: WorkloadKey) -> float | None:
+        """Return before when the Workload is not expected to start (Unix seconds), where nobody can say more.
+
+        It waits behind those of its ClusterQueue whose starts are worked out. None where it does not, or no
+        starts have been worked out. A lower bound by turns alone, which backfill may beat.
+        """
+        record = self._roster.records.get(key)
+        if record is None or record.queued_in is None or self.expected_start(key) is not None:
+            return None
+        return self._cache.timekeeper.expected_after.get(record.queued_in)
+
     def queue_problem(self, workload: Workload) -> Problem | None:
         """Return why the Workload cannot even be tried, with the fix; None where its turn decides."""
         self._roster.refresh()

@@ -76,6 +76,8 @@ class Timekeeper:
         self.leases: Tracked[WorkloadKey, BackfillLease] = Tracked()
         # When who waits without a promise is expected to start, and when that was worked out.
         self.expected: Tracked[WorkloadKey, tuple[float, float]] = Tracked()
+        # By ClusterQueue: before when nobody behind those is expected to start.
+        self.expected_after: dict[str, float] = {}
         # How long who was stopped at the end of a lease had run, by Workload and uid, while it waits.
         self.stopped_after: Tracked[tuple[WorkloadKey, str], float] = Tracked()
         # What has happened since promises were last looked at that may move them, later or earlier.
@@ -142,6 +144,7 @@ class Timekeeper:
             self.withdraw(key)
         self.profile = Profile()
         self.expected.clear()
+        self.expected_after.clear()
         self.leases.clear()
         self._raised.clear()
         self.causes.clear()

@@ -26,7 +26,7 @@ from math import inf
 from typing import Generic
 
 from api.workload import WorkloadKey
-from queues.profile import BEGIN, RELEASE, Claim, Edge, Spot, Stage, Start, Trial, Value, time_of
+from queues.profile import BEGIN, RELEASE, Claim, Edge, Spot, Spots, Stage, Start, Trial, Value, time_of
 from queues.resources import FlavorResource, Quantities
 
 
@@ -342,8 +342,11 @@ class _Walk(Generic[Value]):
         """Return how the request could begin here and stay for the span, None where it could not."""
         if not self._may_fit():
             return None
-        self._shift.show_spots()
         peaks = self._peaks()
+        # Most starts before promises fail for these: what is free now is promised within the span.
+        if peaks and not self.trial.may_fit(_sum(self._shift.hidden(), peaks)):
+            return None
+        self._shift.show_spots()
         if peaks:
             self.stage.occupy(peaks)
         found = self.trial.find()
@@ -411,6 +414,16 @@ def _from_now(edges: Sequence[Edge], now: float) -> Sequence[Edge]:
     if not past:
         return edges
     return [edge for edge in edges[:past] if edge[1] == BEGIN] + list(edges[past:])
+
+
+def _sum(one: Mapping[Spot, Mapping[str, int]], other: Mapping[Spot, Mapping[str, int]]) -> Spots:
+    """Return both changes together."""
+    total = {spot: dict(amounts) for spot, amounts in one.items()}
+    for spot, amounts in other.items():
+        of_spot = total.setdefault(spot, {})
+        for resource, amount in amounts.items():
+            of_spot[resource] = of_spot.get(resource, 0) + amount
+    return total
 
 
 def _negative(amounts: Mapping[str, int]) -> dict[str, int]:

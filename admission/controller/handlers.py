@@ -112,6 +112,7 @@ class StateApi:
                 "isParked": one.is_parked,
                 "positionInClusterQueue": offset + position,
                 "expectedStart": _instant(self._engine.expected_start(one.key)),
+                "expectedAfter": _instant(self._engine.expected_after(one.key)),
             }
             for position, one in enumerate(found)
         ]
@@ -134,6 +135,7 @@ class StateApi:
                 "admission": msgspec.to_builtins(workload.admission),
                 "plannedStart": _planned(self._engine.planned(key)),
                 "expectedStart": _instant(self._engine.expected_start(key)),
+                "expectedAfter": _instant(self._engine.expected_after(key)),
                 "estimate": _estimate(self._engine.estimate(workload)),
                 "isBackfilled": self._engine.is_backfilled(key),
                 "eviction": _eviction(standing_request(workload)),

@@ -296,6 +296,19 @@ def test_all_who_wait_are_told_when_to_expect_their_start() -> None:
     assert forecast(world) == {"head": T + 100, "next": T + 150, "beside": T + 150, "last": T + 650}
 
 
+def test_who_waits_behind_those_worked_out_is_told_after_whom() -> None:
+    world = make_world(eta_depth=2)
+    world.submit("running", 8, runs=100)
+    world.submit("head", 8, runs=50, at=T + 1)
+    world.submit("next", 8, runs=20, at=T + 2)
+    world.submit("behind", 8, runs=500, at=T + 3)
+    world.run(until=T + 10)
+
+    assert forecast(world) == {"head": T + 100, "next": T + 150}
+    after = {name: world.engine.expected_after(key(name)) for name in world.lengths}
+    assert after == {"running": None, "head": None, "next": None, "behind": T + 150}
+
+
 def test_an_expected_start_is_told_again_after_five_minutes_at_the_earliest() -> None:
     world = make_world()
     world.submit("running", 8, runs=5000)

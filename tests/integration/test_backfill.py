@@ -56,6 +56,7 @@ def planned_start(workload: Object) -> float | None:
     return datetime.fromisoformat(text).timestamp() if text else None
 
 
+@pytest.mark.covers("004_17")
 def test_a_blocked_gang_starts_at_its_promise_and_others_fill_the_gap(
     scene: Scene, real_controller: Replica
 ) -> None:

@@ -12,6 +12,7 @@ from admission.controller.handlers import Health, StateApi
 from api.http.server import HttpError, Request, Response, Route, Stream
 from tests.admission.controller.known import (
     Known,
+    Object,
     cluster_queue_object,
     local_queue_object,
     made,
@@ -118,3 +119,50 @@ async def test_readiness(*, is_ready: bool, missing: list[str], want: tuple[int,
     answer = await ask(Health(lambda: is_ready, lambda: missing).routes(), "/readyz")
 
     assert (answer.status, answer.body) == want
+
+
+def lasting(name: str, seconds: int, at: str) -> Object:
+    """Return a Workload of one CPU that says how long it runs."""
+    expected = {"berth.dev/expected-runtime-seconds": str(seconds)}
+    return workload_object(name, "team", "lq", annotations=expected, created=f"2026-01-01T00:00:{at}Z")
+
+
+async def test_a_workload_is_told_its_promise_its_estimate_and_whose_end_it_waits_for() -> None:
+    known = Known(
+        namespace_object("team"),
+        made("ResourceFlavor", "f"),
+        cluster_queue_object("cq", "1"),
+        local_queue_object("lq", "team", "cq"),
+        made(
+            "AdmissionPolicy",
+            "p",
+            version="berth.dev/v1alpha1",
+            spec={"backfill": {"mode": "EASY", "etaDepth": 2}},
+        ),
+        *(lasting(name, seconds, f"0{place}") for place, (name, seconds) in enumerate(LINE)),
+    )
+    engine, now = known.knowledge.engine, 1_767_225_610.0
+    while engine.has_heads(now=now):
+        engine.cycle(now=now)
+    forecast = engine.begin_forecast(now=now)
+    assert forecast is not None
+    while forecast.step():
+        pass
+    engine.take_forecast(forecast, most=10, now=now)
+    routes = StateApi(known.knowledge).routes()
+
+    async def shown(name: str) -> dict[str, Any]:
+        body = (await ask(routes, WORKLOAD, namespace="team", name=name)).body
+        return dict(msgspec.json.decode(body))
+
+    head, following, behind = await shown("head"), await shown("next"), await shown("behind")
+    end = "2026-01-01T00:01:40Z"
+    assert head["plannedStart"]["startAt"] == head["expectedStart"] == end
+    assert head["estimate"] == {"seconds": 50.0, "source": "Declared", "isEnforced": False}
+    assert head["waitsFor"] == [{"namespace": "team", "name": "running", "expectedEnd": end}]
+    assert (following["plannedStart"], following["expectedStart"]) == (None, "2026-01-01T00:02:30Z")
+    assert (behind["expectedStart"], behind["expectedAfter"]) == (None, "2026-01-01T00:02:30Z")
+
+
+DEPTH_OF_TWO = {"mode": "EASY", "etaDepth": 2}
+LINE = (("running", 90), ("head", 50), ("next", 20), ("behind", 30))
