@@ -488,3 +488,39 @@ async def test_a_node_that_only_the_request_tells_of_is_judged_by_what_it_tells(
         assert set(answer["failedNodes"]) == {"other"}
     else:
         assert [one["score"] for one in answer] == [10, 5]
+
+
+@pytest.mark.covers("004_22")
+@pytest.mark.parametrize("order", [["GPUAware", "WorkloadType"], ["WorkloadType", "GPUAware"]])
+async def test_filters_are_asked_in_the_configured_order(embedded: str, order: list[FilterName]) -> None:
+    rules = extender_rules(
+        ExtenderSettings(
+            profiles=[ExtenderProfile(scheduler_name="mine", filters=order)], min_gpu_memory_gb=24
+        )
+    )
+    wanted = pod(gpus=1, scheduler="mine", labels={"workload-type": "CPU-intensive"})
+    async with cluster(embedded, node("n", cpu="1", memory_gb="16"), rules=rules) as served:
+        refused = await failed(served, wanted, "n")
+
+    reasons = {
+        "GPUAware": "insufficient GPU memory: need 24GB, available 16GB",
+        "WorkloadType": "Node lacks CPU resources",
+    }
+    assert refused == {"n": reasons[order[0]]}
+
+
+@pytest.mark.covers("003_20")
+async def test_the_examples_of_both_profiles_find_their_nodes(embedded: str) -> None:
+    nodes = (
+        node("h100", memory_gb="80", interconnect="nvlink", generation="h100", cost="90"),
+        node("v100", gpus=2, memory_gb="16", generation="v100", cost="30"),
+        node("spot", gpus=0, karpenter="spot", cost="5"),
+    )
+    training = pod("ml-training", gpus=4, memory="32Gi", cpu="8", scheduler=GPU_AWARE)
+    batch = pod("batch-processing", memory="2Gi", cpu="1", scheduler=COST)
+    async with cluster(embedded, *nodes) as served:
+        refused = await failed(served, training, "h100", "v100", "spot")
+        scores = await served.scores(batch, "h100", "v100", "spot")
+
+    assert set(refused) == {"v100", "spot"}
+    assert max(scores, key=lambda name: scores[name]) == "spot"
