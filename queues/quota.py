@@ -212,13 +212,15 @@ class QuotaNode:
 
     def add(self, usage: Quantities) -> None:
         """Charge `usage` to this node and, where it borrows, to its ancestors."""
+        cells = self.cells
         for pair, amount in usage.items():
-            self.cell(pair).add(amount)
+            (cells.get(pair) or self._undeclared_cell(pair)).add(amount)
 
     def remove(self, usage: Quantities) -> None:
         """Give `usage` back; the mirror image of `add`."""
+        cells = self.cells
         for pair, amount in usage.items():
-            self.cell(pair).remove(amount)
+            (cells.get(pair) or self._undeclared_cell(pair)).remove(amount)
 
     def shift(self, pair: FlavorResource, amount: int) -> None:
         """Raise the nominal quota of this node by `amount` of `pair`, or lower it where that is negative.
@@ -247,7 +249,13 @@ class QuotaNode:
 
     def is_within_nominal(self, pairs: Iterable[FlavorResource]) -> bool:
         """Return whether this subtree uses no more than its own quota of every pair."""
-        return all((cell := self.cell(pair)).subtree >= cell.usage for pair in pairs)
+        # Asked of every node of a tree when victims are sought, so without a generator for each.
+        cells = self.cells
+        for pair in pairs:
+            cell = cells.get(pair) or self._undeclared_cell(pair)
+            if cell.usage > cell.subtree:
+                return False
+        return True
 
     def ancestors(self) -> Iterator[QuotaNode]:
         """Return the parent, its parent, up to the root."""

@@ -15,7 +15,7 @@ Source: Kueue, pkg/scheduler/preemption/classical.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from heapq import merge
@@ -109,22 +109,55 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Member(NamedTuple):
-    """A Workload in a pool. `side` is the child of the pool's cohort that it stands below."""
+    """A Workload in a pool."""
 
     rank: Rank
     held: Held
     queue: QueueState
-    side: QuotaNode
+
+
+class _Leading:
+    """Members of several queues, each in order, as one order that is worked out only as far as it is read."""
+
+    __slots__ = ("_rest", "_seen")
+
+    def __init__(self, queues: list[list[_Member]]) -> None:
+        self._seen: list[_Member] = queues[0] if len(queues) == 1 else []
+        self._rest = merge(*queues, key=_rank) if len(queues) > 1 else iter(())
+
+    def __bool__(self) -> bool:
+        return next(iter(self), None) is not None
+
+    def __iter__(self) -> Iterator[_Member]:
+        # By index, since others may read on meanwhile.
+        index = 0
+        while True:
+            if index == len(self._seen):
+                following = next(self._rest, None)
+                if following is None:
+                    return
+                self._seen.append(following)
+            yield self._seen[index]
+            index += 1
+
+
+class _OfQueue(NamedTuple):
+    """Who of one queue holds something needed, in order, whoever of them is taken away meanwhile."""
+
+    evicted: list[_Member]
+    live: list[_Member]
 
 
 class _Pool(NamedTuple):
     """Who in the overusing queues below a cohort holds something needed, in order; the leaving ones apart.
 
-    It holds for the picture as it was after so many decisions of the cycle.
+    `sides` are the children of the cohort that the queues stand below, by the queue's name. It holds for the
+    picture as it was after so many decisions of the cycle.
     """
 
-    evicted: list[_Member]
-    live: list[_Member]
+    evicted: _Leading
+    live: _Leading
+    sides: Mapping[str, QuotaNode]
     decided: int
 
 
@@ -132,20 +165,23 @@ class _Pool(NamedTuple):
 class Pools:
     """The pools of one snapshot, each put together once for all heads that look at the same picture.
 
-    With a thousand queues in one tree, looking through all of them for every head would take seconds. Members
-    may overuse no longer once others are taken away: that is asked again when it is their turn.
+    With a thousand queues in one tree, looking through all of them for every head would take seconds. Two
+    things are kept apart, because they last differently. Who runs in a queue, and in which order, is the same
+    for the whole cycle. Which queues overuse changes with every decision, and is asked anew then; the lists
+    of those that do are merged as far as a search reads, which is seldom further than its first few.
+
+    Members may overuse no longer, or be gone, once others are taken away: that is asked at their turn.
     """
 
     snapshot: Snapshot
     _known: dict[tuple[int, frozenset[FlavorResource], Order, str], _Pool] = field(default_factory=dict)
+    _queues: dict[tuple[str, frozenset[FlavorResource], Order, str], _OfQueue] = field(default_factory=dict)
     # By cohort and pair the children that overuse, as the picture was after so many decisions.
     _overusers: dict[tuple[int, FlavorResource], tuple[int, list[QuotaNode]]] = field(default_factory=dict)
 
     def of(self, cohort: QuotaNode, need: Need) -> _Pool:
         """Return the pool of the queues below `cohort` for what is needed."""
-        # What is lost is counted by the policy of who needs it.
-        by_policy = need.queue.policy.name if need.order is not Order.KUEUE else ""
-        question = (id(cohort), need.pairs, need.order, by_policy)
+        question = (id(cohort), need.pairs, need.order, _policy_that_counts(need))
         pool = self._known.get(question)
         if pool is None or pool.decided != self.snapshot.decided:
             pool = self._known[question] = self._gather(cohort, need)
@@ -166,19 +202,32 @@ class Pools:
         return any(child is not but for child in known[1])
 
     def _gather(self, cohort: QuotaNode, need: Need) -> _Pool:
-        members = [
-            _Member(need.rank(held), held, queue, side)
-            for side in cohort.children
-            for queue in self._overusing(side, need)
-            for held in queue.held.values()
-            if uses(held, need) and not self.snapshot.is_gone(held)
-        ]
-        members.sort(key=_rank)
+        sides: dict[str, QuotaNode] = {}
+        found: list[_OfQueue] = []
+        for side in cohort.children:
+            for queue in self._overusing(side, need):
+                sides[queue.name] = side
+                found.append(self._of_queue(queue, need))
         return _Pool(
-            evicted=[one for one in members if one.held.is_evicted],
-            live=[one for one in members if not one.held.is_evicted],
+            evicted=_Leading([one.evicted for one in found if one.evicted]),
+            live=_Leading([one.live for one in found if one.live]),
+            sides=sides,
             decided=self.snapshot.decided,
         )
+
+    def _of_queue(self, queue: QueueState, need: Need) -> _OfQueue:
+        question = (queue.name, need.pairs, need.order, _policy_that_counts(need))
+        known = self._queues.get(question)
+        if known is None:
+            members = [
+                _Member(need.rank(held), held, queue) for held in queue.held.values() if uses(held, need)
+            ]
+            members.sort(key=_rank)
+            known = self._queues[question] = _OfQueue(
+                evicted=[one for one in members if one.held.is_evicted],
+                live=[one for one in members if not one.held.is_evicted],
+            )
+        return known
 
     def _overusing(self, node: QuotaNode, need: Need) -> Iterator[QueueState]:
         """Return the active queues of this subtree that, like all cohorts on the way, overuse."""
@@ -190,6 +239,11 @@ class Pools:
                 yield queue
         for child in node.children:
             yield from self._overusing(child, need)
+
+
+def _policy_that_counts(need: Need) -> str:
+    """Return by whose policy losses are counted: that of who needs the place. Empty where none are."""
+    return need.queue.policy.name if need.order is not Order.KUEUE else ""
 
 
 class _Level(NamedTuple):
@@ -262,10 +316,10 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
             if self._is_takeable(member, ancestor):
                 yield Candidate(held=member.held, queue=member.queue, right=right)
 
-    def _of_pool(self, level: _Level, members: list[_Member]) -> Iterator[tuple[_Member, QuotaNode]]:
-        policy = self.need.queue.spec.preemption.reclaim_within_cohort
+    def _of_pool(self, level: _Level, members: _Leading) -> Iterator[tuple[_Member, QuotaNode]]:
+        policy, sides = self.need.queue.spec.preemption.reclaim_within_cohort, level.pool.sides
         for member in members:
-            if member.side is level.own_side:
+            if sides[member.queue.name] is level.own_side:
                 continue
             if satisfies(policy, self.need, member.held):
                 if not self.need.spares(member.held, member.queue):
