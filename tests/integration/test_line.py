@@ -367,8 +367,8 @@ def read_table(text: str) -> dict[str, dict[str, str]]:
 def test_http_and_metrics_tell_the_same(scene: Scene, real_controller: Replica) -> None:
     cluster_queue = scene.create_queue(cpus=1)
     scene.create_job("one")
-    scene.create_job("two")
     scene.wait_admitted("one")
+    scene.create_job("two")
     scene.wait_pending("two")
 
     pending = real_controller.json(f"/v1/clusterqueues/{cluster_queue}/pendingworkloads")["items"]
