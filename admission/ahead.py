@@ -35,8 +35,8 @@ class Ahead:
     words: dict[WorkloadKey, str] = field(default_factory=dict)
     # Who uses what a reservation keeps, or may soon.
     members: dict[ReservationId, dict[WorkloadKey, None]] = field(default_factory=dict)
-    # How long the evictions of running work take, as far as it was seen.
-    graces: set[float] = field(default_factory=set)
+    # How long the evictions of running work take, while there are reservations.
+    graces: dict[WorkloadKey, float] = field(default_factory=dict)
     _windows: dict[str, list[Edge]] = field(default_factory=dict)
 
     @property
@@ -80,7 +80,7 @@ class Ahead:
         """Yield when those who are in a reservation's way have to be told to go."""
         for kept in self.reservations.kept:
             yield kept.start_at
-            yield from (kept.start_at - grace for grace in self.graces)
+            yield from (kept.start_at - grace for grace in set(self.graces.values()))
 
     def _of_reservation(self, kept: KeptCapacity, profile: Profile) -> list[Edge]:
         left = self.left_of(kept, profile)

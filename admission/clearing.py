@@ -67,7 +67,7 @@ class Clearing:
         ahead = self.keeper.ahead
         if not ahead.reservations.kept:
             return
-        earliest = self.now + max(ahead.graces, default=0.0)
+        earliest = self.now + max(ahead.graces.values(), default=0.0)
         gone: set[WorkloadKey] = set()
         for kept in ahead.reservations.kept:
             if kept.start_at > earliest or kept.queue not in self.snapshot.queues:
@@ -107,7 +107,9 @@ class Clearing:
             and not kept.is_joined_by(held.workload)
             and self._gives_way(held, other, kept)
         ]
-        return sorted(found, key=lambda held: (-held.reserved_at, held.key))
+        # Whoever is known to have lied goes before others, who may yet end in time.
+        has_outrun = self.keeper.has_outrun
+        return sorted(found, key=lambda held: (not has_outrun(held.key), -held.reserved_at, held.key))
 
     def _gives_way(self, held: Held, queue: QueueState, kept: KeptCapacity) -> bool:
         if not may_be_evicted(held.workload):
@@ -125,16 +127,12 @@ class Clearing:
         return holds_at(edges, stage, trial, left, at=at, seconds=0.0)
 
     def _edges(self, kept: KeptCapacity, queue: QueueState, going: Collection[WorkloadKey]) -> list[Edge]:
-        """Return ends of running work and all appointments but this one; who is `going` ends now.
-
-        Whoever has outrun its estimate is taken to stay.
-        """
+        """Return ends of running work and all appointments but this one; who is `going` ends now."""
         names = {other.name for other in queue.tree.queues}
-        profile, has_outrun = self.keeper.profile, self.keeper.has_outrun
+        profile = self.keeper.profile
         edges = profile.edges(wants=lambda claim: claim.is_running and claim.queue in names)
-        edges = [
-            edge for edge in edges if edge[2] not in going and edge[0] > self.now and not has_outrun(edge[2])
-        ]
+        edges = [edge for edge in edges if edge[2] not in going and edge[0] > self.now]
+        edges = self.keeper.gone_by(edges)
         for key in going:
             claim = profile.get(key)
             if claim is not None:

@@ -26,7 +26,7 @@ from api.reasons import ConditionType
 from api.workload import Workload, WorkloadKey
 from queues.estimates import Estimate, raised
 from queues.pending import Pending
-from queues.profile import Claim, Profile, Spots
+from queues.profile import Claim, Edge, Profile, Spots
 from queues.promises import BackfillLease, MoveCause, PlannedStart, own_rank
 from queues.resources import Quantities
 from queues.tracked import Tracked
@@ -163,7 +163,7 @@ class Timekeeper:
         self.ahead.join(held.workload)
         if self.ahead.reservations.kept:
             policy = self._queues[held.admission.cluster_queue].policy
-            self.ahead.graces.add(leaving_seconds(held.workload, policy))
+            self.ahead.graces[held.key] = leaving_seconds(held.workload, policy)
         known = self.profile.get(held.key)
         if known is not None and known.is_running and dict(known.usage) != dict(held.usage):
             # Some of its pods are done.
@@ -394,6 +394,22 @@ class Timekeeper:
         A promise believes the raised one, for it can be moved; an appointment cannot, and takes it to stay.
         """
         return key in self._raised and key not in self._stopping
+
+    def gone_by(self, edges: Iterable[Edge]) -> list[Edge]:
+        """Return the edges with running work ending when it is gone at the latest, in order.
+
+        For an appointment, which cannot be moved: whoever has outrun its estimate is taken to stay, and of
+        the others each end is as late as if it had to be sent away then.
+        """
+        late = []
+        for at, sign, key, claim in edges:
+            if claim.is_running and not claim.is_appointment:
+                if self.has_outrun(key):
+                    continue
+                if key not in self._stopping:
+                    at += self.ahead.graces.get(key, 0.0)
+            late.append((at, sign, key, claim))
+        return sorted(late, key=lambda edge: edge[:3])
 
     def _later_end(self, claim: Claim, held: Held) -> float:
         if held.is_evicted:

@@ -86,7 +86,7 @@ def _clear_of_calendar(outlook: Outlook, entry: Entry) -> tuple[Entry, str | Non
     leaving = frozenset(target.held.key for target in entry.targets)
     with outlook.snapshot.without((target.queue, target.held) for target in entry.targets):
         edges = outlook.edges(queue, outlook.rank_of(entry), (), leaving=leaving, of=workload)
-        edges = [edge for edge in edges if not keeper.has_outrun(edge[2])]
+        edges = keeper.gone_by(edges)
         trial, footing = outlook.trial_of(entry), outlook.footing(entry)
         key = stands(edges, outlook.stage, trial, footing, now=now, until=now + span)
         if key is None:

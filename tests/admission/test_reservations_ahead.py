@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from api.keys import OPPORTUNISTIC, RESERVATION, WORKLOAD_TYPE
@@ -357,6 +357,7 @@ def test_a_controller_that_starts_within_a_reservation_knows_who_uses_it() -> No
     ),
     backfill=st.booleans(),
 )
+@example(amount=1, jobs=[(27, 3, 34, 5), (31, 5, 30, 20)], backfill=False)
 def test_whatever_the_others_say_of_themselves_what_is_kept_is_there_at_its_start(
     amount: int, jobs: list[tuple[int, int, int, int | None]], backfill: bool
 ) -> None:
