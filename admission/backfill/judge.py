@@ -62,7 +62,11 @@ def judge(outlook: Outlook, entry: Entry) -> Verdict:
             return Verdict(entry=entry, kept_from=words)
     if not outlook.keeper.promises:
         return Verdict(entry=entry)
-    rank = outlook.rank_of(entry)
+    rank, own = outlook.rank_of(entry), outlook.keeper.promises.get(entry.pending.key)
+    if own is not None:
+        # By the rank that it was promised with, if that is higher: an older one of its queue may have been
+        # promised to borrow since, and each would wait behind the other for ever.
+        rank = min(rank, own.planned.rank)
     above = outlook.above(rank, entry.pending.key)
     verdict = _clear_of_lower(outlook, entry, rank, above)
     if verdict.behind is not None or verdict.kept_from is not None or not above:
