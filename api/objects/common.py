@@ -1,0 +1,86 @@
+"""What objects of all kinds share: metadata, conditions, selectors, taints."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Wire(msgspec.Struct, rename="camel", gc=False, frozen=True, omit_defaults=True):
+    """The base of all wire structs: camelCase names, frozen."""
+
+
+class OwnerReference(Wire, frozen=True):
+    """metadata.ownerReferences[]."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+
+
+class Meta(Wire, frozen=True):
+    """metadata, as far as it is read."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: int | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: tuple[OwnerReference, ...] | None = None
+    finalizers: tuple[str, ...] | None = None
+
+
+class WireCondition(Wire, frozen=True):
+    """status.conditions[] of any kind."""
+
+    type: str
+    status: str = "Unknown"
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+    observed_generation: int = 0
+
+
+class NamedObject(Wire, frozen=True):
+    """An object of which only the metadata is read (Namespace, LocalQueue owners, ...)."""
+
+    metadata: Meta
+
+
+class WireSelectorRequirement(Wire, frozen=True):
+    """A label selector's expression: operator In, NotIn, Exists, DoesNotExist."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] | None = None
+
+
+class WireSelector(Wire, frozen=True):
+    """metav1.LabelSelector."""
+
+    match_labels: dict[str, str] | None = None
+    match_expressions: tuple[WireSelectorRequirement, ...] | None = None
+
+
+class WireToleration(Wire, frozen=True):
+    """core/v1 Toleration."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
+class WireTaint(Wire, frozen=True):
+    """core/v1 Taint."""
+
+    key: str
+    effect: str
+    value: str = ""

@@ -1,0 +1,199 @@
+"""Kueue's kinds that an administrator writes: queues, cohorts, flavors, topologies, checks, priorities."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from .common import Meta, Wire, WireCondition, WireSelector, WireTaint, WireToleration
+
+
+class WireResourceQuota(Wire, frozen=True):
+    """resourceGroups[].flavors[].resources[]."""
+
+    name: str
+    nominal_quota: str | int | float
+    borrowing_limit: str | int | float | None = None
+    lending_limit: str | int | float | None = None
+
+
+class WireFlavorQuotas(Wire, frozen=True):
+    """resourceGroups[].flavors[]."""
+
+    name: str
+    resources: tuple[WireResourceQuota, ...] = ()
+
+
+class WireResourceGroup(Wire, frozen=True):
+    """resourceGroups[]."""
+
+    covered_resources: tuple[str, ...] = ()
+    flavors: tuple[WireFlavorQuotas, ...] = ()
+
+
+class WireFungibility(Wire, frozen=True):
+    """flavorFungibility; v1beta1's words Borrow and Preempt are converted before."""
+
+    when_can_borrow: str | None = None
+    when_can_preempt: str | None = None
+    preference: str | None = None
+
+
+class WireBorrowWithinCohort(Wire, frozen=True):
+    """preemption.borrowWithinCohort."""
+
+    policy: str | None = None
+    max_priority_threshold: int | None = None
+
+
+class WirePreemption(Wire, frozen=True):
+    """spec.preemption."""
+
+    reclaim_within_cohort: str | None = None
+    borrow_within_cohort: WireBorrowWithinCohort | None = None
+    within_cluster_queue: str | None = None
+
+
+class WireCheckRule(Wire, frozen=True):
+    """admissionChecksStrategy.admissionChecks[]."""
+
+    name: str
+    on_flavors: tuple[str, ...] | None = None
+
+
+class WireChecksStrategy(Wire, frozen=True):
+    """admissionChecksStrategy."""
+
+    admission_checks: tuple[WireCheckRule, ...] | None = None
+
+
+class WireFairSharing(Wire, frozen=True):
+    """spec.fairSharing."""
+
+    weight: str | int | float | None = None
+
+
+class WireAdmissionScope(Wire, frozen=True):
+    """spec.admissionScope."""
+
+    admission_mode: str = "NoAdmissionFairSharing"
+
+
+class ClusterQueueSpec(Wire, frozen=True):
+    """ClusterQueue.spec."""
+
+    cohort_name: str | None = None
+    resource_groups: tuple[WireResourceGroup, ...] | None = None
+    queueing_strategy: str | None = None
+    namespace_selector: WireSelector | None = None
+    flavor_fungibility: WireFungibility | None = None
+    preemption: WirePreemption | None = None
+    admission_checks_strategy: WireChecksStrategy | None = None
+    stop_policy: str | None = None
+    fair_sharing: WireFairSharing | None = None
+    admission_scope: WireAdmissionScope | None = None
+    concurrent_admission_policy: dict[str, Any] | None = None
+
+
+class ClusterQueueObject(Wire, frozen=True):
+    """kueue.x-k8s.io ClusterQueue."""
+
+    metadata: Meta
+    spec: ClusterQueueSpec = ClusterQueueSpec()
+    status: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class CohortSpec(Wire, frozen=True):
+    """Cohort.spec."""
+
+    parent_name: str | None = None
+    resource_groups: tuple[WireResourceGroup, ...] | None = None
+    fair_sharing: WireFairSharing | None = None
+
+
+class CohortObject(Wire, frozen=True):
+    """kueue.x-k8s.io Cohort."""
+
+    metadata: Meta
+    spec: CohortSpec = CohortSpec()
+    status: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class LocalQueueSpec(Wire, frozen=True):
+    """LocalQueue.spec."""
+
+    cluster_queue: str = ""
+    stop_policy: str | None = None
+    fair_sharing: WireFairSharing | None = None
+
+
+class LocalQueueObject(Wire, frozen=True):
+    """kueue.x-k8s.io LocalQueue."""
+
+    metadata: Meta
+    spec: LocalQueueSpec = LocalQueueSpec()
+    status: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class ResourceFlavorSpec(Wire, frozen=True):
+    """ResourceFlavor.spec."""
+
+    node_labels: dict[str, str] | None = None
+    node_taints: tuple[WireTaint, ...] | None = None
+    tolerations: tuple[WireToleration, ...] | None = None
+    topology_name: str | None = None
+
+
+class ResourceFlavorObject(Wire, frozen=True):
+    """kueue.x-k8s.io ResourceFlavor."""
+
+    metadata: Meta
+    spec: ResourceFlavorSpec = ResourceFlavorSpec()
+
+
+class TopologyLevel(Wire, frozen=True):
+    """Topology.spec.levels[]."""
+
+    node_label: str
+
+
+class TopologySpec(Wire, frozen=True):
+    """Topology.spec."""
+
+    levels: tuple[TopologyLevel, ...] = ()
+
+
+class TopologyObject(Wire, frozen=True):
+    """kueue.x-k8s.io Topology."""
+
+    metadata: Meta
+    spec: TopologySpec = TopologySpec()
+
+
+class ConditionsStatus(Wire, frozen=True):
+    """A status of which only the conditions are read."""
+
+    conditions: tuple[WireCondition, ...] | None = None
+
+
+class AdmissionCheckSpec(Wire, frozen=True):
+    """AdmissionCheck.spec."""
+
+    controller_name: str = ""
+
+
+class AdmissionCheckObject(Wire, frozen=True):
+    """kueue.x-k8s.io AdmissionCheck."""
+
+    metadata: Meta
+    spec: AdmissionCheckSpec = AdmissionCheckSpec()
+    status: ConditionsStatus | None = None
+
+
+class PriorityClassObject(Wire, frozen=True):
+    """WorkloadPriorityClass and scheduling.k8s.io PriorityClass."""
+
+    metadata: Meta
+    value: int = 0
+    global_default: bool | None = None
