@@ -202,8 +202,10 @@ def test_a_process_saves_on_request_and_resumes_from_its_step(stage: Stage, tmp_
         stopped = int(process.end().removeprefix("until "))
 
     saved = int((tmp_path / "saved").read_text())
-    assert 0 < saved <= stopped
-    assert int(stage.scene.job("train")["metadata"]["annotations"][keys.CHECKPOINT_STEP]) == saved
+    told = int(stage.scene.job("train")["metadata"]["annotations"][keys.CHECKPOINT_STEP])
+    # Told of is the checkpoint that ended the wait. SIGTERM has the process save once more, when its pod may
+    # be gone and its token with it: that one nobody hears of, and it is resumed from all the same.
+    assert 0 < told <= saved <= stopped
     workload = stage.scene.wait_workload(
         "train", lambda found: is_true(found, "Admitted") and not is_true(found, "Evicted"), "running again"
     )
