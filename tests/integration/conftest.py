@@ -146,6 +146,21 @@ def embedded_controller(
         yield replica
 
 
+@pytest.fixture(scope="module", params=["embedded", pytest.param("real", marks=pytest.mark.real)])
+def cluster(request: pytest.FixtureRequest) -> Cluster:
+    """Give each of the two clusters in turn."""
+    found = request.getfixturevalue(f"{request.param}_cluster")
+    assert isinstance(found, Cluster)
+    return found
+
+
+@pytest.fixture(scope="module")
+def controller(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replica]:
+    """Give the one controller of a module on the cluster whose turn it is, leading."""
+    with _leading(cluster, tmp_path_factory) as replica:
+        yield replica
+
+
 @pytest.fixture(scope="module")
 def fabric(
     real_cluster: Cluster, real_controller: Replica, tmp_path_factory: pytest.TempPathFactory

@@ -27,26 +27,6 @@ pytestmark = pytest.mark.xdist_group("checkpoints")
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module", params=["embedded", pytest.param("real", marks=pytest.mark.real)])
-def cluster(request: pytest.FixtureRequest) -> Cluster:
-    """Give each of the two servers in turn."""
-    found = request.getfixturevalue(f"{request.param}_cluster")
-    assert isinstance(found, Cluster)
-    return found
-
-
-@pytest.fixture(scope="module")
-def controller(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replica]:
-    """Give the one controller of this module, leading."""
-    lease_namespace = cluster.new_scene().namespace
-    replica = Replica(
-        cluster.kubeconfig, tmp_path_factory.mktemp("controller"), "--namespace", lease_namespace
-    )
-    with replica.child:
-        replica.wait_leading()
-        yield replica
-
-
 @dataclass(frozen=True, slots=True)
 class Trainer:
     """A Job that runs, with a pod of its own ServiceAccount, and the door to which it reports."""

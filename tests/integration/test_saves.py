@@ -49,25 +49,6 @@ print("until", step, flush=True)
 """
 
 
-@pytest.fixture(scope="module", params=["embedded", pytest.param("real", marks=pytest.mark.real)])
-def cluster(request: pytest.FixtureRequest) -> Cluster:
-    """Give each of the two servers in turn."""
-    found = request.getfixturevalue(f"{request.param}_cluster")
-    assert isinstance(found, Cluster)
-    return found
-
-
-@pytest.fixture(scope="module")
-def controller(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replica]:
-    """Give the one controller of this module, leading."""
-    lease_namespace = cluster.new_scene().namespace
-    folder = tmp_path_factory.mktemp("controller")
-    replica = Replica(cluster.kubeconfig, folder, "--namespace", lease_namespace)
-    with replica.child:
-        replica.wait_leading()
-        yield replica
-
-
 @dataclass(frozen=True, slots=True)
 class Stage:
     """A queue of two CPUs under a policy, with a Job `train` that fills it and tells of checkpoints."""
