@@ -257,8 +257,8 @@ class Brain:
 
     async def _reconcile(self, term: Acting) -> None:
         knowledge, reconciler = self.knowledge, self._reconciler
-        await self._look_at_marked(term, knowledge.take_dirty_workload, reconciler.look_at_workload)
-        await self._look_at_marked(term, knowledge.take_dirty_job, reconciler.look_at_job)
+        await self._look_at_marked(term, knowledge.marks.take_workload, reconciler.look_at_workload)
+        await self._look_at_marked(term, knowledge.marks.take_job, reconciler.look_at_job)
         await self._look_at_marked(term, knowledge.pods.take_dirty, reconciler.look_at_pods)
 
     async def _look_at_marked(
@@ -360,7 +360,7 @@ class Brain:
                 self._journal.note_backfilled(decision.admission.cluster_queue)
             elif isinstance(decision, Plan):
                 # What is promised is told by annotations, which the reconciler keeps in step.
-                self.knowledge.mark_workload(decision.key)
+                self.knowledge.marks.workload(decision.key)
 
     def _may_decide(self, term: Acting) -> bool:
         return self._term is term and not self._is_held_up(term)

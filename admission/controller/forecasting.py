@@ -39,7 +39,7 @@ class Forecasting:
         self._prospect = None
         news = self._knowledge.engine.take_forecast(prospect, most=TOLD_A_FORECAST, now=self._clock.now())
         for key in news:
-            self._knowledge.mark_workload(key)
+            self._knowledge.marks.workload(key)
         return bool(news)
 
     def _present(self) -> Forecast | None:

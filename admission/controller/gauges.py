@@ -140,13 +140,13 @@ class GaugeReader:
 
     def pictures(self, *, now: float) -> Iterator[QueueGauges | LocalQueueGauges | CohortGauges]:
         """Yield one picture after the other, by kind and name. `now` in Unix seconds."""
-        specs = self.knowledge.cluster_queues
+        specs = self.knowledge.specs.cluster_queues
         members = self._local_queues_of()
         for name in sorted(specs):
             spec, view = specs.get(name), self.knowledge.engine.cluster_queue_view(name)
             if spec is not None and view is not None:
                 yield self._cluster_queue(spec, view, members.get(name, ()), now=now)
-        for key in sorted(self.knowledge.local_queues):
+        for key in sorted(self.knowledge.specs.local_queues):
             local = self.knowledge.engine.local_queue_view(*key)
             if local is not None and self.labels.shows(*key):
                 yield self._local_queue(local)
@@ -155,7 +155,7 @@ class GaugeReader:
 
     def _local_queues_of(self) -> dict[str, tuple[LocalQueueKey, ...]]:
         found: dict[str, tuple[LocalQueueKey, ...]] = {}
-        for key, spec in self.knowledge.local_queues.items():
+        for key, spec in self.knowledge.specs.local_queues.items():
             found[spec.cluster_queue] = (*found.get(spec.cluster_queue, ()), key)
         return found
 
@@ -203,7 +203,7 @@ class GaugeReader:
         return LocalQueueGauges(
             namespace=view.namespace,
             name=view.name,
-            cluster_queue=self.knowledge.local_queues[key].cluster_queue,
+            cluster_queue=self.knowledge.specs.local_queues[key].cluster_queue,
             is_active=view.is_active,
             pending_active=view.pending - view.parked,
             pending_inadmissible=view.parked,

@@ -91,7 +91,9 @@ class StateApi:
 
     async def _cluster_queues(self, request: Request) -> Response:
         del request
-        views = (self._engine.cluster_queue_view(name) for name in sorted(self._knowledge.cluster_queues))
+        views = (
+            self._engine.cluster_queue_view(name) for name in sorted(self._knowledge.specs.cluster_queues)
+        )
         return json_response({"items": [_queue(view) for view in views if view is not None]})
 
     async def _cluster_queue(self, request: Request) -> Response:

@@ -7,33 +7,32 @@ takes marks one by one and reconciles.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from admission.controller.census import Census
 from admission.controller.clock import Clock
+from admission.controller.contexts import Contexts, KnowledgeSettings, KnownSpecs, workloads_of
 from admission.controller.crews import Crews
 from admission.controller.departures import Departures
 from admission.controller.ground import Ground
 from admission.controller.inspection import Inspection
 from admission.controller.journal import Journal
 from admission.controller.keeping import Keeping
+from admission.controller.marks import Marks
 from admission.controller.metric_labels import MetricLabels
-from admission.controller.mirror import Mirror, ObjectKey, Seen, controller_of
+from admission.controller.mirror import Mirror, ObjectKey, Seen
 from admission.controller.podbook import PodBook
 from admission.engine import Engine
 from admission.inuse import KEPT_KINDS
-from admission.jobs import Ancestor, JobContext, JobSettings, PriorityClass
-from admission.lifecycle import LifecycleContext, LifecycleSettings, Owner
+from admission.jobs import PriorityClass
 from admission.preemption.replicas import is_taken_one_by_one
 from api import specs
 from api.disruption import DisruptionBudget
 from api.eviction import has_request
 from api.job import Job, to_job
-from api.keys import BATCH_VERSION
 from api.kube.informer import Change, ChangeType
 from api.objects import (
     JobObject,
@@ -42,40 +41,19 @@ from api.objects import (
     NamespaceObject,
     PodObject,
     PriorityClassObject,
-    WireSelector,
     WorkloadObject,
 )
 from api.pod import Pod
-from api.policy import KUEUE, AdmissionPolicy, Recovery
+from api.policy import AdmissionPolicy
 from api.queueing import ClusterQueue, Cohort, LocalQueue, Namespace, ResourceFlavor, Topology
-from api.selectors import matches_selector
 from api.workload import Workload, WorkloadKey, to_seconds, to_workload
 
 SpecKey = str | ObjectKey
 
-# A Job further below its queued ancestor than this is not looked through.
-MAX_NESTING = 10
 # Kinds whose labels and annotations may show on their metrics.
 _LABELLED = (ClusterQueue, LocalQueue, Cohort)
 
 __all__ = ["Knowledge", "KnowledgeSettings", "ObjectKey"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnowledgeSettings:
-    """What the configuration says of Jobs and Workloads. `namespace_selector` None manages all namespaces.
-
-    `with_pods`: pods may be queued by themselves and in groups. `serving_kinds`: whose pods are queued
-    because they say so themselves; the two selectors of pods narrow down which ones are queued at all.
-    """
-
-    with_pods: bool = False
-    serving_kinds: frozenset[str] = frozenset()
-    pod_namespace_selector: WireSelector = field(default_factory=WireSelector)
-    pod_selector: WireSelector = field(default_factory=WireSelector)
-    jobs: JobSettings = field(default_factory=JobSettings)
-    lifecycle: LifecycleSettings = field(default_factory=LifecycleSettings)
-    namespace_selector: WireSelector | None = None
 
 
 class Knowledge:
@@ -98,36 +76,30 @@ class Knowledge:
         self._labels = labels if labels is not None else MetricLabels()
         self.jobs: Mirror[Job] = Mirror()
         self.workloads: Mirror[Workload] = Mirror()
-        self.ground = Ground(engine, journal, clock, inspection=self.inspection, mark=self.mark_workload)
         self.serving_kinds = settings.serving_kinds
         self.pods = PodBook(journal, is_kept=settings.with_pods)
-        self.crews = Crews(self._mark_owned, mark_saved=self._mark_job)
-        self.departures = Departures(engine, self.crews, self.mark_workload)
+        self.marks = Marks(jobs=self.jobs, workloads=self.workloads, pods=self.pods)
+        mark = self.marks.workload
+        self.ground = Ground(engine, journal, clock, inspection=self.inspection, mark=mark)
+        self.crews = Crews(self.marks.owned_by, mark_saved=self.marks.job_of)
+        self.departures = Departures(engine, self.crews, mark)
+        self.specs = KnownSpecs()
         self._journal = journal
         self._clock = clock
-        self._settings = settings
-        self._namespaces: dict[str, dict[str, str]] = {}
-        self.local_queues: dict[ObjectKey, LocalQueue] = {}
-        self.cluster_queues: dict[str, ClusterQueue] = {}
-        self._workload_priorities: dict[str, int] = {}
-        self._priorities: dict[str, PriorityClass] = {}
         # Every spec that could be read, as the engine has it.
         self._values: dict[tuple[type, SpecKey], object] = {}
-        self._dirty_jobs: dict[ObjectKey, None] = {}
-        self._dirty_workloads: dict[ObjectKey, None] = {}
-        self._are_all_dirty = False
-        self.job_context = JobContext(
-            injection=engine.flavor_injection,
-            settings=settings.jobs,
-            is_namespace_managed=self._is_namespace_managed,
-            is_pod_selected=self._is_pod_selected,
-            is_domain=engine.is_domain,
-            awaits_ends=self._awaits_ends,
-            saved_at=lambda job: self.crews.saved_at(job.uid),
-            ancestor=self._ancestor,
-            workload_priority_classes=self._workload_priorities,
-            priority_classes=self._priorities,
+        self.contexts = Contexts(
+            engine=engine,
+            settings=settings,
+            specs=self.specs,
+            jobs=self.jobs,
+            workloads=self.workloads,
+            pods=self.pods,
+            ground=self.ground,
+            crews=self.crews,
+            departures=self.departures,
         )
+        self.job_context = self.contexts.of_jobs()
 
     # --- Jobs and Workloads -----------------------------------------------------------------------
 
@@ -142,8 +114,8 @@ class Knowledge:
         if change.type is not ChangeType.DELETED:
             self._see_job(change.object, change.raw or b"")
         elif self.jobs.forget(metadata):
-            self._dirty_jobs.pop((metadata.namespace, metadata.name), None)
-            self._mark_owned(metadata.uid)
+            self.marks.forget_job((metadata.namespace, metadata.name))
+            self.marks.owned_by(metadata.uid)
 
     def take_workload(self, change: Change[WorkloadObject]) -> None:
         """Take a change of a Workload."""
@@ -156,11 +128,10 @@ class Knowledge:
             self.census.move(known.value if known is not None else None, None)
             self.departures.see(known.value if known is not None else None, None)
             self.inspection.forget("Workload", metadata)
-            # Who does not lead takes no marks, so that those of the dead would pile up.
-            self._dirty_workloads.pop((metadata.namespace, metadata.name), None)
+            self.marks.forget_workload((metadata.namespace, metadata.name))
             self.engine.remove(Workload, (metadata.namespace, metadata.name), now=self._clock.now())
             if known is not None:
-                self._mark_owner(known)
+                self.marks.owner(known)
         elif known is None:
             # One that could never be read is not in the mirror; it is noted as unreadable no longer.
             self.inspection.forget("Workload", metadata)
@@ -201,12 +172,7 @@ class Knowledge:
 
     def workloads_of(self, job: Seen[Job]) -> tuple[tuple[Workload, bytes], ...]:
         """Return the Workloads that the Job owns, and the one that it names."""
-        owned = {seen.value.key: seen for seen in self.workloads.owned_by(job.metadata.uid)}
-        if job.value.prebuilt_workload:
-            named = self.workloads.get((job.value.namespace, job.value.prebuilt_workload))
-            if named is not None:
-                owned[named.value.key] = named
-        return tuple((seen.value, seen.raw) for seen in owned.values())
+        return tuple((seen.value, seen.raw) for seen in workloads_of(job, self.workloads))
 
     def workload_of(self, pods: tuple[Seen[Pod], ...]) -> tuple[Workload, bytes] | None:
         """Return the Workload of a unit of pods: of a group by its name, else the one that the pod owns."""
@@ -232,7 +198,7 @@ class Knowledge:
             self._journal.note_unreadable("Job", f"{obj.metadata.namespace}/{obj.metadata.name}", str(error))
             return False
         self.jobs.see(obj.metadata, job, raw)
-        self._dirty_jobs[job.namespace, job.name] = None
+        self.marks.job((job.namespace, job.name))
         return True
 
     def _see_workload(self, obj: WorkloadObject, raw: bytes) -> bool:
@@ -253,8 +219,8 @@ class Knowledge:
         self.workloads.see(metadata, workload, raw)
         self.engine.upsert(workload, now=self._clock.now())
         self.departures.see(known.value if known is not None else None, workload)
-        self._dirty_workloads[key] = None
-        self._mark_owner(Seen(metadata, workload, raw))
+        self.marks.workload(key)
+        self.marks.owner(Seen(metadata, workload, raw))
         return True
 
     def _count_change(self, before: Workload | None, after: Workload) -> None:
@@ -296,9 +262,9 @@ class Knowledge:
             self.engine.remove(kind, key, now=self._clock.now())
             self._values.pop((kind, key), None)
             if kind is LocalQueue:
-                self.local_queues.pop((metadata.namespace, metadata.name), None)
+                self.specs.local_queues.pop((metadata.namespace, metadata.name), None)
             elif kind is ClusterQueue:
-                self.cluster_queues.pop(metadata.name, None)
+                self.specs.cluster_queues.pop(metadata.name, None)
             elif kind in (ResourceFlavor, Topology):
                 self.ground.inspect_all()
             self._mark_waiting(kind, metadata.namespace, metadata.name)
@@ -326,9 +292,9 @@ class Knowledge:
         self._values[kind, key] = value
         self.engine.upsert(value, now=self._clock.now())
         if isinstance(value, LocalQueue):
-            self.local_queues[value.namespace, value.name] = value
+            self.specs.local_queues[value.namespace, value.name] = value
         elif isinstance(value, ClusterQueue):
-            self.cluster_queues[value.name] = value
+            self.specs.cluster_queues[value.name] = value
         elif isinstance(value, ResourceFlavor):
             self.ground.see_flavor(value)
             self.ground.inspect_all()
@@ -362,103 +328,60 @@ class Knowledge:
         """Take a change of a namespace's labels."""
         metadata = change.object.metadata
         if change.type is ChangeType.DELETED:
-            self._namespaces.pop(metadata.name, None)
+            self.specs.namespaces.pop(metadata.name, None)
         else:
             labels = metadata.labels or {}
-            if self._namespaces.get(metadata.name) == labels:
+            if self.specs.namespaces.get(metadata.name) == labels:
                 return
-            self._namespaces[metadata.name] = labels
+            self.specs.namespaces[metadata.name] = labels
         self.take_spec(Namespace, specs.to_namespace, change)
         self.pods.mark_all(metadata.name)
-        for seen in self.jobs:
-            if seen.metadata.namespace == metadata.name:
-                self._dirty_jobs[seen.metadata.namespace, seen.metadata.name] = None
+        self.marks.jobs_of(metadata.name)
 
     def take_workload_priority_class(self, change: Change[PriorityClassObject]) -> None:
         """Take a change of a WorkloadPriorityClass."""
         name = change.object.metadata.name
         if change.type is ChangeType.DELETED:
-            self._workload_priorities.pop(name, None)
+            self.specs.workload_priorities.pop(name, None)
         else:
-            self._workload_priorities[name] = change.object.value
-        self._mark_jobs()
+            self.specs.workload_priorities[name] = change.object.value
+        self.marks.all_jobs()
 
     def take_priority_class(self, change: Change[PriorityClassObject]) -> None:
         """Take a change of a PriorityClass."""
         obj = change.object
         if change.type is ChangeType.DELETED:
-            self._priorities.pop(obj.metadata.name, None)
+            self.specs.priorities.pop(obj.metadata.name, None)
         else:
-            self._priorities[obj.metadata.name] = PriorityClass(
+            self.specs.priorities[obj.metadata.name] = PriorityClass(
                 value=obj.value, is_global_default=bool(obj.global_default)
             )
-        self._mark_jobs()
+        self.marks.all_jobs()
 
     # --- what has to be looked at -----------------------------------------------------------------
-
-    def take_dirty_job(self) -> ObjectKey | None:
-        """Return a marked Job and take its mark away; None when there is none."""
-        return _pop_first(self._dirty_jobs)
-
-    def take_dirty_workload(self) -> ObjectKey | None:
-        """Return a marked Workload and take its mark away; None when there is none."""
-        if self._are_all_dirty:
-            self._are_all_dirty = False
-            unfinished = (seen for seen in self.workloads if not seen.value.is_finished)
-            self._mark_workloads(unfinished)
-        return _pop_first(self._dirty_workloads)
 
     def mark(self, kind: str, key: ObjectKey) -> None:
         """Look at this Job, Workload or pod again, and at its Workloads or owner: one waits for another."""
         if kind == "Job":
-            self._dirty_jobs[key] = None
+            self.marks.job(key)
             job = self.jobs.get(key)
             if job is not None:
-                self._mark_owned(job.metadata.uid)
+                self.marks.owned_by(job.metadata.uid)
             return
         if kind == "Pod":
             self.ground.look_again(*key)
             self.pods.mark_pod(key)
             return
-        self._dirty_workloads[key] = None
+        self.marks.workload(key)
         seen = self.workloads.get(key)
         if seen is not None:
-            self._mark_owner(seen)
-
-    def mark_workload(self, key: WorkloadKey) -> None:
-        """Look at this Workload again."""
-        self._dirty_workloads[key.namespace, key.name] = None
+            self.marks.owner(seen)
 
     def mark_all(self) -> None:
         """Look at everything again."""
         self.inspection.mark_all()
         self.keeping.mark_all()
-        self._mark_jobs()
-        self._mark_workloads(self.workloads)
-
-    def _mark_jobs(self) -> None:
-        self.pods.mark_all()
-        self._dirty_jobs.update(((seen.metadata.namespace, seen.metadata.name), None) for seen in self.jobs)
-
-    def _mark_workloads(self, workloads: Iterable[Seen[Workload]]) -> None:
-        self._dirty_workloads.update(
-            ((seen.metadata.namespace, seen.metadata.name), None) for seen in workloads
-        )
-
-    def _mark_owner(self, workload: Seen[Workload]) -> None:
-        self.pods.mark(self.pods.unit_of_workload(workload.value))
-        owner = controller_of(workload.metadata)
-        job = self.jobs.by_uid(owner.uid) if owner is not None else None
-        if job is not None:
-            self._dirty_jobs[job.metadata.namespace, job.metadata.name] = None
-
-    def _mark_job(self, uid: str) -> None:
-        job = self.jobs.by_uid(uid)
-        if job is not None:
-            self._dirty_jobs[job.metadata.namespace, job.metadata.name] = None
-
-    def _mark_owned(self, uid: str) -> None:
-        self._mark_workloads(self.workloads.owned_by(uid))
+        self.marks.everything()
 
     def _mark_waiting(self, kind: type, namespace: str, name: str) -> None:
         """A new spec may change what Workloads are told, and whether they keep their quota.
@@ -466,103 +389,9 @@ class Knowledge:
         Of a LocalQueue that are its own; of all else any, and one look at all serves many changes.
         """
         if kind is LocalQueue:
-            self._dirty_workloads.update(dict.fromkeys(self.engine.members((namespace, name))))
+            self.marks.workloads_in(self.engine.members((namespace, name)))
         elif kind is not DisruptionBudget:
-            self._are_all_dirty = True
-
-    # --- contexts ---------------------------------------------------------------------------------
-
-    def lifecycle_context(self, workload: Workload) -> LifecycleContext:
-        """Return what a Workload's reconciliation needs to know of the cluster."""
-        local_queue = self.local_queues.get((workload.key.namespace, workload.queue_name))
-        cluster_queue = (
-            self.cluster_queues.get(local_queue.cluster_queue) if local_queue is not None else None
-        )
-        if workload.admission is not None:
-            cluster_queue = self.cluster_queues.get(workload.admission.cluster_queue, cluster_queue)
-        policy = self.engine.policy_of(cluster_queue.name) if cluster_queue is not None else KUEUE
-        return LifecycleContext(
-            owner=self._owner(workload),
-            queue_problem=self.engine.queue_problem(workload),
-            required_checks=self.engine.required_checks(workload),
-            local_queue_stop=local_queue.stop_policy if local_queue is not None else None,
-            cluster_queue_stop=cluster_queue.stop_policy if cluster_queue is not None else None,
-            settings=self._settings.lifecycle,
-            pods=self.ground.pods_of(workload.key),
-            faults=self.ground.faults(workload),
-            misplaced=self.ground.misplaced(workload.key),
-            recovery=self._recovery(workload),
-            planned=self.engine.planned(workload.key),
-            expected_at=self.engine.expected_start(workload.key),
-            saving=self.departures.context(workload, policy),
-            policy=policy,
-            turns_at=self.engine.turns_at(workload),
-        )
-
-    def _awaits_ends(self, workload: Workload) -> bool:
-        """Return whether a policy wants a Workload's quota to wait until its last pod has ended."""
-        admission = workload.admission
-        return admission is not None and self.engine.policy_of(admission.cluster_queue).preemption is not None
-
-    def _recovery(self, workload: Workload) -> Recovery | None:
-        if workload.admission is None or self.ground.is_disrupted:
-            return None
-        placement = self.engine.policy_of(workload.admission.cluster_queue).placement
-        return placement.recovery if placement is not None else None
-
-    def _owner(self, workload: Workload) -> Owner:
-        """Return what stands behind the Workload.
-
-        A Job that is merely not known yet is no missing one: the watch of Jobs may lag behind that of
-        Workloads. It is missing when it was seen to go, or when the garbage collector takes its Workload.
-        """
-        unit = self.pods.unit_of_workload(workload) if self.pods.is_kept else None
-        if unit is not None and unit.group:
-            return Owner.JOB if self.pods.members(unit) else Owner.NONE
-        if workload.owner_uid is None:
-            return Owner.NONE
-        if workload.owner_kind != "Job" and unit is None:
-            return Owner.OTHER
-        owners = self.jobs if unit is None else self.pods
-        if owners.by_uid(workload.owner_uid) is not None:
-            return Owner.JOB
-        is_gone = owners.has_gone(workload.owner_uid) or workload.deleted_at is not None
-        return Owner.MISSING if is_gone else Owner.JOB
-
-    def _is_namespace_managed(self, namespace: str) -> bool:
-        selector = self._settings.namespace_selector
-        return selector is None or matches_selector(selector, self._namespaces.get(namespace))
-
-    def _is_pod_selected(self, namespace: str, labels: Mapping[str, str]) -> bool:
-        settings = self._settings
-        return matches_selector(settings.pod_selector, labels) and matches_selector(
-            settings.pod_namespace_selector, self._namespaces.get(namespace)
-        )
-
-    def _ancestor(self, job: Job) -> Ancestor:
-        """Return what stands above the Job: Jobs are the one kind of ancestor that is managed here."""
-        found, depth = job.owner, 0
-        while found is not None and found.kind == "Job" and found.api_version == BATCH_VERSION:
-            parent = self.jobs.by_uid(found.uid)
-            if parent is None:
-                return Ancestor.NONE
-            if parent.value.queue_name:
-                return self._state_of_ancestor(parent)
-            found, depth = parent.value.owner, depth + 1
-            if depth >= MAX_NESTING:
-                return Ancestor.TOO_DEEP
-        return Ancestor.NONE
-
-    def _state_of_ancestor(self, job: Seen[Job]) -> Ancestor:
-        is_admitted = any(workload.is_admitted for workload, _ in self.workloads_of(job))
-        return Ancestor.ADMITTED if is_admitted else Ancestor.WAITING
-
-
-def _pop_first(marks: dict[ObjectKey, None]) -> ObjectKey | None:
-    key = next(iter(marks), None)
-    if key is not None:
-        del marks[key]
-    return key
+            self.marks.all_unfinished()
 
 
 _JOB = msgspec.json.Decoder(JobObject)

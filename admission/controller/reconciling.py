@@ -65,7 +65,7 @@ class Reconciler:
     def note_due(self) -> None:
         """Mark what is to be looked at again now: a deadline has come, or a rest is over."""
         for key in self._deadlines.take_due(self._clock.now()):
-            self._knowledge.mark_workload(key)
+            self._knowledge.marks.workload(key)
         for target in self._backoffs.take_due(self._clock.monotonic()):
             self._look_again(target)
             self._look_at_askers(target)
@@ -89,7 +89,7 @@ class Reconciler:
             return
         if self.is_left_alone(term, target):
             return
-        context = self._knowledge.lifecycle_context(seen.value)
+        context = self._knowledge.contexts.of_workload(seen.value)
         result = reconcile_workload(seen.value, seen.raw, context, now=self._clock.now())
         self._deadlines.put(seen.value.key, result.wake_at)
         self.do(term, result.actions, target)

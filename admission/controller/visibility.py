@@ -133,7 +133,7 @@ class Visibility:
     async def _of_cluster(self, version: str, request: Request) -> Response:
         self._require_ready()
         name = request.parameters["name"]
-        if name not in self._knowledge.cluster_queues:
+        if name not in self._knowledge.specs.cluster_queues:
             raise HttpError(404, f'clusterqueue.{wire.GROUP} "{name}" not found')
         found = (one for _, one in self._pending(name))
         return Response(body=wire.summary(version, _page(found, request)))
@@ -141,7 +141,7 @@ class Visibility:
     async def _of_local(self, version: str, request: Request) -> Response:
         self._require_ready()
         key = (request.parameters["namespace"], request.parameters["name"])
-        queue = self._knowledge.local_queues.get(key)
+        queue = self._knowledge.specs.local_queues.get(key)
         if queue is None:
             raise HttpError(404, f'localqueue.{wire.GROUP} "{key[1]}" not found')
         found = (one for local_queue, one in self._pending(queue.cluster_queue) if local_queue == key)

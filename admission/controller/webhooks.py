@@ -114,7 +114,7 @@ class Webhooks:
         return errors
 
     def _has_default_queue(self, namespace: str) -> bool:
-        return (namespace, DEFAULT_NAME) in self._knowledge.local_queues
+        return (namespace, DEFAULT_NAME) in self._knowledge.specs.local_queues
 
 
 def _answer_serving(review: AdmissionRequest) -> Response:

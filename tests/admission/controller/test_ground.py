@@ -74,7 +74,7 @@ def test_a_pod_at_the_gate_brings_its_workload_up() -> None:
 
     see(known, pod("a"))
 
-    assert known.knowledge.take_dirty_workload() == ("team", "w")
+    assert known.knowledge.marks.take_workload() == ("team", "w")
 
 
 def test_the_answer_to_a_patch_counts_before_the_watch_tells() -> None:
@@ -91,13 +91,13 @@ def test_a_pod_that_ended_gives_its_place_to_another() -> None:
     known = Known()
     see(known, pod("a"))
     see(known, pod("b"))
-    known.knowledge.take_dirty_workload()
+    known.knowledge.marks.take_workload()
 
     see(known, pod("a", version=2, phase="Failed"))
     see(known, pod("b", version=2), ChangeType.DELETED)
 
     assert names(known) == []
-    assert known.knowledge.take_dirty_workload() == ("team", "w")
+    assert known.knowledge.marks.take_workload() == ("team", "w")
 
 
 def ungate(name: str, node: str) -> Write:
@@ -124,13 +124,13 @@ def test_a_patch_on_its_way_is_remembered_until_it_is_answered() -> None:
     known.knowledge.ground.promise(ungate("a", "n0"))
     see(known, pod("a", version=2))
     assert promises(known) == {"a": {"host": "n0"}}
-    while known.knowledge.take_dirty_workload() is not None:
+    while known.knowledge.marks.take_workload() is not None:
         pass
 
     known.knowledge.ground.answered("a")
 
     assert promises(known) == {"a": None}
-    assert known.knowledge.take_dirty_workload() == ("team", "w")
+    assert known.knowledge.marks.take_workload() == ("team", "w")
 
 
 def test_a_pod_that_was_let_go_and_another_term_end_the_promise() -> None:
