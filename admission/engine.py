@@ -19,24 +19,23 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
-from admission import overadmission
+from admission import explaining, overadmission
 from admission.adoption import adopt_history, adopt_plan, tables
+from admission.applying import Applier
 from admission.backfill.work import Backfill
 from admission.cache import Cache
 from admission.cycle import Cycle, CycleTime
 from admission.cycle_tally import CycleTally
-from admission.decision import Admit, Decision, DecisionId, Evict, SecondPassDecision, Wait
+from admission.decision import Decision, DecisionId, Evict, SecondPassDecision, Wait
 from admission.forecast import Forecast, changed_starts
-from admission.holds import Hold, Holds
+from admission.holds import Holds
 from admission.intake import Intake
 from admission.nomination import CyclePolicy
 from admission.placement.fleet import Fleet
 from admission.placement.health import NodeFailureSettings
 from admission.placement.request import PlacementGates
 from admission.preemption.fair import FairSharing
-from admission.records import Problem
 from admission.roster import Roster
-from admission.runtimes import eviction_seconds
 from admission.scheduler import Outcome
 from admission.second_pass import second_pass
 from admission.snapshot import QueueState, Snapshot
@@ -46,10 +45,6 @@ from admission.views import (
     Touched,
 )
 from api.policy import KUEUE, AdmissionPolicy
-from api.queueing import (
-    QueueingStrategy,
-)
-from api.reasons import PendingReason, PreemptionReason
 from api.requests import ResourceSettings
 from api.workload import Workload, WorkloadKey
 from queues.admission_fair_sharing import AdmissionFairSharing, UsageLedger
@@ -100,9 +95,8 @@ class Engine(Intake):
         super().__init__(cache, roster)
         self.tally = CycleTally()
         self._holds = Holds()
+        self._applier = Applier(cache, roster, self._holds)
         self._cycles = 0
-        self._admits = 0
-        self._evicts = 0
 
     # --- what did not come about -------------------------------------------------------------------------
 
@@ -153,14 +147,14 @@ class Engine(Intake):
         self._begin_change(now)
         self._roster.refresh()
         evictions = pass_time(self._cache, self._roster, self._policy, now=now)
-        self._evicts += len(evictions)
+        self._applier.evicts += len(evictions)
         self._roster.settle()
         heads = self._pop_heads()
         self._cycles += bool(heads)
 
         def apply(outcome: Outcome, decisions: list[Decision]) -> None:
             self.tally.count((outcome,))
-            if self._apply(outcome, decisions, now=now):
+            if self._applier.apply(outcome, decisions, now=now):
                 self._roster.unsettled[outcome.queue.tree] = None
 
         snapshot = self._cache.snapshot(now=now)
@@ -190,7 +184,7 @@ class Engine(Intake):
         if not self._roster.lost:
             return ()
         decisions = second_pass(self._cache, self._roster, self._node_failures)
-        self._evicts += sum(isinstance(decision, Evict) for decision in decisions)
+        self._applier.evicts += sum(isinstance(decision, Evict) for decision in decisions)
         return decisions
 
     def has_heads(self, *, now: float) -> bool:
@@ -210,12 +204,7 @@ class Engine(Intake):
         decide on anything.
         """
         self._roster.settle()
-        waits: list[Wait] = []
-        while self._roster.untold and len(waits) < limit:
-            key = next(iter(self._roster.untold))
-            del self._roster.untold[key]
-            waits += self._explanation(key)
-        return tuple(waits)
+        return explaining.explain(self._cache, self._roster, limit=limit)
 
     def begin_forecast(self, *, now: float) -> Forecast | None:
         """Begin to work out when those who wait are expected to start; None where no policy has backfill.
@@ -287,7 +276,7 @@ class Engine(Intake):
         for key in fitting:
             del roster.unweighed[key]
         for eviction in evictions:
-            self._evicts += 1
+            self._applier.evicts += 1
             self._cache.held[eviction.key].is_evicting = True
         return tuple(evictions)
 
@@ -356,8 +345,8 @@ class Engine(Intake):
             reserving=len(self._cache.held),
             assumed=sum(1 for held in self._cache.held.values() if held.is_assumed),
             cycles=self._cycles,
-            admits=self._admits,
-            evicts=self._evicts,
+            admits=self._applier.admits,
+            evicts=self._applier.evicts,
         )
 
     def validate(self) -> None:
@@ -404,78 +393,6 @@ class Engine(Intake):
             return None
         return Backfill(snapshot=snapshot, keeper=keeper, policy=self._policy, now=now)
 
-    def _apply(self, outcome: Outcome, decisions: list[Decision], *, now: float) -> bool:
-        """Carry an outcome into the state. Returns whether another cycle of the tree may decide
-        differently.
-        """
-        queue, pending, decision = outcome.queue, outcome.pending, outcome.decision
-        if isinstance(decision, Admit):
-            self._admits += 1
-            self._holds.drop(pending.key)
-            queue.pending.note_admitted(pending.key)
-            if outcome.lease is not None:
-                self._cache.timekeeper.lend(outcome.lease)
-            self._roster.assume(pending, decision.admission, outcome.usage)
-            decisions.append(decision)
-            return True
-        if outcome.spared_until is not None and outcome.spared_until < inf:
-            self._roster.wake_at(queue.name, outcome.spared_until)
-        for eviction in outcome.evictions:
-            self._evicts += 1
-            held = self._cache.held[eviction.key]
-            held.is_evicting, held.leaves_by = True, eviction.save_by
-            self._cache.timekeeper.hold(held)
-            if eviction.preemption_reason is PreemptionReason.CONSOLIDATION:
-                self._cache.moves.note(eviction.key, policy=queue.policy.name, at=now)
-        self._keep_room(outcome, now)
-        decisions += outcome.evictions
-        assert outcome.requeue is not None, "who is not admitted goes back to the queue"
-        pending.scan = outcome.scan
-        if outcome.seconds is not None:
-            pending.seconds = outcome.seconds
-        is_parked = queue.pending.requeue(pending, outcome.requeue, now=now)
-        if is_parked:
-            self._roster.touched_queues.add(queue.name)
-            self._roster.explain_again(queue.name)
-        record = self._roster.records[pending.key]
-        told = (decision.reason, decision.message)
-        queue.pending.tell(pending, told)
-        self._roster.untold.pop(pending.key, None)
-        if record.last_wait != told:
-            record.last_wait = told
-            decisions.append(decision)
-        rules = queue.policy.backfill_rules
-        if rules is not None and queue.pending.held_back >= rules.max_tested:
-            # Enough have been tried in vain; the others wait until something comes free.
-            return bool(outcome.evictions)
-        return (
-            is_parked
-            or bool(outcome.evictions)
-            or (outcome.scan is not None and outcome.scan.has_flavors_left)
-        )
-
-    def _keep_room(self, outcome: Outcome, now: float) -> None:
-        """Hold what the outcome's evictions will free for who they are decided for."""
-        rules, evictions = outcome.queue.policy.preemption, outcome.evictions
-        if rules is None or not rules.hold_seconds or not evictions:
-            return
-        ends = (
-            (now if one.save_by is None else one.save_by)
-            + eviction_seconds(self._cache.held[one.key].workload)
-            for one in evictions
-        )
-        self._holds.put(
-            Hold(
-                key=outcome.pending.key,
-                queue=outcome.queue.name,
-                priority=outcome.pending.workload.priority,
-                usage=outcome.usage,
-                places=outcome.places,
-                victims=frozenset(one.key for one in evictions),
-                until=max(ends) + rules.hold_seconds,
-            )
-        )
-
     def _end_holds(self, now: float) -> None:
         """Let others have what was held for too long: who it was for comes first no more."""
         for hold in self._holds.take_ended(now):
@@ -484,37 +401,6 @@ class Engine(Intake):
                 queue.pending.forgive(hold.key)
                 self._roster.woken.add(queue.tree)
             self._roster.wake_flavors({place.flavor for place in hold.places})
-
-    def _explanation(self, key: WorkloadKey) -> Iterator[Wait]:
-        """Yield why a Workload waits that was not tried itself; nothing where it was told otherwise."""
-        record = self._roster.records[key]
-        queue = self._cache.queues.get(record.queued_in or "")
-        if queue is None or queue.inactive or record.last_wait is not None:
-            return
-        told = queue.pending.told(key) or _behind_head(queue, key)
-        if told is None:
-            # Its head waits for a preemption, say; it will be known when somebody of its class is parked.
-            self._roster.unexplained.setdefault(queue.name, {})[key] = None
-            return
-        record.last_wait = told
-        workload = record.workload
-        yield Wait(
-            key=key,
-            uid=workload.uid,
-            resource_version=workload.resource_version,
-            reason=told[0],
-            message=told[1],
-            is_parked=queue.pending.is_parked(key),
-        )
-
-
-def _behind_head(queue: QueueState, key: WorkloadKey) -> Problem | None:
-    """Return that a StrictFIFO queue tries its head alone; None for the head, and where it is not so."""
-    head = queue.pending.head()
-    if queue.pending.strategy is not QueueingStrategy.STRICT_FIFO or head in (None, key):
-        return None
-    message = f"waits behind {head}: ClusterQueue {queue.name} is StrictFIFO and admits in order alone"
-    return PendingReason.PENDING_EVALUATION, message
 
 
 def _by_name(head: tuple[QueueState, Pending]) -> str:

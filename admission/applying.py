@@ -1,0 +1,102 @@
+"""What a decision changes: the outcome of one head, carried into the state that the next decision is made on.
+
+An admission is assumed, an eviction is marked on its victim, and whoever waits on goes back to its queue,
+parked or to be tried again, with what it is told. Nothing is written here; the decisions that others are to
+carry out are gathered in the order in which they were taken.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from admission.cache import Cache
+from admission.decision import Admit, Decision
+from admission.holds import Hold, Holds
+from admission.roster import Roster
+from admission.runtimes import eviction_seconds
+from admission.scheduler import Outcome
+from api.reasons import PreemptionReason
+
+
+class Applier:
+    """Carries outcomes into the state of an engine."""
+
+    def __init__(self, cache: Cache, roster: Roster, holds: Holds) -> None:
+        self._cache = cache
+        self._roster = roster
+        self._holds = holds
+        # How many were decided since the engine began.
+        self.admits = 0
+        self.evicts = 0
+
+    def apply(self, outcome: Outcome, decisions: list[Decision], *, now: float) -> bool:
+        """Carry an outcome into the state. Returns whether another cycle of the tree may decide
+        differently.
+        """
+        queue, pending, decision = outcome.queue, outcome.pending, outcome.decision
+        if isinstance(decision, Admit):
+            self.admits += 1
+            self._holds.drop(pending.key)
+            queue.pending.note_admitted(pending.key)
+            if outcome.lease is not None:
+                self._cache.timekeeper.lend(outcome.lease)
+            self._roster.assume(pending, decision.admission, outcome.usage)
+            decisions.append(decision)
+            return True
+        if outcome.spared_until is not None and outcome.spared_until < inf:
+            self._roster.wake_at(queue.name, outcome.spared_until)
+        for eviction in outcome.evictions:
+            self.evicts += 1
+            held = self._cache.held[eviction.key]
+            held.is_evicting, held.leaves_by = True, eviction.save_by
+            self._cache.timekeeper.hold(held)
+            if eviction.preemption_reason is PreemptionReason.CONSOLIDATION:
+                self._cache.moves.note(eviction.key, policy=queue.policy.name, at=now)
+        self._keep_room(outcome, now)
+        decisions += outcome.evictions
+        assert outcome.requeue is not None, "who is not admitted goes back to the queue"
+        pending.scan = outcome.scan
+        if outcome.seconds is not None:
+            pending.seconds = outcome.seconds
+        is_parked = queue.pending.requeue(pending, outcome.requeue, now=now)
+        if is_parked:
+            self._roster.touched_queues.add(queue.name)
+            self._roster.explain_again(queue.name)
+        record = self._roster.records[pending.key]
+        told = (decision.reason, decision.message)
+        queue.pending.tell(pending, told)
+        self._roster.untold.pop(pending.key, None)
+        if record.last_wait != told:
+            record.last_wait = told
+            decisions.append(decision)
+        rules = queue.policy.backfill_rules
+        if rules is not None and queue.pending.held_back >= rules.max_tested:
+            # Enough have been tried in vain; the others wait until something comes free.
+            return bool(outcome.evictions)
+        return (
+            is_parked
+            or bool(outcome.evictions)
+            or (outcome.scan is not None and outcome.scan.has_flavors_left)
+        )
+
+    def _keep_room(self, outcome: Outcome, now: float) -> None:
+        """Hold what the outcome's evictions will free for who they are decided for."""
+        rules, evictions = outcome.queue.policy.preemption, outcome.evictions
+        if rules is None or not rules.hold_seconds or not evictions:
+            return
+        ends = (
+            (now if one.save_by is None else one.save_by)
+            + eviction_seconds(self._cache.held[one.key].workload)
+            for one in evictions
+        )
+        self._holds.put(
+            Hold(
+                key=outcome.pending.key,
+                queue=outcome.queue.name,
+                priority=outcome.pending.workload.priority,
+                usage=outcome.usage,
+                places=outcome.places,
+                victims=frozenset(one.key for one in evictions),
+                until=max(ends) + rules.hold_seconds,
+            )
+        )
