@@ -24,56 +24,23 @@ Source: Kueue, pkg/cache/queue/cluster_queue.go.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from enum import StrEnum
+from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 from math import inf
 
 from api.queueing import QueueingStrategy
-from api.reasons import ConditionType, PendingReason
+from api.reasons import ConditionType
 from api.workload import Workload, WorkloadKey
-from queues.attained import FIRST
+from queues.classes import Classes, Told, class_key
 from queues.entries import FlavorScan, LocalQueueKey, Pending, retry_at
-from queues.lanes import ClassKey, Lane, ShapeClass
+from queues.lanes import ClassKey
+from queues.requeuing import FOR_A_PROMISE, RequeueReason, is_immediate, is_of_whole_class
 
 __all__ = ["FlavorScan", "LocalQueueKey", "Pending", "PendingQueue", "RequeueReason", "UsageOf", "retry_at"]
 
 
-class RequeueReason(StrEnum):
-    """Why a popped Workload comes back; it decides whether it is tried again at once."""
-
-    GENERIC = ""
-    NAMESPACE_MISMATCH = "NamespaceMismatch"
-    NO_FIT = "NoFit"
-    PREEMPTION_NO_CANDIDATES = "PreemptionNoCandidates"
-    PREEMPTION_GATED = "PreemptionGated"
-    FAILED_AFTER_NOMINATION = "FailedAfterNomination"
-    PENDING_PREEMPTION = "PendingPreemption"
-    PREEMPTION_FAILED = "PreemptionFailed"
-    # It is promised a start, or would delay one that is promised. Others of equal requests are to be looked
-    # at by themselves: they may be short enough, or are to be promised another start.
-    HELD_BACK = "HeldBack"
-    # It would delay a promised start and is promised none itself. Others of equal requests that run as long
-    # or longer would, too.
-    TOO_LONG = "TooLong"
-
-
-_IMMEDIATE = frozenset(
-    {
-        RequeueReason.FAILED_AFTER_NOMINATION,
-        RequeueReason.PENDING_PREEMPTION,
-        RequeueReason.PREEMPTION_FAILED,
-    }
-)
-_FOR_A_PROMISE = frozenset({RequeueReason.HELD_BACK, RequeueReason.TOO_LONG})
-_WHOLE_CLASS = frozenset({RequeueReason.NO_FIT, RequeueReason.PREEMPTION_NO_CANDIDATES})
-
-
-# A reason, for machines, and a message, for people.
-Told = tuple[PendingReason, str]
 # What a LocalQueue has used in the past, see `queues.admission_fair_sharing`.
 UsageOf = Callable[[LocalQueueKey], float]
-_NO_QUEUE: LocalQueueKey = ("", "")
 
 
 class PendingQueue:
@@ -88,15 +55,11 @@ class PendingQueue:
         self._members: dict[WorkloadKey, Pending] = {}
         # The head that is being decided on. It waits here for everybody who asks, and is in no bucket.
         self._in_flight: Pending | None = None
-        # By LocalQueue where past usage decides, else one for all.
-        self._lanes: dict[LocalQueueKey, Lane] = {}
         self._usage_of: UsageOf | None = None
-        # Why the Workload that was tried for all of its class did not fit; None while nobody was told.
-        self._parked_classes: dict[ClassKey, Told | None] = {}
+        self._classes = Classes()
+        # Those that are parked by themselves, not with a class.
         self._parked: dict[WorkloadKey, Pending] = {}
         self._retries: list[tuple[float, int, Pending]] = []
-        # From which length on a class need not be tried, and what those were told who were tried.
-        self._limits: dict[ClassKey, tuple[float, Told | None]] = {}
         # How many have been held back for a promised start since capacity last came free.
         self.held_back = 0
         self._sequence = 0
@@ -125,9 +88,7 @@ class PendingQueue:
         pending = self._members.get(key)
         if pending is None or pending.ticket == 0:
             return None
-        if self._is_too_long(pending):
-            return self._limits[_class_key(pending)][1]
-        return self._parked_classes.get(_class_key(pending))
+        return self._classes.told(pending)
 
     @property
     def pop_cycle(self) -> int:
@@ -137,8 +98,7 @@ class PendingQueue:
     @property
     def parked_count(self) -> int:
         """How many wait for something to change."""
-        beyond = sum(class_.beyond_limit() for _, class_ in self._classes_limited())
-        return len(self._parked) + sum(class_.size for _, class_ in self._classes_parked()) + beyond
+        return len(self._parked) + self._classes.parked_count()
 
     @property
     def active_count(self) -> int:
@@ -168,11 +128,7 @@ class PendingQueue:
 
         A group costs one step however many it holds. The one that is given is the first queued of its group.
         """
-        for lane in self._lanes.values():
-            for key, class_ in lane.classes.items():
-                top = class_.top()
-                if top is not None:
-                    yield top[4], class_.size, key in self._parked_classes
+        yield from self._classes.groups()
         for pending in self._parked.values():
             yield pending, 1, True
         if self._in_flight is not None:
@@ -193,21 +149,14 @@ class PendingQueue:
 
     def tell(self, pending: Pending, told: Told) -> None:
         """Keep why a Workload did not fit: while its class is parked, that holds for all of it."""
-        key = _class_key(pending)
-        if key in self._parked_classes:
-            self._parked_classes[key] = told
-        elif key in self._limits:
-            self._limits[key] = self._limits[key][0], told
+        self._classes.tell(pending, told)
 
     def share_by(self, usage_of: UsageOf | None) -> None:
         """Let the LocalQueue that has used least go first from now on; None: no regard to LocalQueues."""
         has_changed = (usage_of is None) != (self._usage_of is None)
         self._usage_of = usage_of
         if has_changed:
-            self._lanes = {}
-            for pending in self._members.values():
-                if pending.ticket:
-                    self._activate(pending)
+            self._classes.part(by_local_queue=usage_of is not None)
 
     def offer(self, pending: Pending, *, now: float) -> bool:
         """Take in a Workload, new or changed. Returns whether what will be tried has changed by it.
@@ -248,7 +197,9 @@ class PendingQueue:
         """
         self._pop_cycle += 1
         if self._usage_of is None and self.preemptor is None:
-            head = self._pop_first()
+            head = self._classes.pop()
+            if head is not None:
+                del self._members[head.key]
         else:
             head = self._peek()
             if head is not None:
@@ -261,7 +212,7 @@ class PendingQueue:
         self._in_flight = None
         self._pop_cycle -= 1
         self._members[pending.key] = pending
-        self._activate(pending)
+        self._classes.add(pending)
 
     def has_head(self) -> bool:
         """Return whether something is to be tried."""
@@ -297,28 +248,23 @@ class PendingQueue:
         """
         self._in_flight = None
         self._remember_preemptor(pending, reason)
-        if self.strategy is QueueingStrategy.STRICT_FIFO:
-            is_immediate = reason is not RequeueReason.NAMESPACE_MISMATCH
-        else:
-            is_immediate = reason in _IMMEDIATE or _holds_capacity(pending, reason)
-        has_flavors_left = pending.scan is not None and pending.scan.has_flavors_left
         is_backing_off = pending.retry_at > now
-        self.held_back += reason in _FOR_A_PROMISE
+        self.held_back += reason in FOR_A_PROMISE
         self._members[pending.key] = pending
-        if not is_backing_off and (is_immediate or self._wake_cycle >= self._pop_cycle or has_flavors_left):
-            self._activate(pending)
+        if not is_backing_off and self._is_to_be_tried(pending, reason):
+            self._classes.add(pending)
             return False
         if reason is RequeueReason.TOO_LONG and pending.seconds < inf and not is_backing_off:
-            self._limit_class(_class_key(pending), pending.seconds)
-            self._activate(pending)
+            self._classes.limit(pending)
+            self._classes.add(pending)
             return True
-        is_whole_class = reason in _WHOLE_CLASS and self.strategy is QueueingStrategy.BEST_EFFORT_FIFO
+        is_whole_class = is_of_whole_class(reason, self.strategy)
         if is_whole_class and not is_backing_off:
-            self._activate(pending)
+            self._classes.add(pending)
         else:
             self._park(pending)
         if is_whole_class:
-            self._park_class(_class_key(pending))
+            self._classes.park(pending)
         return True
 
     def wake(
@@ -335,38 +281,13 @@ class PendingQueue:
         """
         self._wake_cycle = self._pop_cycle
         self.held_back = 0
-        moved = bool(self._limits) | self._wake_classes(is_hopeless)
-        limited = list(self._classes_limited())
-        self._limits.clear()
-        for lane, class_ in limited:
-            class_.set_limit(inf)
-            if class_.key not in self._parked_classes:
-                lane.announce(class_)
+        moved = self._classes.wake(is_hopeless)
         for pending in list(self._parked.values()):
             if pending.retry_at <= now and may_enter(pending.workload):
                 del self._parked[pending.key]
-                self._activate(pending)
+                self._classes.add(pending)
                 moved = True
         return moved
-
-    def _wake_classes(self, is_hopeless: Callable[[Pending], bool] | None) -> bool:
-        """Let parked classes be tried again. Returns whether any may be."""
-        staying: set[ClassKey] = set()
-        waking: list[tuple[Lane, ShapeClass]] = []
-        for lane, class_ in self._classes_parked():
-            top = class_.top()
-            if is_hopeless is not None and top is not None and is_hopeless(top[4]):
-                staying.add(class_.key)
-            else:
-                waking.append((lane, class_))
-        woken = {class_.key for _, class_ in waking}
-        # A class is parked in all lanes at once: where the first of one lane may fit, all are tried.
-        self._parked_classes = {
-            key: told for key, told in self._parked_classes.items() if key in staying - woken
-        }
-        for lane, class_ in self._classes_of(woken):
-            lane.announce(class_)
-        return bool(woken)
 
     def release_due(self, *, now: float) -> bool:
         """Make active again those whose back-off has ended. Returns whether there were any."""
@@ -384,12 +305,8 @@ class PendingQueue:
             in_class = pending.ticket != 0
             alone = key in self._parked
             assert in_class != alone, f"{self.name}: {key} is in {int(in_class) + int(alone)} buckets, not 1"
-        classes = [class_ for lane in self._lanes.values() for class_ in lane.classes.values()]
-        sizes = sum(class_.size for class_ in classes)
-        assert sizes + len(self._parked) == len(self._members), f"{self.name}: classes hold {sizes}"
-        for class_ in classes:
-            held = sum(1 for _ in class_.members())
-            assert held == class_.size, f"{self.name}: a class counts {class_.size} but holds {held}"
+        held = self._classes.validate()
+        assert held + len(self._parked) == len(self._members), f"{self.name}: classes hold {held}"
 
     # --- within ------------------------------------------------------------------------------------------
 
@@ -397,37 +314,27 @@ class PendingQueue:
         return self.preemptor if self.strategy is QueueingStrategy.BEST_EFFORT_FIFO else None
 
     def _is_parked(self, pending: Pending) -> bool:
-        is_of_parked = pending.ticket == 0 or _class_key(pending) in self._parked_classes
-        return is_of_parked or self._is_too_long(pending)
+        return pending.ticket == 0 or self._classes.is_parked(pending)
 
-    def _is_too_long(self, pending: Pending) -> bool:
-        """Return whether one as long was refused for a promise, so that it need not be tried."""
-        limit = self._limits.get(_class_key(pending)) if self._limits else None
-        return limit is not None and pending.seconds >= limit[0]
+    def _is_to_be_tried(self, pending: Pending, reason: RequeueReason) -> bool:
+        """Return whether a popped Workload stays active; `_wake_cycle` tells a wake while it was tried."""
+        if is_immediate(pending, reason, self.strategy) or self._wake_cycle >= self._pop_cycle:
+            return True
+        return pending.scan is not None and pending.scan.has_flavors_left
 
     def _is_due_later(self, pending: Pending, at: float) -> bool:
         return self._parked.get(pending.key) is pending and pending.retry_at == at
 
     def _peek(self) -> Pending | None:
         sticky = self._active_sticky()
-        if self._usage_of is None:
-            if sticky is not None:
-                return sticky
-            lane = self._lanes.get(_NO_QUEUE)
-            return lane.peek(self._parked_classes) if lane is not None else None
-        heads = [lane.peek(self._parked_classes) for lane in self._lanes.values()]
-        candidates = [head for head in (sticky, *heads) if head is not None]
-        return min(candidates, key=self._order(sticky.key if sticky is not None else None), default=None)
-
-    def _pop_first(self) -> Pending | None:
-        """Take out the first of the one lane there is."""
-        lane = self._lanes.get(_NO_QUEUE)
-        head = lane.pop(self._parked_classes) if lane is not None else None
-        if lane is not None and head is not None:
-            del self._members[head.key]
-            if not lane.classes:
-                del self._lanes[_NO_QUEUE]
-        return head
+        if sticky is not None and self._usage_of is None:
+            return sticky
+        heads = self._classes.heads()
+        if sticky is not None:
+            heads.append(sticky)
+        if len(heads) < 2:
+            return heads[0] if heads else None
+        return min(heads, key=self._order(sticky.key if sticky is not None else None))
 
     def _order(self, sticky: WorkloadKey | None) -> Callable[[Pending], _Order]:
         """Return the sort key of Workloads: past usage, the sticky one, priority, age, uid.
@@ -450,29 +357,12 @@ class PendingQueue:
         pending = self._members.get(sticky) if sticky is not None else None
         return pending if pending is not None and not self._is_parked(pending) else None
 
-    def _lane_of(self, pending: Pending) -> LocalQueueKey:
-        return _NO_QUEUE if self._usage_of is None else pending.local_queue
-
-    def _classes_parked(self) -> Iterator[tuple[Lane, ShapeClass]]:
-        """Return the parked classes that have members, by lane."""
-        yield from self._classes_of(self._parked_classes)
-
-    def _classes_limited(self) -> Iterator[tuple[Lane, ShapeClass]]:
-        """Return the classes of which only the shorter are tried, by lane."""
-        yield from self._classes_of(self._limits)
-
-    def _classes_of(self, keys: Iterable[ClassKey]) -> Iterator[tuple[Lane, ShapeClass]]:
-        for key in keys:
-            for lane in self._lanes.values():
-                if key in lane.classes:
-                    yield lane, lane.classes[key]
-
     def _place(self, pending: Pending, *, now: float) -> bool:
         self._members[pending.key] = pending
         if pending.retry_at > now:
             self._park(pending)
             return False
-        self._activate(pending)
+        self._classes.add(pending)
         return not self._is_parked(pending)
 
     def _park(self, pending: Pending) -> None:
@@ -482,44 +372,11 @@ class PendingQueue:
             self._sequence += 1
             heappush(self._retries, (pending.retry_at, self._sequence, pending))
 
-    def _activate(self, pending: Pending) -> None:
-        """Put into its class; where that is parked, the Workload is parked with it."""
-        key, name = _class_key(pending), self._lane_of(pending)
-        lane = self._lanes.get(name)
-        if lane is None:
-            lane = self._lanes[name] = Lane()
-        self._sequence += 1
-        pending.ticket = self._sequence
-        limit, _ = self._limits.get(key, (inf, None))
-        class_ = lane.add(key, pending, limit=limit)
-        if key not in self._parked_classes:
-            lane.announce(class_)
-
     def _take_out(self, pending: Pending) -> None:
         del self._members[pending.key]
         if self._parked.pop(pending.key, None) is not None:
             return
-        key, name = _class_key(pending), self._lane_of(pending)
-        lane = self._lanes[name]
-        lane.discard(key, pending, is_parked=key in self._parked_classes)
-        if not lane.classes:
-            del self._lanes[name]
-
-    def _limit_class(self, key: ClassKey, seconds: float) -> None:
-        """Let only those of the class be tried that run for less."""
-        known, told = self._limits.get(key, (inf, None))
-        if seconds < known:
-            self._limits[key] = seconds, told
-            for lane, class_ in self._classes_of((key,)):
-                class_.set_limit(seconds)
-                class_.announced = 0
-                lane.announce(class_)
-
-    def _park_class(self, key: ClassKey) -> None:
-        self._parked_classes[key] = None
-        for lane in self._lanes.values():
-            if key in lane.classes:
-                lane.classes[key].announced = 0
+        self._classes.discard(pending)
 
     def _remember_preemptor(self, pending: Pending, reason: RequeueReason) -> None:
         if reason is RequeueReason.PENDING_PREEMPTION:
@@ -529,24 +386,11 @@ class PendingQueue:
             self.preemptor = None
 
 
-def _holds_capacity(pending: Pending, reason: RequeueReason) -> bool:
-    """Return whether nobody may pass: it has waited too long, and only others' run times are in its way.
-
-    Whoever runs may be evicted for it in the end, so this lasts a minimum run time. One that no eviction
-    would ever help is parked like any other.
-    """
-    return pending.level == FIRST and reason is RequeueReason.PREEMPTION_NO_CANDIDATES
-
-
 _Order = tuple[float, bool, int, int, float, str, WorkloadKey]
 
 
-def _class_key(pending: Pending) -> ClassKey:
-    return pending.workload.priority, pending.level, pending.shape
-
-
 def _rank(pending: Pending) -> tuple[ClassKey, float, str, LocalQueueKey]:
-    return _class_key(pending), pending.place_at, pending.workload.uid, pending.local_queue
+    return class_key(pending), pending.place_at, pending.workload.uid, pending.local_queue
 
 
 def _position(pending: Pending) -> object:

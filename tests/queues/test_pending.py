@@ -302,7 +302,7 @@ def test_entries_that_left_do_not_pile_up() -> None:
         queue.discard(WorkloadKey(NAMESPACE, f"w{index}"))
     queue.validate()
 
-    lanes = queue._lanes.values()
+    lanes = queue._classes._lanes.values()
     held = sum(len(class_._all.entries) for lane in lanes for class_ in lane.classes.values())
     assert held < 200
 
