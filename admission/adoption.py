@@ -7,21 +7,27 @@ changed; a follower shows the leader's plan. What is taken in must still be true
     lease      its Workload, of the same uid, holds quota there
     outrun     its Workload, of the same uid, is there
     expected   its Workload waits
-    history    always: it speaks of what has been
+    hold       its Workload, of the same uid, waits in that ClusterQueue, under a policy that holds room
+    history    always, and moves for an hour: they speak of what has been
 
-The quota and the places that a promise claims are worked out anew from its admission, by the flavors and
-nodes as they are now. Whether it still stands is then judged like that of any promise, in the next cycle.
+The quota and the places that a promise or a hold claims are worked out anew from its admission, by the
+flavors and nodes as they are now. Whether a promise still stands is then judged like that of any other, in
+the next cycle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from admission.cache import Cache
+from admission.holds import KeptRoom
+from admission.records import Record
 from admission.roster import Roster
+from admission.snapshot import QueueState
 from admission.timekeeper import Promise
 from admission.topology import places_of
+from queues.holds import Hold
 from queues.plan import PlanTable, PlanValues
 from queues.promises import BackfillLease, PlannedStart
 from queues.resources import to_quantities
@@ -36,14 +42,21 @@ def tables(cache: Cache) -> Mapping[PlanTable, Tracked[Any, Any]]:
         PlanTable.LEASES: keeper.leases,
         PlanTable.OUTRUN: keeper.stopped_after,
         PlanTable.EXPECTED: keeper.expected,
+        PlanTable.HOLDS: cache.holds.kept,
+        PlanTable.MOVES: cache.moves.of,
         PlanTable.RUNS: keeper.estimator.learned.runs,
         PlanTable.NODES: cache.fleet.performance.outcomes,
     }
 
 
 def stored_value(value: object) -> object:
-    """Return what is stored of an entry: of a promise not its claim, which follows from it."""
-    return value.planned if isinstance(value, Promise) else value
+    """Return what is stored of an entry: of promises and holds not their claims, which follow from them."""
+    match value:
+        case Promise():
+            return value.planned
+        case KeptRoom():
+            return value.hold
+    return value
 
 
 def adopt_history(cache: Cache, plan: PlanValues) -> None:
@@ -54,11 +67,44 @@ def adopt_history(cache: Cache, plan: PlanValues) -> None:
         cache.fleet.performance.remember(host, outcomes)
 
 
-def adopt_plan(cache: Cache, roster: Roster, plan: PlanValues, *, is_whole: bool) -> int:
-    """Take in promises and leases; `is_whole`: and forget those known so far. Returns how many were not true.
+def adopt_plan(cache: Cache, roster: Roster, plan: PlanValues, *, now: float, is_whole: bool) -> int:
+    """Take in what another leader keeps for whoever leads next; `is_whole`: in place of what is known here.
 
-    Nothing is taken in while no policy asks for backfill.
+    Returns how much of it was not true.
     """
+    cache.moves.adopt(plan.moves, now=now, is_whole=is_whole)
+    untrue = _adopt_holds(cache, roster, plan.holds.values(), now=now, is_whole=is_whole)
+    return untrue + _adopt_promises(cache, roster, plan, is_whole=is_whole)
+
+
+def _adopt_holds(cache: Cache, roster: Roster, holds: Iterable[Hold], *, now: float, is_whole: bool) -> int:
+    """Keep room for whom others were evicted, and let them come first. Returns how many need none."""
+    if is_whole:
+        cache.holds.kept.clear()
+    untrue = 0
+    for hold in holds:
+        record, queue = roster.records.get(hold.key), cache.queues.get(hold.cluster_queue)
+        if record is None or queue is None or hold.until <= now or not _is_owed(hold, record, queue):
+            untrue += 1
+            continue
+        places = places_of(hold.admission, record.requests)
+        cache.holds.put(KeptRoom(hold=hold, usage=to_quantities(hold.admission.pod_sets), places=places))
+        queue.pending.owe(record.workload)
+    return untrue
+
+
+def _is_owed(hold: Hold, record: Record, queue: QueueState) -> bool:
+    rules = queue.policy.preemption
+    return (
+        rules is not None
+        and rules.hold_seconds > 0
+        and record.workload.uid == hold.uid
+        and record.queued_in == hold.cluster_queue
+    )
+
+
+def _adopt_promises(cache: Cache, roster: Roster, plan: PlanValues, *, is_whole: bool) -> int:
+    """Take in promises, leases and expected starts; none while no policy asks for backfill."""
     keeper = cache.timekeeper
     if not keeper.is_on:
         return 0

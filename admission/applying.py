@@ -11,20 +11,20 @@ from math import inf
 
 from admission.cache import Cache
 from admission.decision import Admit, Decision
-from admission.holds import Hold, Holds
+from admission.holds import KeptRoom
 from admission.roster import Roster
 from admission.runtimes import eviction_seconds
 from admission.scheduler import Outcome
 from api.reasons import PreemptionReason
+from queues.holds import Hold
 
 
 class Applier:
     """Carries outcomes into the state of an engine."""
 
-    def __init__(self, cache: Cache, roster: Roster, holds: Holds) -> None:
+    def __init__(self, cache: Cache, roster: Roster) -> None:
         self._cache = cache
         self._roster = roster
-        self._holds = holds
         # How many were decided since the engine began.
         self.admits = 0
         self.evicts = 0
@@ -36,7 +36,7 @@ class Applier:
         queue, pending, decision = outcome.queue, outcome.pending, outcome.decision
         if isinstance(decision, Admit):
             self.admits += 1
-            self._holds.drop(pending.key)
+            self._cache.holds.drop(pending.key)
             queue.pending.note_admitted(pending.key)
             if outcome.lease is not None:
                 self._cache.timekeeper.lend(outcome.lease)
@@ -89,14 +89,15 @@ class Applier:
             + eviction_seconds(self._cache.held[one.key].workload)
             for one in evictions
         )
-        self._holds.put(
-            Hold(
-                key=outcome.pending.key,
-                queue=outcome.queue.name,
-                priority=outcome.pending.workload.priority,
-                usage=outcome.usage,
-                places=outcome.places,
-                victims=frozenset(one.key for one in evictions),
-                until=max(ends) + rules.hold_seconds,
-            )
+        assert outcome.admission is not None, "who evicts knows what it will start with"
+        workload = outcome.pending.workload
+        hold = Hold(
+            key=workload.key,
+            uid=workload.uid,
+            cluster_queue=outcome.queue.name,
+            priority=workload.priority,
+            admission=outcome.admission,
+            victims=tuple(sorted(one.key for one in evictions)),
+            until=max(ends) + rules.hold_seconds,
         )
+        self._cache.holds.put(KeptRoom(hold=hold, usage=outcome.usage, places=outcome.places))

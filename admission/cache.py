@@ -14,6 +14,7 @@ from typing import Any
 from admission.advance import NO_RESERVATIONS, Cluster, Reservations, read_reservations
 from admission.ahead import Ahead
 from admission.calendar import NO_WINDOWS, Calendar, read_windows
+from admission.holds import Holds
 from admission.moves import Moves
 from admission.placement.fleet import Fleet, Place
 from admission.placement.health import hosts_of
@@ -69,6 +70,7 @@ class Cache:
     hierarchy: Hierarchy = field(default_factory=Hierarchy)
     fleet: Fleet = field(default_factory=Fleet)
     moves: Moves = field(default_factory=Moves)
+    holds: Holds = field(default_factory=Holds)
     # Past usage of LocalQueues, None where admission fair sharing is not configured.
     ledger: UsageLedger | None = None
     # Who has pods on a host, as far as their assignment names hosts.

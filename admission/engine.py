@@ -28,7 +28,6 @@ from admission.cycle import Cycle, CycleTime
 from admission.cycle_tally import CycleTally
 from admission.decision import Decision, DecisionId, Evict, SecondPassDecision, Wait
 from admission.forecast import Forecast, changed_starts
-from admission.holds import Holds
 from admission.intake import Intake
 from admission.nomination import CyclePolicy
 from admission.placement.fleet import Fleet
@@ -94,8 +93,7 @@ class Engine(Intake):
         roster = Roster(cache, resources=settings.resources, requeuing_timestamp=settings.requeuing_timestamp)
         super().__init__(cache, roster)
         self.tally = CycleTally()
-        self._holds = Holds()
-        self._applier = Applier(cache, roster, self._holds)
+        self._applier = Applier(cache, roster)
         self._cycles = 0
 
     # --- what did not come about -------------------------------------------------------------------------
@@ -167,7 +165,7 @@ class Engine(Intake):
             time=CycleTime(
                 evictions=evictions,
                 backfill=self._backfill(snapshot, now),
-                claims=tuple(self._holds.against(heads, self._cache.queues, self._cache.held)),
+                claims=tuple(self._cache.holds.against(heads, self._cache.queues, self._cache.held)),
                 undo=self._cache.rebuild_time,
                 finish=lambda: take_plans(self._cache, self._roster),
             ),
@@ -289,7 +287,7 @@ class Engine(Intake):
         window opens or closes, or a Workload is spared no longer.
         """
         ends = [queue.pending.next_retry_at() for queue in self._cache.queues.values()]
-        ends += [self._cache.timekeeper.wake_at, self._roster.next_turn_at(), self._holds.next_end_at()]
+        ends += [self._cache.timekeeper.wake_at, self._roster.next_turn_at(), self._cache.holds.next_end_at()]
         ends += self._roster.wakes.values()
         next_at = self._cache.next_boundary_at
         ends += [next_at] if next_at < inf else []
@@ -310,7 +308,7 @@ class Engine(Intake):
         self._roster.refresh()
         self._cache.timekeeper.now = now
         adopt_history(self._cache, plan)
-        return adopt_plan(self._cache, self._roster, plan, is_whole=is_whole)
+        return adopt_plan(self._cache, self._roster, plan, now=now, is_whole=is_whole)
 
     # --- itself ------------------------------------------------------------------------------------------
 
@@ -394,13 +392,16 @@ class Engine(Intake):
         return Backfill(snapshot=snapshot, keeper=keeper, policy=self._policy, now=now)
 
     def _end_holds(self, now: float) -> None:
-        """Let others have what was held for too long: who it was for comes first no more."""
-        for hold in self._holds.take_ended(now):
-            queue = self._cache.queues.get(hold.queue)
+        """Let others have what was held for too long, or is needed no more: nobody comes first by it."""
+        if not self._cache.holds.kept:
+            return
+        self._roster.refresh()
+        for room in self._cache.holds.take_ended(self._cache.queues, now=now):
+            queue = self._cache.queues.get(room.hold.cluster_queue)
             if queue is not None:
-                queue.pending.forgive(hold.key)
+                queue.pending.forgive(room.hold.key)
                 self._roster.woken.add(queue.tree)
-            self._roster.wake_flavors({place.flavor for place in hold.places})
+            self._roster.wake_flavors({place.flavor for place in room.places})
 
 
 def _by_name(head: tuple[QueueState, Pending]) -> str:

@@ -9,35 +9,36 @@ The claim is put onto the picture of a cycle as the evictions' cycle had it: the
 what else the preemptor needs taken by it. A more important head of its own ClusterQueue passes it all the
 same; it would evict the preemptor as soon as that has started.
 
-Only under a policy (`spec.preemption.holdSeconds`), and kept in memory: the requests that stay on evicted
-Workloads (`api.eviction`) tell a new leader who comes first, and with its first cycle the claim stands again.
+Only under a policy (`spec.preemption.holdSeconds`). A part of the plan (`queues.plan`): written before the
+evictions are sent, so that a leader that dies between two of them leaves behind for whom the room comes free,
+and nobody slips in. The room itself is worked out anew from the admission, by the nodes as they are then.
+With the store lost as well, the requests that stay on Workloads that were asked to save (`api.eviction`)
+still tell who comes first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from admission.placement.fleet import Place
 from admission.snapshot import Held, QueueState
 from api.workload import WorkloadKey
+from queues.holds import Hold
 from queues.pending import Pending
 from queues.resources import Quantities
+from queues.tracked import Tracked
 
 Head = tuple[QueueState, Pending]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hold:
-    """What one Workload keeps, until when (Unix seconds), and who gives way for it."""
+class KeptRoom:
+    """A hold with what it amounts to on the flavors and nodes as they are."""
 
-    key: WorkloadKey
-    queue: str
-    priority: int
+    hold: Hold
     usage: Quantities
     places: tuple[Place, ...]
-    victims: frozenset[WorkloadKey]
-    until: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,42 +51,42 @@ class Claim:
     victims: tuple[tuple[QueueState, Held], ...]
 
 
-@dataclass(slots=True)
 class Holds:
     """All holds, by who they are for."""
 
-    _holds: dict[WorkloadKey, Hold] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.kept: Tracked[WorkloadKey, KeptRoom] = Tracked()
 
-    def put(self, hold: Hold) -> None:
+    def put(self, room: KeptRoom) -> None:
         """Keep room. Who holds some and evicts more keeps it for all of them."""
-        known = self._holds.get(hold.key)
-        if known is not None:
-            victims = known.victims | hold.victims
-            hold = Hold(
-                key=hold.key,
-                queue=hold.queue,
-                priority=hold.priority,
-                usage=hold.usage,
-                places=hold.places,
-                victims=victims,
-                until=max(known.until, hold.until),
-            )
-        self._holds[hold.key] = hold
+        hold = room.hold
+        known = self.kept.get(hold.key)
+        if known is not None and known.hold.uid == hold.uid:
+            victims = tuple(sorted({*known.hold.victims, *hold.victims}))
+            hold = replace(hold, victims=victims, until=max(known.hold.until, hold.until))
+        self.kept[hold.key] = replace(room, hold=hold)
 
     def drop(self, key: WorkloadKey) -> None:
         """Keep nothing any more for a Workload that has started, or waits no longer."""
-        self._holds.pop(key, None)
+        self.kept.pop(key, None)
 
-    def take_ended(self, now: float) -> list[Hold]:
-        """Return the holds whose time is up, and forget them."""
-        ended = [hold for hold in self._holds.values() if hold.until <= now]
-        for hold in ended:
-            del self._holds[hold.key]
+    def take_ended(self, queues: Mapping[str, QueueState], *, now: float) -> list[KeptRoom]:
+        """Return the holds whose time is up, or for whom nobody waits any more, and forget them.
+
+        To be asked between cycles: whoever is being tried is in no queue.
+        """
+        ended = [
+            room
+            for room in self.kept.values()
+            if room.hold.until <= now or not _is_waiting(room.hold, queues.get(room.hold.cluster_queue))
+        ]
+        for room in ended:
+            del self.kept[room.hold.key]
         return ended
 
     def next_end_at(self) -> float | None:
         """Return when the next hold ends, None where there is none."""
-        return min((hold.until for hold in self._holds.values()), default=None)
+        return min((room.hold.until for room in self.kept.values()), default=None)
 
     def against(
         self, heads: Collection[Head], queues: dict[str, QueueState], held: dict[WorkloadKey, Held]
@@ -93,16 +94,22 @@ class Holds:
         """Yield what is to be kept from these heads, in order of who it is for."""
         trying = {pending.key for _, pending in heads}
         priorities = {queue.name: pending.workload.priority for queue, pending in heads}
-        for key, hold in sorted(self._holds.items()):
-            queue = queues.get(hold.queue)
-            if queue is None or key in trying or key not in queue.pending:
+        for key, room in sorted(self.kept.items()):
+            hold, queue = room.hold, queues.get(room.hold.cluster_queue)
+            if key in trying or queue is None or not _is_waiting(hold, queue):
                 continue
-            if priorities.get(hold.queue, hold.priority) > hold.priority:
+            if priorities.get(hold.cluster_queue, hold.priority) > hold.priority:
                 continue
-            leaving = ((victim, held[victim]) for victim in sorted(hold.victims) if victim in held)
+            leaving = (held[victim] for victim in hold.victims if victim in held)
             victims = (
                 (queues[one.admission.cluster_queue], one)
-                for _, one in leaving
+                for one in leaving
                 if one.is_evicted and one.admission.cluster_queue in queues
             )
-            yield Claim(queue=queue, usage=hold.usage, places=hold.places, victims=tuple(victims))
+            yield Claim(queue=queue, usage=room.usage, places=room.places, victims=tuple(victims))
+
+
+def _is_waiting(hold: Hold, queue: QueueState | None) -> bool:
+    """Return whether the Workload still waits: one of the same name that was made anew is owed nothing."""
+    pending = queue.pending.get(hold.key) if queue is not None else None
+    return pending is not None and pending.workload.uid == hold.uid

@@ -68,9 +68,11 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     # When somebody that a policy spares for now may be evicted for it; infinity: not by time alone.
     spared_until: float | None = None
     recomputation: Recomputation | None = None
-    # What an admission charges, pairs of zero amount included; of a preemption what it will, and where.
+    # What an admission charges, pairs of zero amount included; of a preemption what it will, and where, and
+    # how that will stand in its status.
     usage: Quantities = msgspec.field(default_factory=dict)
     places: tuple[Place, ...] = ()
+    admission: Admission | None = None
     lease: BackfillLease | None = None
     # For how long it would be in the way of promises, where others as long need not be tried.
     seconds: float | None = None
@@ -352,7 +354,13 @@ def _preempting(entry: Entry, *, now: float) -> Outcome:
         for target in fresh
     )
     assignment = entry.assignment
-    return replace(outcome, evictions=evictions, usage=assignment.usage, places=assignment.places)
+    return replace(
+        outcome,
+        evictions=evictions,
+        usage=assignment.usage,
+        places=assignment.places,
+        admission=assignment.to_admission(entry.queue.name) if evictions else None,
+    )
 
 
 def _evict(entry: Entry, target: Target) -> Evict:

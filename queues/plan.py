@@ -1,9 +1,9 @@
 """The plan as a store keeps it: promises and leases for whoever leads next, and what runs have taught.
 
 What Kubernetes objects do not hold would end with the process that knows it: who was promised which start,
-who runs on a lease, how long runs took whose Workloads are deleted. A store keeps it in *tables*, a row for
-each Workload, kind of run or node. Here rows are bytes, so that model and Redis agree on them, unreadable
-ones too; what they mean stands in `queues.store.plan_rows`.
+who runs on a lease, for whom freed room is kept, how long runs took whose Workloads are deleted. A store
+keeps it in *tables*, a row for each Workload, kind of run or node. Here rows are bytes, so that model and
+Redis agree on them, unreadable ones too; what they mean stands in `queues.store.plan_rows`.
 
 One leader writes, in one chain: every write names the version that it builds upon, and its own.
 
@@ -26,6 +26,7 @@ from typing import Any, NamedTuple, Protocol
 from api.workload import WorkloadKey
 from queues.estimates import RunKey
 from queues.history import Outcome, Run
+from queues.holds import Hold, Move
 from queues.promises import BackfillLease, PlannedStart
 from queues.reservations import ReservationStore
 
@@ -40,12 +41,21 @@ class PlanTable(StrEnum):
     LEASES = "leases"
     OUTRUN = "outrun"
     EXPECTED = "expected"
+    HOLDS = "holds"
+    MOVES = "moves"
     RUNS = "runs"
     NODES = "nodes"
 
 
 # What holds for as long as those wait or run of whom it speaks: written with the cycle that changed it.
-PLAN_TABLES = (PlanTable.PROMISES, PlanTable.LEASES, PlanTable.OUTRUN, PlanTable.EXPECTED)
+PLAN_TABLES = (
+    PlanTable.PROMISES,
+    PlanTable.LEASES,
+    PlanTable.OUTRUN,
+    PlanTable.EXPECTED,
+    PlanTable.HOLDS,
+    PlanTable.MOVES,
+)
 # What was learned, which grows slowly and is written every few seconds.
 HISTORY_TABLES = (PlanTable.RUNS, PlanTable.NODES)
 
@@ -103,13 +113,16 @@ class PlanState:
 class PlanValues:
     """The tables as values. `expected`: an expected start, and when it was told, in Unix seconds.
 
-    `outrun` is how long who was stopped at the end of a lease had run, by Workload and uid.
+    `outrun` is how long who was stopped at the end of a lease had run, by Workload and uid; `holds` is by who
+    the room is kept for, `moves` by who was moved.
     """
 
     promises: Mapping[WorkloadKey, PlannedStart] = field(default_factory=dict)
     leases: Mapping[WorkloadKey, BackfillLease] = field(default_factory=dict)
     outrun: Mapping[tuple[WorkloadKey, str], float] = field(default_factory=dict)
     expected: Mapping[WorkloadKey, tuple[float, float]] = field(default_factory=dict)
+    holds: Mapping[WorkloadKey, Hold] = field(default_factory=dict)
+    moves: Mapping[WorkloadKey, Move] = field(default_factory=dict)
     runs: Mapping[RunKey, tuple[Run, ...]] = field(default_factory=dict)
     nodes: Mapping[str, tuple[Outcome, ...]] = field(default_factory=dict)
 

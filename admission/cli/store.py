@@ -16,6 +16,7 @@ from admission.cli.running import run
 from admission.cli.store_rebuild import Rebuilt, rebuild
 from admission.cli.tables import make_console, make_table, print_table
 from api.workload import to_rfc3339
+from queues.holds import Hold, Move
 from queues.plan import PlanTable
 from queues.promises import BackfillLease, PlannedStart
 from queues.reservations import LoggedDecision, QuotaReservation
@@ -36,11 +37,11 @@ def add_parser(subparsers: Subparsers) -> None:
         "store",
         help_line="what Redis holds: dump it, check it, rebuild it",
         description=(
-            "dump shows every value that Redis holds of a shard: reservations, promises, leases, what runs\n"
-            "have taught, the decision log. check names each value that cannot be read, is of another\n"
-            "schema or is none of Berth's, and exits with 1 where there is one. rebuild takes those away,\n"
-            "and what is not true of the cluster any more, and writes back what finished Workloads teach;\n"
-            "beside a live leader it needs --force."
+            "dump shows every value that Redis holds of a shard: reservations, promises, leases, room that\n"
+            "is held, moves, what runs have taught, the decision log. check names each value that cannot be\n"
+            "read, is of another schema or is none of Berth's, and exits with 1 where there is one. rebuild\n"
+            "takes those away, and what is not true of the cluster any more, and writes back what finished\n"
+            "Workloads teach; beside a live leader it needs --force."
         ),
         examples=(
             "  berth store dump --redis redis://redis:6379/0\n"
@@ -145,6 +146,11 @@ def _text(value: object) -> str:
         case BackfillLease():
             behind = f" before {value.promised}" if value.promised is not None else ""
             return f"started {to_rfc3339(value.started_at)} in ClusterQueue {value.cluster_queue}{behind}"
+        case Hold():
+            gone = f"{len(value.victims)} evicted Workloads"
+            return f"room of {gone} in ClusterQueue {value.cluster_queue} until {to_rfc3339(value.until)}"
+        case Move():
+            return f"moved {to_rfc3339(value.at)} under AdmissionPolicy {value.policy}"
         case QuotaReservation():
             return f"{value.verb} {value.path} by request {value.request_id} under fence {value.fence}"
         case LoggedDecision():

@@ -132,6 +132,9 @@ def _true_rows(
     table: PlanTable, plan: PlanValues, workloads: Mapping[WorkloadKey, Workload]
 ) -> dict[str, bytes]:
     """Return the rows of who is there still, in the state that the table speaks of."""
+    if table is PlanTable.MOVES:
+        # They count against a policy's bound for an hour, whatever has become of who was moved.
+        return {to_field(table, key): to_row(value) for key, value in plan.moves.items()}
     rows = {}
     for key, value in plan.table(table).items():
         owner, uid = key if table is PlanTable.OUTRUN else (key, getattr(value, "uid", None))

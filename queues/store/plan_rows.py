@@ -18,6 +18,7 @@ import msgspec
 from api.workload import WorkloadKey
 from queues.estimates import RunKey
 from queues.history import Outcome, Run
+from queues.holds import Hold, Move
 from queues.plan import SCHEMA, PlanTable, PlanValues, StoredPlan
 from queues.promises import BackfillLease, PlannedStart
 
@@ -69,7 +70,7 @@ def from_row(table: PlanTable, field: str, row: bytes) -> tuple[Any, Any]:
     if not row.startswith(_HEAD):
         raise ValueError(f"{row[:20]!r} begins no row of schema {SCHEMA}")
     key, value = codec.to_key(field), codec.decoder.decode(row[len(_HEAD) :])
-    if isinstance(value, PlannedStart | BackfillLease) and value.key != key:
+    if isinstance(value, PlannedStart | BackfillLease | Hold) and value.key != key:
         raise ValueError(f"what is told of {value.key} stands under {field}")
     return key, value
 
@@ -142,6 +143,8 @@ _CODECS: Mapping[PlanTable, _Codec] = {
         to_key=_life_key,
     ),
     PlanTable.EXPECTED: _codec(tuple[float, float], "an expected start and when it was told"),
+    PlanTable.HOLDS: _codec(Hold, "room that is kept for a Workload"),
+    PlanTable.MOVES: _codec(Move, "when a Workload was moved, and for which policy"),
     PlanTable.RUNS: _codec(tuple[Run, ...], "the latest runs of a kind", to_field="/".join, to_key=_run_key),
     PlanTable.NODES: _codec(tuple[Outcome, ...], "the latest outcomes on a node", to_field=str, to_key=str),
 }

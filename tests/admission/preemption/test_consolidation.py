@@ -40,6 +40,8 @@ from api.workload import (
     Workload,
     WorkloadKey,
 )
+from queues.holds import Move
+from queues.plan import PlanTable
 from tests.admission.placement.fleets import (
     FLAVOR,
     GPU,
@@ -50,6 +52,7 @@ from tests.admission.placement.fleets import (
     make_node,
     make_request,
 )
+from tests.admission.succession import successor
 
 NOW = 10_000.0
 IN_A_RACK = TopologyRequest(required=RACK)
@@ -233,6 +236,20 @@ def test_nobody_is_moved_twice_within_the_hour() -> None:
     engine.forget(X.key, X.uid, now=NOW + 2)
 
     assert moved(decide(engine, now=NOW + 3)) == ["y"]
+
+
+def test_a_new_leader_moves_nobody_twice_within_the_hour_either() -> None:
+    engine = make_engine(*TORN, GANG)
+    assert moved(decide(engine)) == ["x"]
+    engine.upsert(running(X, "n0", started_at=NOW + 2), now=NOW + 2)
+
+    again = successor(engine, settings=None, now=NOW + 3)
+
+    # Nor does the gang get beyond its policy's bound by that: the move of x counts.
+    assert again.plan_tables()[PlanTable.MOVES] == {X.key: Move(at=NOW, policy="moving")}
+    assert moved(decide(again, now=NOW + 3)) == ["y"]
+    late = successor(engine, settings=None, now=NOW + 3600)
+    assert not late.plan_tables()[PlanTable.MOVES]
 
 
 def test_pods_that_may_lie_anywhere_get_the_nodes_that_others_share() -> None:

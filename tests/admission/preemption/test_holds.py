@@ -8,7 +8,9 @@ Two trees share two nodes. The preemptor needs both, and its victims end one aft
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -19,7 +21,10 @@ from api.policy import AdmissionPolicy, PreemptionRules
 from api.queueing import Preemption, PreemptionPolicy, QueueingStrategy, ResourceFlavor, Topology
 from api.reasons import ConditionType, EvictionReason
 from api.requests import PODS
-from api.workload import DomainCount, TopologyAssignment, TopologyRequest, Workload
+from api.workload import Admission, DomainCount, TopologyAssignment, TopologyRequest, Workload, WorkloadKey
+from queues.holds import Hold
+from queues.plan import PlanTable, PlanValues
+from tests.admission.succession import successor
 from tests.builders import (
     World,
     admits,
@@ -92,6 +97,20 @@ def test_what_the_first_victim_gives_back_is_kept_until_the_second_has_stopped()
     assert admits(world.settle()) == ["large"]
 
 
+def test_a_new_leader_keeps_what_was_freed_and_nobody_slips_in_between() -> None:
+    world = make_world()
+    world.settle()
+    end(world, "first")
+    evicted = make_condition(ConditionType.EVICTED, reason="Preempted", at=world.now)
+    world.put(with_conditions(world.get("second"), evicted), small())
+    # The leader dies here: both evictions are written, one victim has stopped.
+    world.engine = successor(world.engine, settings=None, now=world.now)
+
+    assert admits(world.settle()) == []
+    end(world, "second")
+    assert admits(world.settle()) == ["large"]
+
+
 def test_without_a_hold_another_tree_slips_in() -> None:
     world = make_world(hold_seconds=0)
     world.settle()
@@ -115,20 +134,30 @@ def test_a_hold_keeps_out_who_is_more_important_and_ends_when_its_time_is_up() -
     assert admits(world.settle()) == ["small"]
 
 
-def test_a_hold_ends_with_who_it_is_for() -> None:
+def _delete(world: World) -> None:
+    world.remove(Workload, world.get("large").key)
+
+
+def _deactivate(world: World) -> None:
+    world.put(replace(world.get("large"), active=False))
+
+
+@pytest.mark.parametrize("end_it", [_delete, _deactivate])
+def test_a_hold_ends_with_who_it_is_for_and_who_waited_is_tried_at_once(
+    end_it: Callable[[World], None],
+) -> None:
     world = make_world()
     world.settle()
     end(world, "first")
     world.put(small()).settle()
 
-    world.put(replace(world.get("large"), active=False))
-    world.put(replace(small(), priority=1))
+    end_it(world)
 
     assert admits(world.settle()) == ["small"]
 
 
-@pytest.mark.parametrize("is_known", [pytest.param(True, id="known"), pytest.param(False, id="unknown")])
-def test_a_new_leader_lets_the_preemptor_come_first_where_the_victims_say_so(is_known: bool) -> None:
+@pytest.mark.parametrize("known_by", ["the victim's request", "the plan", None])
+def test_a_new_leader_lets_the_preemptor_come_first_where_it_is_told(known_by: str | None) -> None:
     """Both wait after a change of leaders, the victim with more right to the head of the queue."""
     victim = make_workload("victim", queue="a", gpus=8, priority=5, at=1)
     preemptor = make_workload("preemptor", queue="a", gpus=8, at=2)
@@ -141,11 +170,48 @@ def test_a_new_leader_lets_the_preemptor_come_first_where_the_victims_say_so(is_
         preemptor=preemptor.key,
         preemptor_uid=preemptor.uid,
     )
-    if is_known:
+    if known_by == "the victim's request":
         victim = replace(victim, annotations={EVICTION: render_request(request)})
     world = World().put(
         AdmissionPolicy(name="policy", preemption=PreemptionRules()),
         make_cluster_queue("a", quota=8, queueing_strategy=QueueingStrategy.BEST_EFFORT_FIFO),
+        preemptor,
+        victim,
+    )
+    if known_by == "the plan":
+        adopt(world, make_hold(preemptor, victim))
+
+    assert admits(world.cycle()) == ["preemptor" if known_by else "victim"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"uid": "former"}, id="it was for another of the same name"),
+        pytest.param({"cluster_queue": "b"}, id="its Workload waits in another ClusterQueue"),
+        pytest.param({"until": 1000.0}, id="its time is up"),
+        pytest.param({"key": WorkloadKey("team", "gone")}, id="its Workload is gone"),
+    ],
+)
+def test_a_hold_that_is_not_true_any_more_is_not_taken_over(change: dict[str, Any]) -> None:
+    world = make_world()
+    hold = replace(make_hold(world.get("large"), world.get("first")), **change)
+
+    assert adopt(world, hold) == 1
+    assert not world.engine.plan_tables()[PlanTable.HOLDS]
+
+
+def make_hold(preemptor: Workload, *victims: Workload) -> Hold:
+    return Hold(
+        key=preemptor.key,
+        uid=preemptor.uid,
+        cluster_queue=preemptor.queue_name,
+        priority=preemptor.priority,
+        admission=Admission(cluster_queue=preemptor.queue_name, pod_sets=()),
+        victims=tuple(victim.key for victim in victims),
+        until=2000.0,
     )
 
-    assert admits(world.put(preemptor, victim).cycle()) == ["preemptor" if is_known else "victim"]
+
+def adopt(world: World, hold: Hold) -> int:
+    return world.engine.adopt_plan(PlanValues(holds={hold.key: hold}), now=world.now, is_whole=True)
