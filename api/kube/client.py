@@ -46,6 +46,8 @@ class Lane(StrEnum):
 
 
 # Caps the open connections of each lane; 0 is no limit (a watch holds its connection for minutes).
+# Four for leases: electors of a few shards renew at once, and a second attempt must not wait for a
+# connection on which the first hangs.
 _CONNECTIONS = {Lane.REQUESTS: 64, Lane.WATCHES: 0, Lane.LEASES: 4, Lane.EVENTS: 2}
 
 
@@ -67,6 +69,8 @@ class KubeClient:
         self._closed = False
         # TLS options are per request in aiohttp; a plain server gets none.
         self._options: dict[str, Any] = {
+            # A redirect would take the credentials along to another host; no API server answers
+            # with one.
             "allow_redirects": False,
             "proxy": endpoint.proxy,
             "server_hostname": endpoint.server_hostname,
@@ -127,11 +131,14 @@ class KubeClient:
         is never sent later than the caller allowed. Raises KubeError only.
         """
         try:
+            # Around the credentials and the wait for a free connection too; aiohttp's own timeouts
+            # begin later.
             async with asyncio.timeout(timeout_seconds):
                 headers = await self._authorized({"Content-Type": content_type} if body is not None else {})
                 async with self._session(lane).request(
                     method, self._url(path), params=params, data=_data(body), headers=headers, **self._options
                 ) as response:
+                    # Read inside the timeout: headers that come at once say nothing of the body.
                     answer = await response.read()
         except TimeoutError as error:
             raise Timeout(
@@ -232,6 +239,8 @@ class KubeClient:
         `body` is a whole DeleteOptions (for preconditions) and stands in for the two settings. Raises
         NotFound.
         """
+        # Always with a policy: batch/v1 still orphans the pods of a Job that is deleted without
+        # one.
         options = body or msgspec.json.encode(_delete_options(propagation, grace_period_seconds))
         await self.request("DELETE", resource.path(namespace, name), body=options)
 
@@ -286,15 +295,19 @@ class KubeClient:
                     self._url(path),
                     params={**params, "watch": "true"},
                     headers=headers,
+                    # `total` would end a healthy watch; silence alone is what tells a dead one.
                     timeout=aiohttp.ClientTimeout(total=None, sock_read=idle_seconds),
                     **self._options,
                 )
         except TimeoutError as error:
+            # Two timeouts end up here as the same exception. The other one is of reading, and is
+            # told as a silent watch.
             if patience.expired():
                 raise Timeout(f"{self.server} did not begin the watch of {path}") from error
             raise
 
     def _url(self, path: str) -> URL:
+        # Paths come quoted from `Resource.path`; aiohttp's own requoting would undo "%2F" in names.
         return URL(self.server + path, encoded=True)
 
     async def _authorized(self, headers: dict[str, str]) -> dict[str, str]:
@@ -306,6 +319,7 @@ class KubeClient:
     def _session(self, lane: Lane) -> aiohttp.ClientSession:
         if self._closed:
             raise Unreachable(f"the client of {self.server} is closed")
+        # Made when first used: a session wants a running loop, and most commands use one lane only.
         session = self._sessions.get(lane)
         if session is None:
             session = self._sessions[lane] = aiohttp.ClientSession(
@@ -315,6 +329,8 @@ class KubeClient:
                     socket_factory=_socket_that_notices_death,
                 ),
                 headers=self._headers,
+                # A load balancer's cookie would tie all lanes to one server, also when that one is
+                # being drained.
                 cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=aiohttp.ClientTimeout(total=None),
             )
@@ -326,6 +342,7 @@ class KubeClient:
     def _refused(self, response: aiohttp.ClientResponse, body: bytes) -> KubeError:
         error = error_of_answer(response.status, body, retry_after=response.headers.get("Retry-After"))
         if isinstance(error, Unauthorized):
+            # A rotated token is read anew at the next request instead of up to a minute later.
             self._endpoint.credentials.invalidate()
             message = f"{self.server} does not accept the credentials of {self.origin}: {error}; renew them"
             return Unauthorized(message, status=error.status, reason=error.reason)
@@ -367,12 +384,15 @@ async def _lines(stream: aiohttp.StreamReader) -> AsyncGenerator[bytes, None]:
     size = 0
     async for chunk in stream.iter_any():
         if b"\n" not in chunk:
+            # Collected in a list and joined once: adding to one bytes object would copy a large
+            # event again with each chunk.
             parts.append(chunk)
             size += len(chunk)
             if size > MAX_EVENT_BYTES:
                 raise ServerError(f"an event of a watch is larger than {MAX_EVENT_BYTES} bytes")
             continue
         *lines, rest = b"".join((*parts, chunk)).split(b"\n")
+        # What follows the last newline is the beginning of the next event, or nothing.
         parts, size = [rest], len(rest)
         for line in lines:
             if line:
@@ -381,6 +401,7 @@ async def _lines(stream: aiohttp.StreamReader) -> AsyncGenerator[bytes, None]:
 
 def _why(error: Exception) -> str:
     """Return what happened and what to look at."""
+    # Most special first: each of these is a subclass of one further down.
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return f"its certificate is not trusted ({error.certificate_error}); check the certificate-authority"
     if isinstance(error, aiohttp.ClientSSLError):
@@ -404,6 +425,8 @@ def _socket_that_notices_death(
     made = socket.socket(family=family, type=kind, proto=protocol)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEPALIVE.items():
+        # Not every system names the same options (macOS has no TCP_KEEPIDLE); there the default
+        # idle time stays.
         if hasattr(socket, name):
             made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     return made

@@ -133,6 +133,7 @@ def error_of_answer(status: int, body: bytes, *, retry_after: str | None = None)
         told.message or _quoted(status, body),
         status=status,
         reason=told.reason,
+        # The header first: a proxy sends it with a body that is no Status.
         retry_after_seconds=_seconds(retry_after) or details_seconds or None,
     )
 
@@ -140,6 +141,7 @@ def error_of_answer(status: int, body: bytes, *, retry_after: str | None = None)
 def error_of_event(raw: bytes | msgspec.Raw) -> KubeError:
     """Return the error that an ERROR event of a watch carries: its object is a `Status`."""
     body = bytes(raw)
+    # A Status without a code must not pass for a success.
     return error_of_answer(_read_status(body).code or 500, body)
 
 
@@ -149,6 +151,7 @@ def malformed(what: str, error: Exception) -> ServerError:
 
 
 def _class_of(status: int, reason: str) -> type[KubeError]:
+    # One status for two cases: a create that lost against another, and a write onto an old version.
     if status == 409 and reason == "AlreadyExists":
         return AlreadyExists
     if status in _CLASS_OF_STATUS:
@@ -164,6 +167,7 @@ def _read_status(body: bytes) -> _Status:
 
 
 def _quoted(status: int, body: bytes) -> str:
+    # Cut before it is decoded: an HTML page of megabytes is of no use here.
     text = " ".join(body[: 4 * MAX_QUOTED_CHARACTERS].decode("utf-8", "replace").split())
     return f"HTTP {status}: {text[:MAX_QUOTED_CHARACTERS]}" if text else f"HTTP {status}"
 

@@ -37,6 +37,7 @@ MAX_NAME_CHARACTERS = 253
 SERIES_SECONDS = 360.0
 
 # Caps how many sent events are remembered for their repeats: 300 bytes each.
+# Forgetting one costs no more than a second event in place of a higher count.
 MAX_REMEMBERED = 4096
 
 # Caps the pause after failures in a row.
@@ -92,6 +93,8 @@ class EventRecorder:
         self._clock = clock
         self._queue: OrderedDict[_Key, _Pending] = OrderedDict()
         self._remembered: OrderedDict[_Key, _Sent] = OrderedDict()
+        # From the wall clock on, so that a restarted process does not use up names which its
+        # predecessor gave.
         self._numbers = itertools.count(time.time_ns())
         self._filled = asyncio.Event()
         self._emptied = asyncio.Event()
@@ -111,6 +114,8 @@ class EventRecorder:
         key = _Key(regarding, type_, reason, cut_note(note), (action or reason)[:MAX_WORD_CHARACTERS])
         if pending := self._queue.get(key):
             self._queue[key] = pending.again(_now())
+        # The newest is dropped, not the oldest: what waits is in order and its repeats may still be
+        # counted.
         elif len(self._queue) >= self._max_queued:
             self.dropped += 1
         else:
@@ -122,9 +127,13 @@ class EventRecorder:
         """Send what is queued, one after another, until cancelled."""
         while True:
             await self._filled.wait()
+            # A token is taken only when there is an event; the wait is outside of `_send`, whose
+            # failures count.
             if wait_seconds := self._bucket.take(self._clock()):
                 await asyncio.sleep(wait_seconds)
                 continue
+            # Taken out before it is sent: a repeat that is recorded meanwhile becomes an event of
+            # its own in the queue and is counted onto this one afterwards.
             key, pending = self._queue.popitem(last=False)
             try:
                 await self._send(key, pending)
@@ -132,6 +141,7 @@ class EventRecorder:
                 await self._failed(key, pending, error)
             else:
                 self._succeeded()
+            # Not in record(): only when nothing is under way either may drain() return.
             self._note_emptiness()
 
     async def drain(self, timeout_seconds: float) -> None:
@@ -159,6 +169,7 @@ class EventRecorder:
     async def _create(self, key: _Key, pending: _Pending) -> None:
         suffix = f".{next(self._numbers):x}"
         name = key.regarding.name[: MAX_NAME_CHARACTERS - len(suffix)] + suffix
+        # Events about cluster-scoped objects live in "default", where kubectl looks for them.
         namespace = key.regarding.namespace or "default"
         body = msgspec.json.encode(self._body(key, pending, name, namespace))
         await self._client.request("POST", EVENTS.path(namespace), body=body, lane=Lane.EVENTS)
@@ -205,11 +216,14 @@ class EventRecorder:
         known, self._error = self._error, error
         if known is None or (type(known), known.message) != (type(error), error.message):
             log.warning("events_failed status=%s error=%r", error.status, error.message)
+        # What may pass with time is sent again; all else, a namespace that is being deleted say,
+        # never will.
         if not isinstance(error, TooManyRequests | ServerError | Unreachable):
             self.dropped += 1  # the event itself is refused: sending it again is no use
             return
         self._put_back(key, pending)
         self._failures += 1
+        # The power is capped for a server that is away for days.
         pause = min(LONGEST_PAUSE_SECONDS, 0.5 * 2.0 ** min(self._failures, 16))
         await asyncio.sleep(max(pause, error.retry_after_seconds or 0.0))
 
@@ -219,6 +233,8 @@ class EventRecorder:
             merged = _Pending(
                 count=pending.count + later.count, first_at=pending.first_at, last_at=later.last_at
             )
+            # Recorded again while it was under way: one event, from the first occurrence to the
+            # last.
             self._queue[key] = merged
         elif len(self._queue) >= self._max_queued:
             self.dropped += 1
@@ -284,10 +300,12 @@ class _Sent:
 
 def cut_note(note: str) -> str:
     """Return the note, cut between characters and marked with "…" where it is over 1024 bytes of UTF-8."""
+    # A lone surrogate has no UTF-8; a "?" is told in its place instead of raising.
     data = note.encode("utf-8", "replace")
     if len(data) <= MAX_NOTE_BYTES:
         return note
     mark = "…"
+    # "ignore" drops the character that the cut went through.
     return data[: MAX_NOTE_BYTES - len(mark.encode())].decode("utf-8", "ignore") + mark
 
 

@@ -128,6 +128,8 @@ class Informer(Generic[T]):
         self._path = resource.path(namespace)
         self._params = dict(params or {})
         self._on_change = on_change
+        # Logged where nobody listens: an object that silently does not count is the hardest fault
+        # to find.
         self._on_unreadable = on_unreadable or partial(_log_unreadable, resource)
         self._on_unreadable_gone = on_unreadable_gone or _ignore
         self._on_error = on_error or partial(_log_error, resource)
@@ -136,6 +138,8 @@ class Informer(Generic[T]):
         self._optional = optional
         self._timing = timing or InformerTiming()
         self._version = ""
+        # Failures in a row without news: a watch that lasts, or an event that moves the version,
+        # ends the row.
         self._failures = 0
         self._missing = 0
         self._watched = False
@@ -163,6 +167,8 @@ class Informer(Generic[T]):
         began = asyncio.get_running_loop().time()
         await self._watch()
         if asyncio.get_running_loop().time() - began >= SHORT_WATCH_SECONDS:
+            # To have lasted is all the proof of health there is: a server may close a watch
+            # whenever it likes.
             self._failures = 0
             return 0.0
         self._failures += 1
@@ -173,6 +179,8 @@ class Informer(Generic[T]):
     async def _list(self) -> None:
         self.relists += 1
         seen: set[Key] = set()
+        # No version is known until the list is complete: a list broken off must begin anew, while
+        # what it has brought so far already counts.
         version = ""
         stream = pages(self._client.fetch_page, self._path, self._params, self._timing.page_size)
         async with aclosing(stream):
@@ -181,16 +189,22 @@ class Informer(Generic[T]):
                     seen.clear()
                 await self._take_page(page, seen)
                 version = page.resource_version
+        # Deletions last, when all pages are in: an object that is not on this page may be on the
+        # next.
         self._drop_all_but(seen)
         self._version = version
         self._missing = 0
         self._recovered()
+        # After the callbacks: whoever waits for it may trust that every object has been handed
+        # over.
         self.synced.set()
 
     async def _take_page(self, page: Page, seen: set[Key]) -> None:
         for index, raw in enumerate(page.items, start=1):
             seen.add(self._take(raw))
             if index % SLICE == 0:
+                # A page of large objects is decoded in slices; informers of other kinds and the
+                # brain have their turn between.
                 await asyncio.sleep(0)
 
     def _drop_all_but(self, seen: set[Key]) -> None:
@@ -205,6 +219,9 @@ class Informer(Generic[T]):
         timing = self._timing
         params = {
             **self._params,
+            # Bookmarks move the version on while nothing of this kind changes. Without them the
+            # next watch would begin so far back that the server has forgotten it (410), and
+            # everything would be listed again.
             "resourceVersion": self._version,
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(round(timing.watch_seconds * random.uniform(1.0, 1.2))),
@@ -215,6 +232,8 @@ class Informer(Generic[T]):
                 if line:
                     self._take_event(line)
                 else:
+                    # The empty line: headers have come. Only now is the server known to be well; a
+                    # watch may stay silent for minutes.
                     self._connected()
 
     def _connected(self) -> None:
@@ -231,12 +250,16 @@ class Informer(Generic[T]):
                 return
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             # What was meant is unknown, so the present state must be read.
+            # Forgotten, so that the next round lists: to watch on from the old version would meet
+            # the same bytes again.
             self._version = ""
             raise malformed(f"watch event of {self.resource.plural}", error) from error
         if event.type == "ERROR":
             raise error_of_event(event.object)
         if event.type == "DELETED":
             self._take_deletion(event.object)
+        # Other types are of a newer API than ours, and may be passed over: what they announce is in
+        # no object.
         elif event.type in ("ADDED", "MODIFIED"):
             self._take(event.object, from_watch=True)
 
@@ -246,6 +269,8 @@ class Informer(Generic[T]):
         """Store one present object and return its key; report it where it differs from what is known."""
         value, own = self._reader.read(raw)
         if isinstance(value, Unreadable):
+            # Its version counts all the same: else every reconnection would begin before it and
+            # meet it again.
             self._report(value)
             if from_watch:
                 self._advance(value.resource_version)
@@ -254,6 +279,7 @@ class Informer(Generic[T]):
         self.unreadable.pop(key, None)
         self._put(key, value, own)
         if from_watch:
+            # A list moves the version as a whole; an object in it is often older than the list.
             self._advance(value.metadata.resource_version)
         return key
 
@@ -263,6 +289,8 @@ class Informer(Generic[T]):
             # Deleted and made again between two looks: two objects, and the first one's end is news too.
             self._delete(key, previous, self.raw.get(key))
             previous = None
+        # Seen already: a list after a 410 brings everything anew, and what has not changed is no
+        # news.
         if previous is not None and previous.metadata.resource_version == value.metadata.resource_version:
             return
         self.store[key] = value
@@ -276,10 +304,13 @@ class Informer(Generic[T]):
         if isinstance(value, Unreadable):
             key, version = value.key, value.resource_version
             last = self.store.get(key)
+            # The event's own bytes cannot be read either, so the last good ones stand in.
             own = self.raw.get(key, b"")
         else:
             key, version = (value.metadata.namespace, value.metadata.name), value.metadata.resource_version
             last = value
+        # An object that was ADDED and DELETED while the watch was down was never announced, so its
+        # end is not either.
         if last is not None and key in self.store:
             self._delete(key, last, own)
         self._drop_unreadable(key)
@@ -316,9 +347,12 @@ class Informer(Generic[T]):
         if isinstance(error, NotFound) and self._optional:
             self._version = ""
             return self._pause_while_missing()
+        # An unreachable server says nothing about the version; to list anew for it would load a
+        # server that is just coming back.
         stuck = self._failures >= FAILURES_BEFORE_RELIST and not isinstance(error, Unreachable)
         if stuck or isinstance(error, (Gone, NotFound)):
             self._version = ""
+        # 410 is how the protocol says "list again" and no fault to be told.
         if not isinstance(error, Gone):
             self._failed(error)
         return max(self._backoff(), error.retry_after_seconds or 0.0)

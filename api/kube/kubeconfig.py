@@ -61,8 +61,11 @@ def find_endpoint(
         return endpoint_of_files([Path(kubeconfig).expanduser()], context, environment=environment)
     if listed := environment.get("KUBECONFIG"):
         paths = [Path(part).expanduser() for part in listed.split(os.pathsep) if part]
+        # kubectl passes over files of the list that do not exist, and complains only where none
+        # does.
         existing = [path for path in paths if path.exists()]
         return endpoint_of_files(existing or paths, context, environment=environment)
+    # Who names a context means a kubeconfig, also inside of a pod.
     if environment.get("KUBERNETES_SERVICE_HOST") and context is None:
         return _endpoint_in_cluster(environment, service_account)
     return endpoint_of_files([Path("~/.kube/config").expanduser()], context, environment=environment)
@@ -78,6 +81,7 @@ def endpoint_of_files(
     user_name = chosen.text("user")
     user = config.entry("user", user_name, chosen) if user_name else _Entry("user", "", chosen.file, {})
     server = _server_of(cluster)
+    # A plain server gets none, even where the user has a certificate.
     ssl_context = _ssl_context(cluster, user) if server.startswith("https:") else None
     origin = f"{chosen.file} (context {chosen.name!r})"
     return Endpoint(
@@ -105,6 +109,7 @@ class _Entry:
 
     def text(self, key: str) -> str | None:
         value = self.fields.get(key)
+        # An empty string is how tools write "unset".
         if value is None or value == "":
             return None
         if not isinstance(value, str):
@@ -113,6 +118,8 @@ class _Entry:
 
     def path(self, key: str) -> Path | None:
         value = self.text(key)
+        # Relative paths start from the file that holds them, so that a kubeconfig may be called
+        # from anywhere.
         return self.file.parent / Path(value).expanduser() if value else None
 
     def content(self, key: str) -> bytes | None:
@@ -173,6 +180,8 @@ class _Kubeconfig:
             for item in _items(config.get(f"{word}s"), f"{word}s", path):
                 fields = item.get(word)
                 entry = _Entry(word, str(item.get("name")), path, fields if isinstance(fields, dict) else {})
+                # The first to name it wins, as in kubectl: a later file cannot redirect a cluster
+                # that an earlier one names.
                 self._entries.setdefault((word, entry.name), entry)
 
 
@@ -224,6 +233,7 @@ def _ssl_context(cluster: _Entry, user: _Entry) -> ssl.SSLContext:
     # Python 3.13 checks RFC 5280 to the letter; the CAs of many clusters lack the key identifiers it asks.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if cluster.fields.get("insecure-skip-tls-verify"):
+        # In this order: ssl refuses CERT_NONE while host names are checked.
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     _load_client_certificate(context, user)
@@ -252,6 +262,8 @@ def _credentials(
 ) -> Credentials:
     if user.fields.get("exec") or user.fields.get("auth-provider"):
         return library_credentials(config.as_single(chosen, user), chosen.name, origin, ssl_context)
+    # Before the token: where both stand in an entry client-go reads the file too, since the token
+    # is only what the file held when the kubeconfig was written.
     if path := user.path("tokenFile"):
         return TokenFile(path, origin)
     if token := user.text("token"):
@@ -279,6 +291,7 @@ def _proxy(server: str, cluster: _Entry, environment: Mapping[str, str]) -> str 
 
 def _environment_proxy(server: str, environment: Mapping[str, str]) -> str | None:
     """Return the proxy that the environment sets for this server, as curl and client-go read it."""
+    # Both spellings count for curl and Go alike.
     lower = {key.lower(): value for key, value in environment.items() if value}
     parts = urlsplit(server)
     proxy = lower.get(f"{parts.scheme}_proxy")
@@ -300,6 +313,7 @@ def _endpoint_in_cluster(environment: Mapping[str, str], service_account: Path) 
             f"$KUBERNETES_SERVICE_HOST is set but {authority} cannot be used: {error}; mount the service"
             " account's token, or name a kubeconfig with --kubeconfig"
         ) from error
+    # As for kubeconfigs above: the CAs of many clusters lack the key identifiers.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return Endpoint(
         server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",

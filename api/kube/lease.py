@@ -29,6 +29,8 @@ from .resources import LEASES
 
 log = logging.getLogger("berth.kube.lease")
 
+# Waited for before the lease is taken, so it lengthens every fail-over by as much where the store
+# is gone.
 # How long the store may take to tell the highest fence. A lost store must not keep us from leading.
 STORE_SECONDS = 1.0
 
@@ -73,6 +75,8 @@ class Leadership:
         while not self.renewed_after(instant):
             renewed = self._renewed
             self._elector.renew_soon()
+            # Renewals set it before they put a new event in its place; `renewed_after` is asked
+            # again because a renewal that was already under way at `instant` sets it too.
             await renewed.wait()
 
     async def raise_fence(self, above: int) -> int:
@@ -125,6 +129,8 @@ class Elector:
         on_error: Callable[[KubeError | None], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        # client-go asks for the same order: a renewal is tried at least once before the deadline,
+        # and lead() has time to stop between the deadline and the moment when others may take over.
         if not 0 < renew_seconds < deadline_seconds < lease_seconds:
             given = f"{renew_seconds}, {deadline_seconds}, {lease_seconds}"
             raise ValueError(f"a lease needs 0 < renew < deadline < lease, not {given}")
@@ -141,7 +147,11 @@ class Elector:
         self._on_error = on_error or self._log_error
         self._error: KubeError | None = None
         self._observation = Observation(identity, lease_seconds)
+        # The highest fence that we have tried to write, whether or not an answer came. A Lease in
+        # our name with a higher one was written by somebody who uses our identity.
         self._highest_claimed = 0
+        # One writer at a time: a renewal and a raised fence would else send the same
+        # resourceVersion, and the later one would meet a Conflict with ourselves.
         self._writing = asyncio.Lock()
         self._wanted = asyncio.Event()
 
@@ -171,6 +181,9 @@ class Elector:
         while True:
             pause = self.renew_seconds
             try:
+                # Cut off at the deadline even while acquiring. A claim that arrives all the same
+                # stands in our own name, so the next look finds the Lease free for us and takes it
+                # with a higher fence.
                 async with asyncio.timeout(self.deadline_seconds):
                     pause = await self._look()
                     if pause <= 0:
@@ -182,9 +195,13 @@ class Elector:
                 self._failed(error)
             except TimeoutError:
                 log.warning("campaign_slow lease=%s seconds=%s", self.name, self.deadline_seconds)
+            # The random part keeps two candidates that meet a Conflict from meeting again in step
+            # for ever.
             await asyncio.sleep(min(pause, self.renew_seconds) + random.uniform(0.0, self.renew_seconds / 10))
 
     async def _look(self) -> float:
+        # Read from the server and never from a watch: a watch's lag would count as silence of the
+        # holder.
         """Read the Lease and return the seconds until it may be taken."""
         self._observation.see(await self._read(), self.clock())
         return self._observation.seconds_until_free(self.clock())
@@ -233,6 +250,8 @@ class Elector:
         return ended_by_itself
 
     async def _stop_leading(self, leadership: Leadership, renewal: asyncio.Task[None]) -> None:
+        # Read before the renewal is cancelled: where it has ended by itself the lease is lost or in
+        # doubt, and giving it back would write into what may be another's.
         is_ours = not renewal.done()
         await _ended(renewal)
         leadership.end()
@@ -243,6 +262,8 @@ class Elector:
         """Renew the lease again and again; return when it is lost or the deadline has passed."""
         pause = self.renew_seconds
         while True:
+            # Woken early by who needs a proof of leadership right now (`wait_renewed_after`), else
+            # at the turn.
             await self._wait_wanted(min(pause, self._seconds_to_deadline(leadership)))
             left = self._seconds_to_deadline(leadership)
             if left <= 0:
@@ -254,10 +275,14 @@ class Elector:
             except (Conflict, NotFound) as error:
                 self._failed(error)
                 return
+            # Anything else may pass: a restarted server, a dropped connection. Tried on in quick
+            # succession until the deadline, which is soon enough for others.
             except KubeError as error:
                 self._failed(error)
                 pause = self.renew_seconds / 10
             else:
+                # From the beginning of the attempt: a slow server must not stretch the period of
+                # renewals.
                 pause = max(0.0, began + self.renew_seconds - self.clock())
 
     def _seconds_to_deadline(self, leadership: Leadership) -> float:
@@ -273,6 +298,8 @@ class Elector:
         self._wanted.set()
 
     async def _wait_wanted(self, seconds: float) -> None:
+        # A wish that came while a renewal was under way is answered by the next one: it may have
+        # begun too early for whoever wishes.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._wanted.wait()
@@ -280,6 +307,7 @@ class Elector:
 
     async def raise_fence(self, leadership: Leadership, above: int) -> int:
         """See Leadership.raise_fence."""
+        # Two callers may ask for the same number; the second finds it done.
         if leadership.fence <= above:
             await self._renew(leadership, above + 1, timeout_seconds=self._attempt_seconds)
         return leadership.fence
@@ -293,6 +321,8 @@ class Elector:
             message = f"the lease {self.name} could not be written in {timeout_seconds:.2f} s"
             raise Timeout(message) from error
         except (Conflict, NotFound):
+            # Before whoever awaits us hears of it: no write may be covered by a lease that is known
+            # to be lost.
             leadership.end()
             raise
         leadership.note_renewal(fence, began)
@@ -301,7 +331,10 @@ class Elector:
         """Give the lease back, so that another need not wait for its end."""
         try:
             async with asyncio.timeout(RELEASE_SECONDS), self._writing:
+                # One second is the shortest that the API knows; with no holder named it does not
+                # count anyway.
                 await self._write_ours(leadership, 0, holder="", seconds=1.0)
+        # Not given back is no harm: others wait for its end, as after a crash.
         except (KubeError, TimeoutError) as error:
             log.warning("release_failed lease=%s error=%r", self.name, str(error))
 
@@ -323,8 +356,11 @@ class Elector:
             # Somebody annotated the Lease, or our own last write arrived though its answer was lost.
             await self._look()
             record = self._observation.record
+            # A higher number than we have ever claimed was written by another process that uses our
+            # identity.
             if record is None or record.holder != self.identity or record.transitions > self._highest_claimed:
                 raise Conflict(f"the lease {self.name} is now held by {self.holder or 'nobody'}")
+            # A lost answer may have raised it already, and a fence never sinks.
             fence = max(fence, record.transitions)
 
     # Requests
@@ -370,6 +406,8 @@ class Elector:
 
     def _failed(self, error: KubeError) -> None:
         known, self._error = self._error, error
+        # Told once an error and not once an attempt: a server that is away for an hour is one line
+        # of the log.
         if known is None or (type(known), known.message) != (type(error), error.message):
             self._on_error(error)
 
@@ -386,16 +424,20 @@ class Elector:
 
 
 async def _as_coroutine(lead: Callable[[Leadership], Awaitable[None]], leadership: Leadership) -> None:
+    # A task wants a coroutine; an `Awaitable` may be any object.
     await lead(leadership)
 
 
 async def _ended(task: asyncio.Task[None]) -> None:
     """Cancel a task and return when it has ended, even if we are cancelled meanwhile ourselves."""
     cancelled = False
+    # Cancelled once. A second cancel() would cut off the clean-up that the first has begun.
     task.cancel()
     while not task.done():
         try:
             await asyncio.wait({task})
+        # Remembered and raised at the end: to leave now would leave the task behind while others
+        # believe it ended.
         except asyncio.CancelledError:
             cancelled = True
     if not task.cancelled():

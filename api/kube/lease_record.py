@@ -44,8 +44,12 @@ def parse_lease(body: bytes) -> LeaseRecord:
     holder, duration = spec.get("holderIdentity"), _number(spec.get("leaseDurationSeconds"))
     return LeaseRecord(
         holder=holder if isinstance(holder, str) else "",
+        # 0 and negative durations count as unset, like a broken type: else a broken Lease would be
+        # free for all at once.
         duration_seconds=duration or None,
         transitions=_number(spec.get("leaseTransitions")),
+        # All four: whichever of them moves shows a holder that lives, even where its clock is
+        # coarse or stands still.
         mark=(holder, spec.get("renewTime"), spec.get("acquireTime"), spec.get("leaseTransitions")),
         object=read,
     )
@@ -66,9 +70,13 @@ class LeaseClaim:
         The resourceVersion of `record` goes with it, so that the server refuses the claim where another was
         first. None makes a new Lease.
         """
+        # Everything that we do not know is given back as it was: a PUT that leaves out labels or
+        # newer fields would delete them.
         whole = dict(record.object) if record else {"metadata": {"name": name}}
         old = whole.get("spec")
         spec = dict(old) if isinstance(old, dict) else {}
+        # As client-go: acquireTime tells since when the present holder leads, renewTime that it
+        # still does.
         if record is None or record.holder != self.holder or record.transitions != self.transitions:
             spec["acquireTime"] = self.written_at
         spec |= {
@@ -94,6 +102,8 @@ class Observation:
         self.highest_transitions = 0
         self._identity = identity
         self._default_seconds = default_seconds
+        # Not None, which is a mark too: the first look must count as news even where there is no
+        # Lease.
         self._seen: tuple[object, ...] | None = ()
         self._seen_at = 0.0
         self._held_seconds = 0.0
@@ -101,6 +111,8 @@ class Observation:
     def see(self, record: LeaseRecord | None, now: float) -> None:
         """Note what the Lease says at `now` (monotonic seconds); None where there is no Lease."""
         mark = record.mark if record else None
+        # Only a change of the mark starts the wait anew, by our clock; how old `renewTime` looks is
+        # never asked.
         if mark != self._seen:
             self._seen, self._seen_at = mark, now
         self.record = record
@@ -118,6 +130,8 @@ class Observation:
 
     def _seconds_held(self, record: LeaseRecord) -> float:
         """Return how long others must leave the Lease alone after its last renewal."""
+        # Our own from before (a cut-off attempt, an answer that was lost): nobody else can be
+        # leading by it.
         if record.holder in ("", self._identity):
             return 0.0
         return record.duration_seconds or self._default_seconds

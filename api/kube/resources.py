@@ -44,6 +44,8 @@ class Resource:
             parts += ["namespaces", _segment(namespace)]
         parts.append(self.plural)
         if name is not None:
+            # Quoted although names of Kubernetes need none: names also come from files and command
+            # lines.
             parts.append(_segment(name))
         if subresource:
             parts.append(subresource)
@@ -53,6 +55,7 @@ class Resource:
 def _segment(name: str) -> str:
     if name in ("", ".", ".."):
         raise Invalid(f"no object can be named {name!r}; give the name of an object")
+    # A colon is legal in names of RBAC and stays readable.
     return quote(name, safe=":")
 
 
