@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from api.decimals import whole_number
 from api.keys import EXPECTED_RUNTIME_SECONDS, JOB_DEADLINE_SECONDS, OPPORTUNISTIC, WORKLOAD_TYPE
 from api.policy import AdmissionPolicy
 from api.reasons import ConditionType
@@ -151,6 +152,5 @@ def _declared(workload: Workload) -> Iterator[str]:
 
 
 def _seconds(text: str | None) -> float | None:
-    if text is None or not text.isascii() or not text.isdigit() or int(text) == 0:
-        return None
-    return float(text)
+    seconds = whole_number(text)
+    return float(seconds) if seconds else None

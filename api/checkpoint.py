@@ -24,6 +24,7 @@ A report that does not arrive costs no training: it is said once on stderr, and 
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import re
@@ -190,10 +191,20 @@ def _send(report: dict[str, object]) -> bool:
         with urllib.request.urlopen(request, timeout=_REPORT_SECONDS):
             return True
     except urllib.error.HTTPError as error:
-        _complain(f"{url} answers {error.code}: {error.read(500).decode(errors='replace').strip()}")
-    except (OSError, ValueError) as error:
+        _complain(f"{url} answers {error.code}: {_beginning(error)}")
+    # Something that speaks another language than HTTP (TLS, say), and a URL that nothing can be sent to,
+    # raise errors of http.client that are no OSError.
+    except (OSError, ValueError, http.client.HTTPException) as error:
         _complain(f"{url} cannot be reached: {error}")
     return False
+
+
+def _beginning(answer: urllib.error.HTTPError) -> str:
+    """Return how the body of a refusal begins; "" where the connection breaks before."""
+    try:
+        return answer.read(500).decode(errors="replace").strip()
+    except (OSError, http.client.HTTPException):
+        return ""
 
 
 def _read_token() -> str | None:

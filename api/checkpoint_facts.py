@@ -146,7 +146,9 @@ def parse_measured(text: str) -> Measured | None:
     """Return what was measured; None for what Berth would not have written."""
     try:
         measured = msgspec.json.decode(text, type=Measured)
-    except (msgspec.DecodeError, UnicodeError):
+    # An annotation has room for JSON nested deeper than the reader follows, and anybody may write one: raised
+    # from here it would end every search that looks at this Workload.
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
     lengths = (*measured.save, *measured.restart)
     is_believed = all(0 <= seconds <= MOST_SECONDS for seconds in lengths)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from api.decimals import whole_number
+
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 
@@ -71,9 +73,9 @@ def _numbers(what: str, field: str, low: int, high: int) -> frozenset[int]:
             # `5/15` means from 5 on, as in most crons; `5` alone means 5.
             last = str(high) if step else first
         texts = (first, last, step or "1")
-        if not all(text.isascii() and text.isdigit() for text in texts):
+        begin, end, every = map(whole_number, texts)
+        if begin is None or end is None or every is None:
             raise CronError(f"the {what} {part!r} must be numbers from {low} to {high}, ranges, * or steps")
-        begin, end, every = map(int, texts)
         if not (low <= begin <= end <= high) or every < 1:
             raise CronError(f"the {what} {part!r} must lie between {low} and {high} and rise")
         found.update(range(begin, end + 1, every))

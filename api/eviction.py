@@ -95,7 +95,8 @@ def read_request(text: str) -> EvictionRequest:
     """Return the request in an annotation's value. Raises ValueError naming field, value and expectation."""
     try:
         found = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
+    # Nested deeper than the reader follows is no request either; a tenant may have written it.
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ValueError(f"it is no JSON ({error})") from error
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
         raise ValueError("it must be a JSON object of texts")

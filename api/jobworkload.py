@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from api import keys
 from api.checkpoint_facts import checkpoint_faults
+from api.decimals import whole_number
 from api.job import JOB_GROUP, JOB_KIND, MAIN_POD_SET, ComposeError, Job
 from api.podtemplate import (
     Template,
@@ -173,12 +174,12 @@ def job_template(body: Mapping[str, Any]) -> Template:
 
 def maximum_execution_time_seconds(job: Described) -> int | None:
     """Return the Job's limit on admitted time, None for none (and for what is no number)."""
-    return _whole_number(job.labels.get(keys.MAX_EXEC_TIME_SECONDS))
+    return whole_number(job.labels.get(keys.MAX_EXEC_TIME_SECONDS))
 
 
 def min_count(job: Job) -> int | None:
     """Return the floor of partial admission, None for all or nothing (and for what is no number)."""
-    return _whole_number(job.annotations.get(keys.JOB_MIN_PARALLELISM))
+    return whole_number(job.annotations.get(keys.JOB_MIN_PARALLELISM))
 
 
 def copied_labels(job: Described, wanted: Iterable[str]) -> dict[str, str]:
@@ -279,11 +280,6 @@ def is_up_to_date(job: Job, body: Mapping[str, Any], pod_set: Mapping[str, Any])
 def is_label_value(text: str) -> bool:
     """Return whether a name may stand as the value of a label."""
     return len(text) <= _MAX_LABEL_VALUE
-
-
-def _whole_number(text: str | None) -> int | None:
-    # Longer digits than any limit has are no number that a person meant.
-    return int(text) if text is not None and text.isdecimal() and len(text) <= 10 else None
 
 
 def _is_unknown(key: str) -> bool:

@@ -56,7 +56,7 @@ def read_past_usage(status: bytes | msgspec.Raw) -> PastUsage | None:
             return None
         consumed = {name: int(parse(text) * _NANOS) for name, text in (past.consumed_resources or {}).items()}
         return PastUsage(consumed=consumed, updated_at=floor(to_seconds(past.last_update)))
-    except (msgspec.DecodeError, ValueError):
+    except (ValueError, RecursionError):
         return None
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from api import keys
+from api.decimals import whole_number
 from api.job import MAIN_POD_SET, ComposeError
 from api.jobworkload import (
     Priority,
@@ -74,7 +75,8 @@ def group_total(members: Sequence[Member]) -> int:
     """Return how many pods the group is to have. Raises ComposeError where its members contradict."""
     first = members[0].pod
     text = first.annotations.get(keys.POD_GROUP_TOTAL_COUNT, "")
-    if not text.isdecimal() or int(text) < 1:
+    total = whole_number(text)
+    if not total:
         raise ComposeError(
             f"annotation {keys.POD_GROUP_TOTAL_COUNT} is {text!r}, but a group needs a whole number from 1"
         )
@@ -84,7 +86,7 @@ def group_total(members: Sequence[Member]) -> int:
             raise _contradiction(first, text, member.pod, other, keys.POD_GROUP_TOTAL_COUNT)
         if member.pod.queue_name != first.queue_name:
             raise _contradiction(first, first.queue_name, member.pod, member.pod.queue_name, keys.QUEUE_NAME)
-    return int(text)
+    return total
 
 
 def is_fast(members: Iterable[Member]) -> bool:
@@ -97,17 +99,21 @@ def pod_sets_of_group(members: Sequence[Member], total: int) -> list[dict[str, A
 
     Of a group that is admitted fast the first pod stands for all `total`.
     """
+    # The first pod of each role, and how many there are. Counted and not listed: the total is whatever
+    # somebody wrote into an annotation, and a list of so many would take the controller's memory.
+    roles: dict[str, tuple[Member, int]] = {}
     if is_fast(members):
-        roles = {members[0].role: [members[0]] * total}
+        roles[members[0].role] = (members[0], total)
     else:
-        roles = {}
         for member in members:
-            roles.setdefault(member.role, []).append(member)
+            first, count = roles.get(member.role, (member, 0))
+            roles[member.role] = (first, count + 1)
     if len(roles) > MAX_ROLES:
         raise ComposeError(f"the group has pods of {len(roles)} kinds, but at most {MAX_ROLES} can be queued")
-    for of_role in roles.values():
-        _check(of_role[0], count=len(of_role))
-    return [_pod_set(role, len(roles[role]), roles[role][0]) for role in sorted(roles)]
+    for first, count in roles.values():
+        _check(first, count=count)
+    # By name: the order of the pods is the order in which they were heard of.
+    return [_pod_set(role, count, first) for role, (first, count) in sorted(roles.items())]
 
 
 def pod_workload_body(

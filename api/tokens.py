@@ -122,5 +122,6 @@ def _claims(token: str) -> _Claims | None:
     try:
         payload = base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))
         return msgspec.json.decode(payload, type=_Claims)
-    except (binascii.Error, ValueError, msgspec.DecodeError):
+    # A token is a stranger's text: 8 KiB hold JSON nested deeper than the reader follows.
+    except (binascii.Error, ValueError, RecursionError):
         return None

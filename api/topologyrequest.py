@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from api import keys
+from api.decimals import whole_number
 
 _LEVELS = {
     keys.REQUIRED_TOPOLOGY: "required",
@@ -33,8 +34,8 @@ def topology_request_body(annotations: Mapping[str, str]) -> dict[str, Any] | No
     body: dict[str, Any] = {field: annotations[key] for key, field in _LEVELS.items() if annotations.get(key)}
     if annotations.get(keys.UNCONSTRAINED_TOPOLOGY) == "true":
         body["unconstrained"] = True
-    if (size := annotations.get(keys.SLICE_SIZE, "")).isdecimal():
-        body["podSetSliceSize"] = int(size)
+    if (size := whole_number(annotations.get(keys.SLICE_SIZE))) is not None:
+        body["podSetSliceSize"] = size
     if layers := _layers(annotations.get(keys.SLICE_CONSTRAINTS)):
         body["podsetSliceRequiredTopologyConstraints"] = layers
     # Ranks follow the completion index, where the Job is Indexed.
@@ -44,6 +45,7 @@ def topology_request_body(annotations: Mapping[str, str]) -> dict[str, Any] | No
 def _layers(text: str | None) -> list[dict[str, Any]]:
     try:
         layers = _LAYERS.decode(text or "[]")
+    # An annotation has room for lists nested deeper than the reader follows.
     except (msgspec.MsgspecError, RecursionError):
         return []
     return [{"topology": layer.topology, "size": layer.size} for layer in layers]

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 
 from api import keys
+from api.decimals import whole_number
 
 _BANDWIDTH = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)\s*([MGT])(?:b|bit|bps|bit/s|b/s)?", re.IGNORECASE)
 _MBIT = {"M": 1, "G": 1000, "T": 1_000_000}
@@ -52,7 +53,8 @@ def gpu_count_fault(sources: Metadata, gpus: int) -> str | None:
     """Return what is wrong where the stated number of GPUs is not what all pods together ask for."""
     for name in (keys.GPU_COUNT, keys.ALIASES[keys.GPU_COUNT]):
         text = read_key(name, sources, with_aliases=False)
-        if text.isdecimal() and int(text) != gpus:
+        told = whole_number(text)
+        if told is not None and told != gpus:
             return (
                 f"{name} is {text}, but its pods ask for {gpus} GPUs in all; what they ask for counts,"
                 " so mend one of the two"
@@ -69,7 +71,7 @@ def domain_fault(sources: Metadata, is_domain: Callable[[str], bool]) -> str | N
     return None
 
 
-_VALUES = (
+_VALUES: tuple[tuple[str, Callable[[str], bool], str], ...] = (
     (
         keys.PLACEMENT_STRATEGY,
         lambda text: text.lower() in STRATEGIES,
@@ -77,5 +79,5 @@ _VALUES = (
     ),
     (keys.NETWORK_BANDWIDTH, lambda text: parse_bandwidth(text) is not None, "a bandwidth such as 100Gb"),
     (keys.LATENCY_SENSITIVE, lambda text: text.lower() in ("true", "false"), "true or false"),
-    (keys.GPU_COUNT, lambda text: text.isdecimal(), "a whole number"),
+    (keys.GPU_COUNT, lambda text: whole_number(text) is not None, "a whole number"),
 )

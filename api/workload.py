@@ -351,7 +351,7 @@ def _pod_set(wire: WirePodSet) -> PodSet:
         )
     try:
         template = to_template(wire.template)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise SpecError(f"{field_name}.template cannot be read: {error}; correct the pod template") from error
     return PodSet(
         name=wire.name,

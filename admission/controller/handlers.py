@@ -17,6 +17,7 @@ from admission.controller.metrics import Metrics
 from admission.controller.placement_metrics import DomainCollector
 from admission.engine import Engine
 from admission.views import ClusterQueueView, FlavorUsages
+from api.decimals import whole_number
 from api.eviction import EvictionRequest, standing_request
 from api.http.server import HttpError, Request, Response, Route, json_response, text_response
 from api.quantities import to_text
@@ -225,9 +226,10 @@ def _flavors(usages: FlavorUsages) -> dict[str, dict[str, dict[str, str]]]:
 
 def _number(request: Request, name: str, default: int) -> int:
     text = request.query.get(name, str(default))
-    if not text.isdigit():
+    number = whole_number(text)
+    if number is None:
         raise HttpError(400, f"{name}={text!r}: expected a number that is not negative")
-    return int(text)
+    return number
 
 
 def _get(summary: str, *parameters: str) -> dict[str, Any]:

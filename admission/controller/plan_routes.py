@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any
 
 from admission.controller.knowledge import Knowledge
+from api.decimals import whole_number
 from api.http.server import HttpError, Request, Response, Route, json_response
 from api.workload import to_rfc3339
 from queues.promises import BackfillLease, PlannedStart
@@ -105,6 +106,7 @@ def _lease(lease: BackfillLease) -> dict[str, Any]:
 
 def _limit(request: Request) -> int:
     text = request.query.get("limit", str(_DEFAULT_DECISIONS))
-    if not text.isdigit() or not 1 <= int(text) <= LOG_LENGTH:
+    limit = whole_number(text)
+    if limit is None or not 1 <= limit <= LOG_LENGTH:
         raise HttpError(400, f"limit={text!r}: expected a number from 1 to {LOG_LENGTH}")
-    return int(text)
+    return limit

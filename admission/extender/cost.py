@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from admission.extender.facts import NodeView, PodAsk, whole_number
+from admission.extender.facts import NodeView, PodAsk
 from admission.extender.rules import Scorer
 from api import keys
+from api.decimals import whole_number
 
 _SPOT_WORDS = ("spot", "preemptible", "low-priority")
 # By whom nodes are made: Karpenter, EKS, GKE (two generations of it), AKS.
@@ -37,7 +38,7 @@ def _score(pod: PodAsk, view: NodeView) -> float:
     score = 100.0
     if pod.may_be_interrupted and is_spot(view.node.labels):
         score += 200
-    cost = whole_number(view.node.labels.get(keys.NODE_COST_PER_HOUR, ""))
+    cost = whole_number(view.node.labels.get(keys.NODE_COST_PER_HOUR)) or 0
     if cost > 0:
         score += 100 - cost
     return score + (_percent(view, "cpu") + _percent(view, "memory")) / 2 / 2

@@ -12,6 +12,7 @@ from functools import cached_property
 
 from api import keys
 from api.checkpoint_facts import WORKLOAD_TYPES
+from api.decimals import whole_number
 from api.node import NodeInfo
 from api.objects import PodObject
 from api.requests import gpus_of, pod_requests
@@ -79,14 +80,14 @@ class PodAsk:
     @cached_property
     def gpu_memory_mib(self) -> int:
         """GPU memory that it needs in all, 0 where it does not say or what it says is no number."""
-        said = self._say(keys.GPU_MEMORY_MIB)
-        return int(said) if said.isascii() and said.isdecimal() else 0
+        return whole_number(self._say(keys.GPU_MEMORY_MIB)) or 0
 
     @cached_property
     def gpu_ids(self) -> tuple[int, ...]:
         """Which of its node's GPUs it has been given, () where nobody says."""
         parts = self.annotations.get(keys.GPU_IDS, "").split(",")
-        return tuple(int(part) for part in parts if part.strip().isdecimal())
+        ids = (whole_number(part.strip()) for part in parts)
+        return tuple(one for one in ids if one is not None)
 
     @property
     def may_be_interrupted(self) -> bool:
@@ -122,9 +123,9 @@ class NodeView:
         """Memory of one GPU: label `gpu-memory-gb`, else NVIDIA's `nvidia.com/gpu.memory` (MiB), else 0."""
         labels = self.node.labels
         if keys.NODE_GPU_MEMORY_GB in labels:
-            return whole_number(labels[keys.NODE_GPU_MEMORY_GB])
+            return whole_number(labels[keys.NODE_GPU_MEMORY_GB]) or 0
         # 81,559 MiB are sold as 80 GB.
-        return round(whole_number(labels.get(keys.NODE_GPU_MEMORY_MIB, "")) / _MIB_PER_GB)
+        return round((whole_number(labels.get(keys.NODE_GPU_MEMORY_MIB)) or 0) / _MIB_PER_GB)
 
     @cached_property
     def generation(self) -> int:
@@ -145,8 +146,3 @@ def to_ask(pod: PodObject) -> PodAsk:
         annotations=pod.metadata.annotations or {},
         requests=pod_requests(pod.spec),
     )
-
-
-def whole_number(text: str) -> int:
-    """Return a label's whole number, 0 for what is none."""
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else 0

@@ -19,9 +19,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from admission.extender.facts import NodeView, PodAsk, whole_number
+from admission.extender.facts import NodeView, PodAsk
 from admission.extender.rules import Arguments, Filter, Refusal
 from api import keys
+from api.decimals import whole_number
 
 DDP, TENSOR = "ddp", "tensor"
 
@@ -69,10 +70,12 @@ def _islands(view: NodeView) -> list[_Island]:
 
 def _island(value: str) -> _Island:
     first, dash, last = value.partition("-")
-    if dash and first.isdecimal() and last.isdecimal():
-        ids = frozenset(range(int(first), min(int(last), int(first) + 1023) + 1))
+    begin, end = whole_number(first), whole_number(last)
+    if dash and begin is not None and end is not None:
+        # No node has more devices; a label that says "0-9999999999" must not become a set of as many.
+        ids = frozenset(range(begin, min(end, begin + 1023) + 1))
         return _Island(len(ids), ids)
-    return _Island(whole_number(value), frozenset())
+    return _Island(whole_number(value) or 0, frozenset())
 
 
 def _judge(pod: PodAsk, view: NodeView, arguments: Arguments) -> Refusal | None:

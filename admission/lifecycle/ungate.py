@@ -19,6 +19,7 @@ from admission.actions import Purpose, Verb, Write, guarded_patch
 from admission.lifecycle.context import PlacedPod
 from admission.lifecycle.look import Answer, Look
 from api import keys
+from api.decimals import whole_number
 from api.keys import HOSTNAME
 from api.workload import PodSet, PodSetAssignment, TopologyAssignment
 
@@ -89,9 +90,8 @@ def _by_rank(
     seen: set[int] = set()
     chosen: Chosen = []
     for pod in pods:
-        text = pod.labels.get(label, "")
-        rank = int(text) if text.isascii() and text.isdecimal() else -1
-        if not 0 <= rank < len(domain_of_rank) or rank in seen:
+        rank = whole_number(pod.labels.get(label))
+        if rank is None or rank >= len(domain_of_rank) or rank in seen:
             return None
         seen.add(rank)
         domain = domain_of_rank[rank]

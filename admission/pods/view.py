@@ -9,6 +9,7 @@ from functools import cached_property
 from admission.jobs.context import JobContext
 from admission.jobs.view import Held
 from api import keys
+from api.decimals import whole_number
 from api.job import MAIN_POD_SET
 from api.pod import Pod
 from api.podworkload import Member, is_fast, name_of_pod_workload
@@ -143,8 +144,7 @@ class View:
             return self.facts.replicas
         if self.held is not None and (counts := [one.count for one in self.workload.pod_sets]):
             return sum(counts)
-        text = self.first.annotations.get(keys.POD_GROUP_TOTAL_COUNT, "")
-        return int(text) if text.isdecimal() else 0
+        return whole_number(self.first.annotations.get(keys.POD_GROUP_TOTAL_COUNT)) or 0
 
     @property
     def expected(self) -> int:

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from admission.snapshot import Held, QueueState, Snapshot
 from api import keys
 from api.checkpoint_facts import checkpoint_facts
+from api.decimals import whole_number
 from api.disruption import DisruptionBudget
 from api.policy import AdmissionPolicy, Aliases
 from api.reasons import ConditionType
@@ -124,5 +125,5 @@ def budgets_of(workload: Workload, budgets: Mapping[Guard, DisruptionBudget]) ->
 
 def min_replicas(workload: Workload) -> int:
     """Return how many replicas of the application are to stay, whatever waits; 1 where nothing is said."""
-    text = workload.annotations.get(keys.MIN_REPLICAS, "")
-    return int(text) if text.isascii() and text.isdecimal() else DEFAULT_MIN_REPLICAS
+    told = whole_number(workload.annotations.get(keys.MIN_REPLICAS))
+    return DEFAULT_MIN_REPLICAS if told is None else told

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from api import keys
+from api.decimals import whole_number
 from api.faults import FieldError
 from api.validation.gates import gate_errors
 from api.validation.names import LABEL_KEY_RULE, SUBDOMAIN_RULE, is_dns_subdomain, is_label_key
@@ -180,4 +181,4 @@ def _layers(text: str) -> list[tuple[str, int]] | None:
 
 def _whole(text: str) -> int:
     """Return the number that `text` is in decimal digits, 0 for anything else."""
-    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 10 else 0
+    return whole_number(text) or 0

@@ -313,6 +313,22 @@ def test_a_group_with_fast_admission_is_queued_with_its_first_pod() -> None:
     assert not world.pod("b").is_gated
 
 
+def test_a_group_of_any_size_with_fast_admission_is_counted_and_not_listed() -> None:
+    total = 2_000_000_000
+    world = make_world(member_object("a", total=total, annotations={keys.POD_GROUP_FAST_ADMISSION: "true"}))
+
+    assert world.workload("g")[0].pod_sets[0].count == total
+
+
+@pytest.mark.parametrize(
+    "total", [pytest.param("", id="none"), pytest.param("9" * 5_000, id="no number of pods")]
+)
+def test_a_group_without_a_total_is_told_what_is_missing(total: str) -> None:
+    pod = member_object("a", annotations={keys.POD_GROUP_TOTAL_COUNT: total})
+
+    assert keys.POD_GROUP_TOTAL_COUNT in warnings(make_world(pod))[-1]
+
+
 @pytest.mark.parametrize(
     ("other", "want"),
     [
@@ -329,12 +345,6 @@ def test_a_group_that_contradicts_itself_is_told_so(other: Object, want: str) ->
 
     assert not world.workloads()
     assert want in warnings(world)[-1]
-
-
-def test_a_group_without_a_total_is_told_what_is_missing() -> None:
-    pod = member_object("a", annotations={keys.POD_GROUP_TOTAL_COUNT: ""})
-
-    assert keys.POD_GROUP_TOTAL_COUNT in warnings(make_world(pod))[-1]
 
 
 def test_a_group_finishes_when_all_its_pods_have_succeeded() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+import socketserver
 import subprocess
 import sys
 import threading
@@ -177,6 +178,42 @@ def test_a_report_that_does_not_arrive_is_said_once(
 
     assert out.splitlines()[-1] == "ends at step 9"
     assert (err.count(want), len(err.splitlines())) == (1, 1)
+
+
+@pytest.fixture
+def mute_port() -> Iterator[int]:
+    """Something that listens and speaks no HTTP: it greets whoever comes, and hangs up."""
+
+    class Greeter(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            # Read first: to close with bytes unread would reset the connection, which is another fault.
+            self.request.recv(65536)
+            self.request.sendall(b"SSH-2.0-x\r\n")
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Greeter) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server.server_address[1]
+        server.shutdown()
+        thread.join()
+
+
+def test_what_speaks_no_http_ends_no_training(image: Image, berth: Berth, mute_port: int) -> None:
+    berth.url = f"http://127.0.0.1:{mute_port}"
+
+    out, err = image.run(code="import berth_checkpoint as b; print(b.saved(1))").communicate(timeout=60)
+
+    assert out == "False\n"
+    assert "cannot be reached: SSH-2.0-x" in err
+
+
+def test_a_url_that_is_none_ends_no_training(image: Image, berth: Berth) -> None:
+    berth.url = "http://berth controller:8090"
+
+    out, err = image.run(code="import berth_checkpoint as b; print(b.saved(1))").communicate(timeout=60)
+
+    assert out == "False\n"
+    assert "cannot be reached" in err
 
 
 def test_without_a_cluster_nothing_is_asked_or_told(image: Image, berth: Berth) -> None:
