@@ -126,6 +126,13 @@ def matches_node(
     return has_selected, not terms or any(_term_holds(term, name, labels) for term in terms)
 
 
+def keys_of_affinity(affinity: WireAffinity | None) -> tuple[frozenset[str], bool]:
+    """Return the labels that the required affinity looks at, and whether it looks at nodes' names, too."""
+    terms = _required_terms(affinity)
+    keys = frozenset(one.key for term in terms for one in term.match_expressions or ())
+    return keys, any(term.match_fields for term in terms)
+
+
 def _term_holds(term: WireNodeSelectorTerm, name: str, labels: Mapping[str, str]) -> bool:
     expressions, fields = term.match_expressions or (), term.match_fields or ()
     if not expressions and not fields:

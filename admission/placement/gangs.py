@@ -78,7 +78,7 @@ class GangSearch:
     @property
     def _per_node(self) -> int:
         """How many pods the largest node takes, when it is empty."""
-        return self.ground.empty.ranking(self.ground.site.tree.depth - 1).most
+        return self.ground.empty.most_on_a_leaf()
 
     def _leaves(self) -> Iterable[Leaf]:
         return self.ground.leaves.values()

@@ -54,6 +54,8 @@ class Site:
     used: UsedByLeaf
     tree: DomainTree = field(init=False)
     nodes: dict[int, dict[str, NodeInfo]] = field(default_factory=dict)
+    # Leaves with a tainted node: few as a rule, and all that may refuse pods without a selector.
+    tainted: dict[int, None] = field(default_factory=dict)
     nodes_log: ChangeLog = field(default_factory=ChangeLog)
     uses_log: ChangeLog = field(default_factory=ChangeLog)
     is_by_host: bool = field(init=False)
@@ -83,6 +85,8 @@ class Site:
         leaf = self._hook(tuple(node.labels[level] for level in self.levels))
         self._leaf_of_node[node.name] = leaf
         self.nodes.setdefault(leaf, {})[node.name] = node
+        if node.taints:
+            self.tainted[leaf] = None
         left = self._left_on_node[node.name] = dict(node.allocatable)
         for resource, amount in taken.items():
             left[resource] = left.get(resource, 0) - amount
@@ -108,6 +112,8 @@ class Site:
         if leaf is None:
             return False
         del self.nodes[leaf][name]
+        if leaf in self.tainted and not any(node.taints for node in self.nodes[leaf].values()):
+            del self.tainted[leaf]
         if not self.nodes[leaf]:
             self.tree.unhook(leaf)
         self._change_capacity(leaf, self._left_on_node.pop(name), sign=-1)
