@@ -1,17 +1,19 @@
-"""What a Job's annotations say of its checkpoints after a report, and which of it its Workload takes over.
+"""What annotations say of checkpoints after a report, and which of it the Workload takes over.
 
-    pod ──POST──▶ Job annotations ──this module's rule──▶ Workload annotations ──▶ losses, evictions
-    user ──kubectl annotate──▶ ┘
+    pod ──POST──▶ Job, or pod ──this module's rule──▶ Workload annotations ──▶ losses, evictions
+    user ──kubectl annotate──▶ ┘                             ▲
+    pod of a group ──POST────────────────────────────────────┘
 
-The Job is where users look and write; decisions read Workloads alone, so that a dry run from files and a
-controller see the same. On both ways one rule holds: an instant only ever goes forward, and none lies in
-the future. Without it a slow or repeated report would take a newer checkpoint back, and one wrong clock
-would hide every later checkpoint for as long as it is ahead.
+The Job is where users look and write, and so is a pod that is queued itself; the pods of a group come and go,
+so what is to outlast them stands on their Workload. Decisions read Workloads alone, so that a dry run from
+files and a controller see the same. On all ways one rule holds: an instant only ever goes forward, and none
+lies in the future. Without it a slow or repeated report would take a newer checkpoint back, and one wrong
+clock would hide every later checkpoint for as long as it is ahead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -33,7 +35,7 @@ Annotations = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """What reports make of a Job's annotations: those to be written, none where nothing is new.
+    """What reports make of an object's annotations: those to be written, none where nothing is new.
 
     `is_outdated`: all that they tell is older than what is known.
     """
@@ -45,7 +47,9 @@ class Progress:
 def progress(
     present: Annotations, reports: Sequence[Report], *, started_at: float | None, now: float
 ) -> Progress:
-    """Return what these reports of one Job change. `started_at`: of its present attempt, None for none.
+    """Return what these reports of one Workload change where they are stored.
+
+    `present` are the annotations there; `started_at` is when the present attempt started, None for none.
 
     The newest checkpoint counts, whatever order they come in. A report that comes twice changes nothing.
     Its step may go down: who starts again from an older checkpoint does the steps again.
@@ -65,33 +69,58 @@ def progress(
     return Progress(annotations=changed, is_outdated=bool(told) and not changed and max(told) < known)
 
 
-def taken_over(job: Annotations, workload: Annotations, *, now: float) -> dict[str, str]:
-    """Return the annotations that the Workload takes over from its Job because they tell something newer."""
+def taken_over(owner: Annotations, workload: Annotations, *, now: float) -> dict[str, str]:
+    """Return the annotations that the Workload takes over from its Job or pod since they tell of something
+    newer.
+    """
     keys_of_progress = (keys.CHECKPOINT_TIME, keys.CHECKPOINT_STEP)
     taken = {}
-    if refusal(job, workload, now=now) is None:
-        taken = {key: job[key] for key in keys_of_progress if key in job and job[key] != workload.get(key)}
-    measured = job.get(keys.CHECKPOINT_MEASURED)
+    if refusal(owner, workload, now=now) is None:
+        taken = {
+            key: owner[key] for key in keys_of_progress if key in owner and owner[key] != workload.get(key)
+        }
+    measured = owner.get(keys.CHECKPOINT_MEASURED)
     if measured is not None and measured != workload.get(keys.CHECKPOINT_MEASURED):
         taken[keys.CHECKPOINT_MEASURED] = measured
     return taken
 
 
-def refusal(job: Annotations, workload: Annotations, *, now: float) -> str | None:
-    """Return why the Workload does not take over the Job's checkpoint, None where it does or has done."""
-    text = job.get(keys.CHECKPOINT_TIME)
+def newest(members: Iterable[Annotations], *, now: float) -> Annotations:
+    """Return what that member of a group says which tells of the newest checkpoint; of equals the first.
+
+    {} for a group of nobody.
+    """
+    return max(members, key=lambda one: _believed(one, now), default={})
+
+
+def refusal(owner: Annotations, workload: Annotations, *, now: float) -> str | None:
+    """Return why the Workload does not take over the checkpoint of its Job or pod; None where it does, or
+    has done.
+    """
+    text = owner.get(keys.CHECKPOINT_TIME)
     if text is None or text == workload.get(keys.CHECKPOINT_TIME):
         return None
-    told, known = parse_instant(text), _believed(workload, now)
-    if told is None:
-        return f"{keys.CHECKPOINT_TIME} is {text!r}, which is no RFC 3339 time; it is passed over"
-    if told > now + CLOCK_SKEW_SECONDS:
-        return f"{keys.CHECKPOINT_TIME} is {text}, which lies in the future; it is passed over"
-    if told < known:
+    if (said := disbelief(owner, now=now)) is not None:
+        return said
+    known = _believed(workload, now)
+    if _believed(owner, now) < known:
         return (
             f"{keys.CHECKPOINT_TIME} is {text}, which is before {to_rfc3339(known)}, the last one known;"
             " it is passed over"
         )
+    return None
+
+
+def disbelief(annotations: Annotations, *, now: float) -> str | None:
+    """Return why a checkpoint cannot be believed whatever is known; None where it can, or there is none."""
+    text = annotations.get(keys.CHECKPOINT_TIME)
+    if text is None:
+        return None
+    told = parse_instant(text)
+    if told is None:
+        return f"{keys.CHECKPOINT_TIME} is {text!r}, which is no RFC 3339 time; it is passed over"
+    if told > now + CLOCK_SKEW_SECONDS:
+        return f"{keys.CHECKPOINT_TIME} is {text}, which lies in the future; it is passed over"
     return None
 
 

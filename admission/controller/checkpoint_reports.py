@@ -1,13 +1,13 @@
-"""POST /v1/checkpoints: a running pod tells of its job's checkpoints, with its own token.
+"""POST /v1/checkpoints: a running pod tells of its work's checkpoints, with its own token.
 
     who?       the token, reviewed by the API server, is a pod's                       401, 403, 429
-    whose?     the pod is controlled by a Job that has a Workload here                 403
+    whose?     the pod runs for a Workload here: its Job's, its group's or its own     403
     how often? each pod so often, all pods together so often                           429
     what?      the body is read field by field                                         400, 413, 422
-    stored     the Job's annotations say so, or something newer                        200, 404, 409, 503
+    stored     the subject's annotations say so, or something newer                    200, 404, 409, 503
 
 Every replica answers, also those that do not lead. What is refused is counted by its cause and, once it is
-known whose Job it is about, told by an Event there; it costs nobody else anything.
+known what it is about, told by an Event there; it costs nobody else anything.
 """
 
 from __future__ import annotations
@@ -15,19 +15,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from math import ceil
 
-from admission.actions import Event, EventType, job_ref
+from admission.actions import Event, EventType
 from admission.controller.buckets import Buckets
+from admission.controller.checkpoint_subjects import Subject, Subjects
 from admission.controller.checkpoint_writer import BusyError, CheckpointWriter, OutdatedError
 from admission.controller.clock import Clock
 from admission.controller.journal import Journal
 from admission.controller.knowledge import Knowledge
 from admission.controller.metrics import Metrics
-from admission.controller.mirror import Seen
 from admission.controller.pod_identity import PodIdentities, Reporter, TooManyReviewsError
 from api import keys
 from api.checkpoint_report import MAX_REPORT_BYTES, BadReportError, Report, read_report
 from api.http.server import HttpError, Request, Response, Route, json_response
-from api.job import Job
 from api.kube.client import KubeClient
 from api.kube.errors import KubeError, NotFound
 from api.tokens import TokenError, bearer_token
@@ -55,7 +54,7 @@ _WORDS = {
 
 
 class CheckpointReports:
-    """The route, and the task that stores what it takes. `is_ready`: whether all Jobs are known."""
+    """The route, and the task that stores what it takes. `is_ready`: whether all Jobs and pods are known."""
 
     def __init__(
         self,
@@ -68,12 +67,12 @@ class CheckpointReports:
         is_ready: Callable[[], bool],
     ) -> None:
         self._clock = clock
-        self._knowledge = knowledge
+        self._subjects = Subjects(knowledge)
         self._journal = journal
         self._metrics = metrics
         self._is_ready = is_ready
         self._identities = PodIdentities(client, clock)
-        self._writer = CheckpointWriter(client, clock, knowledge)
+        self._writer = CheckpointWriter(client, clock, self._subjects)
         self._of_pod = Buckets(per_second=POD_REPORTS_PER_SECOND, burst=POD_BURST)
         self._of_all = Buckets(per_second=ALL_REPORTS_PER_SECOND, burst=ALL_BURST)
 
@@ -101,7 +100,7 @@ class CheckpointReports:
         if not self._is_ready():
             raise _later(503, "this replica does not know all Jobs yet", 1.0)
         reporter = await self._identify(request)
-        job = self._job(reporter)
+        subject = self._subject(reporter)
         now = self._clock.monotonic()
         wait = self._of_pod.take(reporter.pod.uid, now=now) or self._of_all.take("", now=now)
         if wait:
@@ -109,9 +108,9 @@ class CheckpointReports:
         try:
             report = read_report(request.body, now=self._clock.now())
         except BadReportError as error:
-            self._tell(job, str(error))
+            self._tell(subject, str(error))
             raise HttpError(error.status, str(error)) from error
-        return _stored(job, await self._store(job, report))
+        return _stored(subject, await self._store(subject, report))
 
     async def _identify(self, request: Request) -> Reporter:
         try:
@@ -125,43 +124,46 @@ class CheckpointReports:
         except KubeError as error:
             raise _unavailable(error) from error
 
-    def _job(self, reporter: Reporter) -> Seen[Job]:
-        pod, owner = reporter.pod, reporter.owner
-        job = self._knowledge.jobs.by_uid(owner.uid) if owner is not None else None
-        # A pod may name any owner, also in another namespace; only its own tenant's Jobs are its to tell of.
-        if job is None or job.metadata.namespace != pod.namespace or not self._knowledge.workloads_of(job):
-            message = f"the pod {pod.namespace}/{pod.name} is not controlled by a Job that Berth manages"
+    def _subject(self, reporter: Reporter) -> Subject:
+        subject, pod = self._subjects.of(reporter), reporter.pod
+        if subject is None:
+            message = (
+                f"the pod {pod.namespace}/{pod.name} is not controlled by a Job that Berth manages,"
+                " and not queued itself"
+            )
             raise HttpError(403, message)
-        return job
+        return subject
 
-    async def _store(self, job: Seen[Job], report: Report) -> Mapping[str, str]:
+    async def _store(self, subject: Subject, report: Report) -> Mapping[str, str]:
         try:
-            return await self._writer.store(job, report)
+            return await self._writer.store(subject, report)
         except OutdatedError as error:
-            self._tell(job, str(error))
+            self._tell(subject, str(error))
             raise HttpError(409, str(error)) from error
         except BusyError as error:
             raise _later(503, str(error), 1.0) from error
         except NotFound as error:
-            raise HttpError(404, f"Job {job.value} is gone") from error
+            raise HttpError(404, f"{subject} is gone") from error
         except KubeError as error:
             raise _unavailable(error) from error
 
-    def _tell(self, job: Seen[Job], said: str) -> None:
-        ref = job_ref(job.value.namespace, job.value.name, job.value.uid)
-        note = f"Job {job.value}: a report to {PATH} is refused: {said}"
+    def _tell(self, subject: Subject, said: str) -> None:
         self._journal.note(
             Event(
-                regarding=ref, type=EventType.WARNING, reason="CheckpointRefused", note=note, action="Report"
+                regarding=subject.ref,
+                type=EventType.WARNING,
+                reason="CheckpointRefused",
+                note=f"{subject}: a report to {PATH} is refused: {said}",
+                action="Report",
             )
         )
 
 
-def _stored(job: Seen[Job], annotations: Mapping[str, str]) -> Response:
+def _stored(subject: Subject, annotations: Mapping[str, str]) -> Response:
     step = annotations.get(keys.CHECKPOINT_STEP, "")
     return json_response(
         {
-            "job": str(job.value),
+            subject.resource.kind.lower(): subject.key,
             "time": annotations.get(keys.CHECKPOINT_TIME),
             "step": int(step) if step.isdecimal() else None,
         }
@@ -181,7 +183,7 @@ def _field(kind: str, text: str, **more: object) -> dict[str, object]:
 
 
 REPORT_OPERATION: Mapping[str, object] = {
-    "summary": "Tell of a checkpoint of the Job whose pod sends this, or that its work goes on",
+    "summary": "Tell of a checkpoint of the Job, group or pod that sends this, or that its work goes on",
     "description": "Authenticated with the pod's own ServiceAccount token as bearer token.",
     "security": [{"podToken": []}],
     "requestBody": {
@@ -202,12 +204,17 @@ REPORT_OPERATION: Mapping[str, object] = {
         },
     },
     "responses": {
-        "200": {"description": "stored on the Job: its newest checkpoint is in the answer"},
+        "200": {
+            "description": "stored on the Job, the pod, or the Workload of its group: the answer names it,"
+            " with its newest checkpoint"
+        },
         "400": {"description": "no JSON"},
         "401": {"description": "no token, or one that the API server does not accept"},
-        "403": {"description": "not the token of a pod of a Job that Berth manages"},
-        "404": {"description": "the Job is gone"},
-        "409": {"description": "a newer checkpoint of the Job is known"},
+        "403": {
+            "description": "not the token of a pod that is queued, or controlled by a Job that Berth manages"
+        },
+        "404": {"description": "what it would be stored on is gone"},
+        "409": {"description": "a newer checkpoint is known"},
         "413": {"description": f"more than {MAX_REPORT_BYTES} bytes"},
         "422": {"description": "a field that does not exist, has a wrong type, or lies in the future"},
         "429": {"description": "too many reports, or tokens to review; Retry-After says when to come again"},

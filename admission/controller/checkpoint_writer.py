@@ -1,9 +1,9 @@
-"""Writing reports of checkpoints onto their Jobs: any replica may, so nothing of it needs the lease.
+"""Writing reports of checkpoints onto their subjects: any replica may, so nothing of it needs the lease.
 
-Reports of one Job that come while one of it is being written are one write together. Each answers its sender
-only when it is stored. The write carries the version that it was worked out from: two replicas that hear of
-the same Job at once, or a user who annotates it meanwhile, cannot take a newer checkpoint back, since the one
-that comes second meets a conflict and reads again.
+Reports of one subject (a Job, a pod, the Workload of a group) that come while one of it is being written are
+one write together. Each answers its sender only when it is stored. The write carries the version that it was
+worked out from: two replicas that hear of the same work at once, or a user who annotates it meanwhile, cannot
+take a newer checkpoint back, since the one that comes second meets a conflict and reads again.
 """
 
 from __future__ import annotations
@@ -16,18 +16,14 @@ import msgspec
 
 from admission.actions import guarded_patch
 from admission.checkpoints import progress
+from admission.controller.checkpoint_subjects import Subject, Subjects
 from admission.controller.clock import Clock
-from admission.controller.knowledge import Knowledge
 from admission.controller.logs import Log
-from admission.controller.mirror import Seen
 from admission.controller.sender import FIELD_MANAGER
-from admission.preemption.loss import started_at
 from api.checkpoint_report import Report
-from api.job import Job
-from api.kube import resources
 from api.kube.client import KubeClient
 from api.kube.errors import Conflict, KubeError, NotFound
-from api.objects import Meta, NamedObject
+from api.objects import NamedObject
 
 log = Log("berth.checkpoints")
 
@@ -39,7 +35,7 @@ WRITE_SECONDS = 1.5
 
 
 class OutdatedError(Exception):
-    """A newer checkpoint of the Job is known; the message tells which."""
+    """A newer checkpoint is known; the message tells of what."""
 
 
 class BusyError(Exception):
@@ -48,9 +44,9 @@ class BusyError(Exception):
 
 @dataclass(slots=True, eq=False)
 class _Batch:
-    """Reports of one Job that are written together; `stored` is told the Job's annotations afterwards."""
+    """Reports of one subject that are written together; `stored` is told its annotations afterwards."""
 
-    job: Seen[Job]
+    subject: Subject
     stored: asyncio.Future[Mapping[str, str]]
     reports: list[Report] = field(default_factory=list)
 
@@ -58,27 +54,28 @@ class _Batch:
 class CheckpointWriter:
     """Stores reports while `run()` runs."""
 
-    def __init__(self, client: KubeClient, clock: Clock, knowledge: Knowledge) -> None:
+    def __init__(self, client: KubeClient, clock: Clock, subjects: Subjects) -> None:
         self._client = client
         self._clock = clock
-        self._knowledge = knowledge
+        self._subjects = subjects
         self._gathering: dict[str, _Batch] = {}
         self._writing: dict[str, _Batch] = {}
         self._queue: asyncio.Queue[_Batch] = asyncio.Queue()
         self._waiting = 0
 
-    async def store(self, job: Seen[Job], report: Report) -> Mapping[str, str]:
-        """Return the Job's annotations once the report is in them.
+    async def store(self, subject: Subject, report: Report) -> Mapping[str, str]:
+        """Return the subject's annotations once the report is in them.
 
-        Raises OutdatedError, BusyError, and KubeError: NotFound where the Job has gone.
+        Raises OutdatedError, BusyError, and KubeError: NotFound where the subject has gone.
         """
         if self._waiting >= MOST_WAITING:
             raise BusyError("too many reports at once")
-        batch = self._gathering.get(job.metadata.uid)
+        uid = subject.metadata.uid
+        batch = self._gathering.get(uid)
         if batch is None:
-            batch = _Batch(job, asyncio.get_running_loop().create_future())
-            self._gathering[job.metadata.uid] = batch
-            if job.metadata.uid not in self._writing:
+            batch = _Batch(subject, asyncio.get_running_loop().create_future())
+            self._gathering[uid] = batch
+            if uid not in self._writing:
                 self._queue.put_nowait(batch)
         batch.reports.append(report)
         self._waiting += 1
@@ -97,7 +94,7 @@ class CheckpointWriter:
     async def _work(self) -> None:
         while True:
             batch = await self._queue.get()
-            uid = batch.job.metadata.uid
+            uid = batch.subject.metadata.uid
             # From here on, what comes is gathered for the next write, which waits for this one.
             del self._gathering[uid]
             self._writing[uid] = batch
@@ -110,7 +107,7 @@ class CheckpointWriter:
                 raise
             # A fault of ours with one report must not end the storing of all others.
             except Exception:
-                log.exception("checkpoint-not-stored", job=batch.job.value)
+                log.exception("checkpoint-not-stored", subject=batch.subject)
                 _answer(batch, KubeError("an internal error; the log says which"))
             else:
                 _answer(batch, annotations)
@@ -120,30 +117,29 @@ class CheckpointWriter:
                     self._queue.put_nowait(later)
 
     async def _write(self, batch: _Batch) -> Mapping[str, str]:
-        metadata, start = batch.job.metadata, self._started_at(batch.job)
-        if (seen := self._knowledge.jobs.by_uid(metadata.uid)) is not None:
-            metadata = seen.metadata
+        subject, start = self._subjects.fresh(batch.subject), self._subjects.started_at(batch.subject)
         for _ in range(MOST_CONFLICTS):
-            present = metadata.annotations or {}
+            present = subject.metadata.annotations or {}
             found = progress(present, batch.reports, started_at=start, now=self._clock.now())
             if found.is_outdated:
-                raise OutdatedError("a newer checkpoint of the Job is known")
+                raise OutdatedError(f"a newer checkpoint of {subject} is known")
             if not found.annotations:
                 return present
             try:
-                return await self._send(metadata, found.annotations)
+                return await self._send(subject, found.annotations)
             except Conflict:
-                metadata = await self._read(metadata)
-        raise Conflict(f"Job {metadata.namespace}/{metadata.name} changes faster than it can be read")
+                subject = await self._read(subject)
+        raise Conflict(f"{subject} changes faster than it can be read")
 
-    async def _send(self, metadata: Meta, annotations: Mapping[str, str]) -> Mapping[str, str]:
+    async def _send(self, subject: Subject, annotations: Mapping[str, str]) -> Mapping[str, str]:
+        metadata = subject.metadata
         body = guarded_patch(
             {"metadata": {"annotations": annotations}},
             uid=metadata.uid,
             resource_version=metadata.resource_version,
         )
         await self._client.merge_patch(
-            resources.JOBS,
+            subject.resource,
             metadata.name,
             body,
             metadata.namespace,
@@ -152,21 +148,16 @@ class CheckpointWriter:
         )
         return {**(metadata.annotations or {}), **annotations}
 
-    async def _read(self, known: Meta) -> Meta:
-        raw = await self._client.request(
-            "GET", resources.JOBS.path(known.namespace, known.name), timeout_seconds=WRITE_SECONDS
-        )
+    async def _read(self, known: Subject) -> Subject:
+        path = known.resource.path(known.metadata.namespace, known.metadata.name)
+        raw = await self._client.request("GET", path, timeout_seconds=WRITE_SECONDS)
         try:
             fresh = msgspec.json.decode(raw, type=NamedObject).metadata
         except msgspec.DecodeError as error:
-            raise KubeError(f"Job {known.namespace}/{known.name} cannot be read: {error}") from error
-        if fresh.uid != known.uid:
-            raise NotFound(f"Job {known.namespace}/{known.name} is another one by now", status=404)
-        return fresh
-
-    def _started_at(self, job: Seen[Job]) -> float | None:
-        starts = (started_at(workload) for workload, _ in self._knowledge.workloads_of(job))
-        return max((at for at in starts if at is not None), default=None)
+            raise KubeError(f"{known} cannot be read: {error}") from error
+        if fresh.uid != known.metadata.uid:
+            raise NotFound(f"{known} is another one by now", status=404)
+        return Subject(resource=known.resource, metadata=fresh)
 
 
 def _answer(batch: _Batch, outcome: Mapping[str, str] | Exception) -> None:

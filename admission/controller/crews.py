@@ -1,7 +1,8 @@
-"""The pods that Jobs run: whom to ask for a checkpoint, and what they tell of theirs.
+"""The pods that Workloads run: whom to ask for a checkpoint, and what they tell of theirs.
 
-Kept by the uid of the Job, and of each pod no more than that takes. A watch of all pods feeds it, which runs
-only where a policy may evict (or a flavor places by topology): most clusters have many pods and ask nobody.
+Those of one Workload are its *crew* (`api.crew` has the key), and of each pod no more is kept than that
+takes. A watch of all pods feeds it, which runs only where a policy may evict (or a flavor places by
+topology): most clusters have many pods and ask nobody.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ import msgspec
 from admission.lifecycle import AskedPod
 from api import keys
 from api.checkpoint_facts import parse_instant
+from api.crew import crew_of_pod
 from api.kube.informer import Change, ChangeType
 from api.node import is_finished
 from api.objects import PodObject
+from api.workload import WorkloadKey
 
 _ASKED = (keys.CHECKPOINT_REQUESTED_AT, keys.CHECKPOINT_DEADLINE)
 _NOTHING: Mapping[str, str] = {}
@@ -27,24 +30,24 @@ class _Member:
     """A pod that has not ended. `saved_at` is its own last word on a checkpoint, in Unix seconds."""
 
     pod: AskedPod
-    owner: str
+    crew: str
     saved_at: float | None
 
 
 class Crews:
-    """The pods of all Jobs.
+    """The pods of all Workloads.
 
-    `mark` is called with the uid of a watched Job whose pods tell something new, `mark_saved` with that of
-    any Job one of whose pods tells of a checkpoint.
+    `mark` is called with a watched Workload whose pods tell something new, `mark_saved` with the key of any
+    crew of which a pod tells of a checkpoint.
     """
 
-    def __init__(self, mark: Callable[[str], None], *, mark_saved: Callable[[str], None]) -> None:
+    def __init__(self, mark: Callable[[WorkloadKey], None], *, mark_saved: Callable[[str], None]) -> None:
         self._mark = mark
         self._mark_saved = mark_saved
         self._members: dict[str, _Member] = {}
-        self._by_owner: dict[str, dict[str, None]] = {}
-        # Jobs whose Workloads wait for a checkpoint: whatever their pods tell is looked at.
-        self._watched: set[str] = set()
+        self._by_crew: dict[str, dict[str, None]] = {}
+        # Those whose Workloads wait for a checkpoint: whatever these pods tell is looked at.
+        self._watched: dict[str, WorkloadKey] = {}
 
     def take_pod(self, change: Change[PodObject]) -> None:
         """Take a change of a pod."""
@@ -57,28 +60,28 @@ class Crews:
         """Take the bytes of a pod that answered a write of ours; raises msgspec.DecodeError."""
         self._see(_POD.decode(raw))
 
-    def watch(self, owner: str) -> None:
-        """Mark this Job from now on when its pods tell something new."""
-        self._watched.add(owner)
+    def watch(self, crew: str, workload: WorkloadKey) -> None:
+        """Mark this Workload from now on when its pods tell something new."""
+        self._watched[crew] = workload
 
-    def unwatch(self, owner: str) -> None:
+    def unwatch(self, crew: str) -> None:
         """Mark it no longer."""
-        self._watched.discard(owner)
+        self._watched.pop(crew, None)
 
-    def pods_of(self, owner: str) -> tuple[AskedPod, ...]:
-        """Return the pods of a Job that have not ended, by name."""
-        members = (self._members[uid] for uid in self._by_owner.get(owner, ()))
+    def pods_of(self, crew: str) -> tuple[AskedPod, ...]:
+        """Return the pods that have not ended, by name."""
+        members = (self._members[uid] for uid in self._by_crew.get(crew, ()))
         return tuple(sorted((one.pod for one in members), key=lambda pod: pod.name))
 
-    def saved_at(self, owner: str) -> float | None:
-        """Return when the last checkpoint was complete by what the Job's pods say; None where none does."""
-        members = (self._members[uid] for uid in self._by_owner.get(owner, ()))
+    def saved_at(self, crew: str) -> float | None:
+        """Return when the last checkpoint was complete by what these pods say; None where none does."""
+        members = (self._members[uid] for uid in self._by_crew.get(crew, ()))
         return max((one.saved_at for one in members if one.saved_at is not None), default=None)
 
     def _see(self, obj: PodObject) -> None:
         metadata = obj.metadata
-        owner = next((one.uid for one in metadata.owner_references or () if one.controller), None)
-        if owner is None or is_finished(obj) or metadata.deletion_timestamp:
+        crew = _crew_of(obj)
+        if not crew or is_finished(obj) or metadata.deletion_timestamp:
             self._forget(metadata.uid)
             return
         annotations = metadata.annotations or _NOTHING
@@ -89,31 +92,41 @@ class Crews:
                 uid=metadata.uid,
                 asked={key: annotations[key] for key in _ASKED if key in annotations} or _NOTHING,
             ),
-            owner=owner,
+            crew=crew,
             saved_at=parse_instant(annotations.get(keys.CHECKPOINT_TIME, "")),
         )
         known = self._members.get(metadata.uid)
         if known == member:
             return
+        if known is not None and known.crew != crew:
+            self._forget(metadata.uid)
         self._members[metadata.uid] = member
-        self._by_owner.setdefault(owner, {})[metadata.uid] = None
-        self._tell(owner)
+        self._by_crew.setdefault(crew, {})[metadata.uid] = None
+        self._tell(crew)
         if member.saved_at is not None and (known is None or known.saved_at != member.saved_at):
-            self._mark_saved(owner)
+            self._mark_saved(crew)
 
     def _forget(self, uid: str) -> None:
         known = self._members.pop(uid, None)
         if known is None:
             return
-        members = self._by_owner[known.owner]
+        members = self._by_crew[known.crew]
         del members[uid]
         if not members:
-            del self._by_owner[known.owner]
-        self._tell(known.owner)
+            del self._by_crew[known.crew]
+        self._tell(known.crew)
 
-    def _tell(self, owner: str) -> None:
-        if owner in self._watched:
-            self._mark(owner)
+    def _tell(self, crew: str) -> None:
+        if crew in self._watched:
+            self._mark(self._watched[crew])
+
+
+def _crew_of(obj: PodObject) -> str:
+    try:
+        return crew_of_pod(obj)
+    except ValueError:
+        # The PodBook names it.
+        return ""
 
 
 _POD = msgspec.json.Decoder(PodObject)

@@ -1,6 +1,6 @@
 """Who is to leave, and for whom: what a look at a Workload is told whose eviction waits for a checkpoint.
 
-Two others decide what becomes of such a Workload: the pods of its Job, which tell that they have saved, and
+Two others decide what becomes of such a Workload: its pods, which tell that they have saved, and
 the Workload that it makes room for, which may go or find room elsewhere. So whoever carries a request is
 entered here by both, and looked at again when either changes.
 """
@@ -13,6 +13,7 @@ from admission.controller.crews import Crews
 from admission.engine import Engine
 from admission.lifecycle import SavingContext
 from api.checkpoint_facts import checkpoint_facts
+from api.crew import crew_of
 from api.eviction import eviction_request, has_request
 from api.policy import AdmissionPolicy, PreemptionRules
 from api.workload import Workload, WorkloadKey
@@ -54,26 +55,25 @@ class Departures:
             and request.preemptor is not None
             and self._engine.is_waiting(request.preemptor, request.preemptor_uid),
             saved_at=self.saved_at(workload),
-            pods=self._crews.pods_of(workload.owner_uid or ""),
+            pods=self._crews.pods_of(crew_of(workload)),
             hold_seconds=float(rules.hold_seconds),
         )
 
     def saved_at(self, workload: Workload) -> float | None:
         """Return when the last checkpoint was complete by what Workload and pods tell; None: nobody does."""
-        told = (checkpoint_facts(workload).saved_at, self._crews.saved_at(workload.owner_uid or ""))
+        told = (checkpoint_facts(workload).saved_at, self._crews.saved_at(crew_of(workload)))
         return max((at for at in told if at is not None), default=None)
 
     def _enter(self, workload: Workload) -> None:
         request = eviction_request(workload)
-        if workload.owner_uid is not None:
-            self._crews.watch(workload.owner_uid)
+        if crew := crew_of(workload):
+            self._crews.watch(crew, workload.key)
         if request is not None and request.preemptor_uid:
             self._for.setdefault(request.preemptor_uid, {})[workload.key] = None
 
     def _leave_out(self, workload: Workload) -> None:
         request = eviction_request(workload)
-        if workload.owner_uid is not None:
-            self._crews.unwatch(workload.owner_uid)
+        self._crews.unwatch(crew_of(workload))
         if request is None or request.preemptor_uid not in self._for:
             return
         members = self._for[request.preemptor_uid]

@@ -81,7 +81,7 @@ class Knowledge:
         self.marks = Marks(jobs=self.jobs, workloads=self.workloads, pods=self.pods)
         mark = self.marks.workload
         self.ground = Ground(engine, journal, clock, inspection=self.inspection, mark=mark)
-        self.crews = Crews(self.marks.owned_by, mark_saved=self.marks.job_of)
+        self.crews = Crews(mark, mark_saved=self.marks.job_of)
         self.departures = Departures(engine, self.crews, mark)
         self.specs = KnownSpecs()
         self._journal = journal

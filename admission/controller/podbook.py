@@ -95,6 +95,11 @@ class PodBook:
         found = (self._pods.get(key) for key in self._units.get(unit, ()))
         return tuple(seen for seen in found if seen is not None)
 
+    @staticmethod
+    def unit_of(pod: Pod) -> UnitKey:
+        """Return the unit that a pod belongs to."""
+        return UnitKey(pod.namespace, pod.group, "" if pod.group else pod.name)
+
     def unit_of_workload(self, workload: Workload) -> UnitKey | None:
         """Return the unit that a Workload stands for, None where it stands for no pods."""
         if keys.IS_GROUP_WORKLOAD in workload.annotations:
@@ -114,7 +119,7 @@ class PodBook:
         """Look again at the unit of this pod."""
         seen = self._pods.get(key)
         if seen is not None:
-            self.mark(_unit_of(seen.value))
+            self.mark(self.unit_of(seen.value))
 
     def mark_all(self, namespace: str | None = None) -> None:
         """Look again at all units, or at those of one namespace."""
@@ -145,7 +150,7 @@ class PodBook:
         key = (pod.namespace, pod.name)
         self._unlink(key)
         self._pods.see(metadata, pod, raw)
-        unit = _unit_of(pod)
+        unit = self.unit_of(pod)
         self._units.setdefault(unit, {})[key] = None
         self._dirty[unit] = None
 
@@ -157,23 +162,19 @@ class PodBook:
             return
         self._unlink(key)
         self._pods.forget(metadata)
-        self.mark(_unit_of(known.value))
+        self.mark(self.unit_of(known.value))
 
     def _unlink(self, key: ObjectKey) -> None:
         known = self._pods.get(key)
         if known is None:
             return
-        unit = _unit_of(known.value)
+        unit = self.unit_of(known.value)
         members = self._units.get(unit, {})
         members.pop(key, None)
         if not members:
             self._units.pop(unit, None)
             # Who does not lead takes no marks, so that those of the dead would pile up.
             self._dirty.pop(unit, None)
-
-
-def _unit_of(pod: Pod) -> UnitKey:
-    return UnitKey(pod.namespace, pod.group, "" if pod.group else pod.name)
 
 
 _POD = msgspec.json.Decoder(PodObject)

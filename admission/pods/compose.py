@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from admission.actions import Action, Event, Purpose, Verb, Write
-from admission.checkpoints import taken_over
+from admission.checkpoints import newest, taken_over
 from admission.jobs import priorities
 from admission.pods.view import View
 from admission.pods.writes import normal, warning
 from admission.writes import workload_patch
 from api import keys
+from api.checkpoint_facts import checkpoint_faults
 from api.job import ComposeError
 from api.jobworkload import (
     Priority,
@@ -22,6 +24,7 @@ from api.jobworkload import (
     unknown_keys,
 )
 from api.podworkload import group_total, pod_sets_of_group, pod_sets_of_pod, pod_workload_body
+from api.wishes import domain_fault, wish_faults
 
 
 def create(view: View) -> tuple[Action, ...]:
@@ -51,8 +54,7 @@ def create(view: View) -> tuple[Action, ...]:
         purpose=Purpose.CREATE_WORKLOAD,
         events=(normal(view.first, "CreatedWorkload", f"Created Workload: {key}", "Create"),),
     )
-    unknown = unknown_keys(view.first, {})
-    return (write, *(warning(view.first, "UnknownKey", said) for said in unknown))
+    return (write, *_notices(view))
 
 
 def wanted_pod_sets(view: View) -> list[dict[str, Any]]:
@@ -116,7 +118,7 @@ def _changed_spec(view: View) -> dict[str, Any]:
 def _changed_metadata(view: View) -> dict[str, Any]:
     pod, workload = view.speaker, view.workload
     labels = copied_labels(pod, view.context.settings.label_keys_to_copy)
-    told = taken_over(pod.annotations, workload.annotations, now=view.now)
+    told = taken_over(_progress(view), workload.annotations, now=view.now)
     annotations: dict[str, str | None] = {**copied_annotations(pod), **told}
     if keys.ADMISSION_GATED_BY in workload.annotations:
         # A gate is opened by taking it off the pod.
@@ -128,6 +130,25 @@ def _changed_metadata(view: View) -> dict[str, Any]:
         },
     }
     return {name: values for name, values in changed.items() if values}
+
+
+def _progress(view: View) -> Mapping[str, str]:
+    """Return the annotations that tell of the unit's checkpoints: in a group any pod may be the one."""
+    if not view.group:
+        return view.first.annotations
+    return newest((member.pod.annotations for member in view.members), now=view.now)
+
+
+def _notices(view: View) -> Iterator[Event]:
+    """Yield what is wrong with the pods' own keys that does not keep them from their queue."""
+    pod = view.first
+    sources = (pod.annotations, pod.labels)
+    domain = domain_fault(sources, view.context.is_domain)
+    found = (
+        ("UnknownKey", unknown_keys(pod, {})),
+        ("InvalidWish", (*wish_faults(sources), *checkpoint_faults(sources), *([domain] if domain else []))),
+    )
+    return (warning(pod, reason, "; ".join(said)) for reason, said in found if said)
 
 
 def _resolved_priority(view: View) -> Priority | Event:

@@ -17,10 +17,10 @@ Source: Kueue, pkg/controller/jobs/pod and pkg/controller/jobframework/reconcile
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from admission import render
-from admission.actions import Action, Purpose
+from admission import checkpoints, render
+from admission.actions import Action, Event, Purpose
 from admission.jobs.context import JobContext
 from admission.pods import groups
 from admission.pods.compose import create, update
@@ -49,17 +49,18 @@ def reconcile_pods(
 
     `pods` are those of one group, or one by itself, in any order and at least one, each with the bytes in
     which it was last seen; `workload` is the one that the pod owns, or that has the group's name.
-    Idempotent: once the writes are seen, the same call asks for nothing. Raises msgspec.DecodeError where
-    bytes are no JSON object.
+    Idempotent: once the writes are seen, the same call asks for nothing. Events may repeat as long as their
+    cause stands. Raises msgspec.DecodeError where bytes are no JSON object.
     """
     view = View(pods, workload, context=context, now=now, facts=facts)
     if not _is_managed(view):
         return ()
+    notes = tuple(_disbelieved(view))
     for step in _STEPS:
         answer = step(view)
         if answer is not None:
-            return answer
-    return ()
+            return (*notes, *answer)
+    return notes
 
 
 def reconcile_empty_group(workload: Workload, *, replicas: int | None) -> tuple[Action, ...]:
@@ -86,6 +87,24 @@ def _is_managed(view: View) -> bool:
     if not context.is_pod_selected(pod.namespace, pod.labels):
         return False
     return bool(pod.queue_name) or context.settings.manages_without_queue_name
+
+
+def _disbelieved(view: View) -> Iterator[Event]:
+    """Yield an Event for each checkpoint that goes back or lies in the future. It stops nothing else.
+
+    In a group a pod may well know of an older one than another does.
+    """
+    if view.held is None:
+        return
+    for member in view.alive:
+        told, known = member.pod.annotations, view.workload.annotations
+        said = (
+            checkpoints.disbelief(told, now=view.now)
+            if view.group
+            else checkpoints.refusal(told, known, now=view.now)
+        )
+        if said is not None:
+            yield warning(member.pod, "CheckpointRefused", f"Pod {member.pod}: {said}")
 
 
 # --- whose Workload it is ------------------------------------------------------------------------

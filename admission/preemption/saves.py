@@ -19,7 +19,9 @@ When it pays to ask. Pods learn of an annotation at the kubelet's next sync, up 
 (NOTICE_SECONDS). With less grace than that SIGTERM is the request, and comes at once. Nor is anybody asked
 who
 
-  - takes no part: nothing on the Job tells of checkpoints, so nobody would answer and all would wait in vain;
+  - runs by somebody else's hand (a RayJob, say): its pods are not known here;
+  - takes no part: nothing on its Job or its pods tells of checkpoints, so nobody would answer and all would
+    wait in vain;
   - could not be done in time: a save takes longer than the grace;
   - has saved, or started, just now: stopping it loses less work than another save would cost;
   - serves: inference keeps no progress.
@@ -42,6 +44,7 @@ from admission.decision import Evict
 from admission.eviction_cost import save_seconds_of
 from admission.runtimes import eviction_seconds
 from api.checkpoint_facts import CLOCK_SKEW_SECONDS, CheckpointFacts, checkpoint_facts
+from api.crew import has_crew
 from api.eviction import EvictionRequest, standing_request
 from api.policy import AdmissionPolicy, PreemptionRules
 from api.reasons import ConditionType
@@ -128,7 +131,7 @@ def plan_save(
     rules = policy.preemption
     if rules is None or rules.grace_seconds == 0:
         return None
-    if not workload.is_admitted or workload.owner_kind != "Job":
+    if not workload.is_admitted or not has_crew(workload):
         return None
     facts = checkpoint_facts(workload)
     if not facts.takes_part or facts.is_inference:
@@ -167,7 +170,7 @@ def leaving_seconds(workload: Workload, policy: AdmissionPolicy) -> float:
     """
     rules = policy.preemption
     waits = 0.0
-    if rules is not None and rules.grace_seconds > 0 and workload.owner_kind == "Job":
+    if rules is not None and rules.grace_seconds > 0 and has_crew(workload):
         facts = checkpoint_facts(workload)
         if facts.takes_part and not facts.is_inference:
             waits = float(rules.grace_seconds)
