@@ -19,9 +19,10 @@ from api import keys
 from api.objects import PodObject
 from api.pod import Pod, to_pod
 from api.workload import Workload, to_rfc3339
-from tests.admission.world import Object, World, encode
+from tests.admission.world import Object, World, context, encode
 
 QUEUE = "lq"
+WAITING = "WaitingForReplacementPods"
 
 
 def pod_object(name: str = "p", **fields: Any) -> Object:
@@ -193,3 +194,33 @@ def _runs(pod: Object) -> None:
     ready = [{"type": "Ready", "status": "True"}]
     pod["spec"]["nodeName"] = "node"
     pod["status"] = {**pod["status"], "phase": "Running", "conditions": ready}
+
+
+def make_world(*pods: Object, **fields: Any) -> PodWorld:
+    """Return a world with these pods, settled."""
+    world = PodWorld(job_context=context(**fields))
+    for pod in pods:
+        world.add(pod)
+    world.settle()
+    return world
+
+
+def admitted(*pods: Object) -> PodWorld:
+    """Return a world in which these pods, one unit, run."""
+    world = make_world(*pods)
+    world.admit(world.only_workload())
+    world.settle()
+    world.run()
+    world.settle()
+    return world
+
+
+def said(world: PodWorld, name: str | None = None) -> dict[str, str]:
+    """Return the True conditions of a Workload, with their reasons; by default of the only one."""
+    workload, _ = world.workload(name or world.only_workload())
+    return {type_: one.reason for type_, one in workload.conditions.items() if one.status}
+
+
+def warnings(world: PodWorld) -> list[str]:
+    """Return the notes of all warnings."""
+    return [event.note for event in world.events if event.type.value == "Warning"]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admission.checkpoints import progress, refusal, taken_over
+from admission.checkpoints import disbelief, newest, progress, refusal, taken_over
 from api.checkpoint_report import Report
 from api.keys import CHECKPOINT_MEASURED as MEASURED
 from api.keys import CHECKPOINT_STEP as STEP
@@ -106,3 +106,32 @@ def test_what_a_workload_takes_over(
 
 def test_a_clock_that_is_a_little_ahead_is_believed() -> None:
     assert to_seconds(taken_over(told(-50), {}, now=NOW)[TIME]) == NOW + 50
+
+
+@pytest.mark.parametrize(
+    ("members", "want"),
+    [
+        pytest.param([], {}, id="of nobody none"),
+        pytest.param([told(90), told(30), {}], told(30), id="the newest"),
+        pytest.param([told(90), told(-9000), {TIME: "noon"}], told(90), id="that can be believed"),
+        pytest.param([{}, {STEP: "3"}], {}, id="none where nobody tells of one"),
+    ],
+)
+def test_the_checkpoint_of_a_group(members: list[dict[str, str]], want: dict[str, str]) -> None:
+    assert newest(members, now=NOW) == want
+
+
+@pytest.mark.parametrize(
+    ("annotations", "want"),
+    [
+        pytest.param({}, "", id="none"),
+        pytest.param(told(9000), "", id="however old"),
+        pytest.param(told(-9000), "lies in the future", id="of the future"),
+        pytest.param({TIME: "noon"}, "is no RFC 3339 time", id="unreadable"),
+    ],
+)
+def test_a_checkpoint_is_not_believed(annotations: dict[str, str], want: str) -> None:
+    said = disbelief(annotations, now=NOW)
+
+    assert (said is not None) == bool(want)
+    assert want in (said or "")

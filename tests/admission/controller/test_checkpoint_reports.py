@@ -12,12 +12,15 @@ import pytest
 
 from admission.controller.checkpoint_reports import CheckpointReports
 from admission.controller.journal import Journal
+from admission.controller.knowledge import KnowledgeSettings
 from admission.controller.metrics import Metrics
+from api import keys
 from api.http.server import HttpError, Request
 from api.keys import CHECKPOINT_STEP, CHECKPOINT_TIME
 from api.kube.client import KubeClient
 from api.kube.errors import Conflict, KubeError, TooManyRequests, Unreachable
 from api.kube.informer import ChangeType
+from api.kube.resources import Resource
 from api.workload import to_rfc3339
 from tests.admission.controller.fakes import FakeClock, FakeRecorder
 from tests.admission.controller.known import Known, made, workload_object
@@ -42,6 +45,8 @@ class FakeApi:
         self.failures: dict[str, list[KubeError]] = {}
         self.job = job("1")
         self.accepts = True
+        self.is_queued = False
+        self.stored_on: list[str] = []
         self.gate = asyncio.Event()
         self.gate.set()
 
@@ -55,13 +60,15 @@ class FakeApi:
             user = {"username": "system:serviceaccount:team:trainer", "extra": extra}
             return msgspec.json.encode({"status": {"authenticated": self.accepts, "user": user}})
         if word == "p":
-            return msgspec.json.encode({"metadata": {"name": "p", "uid": "p", "ownerReferences": [OWNER]}})
+            owners = [] if self.is_queued else [OWNER]
+            return msgspec.json.encode({"metadata": {"name": "p", "uid": "p", "ownerReferences": owners}})
         assert (method, word) == ("GET", "train")
         return msgspec.json.encode(self.job)
 
-    async def merge_patch(self, resource: object, name: str, body: bytes, namespace: str, **_: Any) -> bytes:
-        del resource
-        assert (name, namespace) == ("train", "team")
+    async def merge_patch(
+        self, resource: Resource, name: str, body: bytes, namespace: str, **_: Any
+    ) -> bytes:
+        self.stored_on.append(f"{resource.kind} {namespace}/{name}")
         self.asked.append("patch")
         await self.gate.wait()
         if failures := self.failures.get("patch"):
@@ -75,7 +82,7 @@ class Door:
 
     def __init__(self) -> None:
         self.api = FakeApi()
-        self.known = Known()
+        self.known = Known(settings=KnowledgeSettings(with_pods=True))
         self.known.tell(job())
         self.known.tell(workload_object("w", "team", "lq", owners=[OWNER]))
         self.metrics = Metrics(version="test")
@@ -136,6 +143,7 @@ async def test_many_reports_cost_one_review(door: Door) -> None:
     assert [await door.post(ago) for ago in (30, 20, 10)] == [200, 200, 200]
 
     assert door.api.asked.count("tokenreviews") == door.api.asked.count("p") == 1
+    assert set(door.api.stored_on) == {"Job team/train"}
     assert [one[CHECKPOINT_TIME] for one in door.api.patches] == [to_rfc3339(NOW - n) for n in (30, 20, 10)]
 
 
@@ -199,3 +207,49 @@ async def test_a_job_that_is_gone_has_no_checkpoints(door: Door) -> None:
     door.known.tell(job(), ChangeType.DELETED)
 
     assert await door.post() == 403
+
+
+# --- pods that are queued themselves -------------------------------------------------------------
+
+IN_GROUP = {"labels": {keys.MANAGED: "true", keys.POD_GROUP_NAME: "g"}}
+OF_GROUP = {"annotations": {keys.IS_GROUP_WORKLOAD: "true"}}
+BY_ITSELF = {"labels": {keys.MANAGED: "true"}}
+OWNED = {"owners": [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "p", "controller": True}]}
+HELD = {"schedulingGates": [{"name": keys.ADMISSION_GATE}]}
+
+
+@pytest.mark.parametrize(
+    ("pod", "workload", "want"),
+    [
+        pytest.param(BY_ITSELF, OWNED, "Pod team/p", id="of a pod by itself on the pod"),
+        pytest.param(IN_GROUP, OF_GROUP, "Workload team/g", id="of a member on its group's Workload"),
+        pytest.param(IN_GROUP, {}, "", id="nowhere where the group has the name of another's Workload"),
+        pytest.param(BY_ITSELF, OF_GROUP, "", id="nowhere where it has no Workload"),
+        pytest.param({}, OWNED, "", id="nowhere where nobody held it"),
+    ],
+)
+async def test_a_report_is_stored(
+    door: Door, pod: dict[str, Any], workload: dict[str, Any], want: str
+) -> None:
+    door.api.is_queued = True
+    created = "2026-01-01T00:00:00Z"
+    door.known.tell(made("Pod", "p", "team", version="v1", created=created, spec=HELD, status={}, **pod))
+    door.known.tell(workload_object("g", "team", "lq", **workload))
+
+    assert await door.post() == (200 if want else 403)
+
+    assert door.api.stored_on == ([want] if want else [])
+
+
+async def test_a_report_that_is_older_than_what_the_group_knows_is_told_so(door: Door) -> None:
+    door.api.is_queued = True
+    door.known.tell(
+        made(
+            "Pod", "p", "team", version="v1", created="2026-01-01T00:00:00Z", spec=HELD, status={}, **IN_GROUP
+        )
+    )
+    known = {**OF_GROUP["annotations"], CHECKPOINT_TIME: to_rfc3339(NOW - 5)}
+    door.known.tell(workload_object("g", "team", "lq", annotations=known))
+
+    assert await door.post(10) == 409
+    assert door.api.patches == []

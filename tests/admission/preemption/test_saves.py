@@ -176,6 +176,33 @@ def test_how_an_eviction_waits(
     assert plan_save(workload, policy(**section), now=NOW, slack_seconds=slack) == want
 
 
+@pytest.mark.parametrize(
+    ("fields", "is_asked"),
+    [
+        pytest.param({"owner_kind": "Pod"}, True, id="a pod that is queued itself"),
+        pytest.param(
+            {
+                "owner_kind": None,
+                "owner_uid": None,
+                "annotations": {"kueue.x-k8s.io/is-group-workload": "true"},
+            },
+            True,
+            id="a group of pods",
+        ),
+        pytest.param({"owner_kind": "RayJob"}, False, id="what somebody else runs"),
+        pytest.param({"owner_kind": None, "owner_uid": None}, False, id="what nobody runs"),
+    ],
+)
+def test_whose_pods_are_known_is_asked(fields: dict[str, Any], is_asked: bool) -> None:
+    victim = running(save=10)
+    told = {**victim.annotations, **fields.pop("annotations", {})}
+    victim = replace(victim, annotations=told, **fields)
+
+    assert (plan_save(victim, policy(), now=NOW) is not None) == is_asked
+    waiting = leaving_seconds(victim, policy()) - leaving_seconds(victim, policy(grace_seconds=0))
+    assert waiting == (120 if is_asked else 0)
+
+
 def test_without_a_policy_nobody_is_waited_for() -> None:
     assert plan_save(running(save=10), AdmissionPolicy(name=""), now=NOW) is None
 
