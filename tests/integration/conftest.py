@@ -120,29 +120,45 @@ def own_namespace(embedded_cluster: Cluster) -> str:
     return embedded_cluster.new_scene().namespace
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the one controller of a module is started with: its Configuration, and more flags."""
+
+    config: str | None = None
+    flags: tuple[str, ...] = ()
+
+
+@pytest.fixture(scope="module")
+def options() -> Options:
+    """Give the options of the module's controller; a module that needs others has this fixture as well."""
+    return Options()
+
+
 @contextmanager
-def _leading(cluster: Cluster, factory: pytest.TempPathFactory) -> Iterator[Replica]:
+def _leading(cluster: Cluster, factory: pytest.TempPathFactory, options: Options) -> Iterator[Replica]:
     """Give a controller that leads, with a lease of its own."""
-    lease = cluster.new_scene().namespace
-    replica = Replica(cluster.kubeconfig, factory.mktemp("controller"), "--namespace", lease)
+    flags = ("--namespace", cluster.new_scene().namespace, *options.flags)
+    replica = Replica(cluster.kubeconfig, factory.mktemp("controller"), *flags, config=options.config)
     with replica.child:
         replica.wait_leading()
         yield replica
 
 
 @pytest.fixture(scope="module")
-def real_controller(real_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replica]:
+def real_controller(
+    real_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory, options: Options
+) -> Iterator[Replica]:
     """Give the one controller of a module on the real cluster, leading."""
-    with _leading(real_cluster, tmp_path_factory) as replica:
+    with _leading(real_cluster, tmp_path_factory, options) as replica:
         yield replica
 
 
 @pytest.fixture(scope="module")
 def embedded_controller(
-    embedded_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
+    embedded_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory, options: Options
 ) -> Iterator[Replica]:
     """Give the one controller of a module on the embedded cluster, leading."""
-    with _leading(embedded_cluster, tmp_path_factory) as replica:
+    with _leading(embedded_cluster, tmp_path_factory, options) as replica:
         yield replica
 
 
@@ -155,9 +171,11 @@ def cluster(request: pytest.FixtureRequest) -> Cluster:
 
 
 @pytest.fixture(scope="module")
-def controller(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replica]:
+def controller(
+    cluster: Cluster, tmp_path_factory: pytest.TempPathFactory, options: Options
+) -> Iterator[Replica]:
     """Give the one controller of a module on the cluster whose turn it is, leading."""
-    with _leading(cluster, tmp_path_factory) as replica:
+    with _leading(cluster, tmp_path_factory, options) as replica:
         yield replica
 
 

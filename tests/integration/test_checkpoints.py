@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -20,7 +17,7 @@ from api import keys
 from api.workload import to_rfc3339
 from tests.integration.conftest import Cluster
 from tests.integration.replica import Replica
-from tests.integration.scene import Scene
+from tests.integration.reporting import Reporter, create_account
 from tests.integration.waiting import wait_for
 
 pytestmark = pytest.mark.xdist_group("checkpoints")
@@ -28,34 +25,8 @@ ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True, slots=True)
-class Trainer:
-    """A Job that runs, with a pod of its own ServiceAccount, and the door to which it reports."""
-
-    scene: Scene
-    controller: Replica
-    pod: Mapping[str, Any]
-
-    def token(self, *, audience: str = "berth.dev", is_bound: bool = True) -> str:
-        """Return a new token of its ServiceAccount, for its pod."""
-        metadata = self.pod["metadata"]
-        reference = {"kind": "Pod", "apiVersion": "v1", "name": metadata["name"], "uid": metadata["uid"]}
-        spec = {"audiences": [audience] if audience else []}
-        accounts = f"/api/v1/namespaces/{self.scene.namespace}/serviceaccounts/trainer/token"
-        body = {"spec": {**spec, **({"boundObjectRef": reference} if is_bound else {})}}
-        return str(self.scene.rest.create(accounts, body)["status"]["token"])
-
-    def post(self, report: object, token: str | None) -> tuple[int, dict[str, Any], Mapping[str, str]]:
-        """Return status, body and headers of the answer to a report."""
-        address = urlsplit(self.controller.urls()["http"])
-        connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=30.0)
-        headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
-        body = report if isinstance(report, bytes) else json.dumps(report).encode()
-        try:
-            connection.request("POST", "/v1/checkpoints", body, headers)
-            answer = connection.getresponse()
-            return answer.status, json.loads(answer.read()), dict(answer.headers)
-        finally:
-            connection.close()
+class Trainer(Reporter):
+    """A Job that runs, by its pod."""
 
     def annotations(self) -> dict[str, str]:
         """Return the Job's annotations."""
@@ -74,9 +45,7 @@ class Trainer:
 def trainer(cluster: Cluster, controller: Replica) -> Iterator[Trainer]:
     """Give a Job named train whose only pod is bound to a node."""
     scene = cluster.new_scene()
-    scene.rest.create(
-        f"/api/v1/namespaces/{scene.namespace}/serviceaccounts", {"metadata": {"name": "trainer"}}
-    )
+    create_account(scene)
     scene.create_queue()
     scene.create_job("train", serviceAccountName="trainer")
     scene.wait_admitted("train")
@@ -140,8 +109,8 @@ def test_a_pod_that_no_managed_job_controls_may_not_report(trainer: Trainer) -> 
         {"metadata": {"name": "stray"}, "spec": {"serviceAccountName": "trainer", "containers": [container]}},
     )
 
-    token = Trainer(scene, trainer.controller, stray).token()
-    status, body, _ = trainer.post({"step": 1, "time": ago(1)}, token)
+    outsider = Reporter(scene, trainer.controller, stray)
+    status, body, _ = outsider.post({"step": 1, "time": ago(1)}, outsider.token())
 
     assert (status, "not controlled by a Job" in body["error"]) == (403, True), body
     assert keys.CHECKPOINT_TIME not in trainer.annotations()

@@ -6,133 +6,41 @@ on a real control plane in test_serving.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 
-from tests.integration.conftest import Cluster
-from tests.integration.manifests import LONG, QUEUE_NAME, RUNTIME, Object, condition
+from tests.integration.conftest import Options
+from tests.integration.manifests import condition
+from tests.integration.pods import (
+    CONFIG,
+    KUEUE,
+    create,
+    is_gated,
+    is_running,
+    make_pod,
+    member,
+    pod_of,
+    wait_condition,
+    wait_gone,
+    wait_pod,
+)
 from tests.integration.replica import Replica
 from tests.integration.scene import Scene
 from tests.integration.waiting import wait_for
 
 pytestmark = pytest.mark.xdist_group("pods")
 
-KUEUE = "kueue.x-k8s.io/"
-GATE = KUEUE + "admission"
-CONFIG = """
-apiVersion: config.kueue.x-k8s.io/v1beta2
-kind: Configuration
-integrations:
-  frameworks: [batch/job, pod]
-"""
-
 
 @pytest.fixture(scope="module")
-def controller(embedded_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replica]:
-    """Give the one controller of this module, leading, with the pod integration on."""
-    folder = tmp_path_factory.mktemp("controller")
-    lease_namespace = embedded_cluster.new_scene().namespace
-    replica = Replica(embedded_cluster.kubeconfig, folder, "--namespace", lease_namespace, config=CONFIG)
-    with replica.child:
-        replica.wait_leading()
-        yield replica
-        replica.child.stop()
+def options() -> Options:
+    """Give the options of a controller that queues pods."""
+    return Options(config=CONFIG)
 
 
 @pytest.fixture
-def scene(embedded_scene: Scene, controller: Replica) -> Scene:
+def scene(embedded_scene: Scene, embedded_controller: Replica) -> Scene:
     """Give a scene in which the controller admits."""
-    del controller
+    assert embedded_controller.child.is_running()
     return embedded_scene
-
-
-def make_pod(
-    name: str,
-    *,
-    queue: str | None = "main",
-    cpus: object = 1,
-    seconds: float = LONG,
-    is_held: bool = True,
-    labels: Object | None = None,
-    annotations: Object | None = None,
-    **spec: Any,
-) -> Object:
-    """Return a pod as the webhook leaves it; `is_held` False: as nobody has held it."""
-    held = {KUEUE + "managed": "true"} if is_held else {}
-    named = {QUEUE_NAME: queue} if queue is not None else {}
-    container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": cpus}}}
-    gates = {"schedulingGates": [{"name": GATE}]} if is_held else {}
-    metadata: Object = {
-        "name": name,
-        "labels": {**held, **named, **(labels or {})},
-        "annotations": {RUNTIME: f"{seconds:g}", **(annotations or {})},
-    }
-    if is_held:
-        metadata["finalizers"] = [KUEUE + "managed"]
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": metadata,
-        "spec": {
-            "restartPolicy": "Never",
-            "terminationGracePeriodSeconds": 0,
-            "containers": [container],
-            **gates,
-            **spec,
-        },
-    }
-
-
-def member(name: str, group: str, total: int, **fields: Any) -> Object:
-    """Return a pod of a group."""
-    labels = {KUEUE + "pod-group-name": group, **fields.pop("labels", {})}
-    annotations = {KUEUE + "pod-group-total-count": str(total), **fields.pop("annotations", {})}
-    return make_pod(name, labels=labels, annotations=annotations, **fields)
-
-
-def create(scene: Scene, *pods: Object) -> None:
-    """Create pods."""
-    for pod in pods:
-        scene.rest.create(scene.pods, pod)
-
-
-def pod_of(scene: Scene, name: str) -> Object | None:
-    """Return a pod, None where there is none of this name."""
-    return next((one for one in scene.rest.get(scene.pods)["items"] if one["metadata"]["name"] == name), None)
-
-
-def is_gated(pod: Object) -> bool:
-    """Tell whether a pod waits at the gate."""
-    return any(gate["name"] == GATE for gate in pod["spec"].get("schedulingGates") or ())
-
-
-def wait_pod(scene: Scene, name: str, phase: str) -> Object:
-    """Return a pod once it is in this phase."""
-
-    def probe() -> Object | None:
-        pod = pod_of(scene, name)
-        return pod if pod is not None and pod["status"]["phase"] == phase else None
-
-    return wait_for(probe, f"pod {name} {phase}")
-
-
-def wait_gone(scene: Scene, *names: str) -> None:
-    """Return when none of these pods is there."""
-    for name in names:
-        wait_for(lambda name=name: pod_of(scene, name) is None, f"pod {name} gone")  # type: ignore[misc]
-
-
-def wait_condition(scene: Scene, workload: str, type_: str, *, status: str = "True") -> Object:
-    """Return a Workload once its condition has this status."""
-
-    def probe() -> Object | None:
-        items = scene.rest.get(scene.workloads)["items"]
-        found = next((one for one in items if one["metadata"]["name"] == workload), None)
-        return found if condition(found, type_).get("status") == status else None
-
-    return wait_for(probe, f"Workload {workload} {type_}={status}")
 
 
 # --- a pod by itself -----------------------------------------------------------------------------
@@ -202,12 +110,6 @@ def test_a_deleted_pod_that_waits_leaves_its_queue(scene: Scene) -> None:
 # --- groups --------------------------------------------------------------------------------------
 
 
-def is_running(scene: Scene, *names: str) -> bool:
-    """Tell whether all these pods run."""
-    pods = [pod_of(scene, name) for name in names]
-    return all(pod is not None and pod["status"]["phase"] == "Running" for pod in pods)
-
-
 @pytest.mark.covers("001_21", "001_24")
 def test_a_group_starts_when_all_of_it_fits_and_not_a_pod_sooner(scene: Scene) -> None:
     scene.create_queue(cpus=3)
@@ -275,7 +177,7 @@ def test_a_pod_without_a_group_passes_by_itself(scene: Scene) -> None:
 
 
 @pytest.mark.covers("004_11", "004_18")
-def test_pods_and_groups_stand_in_one_queue_by_priority(scene: Scene, controller: Replica) -> None:
+def test_pods_and_groups_stand_in_one_queue_by_priority(scene: Scene, embedded_controller: Replica) -> None:
     cluster_queue = scene.create_queue(cpus=2)
     high = scene.create_priority("high", 10)
     create(scene, make_pod("first", cpus=2))
@@ -286,7 +188,7 @@ def test_pods_and_groups_stand_in_one_queue_by_priority(scene: Scene, controller
     scene.wait_pending("urgent")
 
     # The members of a group are one entry, wherever other pods came in between.
-    pending = controller.json(f"/v1/clusterqueues/{cluster_queue}/pendingworkloads")["items"]
+    pending = embedded_controller.json(f"/v1/clusterqueues/{cluster_queue}/pendingworkloads")["items"]
     urgent = scene.wait_workload("urgent")["metadata"]["name"]
     assert [item["name"] for item in pending] == [urgent, "a"]
 

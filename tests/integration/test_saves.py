@@ -24,6 +24,7 @@ from api.workload import to_rfc3339
 from tests.integration.conftest import Cluster
 from tests.integration.manifests import Object, condition, is_true
 from tests.integration.replica import Replica
+from tests.integration.reporting import create_account
 from tests.integration.scene import Scene
 from tests.integration.waiting import wait_for
 
@@ -98,9 +99,7 @@ class Stage:
 def stage(cluster: Cluster, controller: Replica) -> Iterator[Stage]:
     """Give a stage on which `train` runs."""
     scene = cluster.new_scene()
-    scene.rest.create(
-        f"/api/v1/namespaces/{scene.namespace}/serviceaccounts", {"metadata": {"name": "trainer"}}
-    )
+    create_account(scene)
     high = scene.create_priority("high", 1000)
     queue = scene.create_queue(cpus=2, preemption={"withinClusterQueue": "LowerPriority"})
     policy = {"apiVersion": "berth.dev/v1alpha1", "kind": "AdmissionPolicy"}

@@ -13,8 +13,9 @@ import pytest
 
 from admission.controller.trust import WEBHOOKS
 from tests.controlplane import RestError
-from tests.integration.conftest import Cluster
+from tests.integration.conftest import Cluster, Options
 from tests.integration.manifests import LONG, QUEUE_NAME, RUNTIME, Object, condition
+from tests.integration.pods import is_gated
 from tests.integration.replica import Replica
 from tests.integration.scene import Scene
 from tests.integration.waiting import wait_for
@@ -23,7 +24,6 @@ pytestmark = [pytest.mark.real, pytest.mark.xdist_group("serving")]
 
 REGISTRATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 PRIORITY = "kueue.x-k8s.io/priority-class"
-GATE = "kueue.x-k8s.io/admission"
 CONFIG = """
 apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
@@ -33,21 +33,21 @@ integrations:
 
 
 @pytest.fixture(scope="module")
-def controller(real_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replica]:
-    """Give the one controller of this module, leading, whose webhook the server asks about all it serves."""
-    folder = tmp_path_factory.mktemp("controller")
-    lease_namespace = real_cluster.new_scene().namespace
-    flags = ("--namespace", lease_namespace, "--webhook-port", "0")
-    replica = Replica(real_cluster.kubeconfig, folder, *flags, config=CONFIG)
-    with replica.child:
-        replica.wait_leading()
-        real_cluster.rest.create(REGISTRATION, registration(f"{replica.urls()['webhook']}/mutate"))
-        real_cluster.rest.wait(f"{REGISTRATION}/{WEBHOOKS}", is_trusting)
-        scene = real_cluster.new_scene()
-        wait_for(lambda: is_asked(scene), "the webhook being asked")
-        yield replica
-        real_cluster.rest.delete(f"{REGISTRATION}/{WEBHOOKS}")
-        replica.child.stop()
+def options() -> Options:
+    """Give the options of a controller that queues what serves, and has a webhook."""
+    return Options(config=CONFIG, flags=("--webhook-port", "0"))
+
+
+@pytest.fixture(scope="module")
+def controller(real_cluster: Cluster, real_controller: Replica) -> Iterator[Replica]:
+    """Give the controller, whose webhook the server asks about all that it serves."""
+    rest = real_cluster.rest
+    rest.create(REGISTRATION, registration(f"{real_controller.urls()['webhook']}/mutate"))
+    rest.wait(f"{REGISTRATION}/{WEBHOOKS}", is_trusting)
+    scene = real_cluster.new_scene()
+    wait_for(lambda: is_asked(scene), "the webhook being asked")
+    yield real_controller
+    rest.delete(f"{REGISTRATION}/{WEBHOOKS}")
 
 
 def registration(url: str) -> Object:
@@ -135,11 +135,6 @@ def create(scene: Scene, body: Object) -> None:
     """Create a Deployment or StatefulSet."""
     plural = f"{body['kind'].lower()}s"
     scene.rest.create(f"/apis/apps/v1/namespaces/{scene.namespace}/{plural}", body)
-
-
-def is_gated(pod: Object) -> bool:
-    """Tell whether a pod waits at the gate."""
-    return any(gate["name"] == GATE for gate in pod["spec"].get("schedulingGates") or ())
 
 
 def pods_of(scene: Scene, app: str) -> list[Object]:
