@@ -42,6 +42,7 @@ from types import FrameType
 __all__ = ["deadline", "requested", "resumed", "saved", "saving", "stopping"]
 
 _DEFAULT_URL = "http://berth-controller.berth-system:8090"
+# Berth's own token first: made for one audience, it is of no use to whoever else gets hold of it.
 _TOKEN_FILES = (
     "/var/run/secrets/berth.dev/token",
     "/var/run/secrets/kubernetes.io/serviceaccount/token",
@@ -53,6 +54,7 @@ _DEADLINE = "berth.dev/checkpoint-deadline"
 _LINE = re.compile(r'^([^=]+)=("(?:[^"\\]|\\.)*")$')
 # A training step may take milliseconds; the file is looked at so often and no oftener.
 _LOOK_SECONDS = 1.0
+# For as long training stands still where Berth hangs; a report that is lost costs less than that.
 _REPORT_SECONDS = 2.0
 
 
@@ -135,6 +137,8 @@ def saving(step: int) -> Iterator[None]:
 
 
 def _catch_sigterm() -> None:
+    # Only the main thread may set a handler (`signal.signal` raises elsewhere); requests by
+    # annotation are heard from any thread.
     if _state.catches_sigterm or threading.current_thread() is not threading.main_thread():
         return
     _state.catches_sigterm = True
@@ -151,6 +155,8 @@ def _catch_sigterm() -> None:
 
 def _annotations() -> dict[str, float]:
     now = time.monotonic()
+    # The second condition is the first look: a monotonic clock may begin near zero, as in a fresh
+    # container.
     if now - _state.looked_at >= _LOOK_SECONDS or not _state.looked_at:
         _state.looked_at = now
         _state.annotations = _read_annotations(os.environ.get("BERTH_PODINFO", _ANNOTATIONS_FILE))
@@ -163,6 +169,8 @@ def _read_annotations(path: str) -> dict[str, float]:
             lines = file.read().splitlines()
     except OSError:
         return {}
+    # The file holds every annotation of the pod; all but two are somebody else's and may look as
+    # they like.
     found = (match for match in map(_LINE.match, lines) if match and match[1] in (_REQUESTED_AT, _DEADLINE))
     instants = {match[1]: _to_instant(match[1], match[2]) for match in found}
     return {key: at for key, at in instants.items() if at is not None}

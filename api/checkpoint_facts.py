@@ -47,6 +47,8 @@ class Measured(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     `restart_of`: the attempt whose restart was measured last, by its start; each is measured once.
     """
 
+    # A Struct for its defaults: an annotation of an earlier version lacks fields and is read all
+    # the same.
     save: tuple[float, ...] = ()
     restart: tuple[float, ...] = ()
     restart_of: str = ""
@@ -88,6 +90,7 @@ def checkpoint_facts(workload: Workload, *, with_aliases: bool = False) -> Check
     sources = _sources(workload)
     kind = read_key(keys.WORKLOAD_TYPE, sources, with_aliases=with_aliases).lower()
     save, restart, interval = (parse_duration(_read(key, sources)) for key in _DURATIONS)
+    # What cannot be read counts as nothing measured: then what is declared stands.
     measured = parse_measured(_read(keys.CHECKPOINT_MEASURED, sources)) or Measured()
     return CheckpointFacts(
         workload_type=kind if kind in WORKLOAD_TYPES else "",
@@ -110,6 +113,8 @@ def checkpoint_faults(sources: Metadata) -> Iterator[str]:
     )
     for key, parse, expected in checks:
         text = _read(key, sources)
+        # Empty counts as absent, so that a template which fills keys from unset values warns
+        # nobody.
         if text and parse(text) is None:
             yield f"{key} is {text!r}, but must be {expected}; it is passed over"
     kind = _read(keys.WORKLOAD_TYPE, sources)
@@ -120,6 +125,7 @@ def checkpoint_faults(sources: Metadata) -> Iterator[str]:
 def parse_instant(text: str) -> float | None:
     """Return an RFC 3339 instant in Unix seconds, None for what is none."""
     try:
+        # The epoch itself reads as none: it is what a missing time becomes elsewhere.
         return to_seconds(text) or None
     except (ValueError, OverflowError):
         return None
@@ -127,6 +133,7 @@ def parse_instant(text: str) -> float | None:
 
 def parse_step(text: str) -> int | None:
     """Return a number of steps, None for what is none."""
+    # `isdecimal` alone is true of digits of every script; 16 digits reach beyond MOST_STEPS.
     if not (text.isascii() and text.isdecimal()) or len(text) > 16:
         return None
     return int(text) if int(text) <= MOST_STEPS else None
@@ -152,10 +159,12 @@ def parse_measured(text: str) -> Measured | None:
         return None
     lengths = (*measured.save, *measured.restart)
     is_believed = all(0 <= seconds <= MOST_SECONDS for seconds in lengths)
+    # Two lists of at most KEPT_OBSERVATIONS; more of them Berth would not have written.
     return measured if is_believed and len(lengths) <= 2 * KEPT_OBSERVATIONS else None
 
 
 def _learnt(measured: tuple[float, ...], declared: float | None) -> float | None:
+    # The lower of the two in the middle, a length that was really seen, instead of a mean of two.
     return median_low(measured) if len(measured) >= FEWEST_OBSERVATIONS else declared
 
 

@@ -53,6 +53,7 @@ def read_report(body: bytes | bytearray, *, now: float) -> Report:
     given = _decode(body)
     unknown = sorted(given.keys() - set(FIELDS))
     if unknown:
+        # One name is enough to find the slip; which one must not depend on the order of a set.
         raise BadReportError(422, f"{unknown[0]!r} is no field of a report; there are {', '.join(FIELDS)}")
     report = Report(
         saved_at=_field(given, "time", lambda value: _instant(value, now), _INSTANT),
@@ -60,6 +61,7 @@ def read_report(body: bytes | bytearray, *, now: float) -> Report:
         save_seconds=_field(given, "saveSeconds", _length, f"seconds from 0 to {MOST_SECONDS:.0f}"),
         resumed_at=_field(given, "resumedAt", lambda value: _instant(value, now), _INSTANT),
     )
+    # After all fields have been read: a wrong field is named before a missing one.
     _check_whole(report)
     return report
 
@@ -97,10 +99,12 @@ def _instant(value: Any, now: float) -> float | None:
 
 
 def _step(value: Any) -> int | None:
+    # `type() is int`, because True is an instance of int.
     return value if type(value) is int and 0 <= value <= MOST_STEPS else None
 
 
 def _length(value: Any) -> float | None:
+    # No NaN comes this way: JSON has none.
     return float(value) if type(value) in (int, float) and 0 <= value <= MOST_SECONDS else None
 
 

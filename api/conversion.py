@@ -26,6 +26,7 @@ def convert(obj: Object) -> Object:
     """Return `obj` in v1beta2 if it is a v1beta1 object of Kueue's, or a list of some; else `obj` itself."""
     items = _list_of(dict, obj.get("items"))
     if items is not None and str(obj.get("kind")).endswith("List"):
+        # A `kind: List` names its items' kinds itself, a `WorkloadList` does not.
         # The items of a typed list carry no version and no kind of their own.
         kind = str(obj.get("kind")).removesuffix("List")
         known = {"apiVersion": obj.get("apiVersion"), "kind": kind} if kind else {}
@@ -33,6 +34,7 @@ def convert(obj: Object) -> Object:
     if obj.get("apiVersion") != OLD_VERSION:
         return obj
     change = _KINDS.get(str(obj.get("kind")))
+    # Renamed even where no field differs: apiVersion is all that most kinds need.
     return change(_renamed(obj)) if change else _renamed(obj)
 
 
@@ -42,6 +44,7 @@ def dropped(obj: Object) -> tuple[str, ...]:
         return ()
     kind = str(obj.get("kind"))
     paths = [path for path in _DROPPED.get(kind, ()) if _at(obj, path) is not None]
+    # Asked of the conversion itself, so that both say the same of a source that nobody knows.
     if kind == "Workload" and _at(_workload({**obj}), ("spec", "priorityClassRef")) is None:
         paths += [path for path in _NAMELESS_PRIORITY if _at(obj, path)]
     return tuple(".".join(path) for path in paths)
@@ -83,8 +86,11 @@ def _with_check_rules(spec: Fields) -> Fields:
     rules = _list_of(dict, strategy.get("admissionChecks") or []) if isinstance(strategy, dict) else None
     if names is None or rules is None:
         return spec
+    # An entry of the strategy says more (its flavors) than the same name in the plain list, which
+    # would mean every flavor.
     listed = [rule.get("name") for rule in rules]
     rules = [*rules, *({"name": name} for name in names if name not in listed)]
+    # Both are taken away before one is written: v1beta2 has no plain list.
     spec = _without(spec, "admissionChecks", "admissionChecksStrategy")
     # v1beta2 refuses a strategy without checks.
     return {**spec, "admissionChecksStrategy": {"admissionChecks": rules}} if rules else spec
@@ -95,6 +101,8 @@ _STOP_WORDS = {"Borrow": "MayStopSearch", "Preempt": "MayStopSearch"}
 
 def _fungibility(fungibility: Fields) -> Fields:
     return {
+        # Only words of the old API are put in other words; a misspelt one stays for validation to
+        # name.
         key: _STOP_WORDS.get(value, value) if isinstance(value, str) else value
         for key, value in fungibility.items()
     }
@@ -140,6 +148,8 @@ def _topology_assignment(assignment: Fields) -> Fields:
     domains = _list_of(dict, assignment.get("domains"))
     if levels is None or domains is None:
         return assignment
+    # A domain with another number of values than there are levels is malformed; left as it is,
+    # validation names it.
     if any(len(_list_of(str, domain.get("values")) or ()) != len(levels) for domain in domains):
         return assignment
     starts = range(0, len(domains), _SLICE_DOMAINS)
@@ -147,6 +157,8 @@ def _topology_assignment(assignment: Fields) -> Fields:
     return {**_without(assignment, "domains"), "slices": slices}
 
 
+# Column by column: v1beta2 keeps a level's values together, because they are mostly alike and are
+# written once.
 def _slice(domains: list[Fields], level_count: int) -> Fields:
     columns = [[domain["values"][level] for domain in domains] for level in range(level_count)]
     counts = [domain.get("count") for domain in domains]
@@ -168,6 +180,8 @@ def _list_of(type_: type, value: object) -> list[Any] | None:
 
 
 def _is_uniform(values: list[Any]) -> bool:
+    # Asked of columns that have a first value: there are as many values as domains, and no slice is
+    # empty.
     return all(value == values[0] for value in values)
 
 

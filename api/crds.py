@@ -32,6 +32,7 @@ class Column:
     path: str
     description: str
     type: str = "string"
+    # Wide columns keep the plain table within a terminal's 80 characters.
     wide: bool = False
 
 
@@ -76,6 +77,8 @@ def _admitted_workloads(*, wide: bool) -> Column:
 
 
 def _condition(type_: str, description: str) -> Column:
+    # A JSONPath filter, since conditions are a list; kubectl shows an empty cell where there is
+    # none.
     return Column(
         name=type_, path=f".status.conditions[?(@.type=='{type_}')].status", description=description
     )
@@ -127,6 +130,8 @@ KINDS: tuple[Kind, ...] = (
             _condition("Finished", "Whether it has ended"),
             _AGE,
         ),
+        # For `kubectl get workloads --field-selector`, and for informers that want one
+        # ClusterQueue's.
         selectable_fields=(".status.admission.clusterQueue",),
     ),
     Kind(model=models.Cohort, plural="cohorts", short_names=("co",), columns=(_AGE,)),
@@ -204,6 +209,7 @@ def crd(kind: Kind) -> dict[str, Any]:
         "kind": "CustomResourceDefinition",
         "metadata": {"name": f"{kind.plural}.{kind.group}"},
         "spec": {
+            # No webhook converts: with one version stored and served there is nothing to convert.
             "conversion": {"strategy": "None"},
             "group": kind.group,
             "names": _names(kind),
@@ -235,6 +241,8 @@ def _version(kind: Kind) -> dict[str, Any]:
     }
     if kind.selectable_fields:
         version["selectableFields"] = [{"jsonPath": path} for path in kind.selectable_fields]
+    # Only kinds with a status have the subresource: it would make the API server drop a status from
+    # ordinary writes.
     if "status" in schema["properties"]:
         version["subresources"] = {"status": {}}
     return version
@@ -260,6 +268,7 @@ def _object_schema(model: type[BaseModel]) -> dict[str, Any]:
         "kind": {"type": "string", "description": "Kind of the object."},
         "metadata": {"type": "object"},
     }
+    # Of metadata a CRD may restrict no more than name and generateName.
     own = {name: child for name, child in schema["properties"].items() if name not in standard}
     rules = {RULES: schema[RULES]} if RULES in schema else {}
     return {

@@ -51,7 +51,10 @@ def parse_cron(line: str) -> CronLine:
         hours=_numbers("hour", hour, 0, 23),
         month_days=_numbers("day of month", month_day, 1, 31),
         months=_numbers("month", _named(month, _MONTHS, 1), 1, 12),
+        # Sunday is 0 and 7; what follows counts it as 0.
         weekdays=frozenset(n % 7 for n in _numbers("day of week", _named(weekday, _DAYS, 0), 0, 7)),
+        # By its first character and not by what it matches: `1-31` restricts the day, in cron's
+        # eyes.
         is_month_day_free=month_day.startswith("*"),
         is_weekday_free=weekday.startswith("*"),
     )
@@ -77,6 +80,8 @@ def _numbers(what: str, field: str, low: int, high: int) -> frozenset[int]:
         if begin is None or end is None or every is None:
             raise CronError(f"the {what} {part!r} must be numbers from {low} to {high}, ranges, * or steps")
         if not (low <= begin <= end <= high) or every < 1:
+            # A range that falls (`fri-mon`) has no meaning in cron; to wrap it round would surprise
+            # who knows crontab.
             raise CronError(f"the {what} {part!r} must lie between {low} and {high} and rise")
         found.update(range(begin, end + 1, every))
     return frozenset(found)

@@ -38,6 +38,7 @@ class EvictionRequest:
     ask_at: float
     reserved_at: float
     message: str = ""
+    # Which of Kueue's rules let the preemptor take it; None where no rule was needed (a drain).
     preemption_reason: PreemptionReason | None = None
     preemptor: WorkloadKey | None = None
     preemptor_uid: str = ""
@@ -63,8 +64,12 @@ def eviction_request(workload: Workload) -> EvictionRequest | None:
 def standing_request(workload: Workload) -> EvictionRequest | None:
     """Return the request that the Workload is to follow: on the quota that it holds, not carried out yet."""
     request = eviction_request(workload)
+    # A finished one has nothing left to save, an evicted one is past asking, and one without quota
+    # has nothing to give back.
     if request is None or workload.is_evicted or workload.is_finished or not workload.has_quota_reservation:
         return None
+    # Instants of one condition in whole seconds, both read from the object: equal, or of another
+    # reservation.
     return request if request.reserved_at == reserved_at_of(workload) else None
 
 
@@ -88,6 +93,7 @@ def render_request(request: EvictionRequest) -> str:
         "preemptingClusterQueue": request.preempting_cluster_queue,
         "message": request.message,
     }
+    # Empty fields are left out: the annotation is read by people, in `kubectl describe`.
     return msgspec.json.encode({key: value for key, value in fields.items() if value}).decode()
 
 
@@ -98,6 +104,7 @@ def read_request(text: str) -> EvictionRequest:
     # Nested deeper than the reader follows is no request either; a tenant may have written it.
     except (msgspec.DecodeError, RecursionError) as error:
         raise ValueError(f"it is no JSON ({error})") from error
+    # Texts alone, so that every field below may be taken for one.
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
         raise ValueError("it must be a JSON object of texts")
     requested_at = _instant(found, "requestedAt")
@@ -106,6 +113,7 @@ def read_request(text: str) -> EvictionRequest:
         reason=_word(EvictionReason, found, "reason"),
         requested_at=requested_at,
         deadline=_instant(found, "deadline"),
+        # Left out where its pods were asked at once.
         ask_at=_instant(found, "askAt") if "askAt" in found else requested_at,
         reserved_at=_instant(found, "reservedAt"),
         message=found.get("message", ""),
@@ -132,6 +140,7 @@ def _word(words: type[Word], found: dict[str, str], field: str) -> Word:
     try:
         return words(text)
     except ValueError:
+        # The enum's own error names a Python class and no field.
         raise ValueError(f"{field} is {text!r}, but must be one of {', '.join(words)}") from None
 
 

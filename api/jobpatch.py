@@ -45,9 +45,12 @@ def start_injection(
         annotations={keys.WORKLOAD: workload.key.name, **_topology_annotations(workload, assignment)},
         node_selector={**selector, **node_labels},
         tolerations=tuple(toleration_body(toleration) for toleration in tolerations),
+        # The gate holds each pod until it is told its own domain: without it the scheduler would be
+        # free to put a pod of one domain into another.
         gates=(keys.TOPOLOGY_GATE,) if _is_placed(assignment) else (),
         one_of=one_of,
     )
+    # After the flavors: a check may add to what a flavor says and not contradict it.
     for check in workload.checks:
         for update in check.pod_set_updates:
             if update.get("name") == assignment.name:
@@ -60,6 +63,8 @@ def start_patch(job: Job, template: Template, injection: Injection, count: int) 
     spec: dict[str, Any] = {"suspend": False}
     if count != job.pod_count:
         spec["parallelism"] = count
+        # Kubernetes lets completions change only together with parallelism and equal to it (elastic
+        # Indexed Jobs).
         if has_equal_completions(job):
             spec["completions"] = count
     if changes := injection_patch(template, injection):
@@ -73,6 +78,8 @@ def suspend_patch(*, is_restored: bool) -> dict[str, Any]:
     `is_restored`: mark it, so that its template is restored afterwards. Without a Workload there is nothing
     to restore from.
     """
+    # One write: a Job that is marked and not suspended would be restored while it runs, and one
+    # that is suspended and not marked would keep the flavor's node selector for ever.
     spec = {"spec": {"suspend": True}}
     return {"metadata": {"annotations": {keys.STOPPING: "true"}}, **spec} if is_restored else {**spec}
 
@@ -87,6 +94,7 @@ def restored_patch(job: Job, template: Template, pod_set: Mapping[str, Any] | No
 
     None, where the Workload is lost, only ends the stop: what the template was before cannot be known.
     """
+    # Whatever else is lost, the mark goes: with it the Job would count as stopping for ever.
     patch: dict[str, Any] = {"metadata": {"annotations": {keys.STOPPING: None}}}
     spec: dict[str, Any] = {}
     if pod_set is not None:
@@ -111,6 +119,8 @@ def toleration_body(toleration: WireToleration) -> dict[str, Any]:
     }
     if toleration.toleration_seconds is not None:
         body["tolerationSeconds"] = toleration.toleration_seconds
+    # Only text is left out when empty: tolerationSeconds 0 means at once, and absent means for
+    # ever.
     return {name: value for name, value in body.items() if value != ""}
 
 
@@ -118,11 +128,15 @@ def _chosen_domains(
     topology: TopologyAssignment | None,
 ) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
     """Return the level labels that all domains share, and of the others the values that occur."""
+    # The host is not told here: see `start_injection`.
     if topology is None or not topology.domains or topology.levels[-1] == keys.HOSTNAME:
         return {}, {}
+    # By level, in the order of their names: the same places give the same patch, whatever order the
+    # search found them in.
     columns = [sorted(set(column)) for column in zip(*(one.values for one in topology.domains), strict=True)]
     pairs = list(zip(topology.levels, columns, strict=True))
     return (
+        # A level that all share is a plain selector; only values that differ need an affinity.
         {level: values[0] for level, values in pairs if len(values) == 1},
         {level: tuple(values) for level, values in pairs if len(values) > 1},
     )

@@ -81,7 +81,10 @@ def workload_name(kind: str, group: str, owner_name: str, owner_uid: str) -> str
     long names that begin alike stay apart. Source: Kueue, pkg/controller/jobframework/workload_names.go.
     """
     identity = "\n".join((kind, group, owner_name, owner_uid)).encode()
+    # Not for secrecy; SHA-1 is what Kueue hashes with, and names must agree with those that it has
+    # given.
     digest = hashlib.sha1(identity, usedforsecurity=False).hexdigest()[:_HASH_LENGTH]
+    # Cut before the hash is put behind it, never after: the hash is what keeps names apart.
     readable = f"{kind.lower()}-{owner_name}"[: _MAX_NAME - _HASH_LENGTH - 1]
     return f"{readable}-{digest}"
 
@@ -100,6 +103,7 @@ def check_job(job: Job, body: Mapping[str, Any]) -> None:
     for field, count in (("parallelism", job.parallelism), ("completions", job.completions)):
         if count is not None and count < 1:
             faults.append(f"spec.{field} is {count}: it asks for no pods; set it to 1 or more")
+    # Told together with the rest: an author mends all of it in one edit.
     faults += resource_faults(job_template(body))
     if faults:
         raise ComposeError("; ".join(faults))
@@ -126,6 +130,7 @@ def workload_body(
         "metadata": {
             "name": name_of_workload(job),
             "namespace": job.namespace,
+            # The uid finds the Workload of a Job by label selector, as Kueue's tools do.
             "labels": {**copied_labels(job, label_keys_to_copy), keys.JOB_UID: job.uid},
             "annotations": {
                 **copied_annotations(job),
@@ -133,6 +138,8 @@ def workload_body(
                 keys.JOB_OWNER_NAME: job.name,
                 **({keys.MANAGED_BY: keys.MULTIKUEUE_CONTROLLER} if job.is_dispatched else {}),
             },
+            # From the first moment on: were the Workload deleted before its Job has stopped, its
+            # quota would be free while pods run.
             "finalizers": [keys.RESOURCE_IN_USE],
             "ownerReferences": [owner_reference(job)],
         },
@@ -147,6 +154,8 @@ def owner_reference(job: Job) -> dict[str, Any]:
         "kind": JOB_KIND,
         "name": job.name,
         "uid": job.uid,
+        # `controller` marks who manages it; with `blockOwnerDeletion` a foreground deletion of the
+        # Job waits for the Workload.
         "controller": True,
         "blockOwnerDeletion": True,
     }
@@ -154,6 +163,8 @@ def owner_reference(job: Job) -> dict[str, Any]:
 
 def pod_sets_body(job: Job, body: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return spec.podSets: one pod set, `main`, of as many pods as run at once. Raises ComposeError."""
+    # Before anything is composed: what follows takes a template for granted that the API server
+    # would accept.
     check_job(job, body)
     template = job_template(body)
     pod_set: dict[str, Any] = {"name": MAIN_POD_SET, "count": job.pod_count, "template": sanitised(template)}
@@ -184,6 +195,7 @@ def min_count(job: Job) -> int | None:
 
 def copied_labels(job: Described, wanted: Iterable[str]) -> dict[str, str]:
     """Return the labels that the configuration lets a Workload take over from its Job."""
+    # Only labels that are there: an absent one must not become an empty one, which selectors match.
     return {key: job.labels[key] for key in wanted if key in job.labels}
 
 
@@ -193,6 +205,8 @@ def copied_annotations(job: Described) -> dict[str, str]:
         key: value
         for source in (job.labels, job.annotations)
         for key, value in source.items()
+        # The articles' keys are copied whether or not a policy reads them: policies come and go
+        # while the Workload stays.
         if (key in keys.BERTH_TEMPLATE_KEYS or key in _ALIASES) and key not in _NOT_COPIED
     }
     if job.active_deadline_seconds is not None:
@@ -236,6 +250,7 @@ def wish_problems(job: Job, template: Template, is_domain: Callable[[str], bool]
 
 def _gpus_of(resources: Mapping[str, Any]) -> int:
     """Return a container's GPUs. The API server takes a limit for the request where that is missing."""
+    # Requests win where both are given; that is what the scheduler reserves.
     asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
     # Whole numbers in a Job that was taken: the API server refuses others for extended resources.
     return gpus_of({name: int(text) for name, text in asked.items() if str(text).isdecimal()})
@@ -252,12 +267,16 @@ def is_equivalent(
     """
     counts = {int(pod_set.get("count", 1))}
     if admitted_count is not None:
+        # A suspended Job was perhaps never started: it still shows what it asks for. One that runs
+        # shows what it was given.
         counts = {admitted_count} | (counts if job.is_suspended else set())
     other = pod_set.get("template") or {}
     return (
         job.pod_count in counts
         and has_same_containers(template, other)
+        # A start adds the flavors' tolerations to the Job, so after it they differ by right.
         and (admitted_count is not None or has_same_tolerations(template, other))
+        # Once it is admitted, a changed floor is without effect on what runs.
         and (admitted_count is not None or pod_set.get("minCount") == min_count(job))
     )
 
@@ -283,14 +302,18 @@ def is_label_value(text: str) -> bool:
 
 
 def _is_unknown(key: str) -> bool:
+    # A simulated object carries keys of the simulation, which are no wishes.
     if not key.startswith(keys.BERTH_PREFIX) or key.startswith(keys.BERTH_SIMULATION_PREFIX):
         return False
+    # What Berth itself writes must not be taken for a misspelt wish when an author copies a whole
+    # object.
     return key not in keys.BERTH_TEMPLATE_KEYS and key not in keys.BERTH_WRITTEN_KEYS
 
 
 def _unknown(kind: str, key: str) -> str:
     # Without the prefix that all share, or everything would be alike.
     names = [known.removeprefix(keys.BERTH_PREFIX) for known in sorted(keys.BERTH_TEMPLATE_KEYS)]
+    # Similar enough only: a hint at something far-fetched would send the author the wrong way.
     near = get_close_matches(key.removeprefix(keys.BERTH_PREFIX), names, n=1, cutoff=_SIMILARITY)
     hint = (
         f"did you mean '{keys.BERTH_PREFIX}{near[0]}'?"

@@ -22,6 +22,7 @@ _TOPOLOGY_ANNOTATIONS = (
     keys.PREFERRED_TOPOLOGY,
     keys.UNCONSTRAINED_TOPOLOGY,
     keys.SLICE_REQUIRED_TOPOLOGY,
+    # Any of these on a pod means that its Workload has said where it goes.
     keys.SLICE_CONSTRAINTS,
 )
 _TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
@@ -63,10 +64,13 @@ def to_node(wire: NodeObject) -> NodeInfo:
         name=meta.name,
         labels=meta.labels or {},
         taints=wire.spec.taints or (),
+        # Capacity is what the kubelet offers to pods, not what the machine has: system daemons take
+        # the difference.
         allocatable={
             resource: read_amount(f"status.allocatable.{resource}", resource, quantity)
             for resource, quantity in (status.allocatable or {}).items()
         },
+        # A node without the condition is as unready as one whose condition is Unknown.
         is_ready=ready is not None and ready.status == "True",
         is_silent=ready is None,
         ready_changed_at=_instant(ready.last_transition_time) if ready is not None else 0.0,
@@ -91,6 +95,7 @@ def to_pod_usage(wire: PodObject) -> PodUsage:
     try:
         requests = pod_requests(wire.spec)
     except QuantityError:
+        # A pod runs whatever we can read of it; at least its place on the node is taken.
         requests = {}
     return PodUsage(namespace=meta.namespace, name=meta.name, node=node, requests={**requests, PODS: 1})
 

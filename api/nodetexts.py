@@ -24,9 +24,11 @@ _Node = TypeVar("_Node")
 
 _NODES = b'"Nodes":{'
 _ITEMS = b'"items":['
+# At most these bytes lie between the beginning of a node and its name, as Go orders the fields.
 # Before it stand apiVersion and kind, or nothing: kube-scheduler's own nodes have lost them.
 _NAME = b'"metadata":{"name":"'
 _MOST_BYTES_BEFORE_NAME = 64
+# A name has up to 253 characters, and a quote behind it.
 _MOST_NAME_BYTES = 254
 _LAST = b'}]},"NodeNames":'
 # What is kept at most. Beyond it all is forgotten, and what is still there is read once more.
@@ -61,8 +63,11 @@ class NodeTexts(Generic[_Node]):
         nodes = body.find(_NODES)
         items = body.find(_ITEMS, nodes) + len(_ITEMS)
         name = body.find(_NAME, items, items + _MOST_BYTES_BEFORE_NAME)
+        # -1 plus a length is less than the length: nothing was found.
         if nodes < 0 or items < len(_ITEMS) or name < 0:
             return None
+        # All nodes of one request begin alike, since one program wrote them: so the beginning is
+        # taken from the first and demanded of all.
         opening = bytes(body[items : name + len(_NAME)])
         at, found = items, list[_Known[_Node]]()
         while True:
@@ -72,6 +77,8 @@ class NodeTexts(Generic[_Node]):
                 return None
             key = bytes(body[named:quote])
             known = self._known.get(key)
+            # The whole remembered text, the closing brace included: a node that has grown at its
+            # end does not pass for its beginning.
             if known is None or not body.startswith(known.text, at):
                 known = self._learn(key, body, at, b"}," + opening)
                 if known is None:
@@ -94,11 +101,15 @@ class NodeTexts(Generic[_Node]):
 
         `next_` is how a node ends and another begins.
         """
+        # Looked for from the beginning of this node, and a node may contain these bytes itself (an
+        # annotation that quotes a node): then what lies before them is no whole JSON, and the
+        # request is read in the ordinary way.
         end = body.find(next_, at)
         if end < 0:
             end = body.find(_LAST, at)
         if end < 0:
             return None
+        # A copy: a slice of the request would keep its 25 MB alive.
         text = bytes(body[at : end + 1])
         try:
             node = self._decoder.decode(text)
@@ -106,6 +117,7 @@ class NodeTexts(Generic[_Node]):
             return None
         former = self._known.pop(key, None)
         self._size += len(text) - (len(former.text) if former is not None else 0)
+        # Forgotten as a whole and not one by one: nothing tells which nodes are gone.
         if self._size > _MOST_BYTES:
             self._known.clear()
             self._size = len(text)

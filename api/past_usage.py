@@ -54,6 +54,7 @@ def read_past_usage(status: bytes | msgspec.Raw) -> PastUsage | None:
         past = sharing.admission_fair_sharing_status if sharing is not None else None
         if past is None:
             return None
+        # Cut off and not rounded, in billionths: nobody is charged for what was not used.
         consumed = {name: int(parse(text) * _NANOS) for name, text in (past.consumed_resources or {}).items()}
         return PastUsage(consumed=consumed, updated_at=floor(to_seconds(past.last_update)))
     except (ValueError, RecursionError):

@@ -39,6 +39,8 @@ _ROLE_HASH_LENGTH = 8
 _SERVER_TOLERATIONS = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
 _FINISHED = frozenset({"Succeeded", "Failed"})
 # Controllers whose pods are queued through them, or have to run on their node whoever waits.
+# A static pod belongs to its Node and cannot be held; the pods of a DaemonSet have to run wherever
+# there is a node.
 _QUEUED_OWNERS = frozenset({("batch/v1", "Job"), ("apps/v1", "DaemonSet"), ("v1", "Node")})
 
 
@@ -76,6 +78,8 @@ class Pod:
     @property
     def is_managed(self) -> bool:
         """Whether it is held for a queue, or was. One that nobody held runs outside of all queues."""
+        # The label alone is not enough: a template copies labels, while gate and finalizer are
+        # given by the webhook only.
         is_marked = self.labels.get(keys.MANAGED) == "true" and (self.is_gated or self.has_finalizer)
         return is_marked and not is_queued_through(self.owner)
 
@@ -104,6 +108,8 @@ class Pod:
         if self.owner is None:
             return ""
         template = self.labels.get("pod-template-hash", "")
+        # The name without the template's hash: replicas before and after a roll-out are of one
+        # application.
         if self.owner.kind == "ReplicaSet" and template and self.owner.name.endswith(f"-{template}"):
             return f"Deployment/{self.owner.name.removesuffix(f'-{template}')}"
         return f"{self.owner.kind}/{self.owner.name}"
@@ -137,12 +143,15 @@ class Pod:
 
         A deleted pod that no kubelet runs, or that is forced to go, ends without saying so.
         """
+        # A pod that is bound ends when its kubelet says so; one that was never bound, or is forced,
+        # ends without a word.
         is_gone = self.is_deleted and (not self.node or self.is_forced)
         return not (self.is_gated or self.is_finished or is_gone)
 
     @property
     def is_alive(self) -> bool:
         """Whether it runs, waits, or has succeeded where that is an end: nobody has to take its place."""
+        # Deleted at the gate it will never run, though it still waits there.
         is_waiting = self.is_gated and not self.is_deleted
         return self.is_active or is_waiting or (self.is_succeeded and not self.is_serving)
 
@@ -161,6 +170,7 @@ def to_pod(wire: PodObject) -> Pod:
         name=meta.name,
         uid=meta.uid,
         resource_version=meta.resource_version,
+        # An absent map and an empty one are one and the same, shared by all pods.
         labels=meta.labels or NOTHING,
         annotations=meta.annotations or NOTHING,
         owner=next((owner for owner in meta.owner_references or () if owner.controller), None),
@@ -186,6 +196,8 @@ def role_of(body: Mapping[str, Any]) -> str:
     The annotation that the webhook wrote counts, because what happens to a pod later changes its spec.
     """
     annotations = (body.get("metadata") or {}).get("annotations") or {}
+    # Before the spec: the API server and the scheduler fill in fields (node name, tolerations, a
+    # priority) after the pod was hashed.
     if said := annotations.get(keys.ROLE_HASH):
         return str(said)
     return role_hash(body.get("spec") or {})
@@ -198,6 +210,9 @@ def role_hash(spec: Mapping[str, Any]) -> str:
     if tolerations:
         shape["tolerations"] = tolerations
     for holder in ("initContainers", "containers"):
+        # Requests and limits and nothing else of a container: a new image makes no new role, so a
+        # rolling update goes on in the group.
         shape[holder] = [(one.get("resources") or {}) for one in spec.get(holder) or ()]
+    # Sorted: writers order the fields of one pod differently.
     text = msgspec.json.encode({"spec": shape}, order="sorted")
     return hashlib.sha256(text).hexdigest()[:_ROLE_HASH_LENGTH]

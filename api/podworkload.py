@@ -74,6 +74,8 @@ def pod_sets_of_pod(member: Member) -> list[dict[str, Any]]:
 def group_total(members: Sequence[Member]) -> int:
     """Return how many pods the group is to have. Raises ComposeError where its members contradict."""
     first = members[0].pod
+    # Of the first pod, and the others are compared with it: which of two that contradict is right
+    # nobody can tell.
     text = first.annotations.get(keys.POD_GROUP_TOTAL_COUNT, "")
     total = whole_number(text)
     if not total:
@@ -102,6 +104,8 @@ def pod_sets_of_group(members: Sequence[Member], total: int) -> list[dict[str, A
     # The first pod of each role, and how many there are. Counted and not listed: the total is whatever
     # somebody wrote into an annotation, and a list of so many would take the controller's memory.
     roles: dict[str, tuple[Member, int]] = {}
+    # The pods to come are not there to be asked for their roles, so they are taken to be like the
+    # first.
     if is_fast(members):
         roles[members[0].role] = (members[0], total)
     else:
@@ -135,6 +139,7 @@ def pod_workload_body(
         spec["maximumExecutionTimeSeconds"] = limit
     labels = copied_labels(pod, label_keys_to_copy)
     annotations = copied_annotations(pod)
+    # A group's Workload has no uid label: it has as many owners as pods, and is found by its name.
     if group:
         annotations[keys.IS_GROUP_WORKLOAD] = "true"
     else:
@@ -149,6 +154,8 @@ def pod_workload_body(
         "metadata": {
             "name": group or name_of_pod_workload(pod),
             "namespace": pod.namespace,
+            # An application's or a queue's name may be longer than a label holds; the API server
+            # would refuse the whole Workload.
             "labels": {key: value for key, value in labels.items() if is_label_value(value)},
             "annotations": annotations,
             "finalizers": [keys.RESOURCE_IN_USE],
@@ -167,6 +174,7 @@ def owner_references(members: Sequence[Member], *, is_group: bool) -> list[dict[
     if not is_group:
         return [{**_reference(members[0].pod), "controller": True, "blockOwnerDeletion": True}]
     references = [_keeper(one.pod) or _reference(one.pod) for one in members]
+    # By uid, once each: the pods of one keeper have all the same owner.
     return list({reference["uid"]: reference for reference in references}.values())
 
 
@@ -189,6 +197,8 @@ def _reference(pod: Pod) -> dict[str, Any]:
 def _check(member: Member, *, count: int) -> None:
     """Raise ComposeError with all that keeps a pod from being queued."""
     body = member.body
+    # A pod in the place of a Job's template: the rules are the same, and so are their words but for
+    # the path.
     as_job = {
         "metadata": body.get("metadata"),
         "spec": {"parallelism": count, "completions": count, "template": body},
@@ -207,6 +217,8 @@ def _pod_set(name: str, count: int, member: Member) -> dict[str, Any]:
     annotations = member.pod.annotations
     request = topology_request_body(annotations)
     if request is not None:
+        # Whoever makes the pods may number them by a label of his own; else the group's index
+        # counts.
         label = annotations.get(keys.POD_GROUP_INDEX_LABEL) or keys.POD_GROUP_INDEX
         pod_set["topologyRequest"] = {**request, "podIndexLabel": label}
     return pod_set

@@ -241,6 +241,8 @@ class AdmissionPolicy:
     @property
     def backfill_rules(self) -> Backfill | None:
         """The section on backfill where it is switched on: mode None is as good as no section."""
+        # A mode of None is written to say "no backfill here" beside a section's other numbers;
+        # every reader asks here.
         return self.backfill if self.backfill is None or self.backfill.mode is not BackfillMode.NONE else None
 
     def is_for(self, queue: ClusterQueue) -> bool:
@@ -263,4 +265,5 @@ def choose_policy(
     that one object tells all about a queue.
     """
     bound = (policy for policy in policies if policy.is_for(queue))
+    # Negated, so that the highest precedence and the lowest name both come first.
     return min(bound, key=lambda policy: (-policy.precedence, policy.name), default=default)

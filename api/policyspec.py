@@ -70,6 +70,7 @@ def to_admission_policy(wire: AdmissionPolicyObject) -> AdmissionPolicy:
         "metadata": {"name": meta.name},
         "spec": msgspec.json.decode(wire.spec),
     }
+    # All faults at once: an administrator mends them in one edit.
     faults = validate(obj)
     if faults:
         raise SpecError("; ".join(map(str, faults)))
@@ -103,6 +104,7 @@ def _sections(spec: AdmissionPolicySpec) -> dict[str, Any]:
 def _ordering(section: OrderingModel) -> Ordering:
     return Ordering(
         mode=OrderingMode(section.mode),
+        # Zero is how the object says that nobody ages.
         age_seconds=section.age_seconds or None,
         level_ends=tuple(hours * _SECONDS_PER_HOUR for hours in section.levels),
     )
@@ -123,6 +125,8 @@ def _backfill(section: BackfillModel) -> Backfill:
 
 
 def _preemption(section: PreemptionSection) -> PreemptionRules:
+    # The other fields have the names of the value's own: a field that is added to one and not to
+    # the other fails here.
     numbers = section.model_dump(exclude={"rules"})
     return PreemptionRules(rules=_victim_rules(section.rules), **numbers)
 
@@ -153,6 +157,8 @@ def _placement(section: PlacementSection) -> PlacementRules:
 
 
 def _domain_rules(rules: DomainRulesModel) -> DomainRules:
+    # By size, whatever order they were written in: the first that is large enough is the rule of a
+    # gang.
     sizes = sorted(rules.size_rules or (), key=lambda rule: rule.max_nodes)
     return DomainRules(
         leaf_level=rules.leaf_level,
@@ -211,6 +217,7 @@ def _reservation(one: ReservationModel) -> CapacityReservation:
 
 
 def _at(text: str) -> float:
+    # RFC 3339 allows lower-case letters, and not every Python reads them.
     return datetime.fromisoformat(text.upper()).timestamp()
 
 

@@ -128,11 +128,14 @@ def preset_levels(preset: LabelPreset, labels: Iterable[Mapping[str, str]]) -> t
     tiers.sort(key=lambda key: -(_tier(preset, key) or 0))
     own = [key for key in preset.levels if key in found]
     # A preset that adds a level to another one's tiers is not meant where that level is nowhere.
+    # The NVLink partition alone would make every rack with a partition an nvl72, so the level
+    # itself has to be there.
     if not own and (not tiers or preset.name == "nvl72"):
         return ()
     return (*tiers, *own, HOSTNAME)
 
 
 def _tier(preset: LabelPreset, key: str) -> int | None:
+    # Three digits: no network has more tiers, and other keys may begin alike.
     match = re.fullmatch(re.escape(preset.tiers) + "([0-9]{1,3})", key)
     return int(match[1]) if match else None

@@ -28,6 +28,7 @@ def read_amount(field: str, resource: str, quantity: str | int | float) -> int:
 
 def read_word(field: str, words: type[_E], text: str | None, default: _E) -> _E:
     """Return the enum's member for `text`, `default` for none. Raises SpecError naming the allowed words."""
+    # Absent and empty are the same on the wire.
     if not text:
         return default
     try:

@@ -68,6 +68,8 @@ def amount(resource: str, quantity: str | int | float) -> int:
     Fractions are rounded away from zero, so a request never shrinks. Raises QuantityError.
     Source: Kueue, pkg/resources/requests.go.
     """
+    # Asked by whether it is the CPU and not by name, so that one cache entry serves "8Gi" of every
+    # resource.
     return _amount(resource == CPU, _as_text(quantity))
 
 
@@ -106,6 +108,7 @@ def _as_text(value: str | int | float) -> str:
         return value
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _refusal(value)
+    # `repr` is the shortest text that reads back as the same number: 0.1 stays one tenth.
     return repr(value)
 
 
@@ -121,6 +124,7 @@ def _parsed(text: str) -> _Parsed:
     if match is None:
         raise _refusal(text)
     whole, part, suffix = match["whole"], match["part"] or "", match["suffix"]
+    # A sign or a suffix alone matches the pattern and is none.
     if not whole and not part:
         raise _refusal(text)
     factor, style = _scale(text, suffix)
@@ -137,19 +141,24 @@ def _scale(text: str, suffix: str) -> tuple[Fraction, Style]:
         return Fraction(2 ** _BINARY_SUFFIXES[suffix]), Style.BINARY
     if suffix in _DECIMAL_SUFFIXES:
         return Fraction(10) ** _DECIMAL_SUFFIXES[suffix], Style.DECIMAL
+    # What is left is "e" or "E" with a number: the pattern lets nothing else through.
     exponent = int(suffix[1:])
+    # Before the power is computed, not after.
     if abs(exponent) > _MAX_EXPONENT:
         raise QuantityError(f"quantity {text!r} has an exponent beyond {_MAX_EXPONENT}")
     return Fraction(10) ** exponent, Style.EXPONENT
 
 
 def _representable(value: Fraction, style: Style) -> Fraction:
+    # In lowest terms a value is a whole number of nanos exactly where its denominator divides 10^9.
     if _NANO.denominator % value.denominator:
         value = _away_from_zero(value / _NANO) * _NANO
+    # Kubernetes caps binary values only; decimal ones go on as inf.Dec.
     return Fraction(_MAX_INT64) if style is Style.BINARY and value > _MAX_INT64 else value
 
 
 def _away_from_zero(value: Fraction) -> int:
+    # Rounded up without floating point: floor division of the negative.
     rounded = -(-abs(value.numerator) // value.denominator)
     return rounded if value >= 0 else -rounded
 
@@ -166,6 +175,7 @@ def _decimal_text(digits: int, exponent: int, style: Style = Style.DECIMAL) -> s
     return f"{digits}{_DECIMAL_TEXT[exponent]}"
 
 
+# As Kubernetes does: what is smaller than the first binary suffix is written in decimal.
 def _binary_text(value: int) -> str:
     if -1024 < value < 1024:
         return _decimal_text(value, 0)

@@ -155,6 +155,7 @@ class LocalQueue:
     created_at: float = 0.0
     stop_policy: StopPolicy = StopPolicy.NONE
     fair_weight_milli: int = 1000
+    # Not compared, so that our own write of the status does not look like a change of the queue.
     past_usage: PastUsage | None = field(default=None, compare=False)
 
     @property

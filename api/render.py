@@ -20,6 +20,8 @@ from api.quantities import to_text
 from api.reasons import ConditionType
 from api.workload import Admission, PodSetAssignment, TopologyAssignment, to_rfc3339, to_seconds
 
+# Beyond either the API server refuses the status as a whole, and with it the eviction or the
+# admission that it tells of.
 # Caps of the CRD: a longer message, or one eviction counter more, and the whole status is refused.
 _MAX_MESSAGE_BYTES = 32768
 _MAX_EVICTION_COUNTERS = 256
@@ -44,6 +46,8 @@ class StatusEdit:
         # may.
         status = self._object.get("status")
         self.status: dict[str, Any] = status if isinstance(status, dict) else {}
+        # Put back at once, so that a status that was missing is written with the first edit and not
+        # lost beside it.
         self._object["status"] = self.status
         self.is_changed = False
 
@@ -55,6 +59,8 @@ class StatusEdit:
 
     def to_bytes(self) -> bytes:
         """Return the whole object. managedFields are left out: the server keeps its own."""
+        # managedFields sent back are compared with the server's and would have to be exact; left
+        # out they stay as they are.
         self._object.get("metadata", {}).pop("managedFields", None)
         return msgspec.json.encode(self._object)
 
@@ -78,6 +84,7 @@ class StatusEdit:
             "observedGeneration": self._generation,
         }
         if found is None:
+            # A new condition begins now, also where it begins as False: since then it is known.
             self._conditions().append({**written, "lastTransitionTime": to_rfc3339(self._now)})
         elif any(found.get(key) != value for key, value in written.items()):
             if found.get("status") != written["status"]:
@@ -94,6 +101,8 @@ class StatusEdit:
         """Turn a True condition False, keeping its message for the reader; others stay as they are."""
         found = self.condition(type_)
         if found is not None and found.get("status") == "True":
+            # The reader still learns why it was once so: `Previously: Preempted to accommodate
+            # ...`.
             previous = f"Previously: {found.get('message', '')}"
             self.set_condition(type_, False, reason=reason, message=previous)
 
@@ -107,6 +116,7 @@ class StatusEdit:
     def put(self, field: str, value: object) -> None:
         """Set a field of the status; None takes it away."""
         if value is None:
+            # Taking away what is not there is no change and no write.
             self.is_changed |= self.status.pop(field, None) is not None
         elif self.status.get(field) != value:
             self.status[field] = value
@@ -114,6 +124,8 @@ class StatusEdit:
 
     def count_eviction(self, reason: str, underlying_cause: str) -> None:
         """Add one to the eviction counter of reason and cause."""
+        # Copies of what is changed: `put` compares with what stands there, and an edit in place
+        # would look like none.
         stats = dict(self.status.get("schedulingStats") or {})
         counters = [dict(entry) for entry in stats.get("evictions") or ()]
         for entry in counters:
@@ -131,6 +143,7 @@ class StatusEdit:
         admitted = self.condition(ConditionType.ADMITTED)
         if admitted is None or admitted.get("status") != "True":
             return
+        # The whole seconds of Kubernetes' own arithmetic.
         # Clocks of two leaders may differ, so a time in the future counts as no time rather than as negative.
         elapsed = max(0, int(self._now - to_seconds(admitted.get("lastTransitionTime"))))
         past = int(self.status.get("accumulatedPastExecutionTimeSeconds") or 0)
@@ -148,10 +161,13 @@ class StatusEdit:
 
 def shortened(message: str) -> str:
     """Return the message cut to what a condition holds, at a character's end, marked by an ellipsis."""
+    # Bytes count for the API server's own limit on characters as well: there are never more
+    # characters than bytes.
     encoded = message.encode()
     if len(encoded) <= _MAX_MESSAGE_BYTES:
         return message
     room = _MAX_MESSAGE_BYTES - len(_NO_ROOM.encode())
+    # A cut through a character leaves bytes that are no text; they are dropped.
     return encoded[:room].decode(errors="ignore") + _NO_ROOM
 
 
@@ -204,6 +220,8 @@ def _assignment_body(assignment: PodSetAssignment) -> dict[str, Any]:
 
 
 def _amounts(amounts: Mapping[str, int]) -> dict[str, str]:
+    # Sorted by resource: the same admission gives the same bytes, so that a replayed one can be
+    # compared.
     return {resource: to_text(resource, amount) for resource, amount in sorted(amounts.items())}
 
 

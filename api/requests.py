@@ -144,6 +144,8 @@ def pod_set_requests(
     return PodSetRequests(
         name=pod_set.name,
         count=count,
+        # The same dict for both in the usual case of no settings: thousands of Workloads hold one
+        # each.
         per_pod=on_node_at_least_0
         if per_pod is on_node
         else {name: max(0, value) for name, value in per_pod.items()},
@@ -174,6 +176,7 @@ def request_problem(pod_set: PodSet, limits: Iterable[LimitRange] = ()) -> str |
         ]
     except QuantityError as error:
         raise _unreadable(pod_set, error) from error
+    # Only the first is told: the others may vanish with it.
     return next((problem for problem in problems if problem is not None), None)
 
 
@@ -203,6 +206,8 @@ def _adjusted(
     return WirePodSpec(
         containers=tuple(_filled_container(c, of_containers) for c in spec.containers or ()),
         init_containers=tuple(_filled_container(c, of_containers) for c in spec.init_containers or ()),
+        # Pod-level resources are filled only where they are given: a Pod's defaults must not turn a
+        # pod of containers into one of pod-level resources.
         resources=_filled(spec.resources, of_pods) if spec.resources is not None else None,
         overhead=overhead,
     )
@@ -259,7 +264,10 @@ def pod_requests(spec: WirePodSpec) -> Amounts:
     if spec.init_containers:
         total = _with_init_containers(total, spec.init_containers)
     if spec.resources is not None:
+        # Written over and not added: what a pod asks for as a whole replaces what its containers
+        # ask for.
         total.update(_amounts(spec.resources))
+    # Last, on top of everything: overhead is the runtime's own and no part of any container.
     for resource, text in (spec.overhead or {}).items():
         total[resource] = total.get(resource, 0) + amount(resource, text)
     return total
@@ -277,6 +285,7 @@ def _with_init_containers(together: Amounts, init_containers: tuple[WireContaine
             _add(sidecars, need)
             _raise(peak, sidecars)
         else:
+            # `need` is this function's own dict, so it may be added to.
             _add(need, sidecars)
             _raise(peak, need)
     _add(together, sidecars)
@@ -315,10 +324,13 @@ def _transformed(per_pod: Amounts, settings: ResourceSettings) -> Amounts:
     result: dict[str, Fraction] = {}
     for name, value in kept.items():
         transformation = by_input.get(name)
+        # Retained ones of no transformation too, so that an output that is also an input adds up.
         if transformation is None or transformation.strategy is TransformationStrategy.RETAIN:
             result[name] = result.get(name, Fraction(0)) + _base(name, value)
         if transformation is not None:
             factor = _base(name, value)
+            # Where the other resource is not asked for at all, the factor stands alone, as in
+            # Kueue.
             if transformation.multiply_by is not None and transformation.multiply_by in kept:
                 factor *= _base(transformation.multiply_by, kept[transformation.multiply_by])
             for output, ratio in transformation.outputs.items():
@@ -347,6 +359,8 @@ def _resource_holders(spec: WirePodSpec) -> list[tuple[str, WireResources]]:
         for container in containers
         if container.resources is not None
     ]
+    # Both halves of what a pod has, the containers and the pod as a whole, each with its name for
+    # the sentence.
     return [*holders, ("pod-level resources", spec.resources)] if spec.resources is not None else holders
 
 

@@ -33,6 +33,7 @@ _HOURS = 24
 def last_firing(cron: str, time_zone: str, at: float) -> float | None:
     """Return the latest instant (Unix seconds) at or before `at` when the line fires, None for never."""
     for firings in _days(cron, time_zone, at, step=-1):
+        # At or before: a window that opens this very second is open.
         index = bisect_right(firings, at)
         if index:
             return firings[index - 1]
@@ -42,6 +43,7 @@ def last_firing(cron: str, time_zone: str, at: float) -> float | None:
 def next_firing(cron: str, time_zone: str, after: float) -> float | None:
     """Return the first instant (Unix seconds) after `after` when the line fires, None for never."""
     for firings in _days(cron, time_zone, after, step=1):
+        # Strictly after: who asks for the next firing at a firing wants the one that follows.
         index = bisect_left(firings, after)
         index += index < len(firings) and firings[index] == after
         if index < len(firings):
@@ -51,12 +53,16 @@ def next_firing(cron: str, time_zone: str, after: float) -> float | None:
 
 def _days(cron: str, time_zone: str, at: float, *, step: int) -> Iterator[tuple[float, ...]]:
     line = _parsed(cron)
+    # Nine years of days would be walked for a line that never fires, at every question; asked once
+    # a line instead.
     if not _has_days(cron):
         return
     # A skipped time fires later than it is written, which may be on the day after.
     day = datetime.fromtimestamp(at, _zone(time_zone)).date() - timedelta(days=step)
     end = day + timedelta(days=step * _MOST_DAYS)
     while (day < end) is (step > 0):
+        # Past the month in one step: a line of one month a year is found in twelve steps and not in
+        # 365.
         if day.month not in line.months:
             # To the last day of this month, or to its first: the next step leads out of it.
             day = _month_end(day) if step > 0 else day.replace(day=1)
@@ -86,10 +92,13 @@ def _firings(cron: str, time_zone: str, day: date) -> tuple[float, ...]:
     for hour in line.hours:
         for minute in line.minutes:
             wall = datetime(day.year, day.month, day.day, hour, minute, tzinfo=zone)
+            # fold=0 is the earlier reading of a time that comes twice, fold=1 the later (PEP 495).
             first, second = wall.timestamp(), wall.replace(fold=1).timestamp()
             # Of a time that is skipped the first reading is later than the second (PEP 495).
             if not is_hourly or first <= second:
                 found.add(first)
+            # A line of every hour fires by real time: at both readings of a time that comes twice,
+            # and never at one that is skipped.
             if is_hourly and first < second:
                 found.add(second)
     return tuple(sorted(found))

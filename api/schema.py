@@ -36,6 +36,7 @@ class NotStructural(ValueError):
 
 def structural_schema(model: type[BaseModel]) -> Schema:
     """Return the structural schema of `model`, with wire names. Raises NotStructural."""
+    # The root's own words stand in the schema; what its $refs mean stands beside them in $defs.
     root = model.model_json_schema(by_alias=True, mode="validation")
     return _Converter(root.get("$defs", {})).convert(root, model.__name__, ())
 
@@ -50,6 +51,8 @@ class _Converter:
         """Return `schema` converted. `inside` names the models around it, to find recursion."""
         schema, inside = self._resolved(schema, path, inside)
         converted = dict(_words(schema))
+        # x-kubernetes-int-or-string says all there is about a node; a type beside it would
+        # contradict it.
         if INT_OR_STRING in schema:
             return converted
         for key, child in _children(schema, path):
@@ -66,6 +69,8 @@ class _Converter:
         while True:
             if "$ref" in schema:
                 name = schema["$ref"].rsplit("/", 1)[1]
+                # Found by name along the path and not by identity: the definitions are resolved
+                # anew at each place.
                 if name in inside:
                     raise NotStructural(f"{path}: {name} contains itself, which no structural schema can say")
                 inside = (*inside, name)
@@ -83,6 +88,7 @@ class _Properties(dict[str, Schema]):
 
 
 def _only_arm(arms: list[Schema], path: str) -> Schema:
+    # null is how pydantic says optional; to the API server absent and null are the same.
     real = [arm for arm in arms if arm.get("type") != "null"]
     if len(real) != 1:
         raise NotStructural(f"{path}: a union has no structural form; use optional fields and a CEL rule")
@@ -91,6 +97,7 @@ def _only_arm(arms: list[Schema], path: str) -> Schema:
 
 def _merged(base: Schema, around: Schema, replaced: str) -> Schema:
     """Return `base` with the words beside the one that led to it; those win, and rules add up."""
+    # The words beside a $ref (a description, a default) are about this one use of the model.
     beside = {key: value for key, value in around.items() if key != replaced}
     rules = [*base.get(RULES, ()), *beside.get(RULES, ())]
     return {**base, **beside, **({RULES: rules} if rules else {})}
@@ -99,10 +106,12 @@ def _merged(base: Schema, around: Schema, replaced: str) -> Schema:
 def _words(schema: Schema) -> Iterator[tuple[str, Any]]:
     """Yield the words of a node itself, without those of its children."""
     for key, value in schema.items():
+        # Draft 2020-12 has a number where OpenAPI 3.0 has a flag beside `minimum`.
         if key in _EXCLUSIVE:
             yield _EXCLUSIVE[key], value
             yield key, True
         elif key == "description":
+            # pydantic keeps the line breaks of docstrings, which `kubectl explain` would print.
             yield key, " ".join(value.split())
         elif key == "default":
             if value is not None:

@@ -26,6 +26,7 @@ def matches_selector(selector: WireSelector | None, labels: Mapping[str, str] | 
     """Return whether `labels` are selected. No selector selects nothing, an empty one everything."""
     if selector is None:
         return False
+    # All of both: matchLabels are requirements like any other.
     labels = labels or _NO_LABELS
     wanted = selector.match_labels or _NO_LABELS
     return all(labels.get(key) == value for key, value in wanted.items()) and all(
@@ -47,6 +48,7 @@ def matches_requirement(requirement: WireSelectorRequirement, labels: Mapping[st
         case "DoesNotExist":
             return value is None
         case "Gt" | "Lt":
+            # Gt and Lt take exactly one value; with more the requirement holds nowhere.
             return _compares(requirement.operator, value, values[0] if len(values) == 1 else None)
         case _:
             return False
@@ -56,6 +58,8 @@ def selector_problem(selector: WireSelector | None) -> str | None:
     """Return what is wrong with a label selector, None for nothing."""
     for requirement in selector.match_expressions or () if selector else ():
         if requirement.operator in ("In", "NotIn"):
+            # In with an empty list matches nothing and NotIn everything; neither is what its author
+            # meant, and Kubernetes refuses both.
             if not requirement.values:
                 return f"matchExpressions for {requirement.key!r}: {requirement.operator} needs values"
         elif requirement.operator not in ("Exists", "DoesNotExist"):
@@ -68,6 +72,7 @@ def selector_problem(selector: WireSelector | None) -> str | None:
 
 def tolerates(toleration: WireToleration, taint: WireTaint) -> bool:
     """Return whether one toleration covers the taint. An empty key with Exists covers every taint."""
+    # An empty effect covers all effects, an empty key (only with Exists) all keys.
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:
@@ -76,6 +81,8 @@ def tolerates(toleration: WireToleration, taint: WireTaint) -> bool:
         case "Exists":
             return True
         case "Equal":
+            # Equal without a key would cover every taint of an empty value; Kubernetes refuses it
+            # and so it covers none.
             return toleration.value == taint.value and bool(toleration.key)
         case "Gt" | "Lt":
             return _compares(toleration.operator, taint.value, toleration.value)
@@ -85,6 +92,8 @@ def tolerates(toleration: WireToleration, taint: WireTaint) -> bool:
 
 def find_untolerated(taints: Iterable[WireTaint], tolerations: Iterable[WireToleration]) -> WireTaint | None:
     """Return the first NoSchedule or NoExecute taint that no toleration covers, None if there is none."""
+    # Once into a tuple: it is walked for each taint, and an iterator would be empty after the
+    # first.
     held = tuple(tolerations)
     for taint in taints:
         if taint.effect in _BINDING_EFFECTS and not any(tolerates(toleration, taint) for toleration in held):
@@ -105,6 +114,7 @@ def matches_flavor(spec: WirePodSpec, flavor_labels: Mapping[str, str]) -> bool:
     Source: Kueue, pkg/scheduler/flavorassigner/flavorassigner.go, flavorSelector.
     """
     for key, value in (spec.node_selector or _NO_LABELS).items():
+        # A key that the flavor does not define may stand on any of its nodes.
         if key in flavor_labels and flavor_labels[key] != value:
             return False
     terms = _required_terms(spec.affinity)
@@ -135,6 +145,7 @@ def keys_of_affinity(affinity: WireAffinity | None) -> tuple[frozenset[str], boo
 
 def _term_holds(term: WireNodeSelectorTerm, name: str, labels: Mapping[str, str]) -> bool:
     expressions, fields = term.match_expressions or (), term.match_fields or ()
+    # As kube-scheduler: an empty term selects no object, it is not a wildcard.
     if not expressions and not fields:
         return False
     return all(matches_requirement(one, labels) for one in expressions) and all(
@@ -157,6 +168,7 @@ def _term_matches(term: WireNodeSelectorTerm, flavor_labels: Mapping[str, str]) 
     )
 
 
+# Kubernetes compares whole numbers only; whatever is none meets neither.
 def _compares(operator: str, value: str | None, bound: str | None) -> bool:
     try:
         left, right = int(value or ""), int(bound or "")

@@ -75,6 +75,7 @@ def to_cluster_queue(wire: ClusterQueueObject) -> ClusterQueue:
         created_at=to_seconds(meta.creation_timestamp),
         is_terminating=meta.deletion_timestamp is not None,
         labels=meta.labels or {},
+        # Empty text and none are the same: no cohort.
         cohort=spec.cohort_name or None,
         resource_groups=_groups(spec.resource_groups),
         queueing_strategy=read_word(
@@ -90,6 +91,7 @@ def to_cluster_queue(wire: ClusterQueueObject) -> ClusterQueue:
         stop_policy=read_word("spec.stopPolicy", StopPolicy, spec.stop_policy, StopPolicy.NONE),
         fair_weight_milli=_weight(spec.fair_sharing),
         is_admission_fair_sharing=scope is not None
+        # The only mode there is so far; another word of a newer Kueue counts as none.
         and scope.admission_mode == "UsageBasedAdmissionFairSharing",
         is_concurrent_admission=spec.concurrent_admission_policy is not None,
     )
@@ -140,6 +142,7 @@ def to_resource_flavor(wire: ResourceFlavorObject) -> ResourceFlavor:
 def cost_problem(annotations: Mapping[str, str]) -> str:
     """Return what is wrong with a flavor's cost, empty for nothing: it then counts as not known."""
     text = annotations.get(COST_PER_DEVICE_HOUR, "0")
+    # "0" is how the absent annotation reads here, and is no fault where somebody writes it.
     if text == "0" or _to_cost(text) > 0:
         return ""
     return (
@@ -173,6 +176,8 @@ def to_admission_check(wire: AdmissionCheckObject, *, without_conditions: bool =
     return AdmissionCheck(
         name=wire.metadata.name,
         controller_name=wire.spec.controller_name,
+        # An AdmissionCheck whose controller has not yet spoken is not active; in files there is no
+        # controller to speak.
         is_active=active[0] if active else without_conditions and not conditions,
     )
 
@@ -180,6 +185,8 @@ def to_admission_check(wire: AdmissionCheckObject, *, without_conditions: bool =
 def to_namespace(wire: NamespaceObject) -> Namespace:
     """Return the namespace with the label that Kubernetes gives every one: its own name."""
     name = wire.metadata.name
+    # The API server sets this label on every namespace. A manifest in a file lacks it, and
+    # selectors ask for it.
     return Namespace(name=name, labels={"kubernetes.io/metadata.name": name, **(wire.metadata.labels or {})})
 
 
@@ -187,6 +194,7 @@ def to_limit_range(wire: LimitRangeObject) -> LimitRange:
     """Return the limits of a namespace. Raises SpecError naming a quantity that cannot be read."""
     items = wire.spec.limits or ()
     for index, item in enumerate(items):
+        # Read once here, so that no quantity of a limit range can fail in the middle of a decision.
         for field in ("default", "default_request", "min", "max"):
             for resource, quantity in (getattr(item, field) or {}).items():
                 read_amount(f"spec.limits[{index}].{field}.{resource}", resource, quantity)
@@ -229,6 +237,8 @@ def _group(field: str, wire: WireResourceGroup) -> ResourceGroup:
 
 def _quotas(field: str, wire: WireFlavorQuotas, covered: tuple[str, ...]) -> dict[str, ResourceQuota]:
     quotas = {quota.name: _quota(f"{field}.resources[{quota.name}]", quota) for quota in wire.resources}
+    # In the order of the ResourceFlavor's own list, for a sentence that can be compared with the
+    # object.
     missing = [name for name in covered if name not in quotas]
     if missing:
         raise SpecError(
@@ -256,6 +266,8 @@ def _fungibility(wire: WireFungibility) -> FlavorFungibility:
     field = "spec.flavorFungibility"
     preference = None
     if wire.preference:
+        # The preference has no default word: where it is absent Kueue's older rules decide (see
+        # `queues`).
         fallback = FungibilityPreference.BORROWING_OVER_PREEMPTION
         preference = read_word(f"{field}.preference", FungibilityPreference, wire.preference, fallback)
     return FlavorFungibility(

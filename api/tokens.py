@@ -83,6 +83,7 @@ def review_body(token: str, *, now: float) -> bytes:
         raise TokenError(401, "this is no token of a ServiceAccount")
     if claims.exp <= now:
         raise TokenError(401, "the token has run out; read it anew from its file before each report")
+    # RFC 7519: `aud` is one text or a list of them.
     audiences = [claims.aud] if isinstance(claims.aud, str) else claims.aud
     spec = {"token": token, **({"audiences": [AUDIENCE]} if AUDIENCE in audiences else {})}
     return msgspec.json.encode(
@@ -102,8 +103,11 @@ def read_review(raw: bytes) -> PodIdentity:
         status = msgspec.json.decode(raw, type=_Review).status
     except msgspec.DecodeError as error:
         raise TokenError(401, f"the API server's review of the token cannot be read: {error}") from error
+    # `authenticated` alone may stand without a user in what a broken webhook authenticator answers.
     if not status.authenticated or status.user is None:
         raise TokenError(401, "the API server does not accept the token")
+    # A token that is not bound to a pod has no such claims: a ServiceAccount's long-lived secret,
+    # say.
     extra = status.user.extra or {}
     name, uid = extra.get(_POD_NAME) or [], extra.get(_POD_UID) or []
     namespace = status.user.username.removeprefix(_ACCOUNT).partition(":")[0]
@@ -117,9 +121,11 @@ def read_review(raw: bytes) -> PodIdentity:
 def _claims(token: str) -> _Claims | None:
     """Return what the token says of itself, unchecked; None where it is no JWT."""
     parts = token.split(".")
+    # Three parts and no more: an encrypted token (JWE) has five and tells nothing.
     if len(parts) != 3 or len(token) > MAX_TOKEN_BYTES:
         return None
     try:
+        # JWTs come without padding, which Python's decoder demands.
         payload = base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))
         return msgspec.json.decode(payload, type=_Claims)
     # A token is a stranger's text: 8 KiB hold JSON nested deeper than the reader follows.

@@ -74,7 +74,11 @@ def summary(version: str, items: Sequence[PendingWorkload]) -> bytes:
     """Return a PendingWorkloadsSummary."""
     return msgspec.json.encode(
         _Summary(
-            kind="PendingWorkloadsSummary", api_version=f"{GROUP}/{version}", metadata={}, items=list(items)
+            # An empty list is written as such: clients of Go range over `items`.
+            kind="PendingWorkloadsSummary",
+            api_version=f"{GROUP}/{version}",
+            metadata={},
+            items=list(items),
         )
     )
 
@@ -123,6 +127,8 @@ def _group() -> dict[str, Any]:
 def _parent_and_child(singular: str, kind: str, *, is_namespaced: bool) -> list[dict[str, Any]]:
     plural = f"{singular}s"
     return [
+        # No verbs: the parents exist for the path alone, so that kubectl does not offer to list
+        # them.
         {"name": plural, "singularName": singular, "namespaced": is_namespaced, "kind": kind, "verbs": []},
         {
             "name": f"{plural}/pendingworkloads",

@@ -22,10 +22,13 @@ Metadata = tuple[Mapping[str, str] | None, ...]
 
 def read_key(key: str, sources: Metadata, *, with_aliases: bool) -> str:
     """Return what the first of the sources says under the key, or under its alias; empty where none does."""
+    # Own key before its alias in every source: an alias on the Workload must not hide Berth's own
+    # key on the template.
     names = (key, keys.ALIASES[key]) if with_aliases and key in keys.ALIASES else (key,)
     for name in names:
         for source in sources:
             text = (source or {}).get(name)
+            # An empty value is how a template leaves a key unset.
             if text:
                 return text
     return ""
@@ -37,6 +40,8 @@ def parse_bandwidth(text: str) -> int | None:
     Bits, as networks are sold: a capital B is read as bits too, since labels and people mix the two.
     """
     match = _BANDWIDTH.fullmatch(text.strip())
+    # The number of digits is bounded by the pattern, so this is exact enough for Mbit/s and never
+    # overflows.
     return None if match is None else round(float(match[1]) * _MBIT[match[2].upper()])
 
 
