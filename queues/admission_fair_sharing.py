@@ -54,6 +54,8 @@ class AdmissionFairSharing:
     def share_of_new(self, elapsed_seconds: float) -> float:
         """Return how much of the average a step of so many seconds makes up, from 0 to 1."""
         if self.half_life_seconds <= 0:
+            # Half-life 0 remembers nothing and takes in nothing: queues then take turns by weight
+            # alone.
             return 0.0
         return 1.0 - exp2(-max(0.0, elapsed_seconds) / self.half_life_seconds)
 
@@ -84,6 +86,8 @@ class UsageLedger:
     """
 
     def __init__(self, settings: AdmissionFairSharing) -> None:
+        # Made by the first event of whatever kind: the LocalQueue object may come after its
+        # Workloads.
         self._settings = settings
         self._accounts: dict[LocalQueueKey, _Account] = {}
         self._holdings: dict[WorkloadKey, _Holding] = {}
@@ -101,6 +105,7 @@ class UsageLedger:
         account = self._accounts.get(local_queue)
         if account is None:
             return 0.0
+        # One step's worth, the same for all that wait: what admission will turn it into.
         penalty = self._settings.share_of_new(self._settings.sampling_seconds)
         weights = self._settings.resource_weights
         total = 0.0
@@ -131,6 +136,7 @@ class UsageLedger:
         change nothing.
         """
         account = self._accounts.setdefault(local_queue, _Account())
+        # Equal is our own write coming back; older is a status that was read before a later step.
         if account.updated_at is not None and past.updated_at <= account.updated_at:
             return False
         account.consumed, account.updated_at = past.consumed, past.updated_at
@@ -151,9 +157,13 @@ class UsageLedger:
         admitted when it was first seen has been settled before our time.
         """
         known = self._holdings.get(workload)
+        # Seen again without a change, which is the usual case: every update of the Workload comes
+        # by here.
         if known == _Holding(local_queue, amounts, is_admitted):
             return False
         is_settled = known is not None and is_admitted and not known.is_admitted
+        # Before the sums are touched: they still count the old amounts, which a resized Workload
+        # has changed.
         self.release(workload)
         if is_settled:
             self._settle(local_queue, amounts, now)
@@ -172,6 +182,8 @@ class UsageLedger:
         """Forget what a LocalQueue that was deleted has consumed; its Workloads may still hold quota."""
         account = self._accounts.get(local_queue)
         if account is not None:
+            # Only the past goes with the queue; the sums belong to Workloads that go on holding
+            # quota.
             account.consumed, account.updated_at = {}, None
 
     def sample(self, local_queues: list[LocalQueueKey], *, now: float) -> None:
@@ -184,6 +196,7 @@ class UsageLedger:
 
     def _count(self, holding: _Holding, *, sign: int) -> None:
         account = self._accounts.setdefault(holding.local_queue, _Account())
+        # Either admitted or waiting, never both: the same amount must not weigh twice.
         total = account.admitted if holding.is_admitted else account.waiting
         for resource, amount in holding.amounts.items():
             total[resource] = total.get(resource, 0) + sign * amount
@@ -193,6 +206,7 @@ class UsageLedger:
         # lags behind the one before it adds nothing twice.
         at = floor(now) if account.updated_at is None else max(floor(now), account.updated_at)
         new = self._settings.share_of_new(at - (at if account.updated_at is None else account.updated_at))
+        # With half-life 0 the share of new is 0 as well, so forgetting has to be said by itself.
         remembered = 0.0 if self._settings.half_life_seconds <= 0 else 1.0 - new
         stepped = {
             resource: _to_nanos(
@@ -201,6 +215,8 @@ class UsageLedger:
             )
             for resource in sorted({*account.consumed, *account.admitted})
         }
+        # Zeros are left out, so that a status becomes empty again and is equal to one that never
+        # was used.
         account.consumed = {resource: nanos for resource, nanos in stepped.items() if nanos}
         account.updated_at = at
 
@@ -220,4 +236,6 @@ def _to_units(resource: str, amount: int) -> float:
 
 
 def _to_nanos(units: float) -> int:
+    # A float keeps 15 to 16 digits: above a million units the last billionths are noise, and noise
+    # would differ between two replicas.
     return round(units) * _NANOS if units >= _FINE_UNITS else round(units * _NANOS)

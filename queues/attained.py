@@ -39,12 +39,14 @@ def devices(amounts: Mapping[str, int]) -> int:
     Several resources may stand for the same device (a GPU and its network card), so they are not added up.
     0 for CPU and memory alone: such a Workload attains nothing and always has its turn.
     """
+    # Zero also for amounts of nothing but Kubernetes' own resources.
     return max((amount for resource, amount in amounts.items() if is_device(resource)), default=0)
 
 
 def is_device(resource: str) -> bool:
     """Return whether the resource is an extended one, such as nvidia.com/gpu."""
     domain, _, name = resource.partition("/")
+    # `kubernetes.io/batch-cpu` and the like are CPU and memory by another name.
     return bool(name) and not domain.endswith("kubernetes.io")
 
 
@@ -56,12 +58,15 @@ def level_of(received: float, level_ends: tuple[float, ...]) -> int:
 def leaves_level_at(received: float, count: int, level_ends: tuple[float, ...], *, now: float) -> float:
     """Return when a Workload that runs on `count` devices reaches the next level, infinity for never."""
     level = level_of(received, level_ends)
+    # In the last level it stays; without devices it never moves on.
     if count == 0 or level == len(level_ends):
         return inf
+    # In a straight line: it receives `count` device-seconds a second for as long as it runs.
     return now + (level_ends[level] - received) / count
 
 
 def next_look(at: float, *, minimum_runtime_seconds: float) -> float:
     """Return the first look at levels that is not before `at`."""
     every = max(_SHORTEST_SECONDS, min(_LONGEST_SECONDS, minimum_runtime_seconds / _LOOKS_A_RUN))
+    # On a grid of whole looks, so that many Workloads are looked at together.
     return ceil(at / every) * every

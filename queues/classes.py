@@ -44,6 +44,7 @@ class Classes:
         return class_key(pending) in self._parked or self._is_too_long(pending)
 
     def told(self, pending: Pending) -> Told | None:
+        # Kept with the class and not with each Workload: thousands wait for one reason.
         """Return what the one was told that was tried for a member that is parked."""
         key = class_key(pending)
         return self._limits[key][1] if self._is_too_long(pending) else self._parked.get(key)
@@ -66,13 +67,18 @@ class Classes:
     def add(self, pending: Pending) -> None:
         """Take in a Workload; where its class is parked, it is parked with it."""
         key, name = class_key(pending), self._lane_of(pending)
+        # Lanes come and go with their members; an empty one would be asked for its head in every
+        # cycle.
         lane = self._lanes.get(name)
         if lane is None:
             lane = self._lanes[name] = Lane()
         self._tickets += 1
+        # A new number each time: an older heap entry of the same Workload carries the older number,
+        # and is passed over when it comes up.
         pending.ticket = self._tickets
         limit = self._limits[key][0] if key in self._limits else inf
         class_ = lane.add(key, pending, limit=limit)
+        # A parked class is not announced: its head would come up only to be passed over.
         if key not in self._parked:
             lane.announce(class_)
 
@@ -100,6 +106,8 @@ class Classes:
         self._by_local_queue = by_local_queue
         for lane in lanes.values():
             for class_ in lane.classes.values():
+                # Tickets are given anew by `add`: a queue that changes over is rare, and its heaps
+                # are rebuilt.
                 for pending in class_.members():
                     self.add(pending)
 
@@ -114,14 +122,17 @@ class Classes:
     def park(self, pending: Pending) -> None:
         """Let nobody of the Workload's class be tried."""
         key = class_key(pending)
+        # None until somebody tells why: an older reason is of an older attempt.
         self._parked[key] = None
         for _, class_ in self._of((key,)):
+            # Whatever heap entry stands for it is outdated by that, without being searched for.
             class_.announced = 0
 
     def limit(self, pending: Pending) -> None:
         """Let only those of the Workload's class be tried that run for less than it does."""
         key = class_key(pending)
         known, told = self._limits.get(key, (inf, None))
+        # The shortest that was refused; a longer one tells nothing new.
         if pending.seconds < known:
             self._limits[key] = pending.seconds, told
             for lane, class_ in self._of((key,)):
@@ -131,8 +142,10 @@ class Classes:
 
     def wake(self, is_hopeless: Callable[[Pending], bool] | None) -> bool:
         """Let all be tried again, except the classes whose first is hopeless. Returns whether any may be."""
+        # `|` and not `or`: the second has to happen in any case.
         moved = bool(self._limits) | self._unpark(is_hopeless)
         limited = list(self._of(self._limits))
+        # Cleared before classes are announced, so that no member is held to a limit that is gone.
         self._limits.clear()
         for lane, class_ in limited:
             class_.set_limit(inf)
@@ -159,6 +172,7 @@ class Classes:
             is_staying = is_hopeless is not None and top is not None and is_hopeless(top[4])
             (staying if is_staying else waking).add(class_.key)
         # A class is parked in all lanes at once: where the first of one lane may fit, all are tried.
+        # Only those that every lane finds hopeless stay, and what they were told stays with them.
         self._parked = {key: told for key, told in self._parked.items() if key in staying - waking}
         for lane, class_ in self._of(waking):
             lane.announce(class_)
@@ -172,6 +186,8 @@ class Classes:
     def _lane_of(self, pending: Pending) -> LocalQueueKey:
         return pending.local_queue if self._by_local_queue else _NO_QUEUE
 
+    # From few keys to lanes, of which there are as many as LocalQueues at the most; the classes of
+    # a lane may be thousands.
     def _of(self, keys: Iterable[ClassKey]) -> Iterator[tuple[Lane, ShapeClass]]:
         """Yield the classes of these keys that have members, by lane."""
         for key in keys:

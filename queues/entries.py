@@ -59,6 +59,7 @@ class Pending(msgspec.Struct, eq=False, kw_only=True):
     @property
     def place_at(self) -> float:
         """The instant that orders it among equals: before all of them where it lost its nodes."""
+        # Minus infinity, so that among several the uid decides and not the age.
         return -inf if comes_first(self.workload) else self.queued_at
 
     @property
@@ -69,6 +70,7 @@ class Pending(msgspec.Struct, eq=False, kw_only=True):
 
 def retry_at(workload: Workload) -> float:
     """Return when the Workload may be tried again: 0 at once, infinity while Requeued is False."""
+    # The condition outlasts the instant: somebody has to say Requeued=True first.
     if workload.is_false(ConditionType.REQUEUED):
         return inf
     return workload.requeue_at or 0.0

@@ -72,6 +72,7 @@ def run_key(namespace: str, name: str, shape: bytes) -> RunKey:
     return RunKey(namespace, name_stem(name), digest)
 
 
+# `or name`: "2026-01-31" would leave nothing, and all such Jobs would be one kind.
 def name_stem(name: str) -> str:
     """Return the name without the parts that tell repeats apart; a name of such parts alone stays."""
     return _LAST_PARTS.sub("", name) or name
@@ -83,6 +84,7 @@ def raised(seconds: float, elapsed: float, percent: int) -> float:
     Steps, since work that has outrun a guess by a minute is likely to outrun it by much more: raising to the
     present instant would move a promise at every look.
     """
+    # At least a minute a step, so that an estimate of seconds is not raised at every look.
     while seconds <= elapsed:
         seconds += max(_LEAST_RAISE_SECONDS, seconds * percent / 100)
     return seconds
@@ -104,6 +106,8 @@ class LearnedRuntimes:
         latest = merged(known, runs, REMEMBERED_RUNS)
         if latest is known:
             return
+        # Taken out and put in again, which makes it the youngest key: dicts keep the order of
+        # insertion.
         self.runs.pop(key)
         while len(self.runs) >= REMEMBERED_KEYS:
             del self.runs[next(iter(self.runs))]
@@ -122,6 +126,7 @@ class LearnedRuntimes:
         runs = self.runs.get(key)
         if not runs:
             return None
+        # The nearest-rank definition; a share of 0 means the shortest.
         return sorted(run.seconds for run in runs)[max(0, ceil(share * len(runs)) - 1)]
 
     def items(self) -> Iterator[tuple[RunKey, tuple[Run, ...]]]:

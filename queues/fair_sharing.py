@@ -63,6 +63,8 @@ def dominant_resource_share(node: QuotaNode) -> Share:
         return _NO_SHARE
     by_resource: dict[str, int] = {}
     pairs = []
+    # Declared pairs alone, as in Kueue: use of what nobody declares any more is no borrowing of a
+    # share.
     for pair, cell in node.cells.items():
         beyond = cell.usage - cell.subtree
         if beyond > 0:
@@ -71,10 +73,12 @@ def dominant_resource_share(node: QuotaNode) -> Share:
     if not pairs:
         return _NO_SHARE
     lendable = _lendable(node.parent)
+    # What nobody could lend has no share to be measured by, and borrowing of it weighs nothing.
     ratio = max(
         (amount * 1000 / lendable[name] for name, amount in by_resource.items() if lendable[name] > 0),
         default=0.0,
     )
+    # Kept as two numbers: infinity by itself would make all nodes of weight 0 equal.
     weighted = (inf, ratio) if node.weight_milli == 0 else (ratio / (node.weight_milli / 1000), 0.0)
     return Share(order=weighted, borrowed=frozenset(pairs))
 
@@ -83,6 +87,7 @@ def _lendable(node: QuotaNode) -> Mapping[str, int]:
     """Return the most that the node could ever give, by resource, all flavors together."""
     if node.lendable is None:
         lendable: dict[str, int] = {}
+        # Over the root's pairs: the parent could be given what is declared anywhere above it.
         for pair in node.root.cells:
             lendable[pair.resource] = lendable.get(pair.resource, 0) + node.cell(pair).potential
         node.lendable = lendable

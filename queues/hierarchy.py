@@ -30,6 +30,8 @@ class Hierarchy:
 
 def build_hierarchy(cluster_queues: Iterable[ClusterQueue], cohorts: Iterable[Cohort]) -> Hierarchy:
     """Return the trees that the specs describe; equal input in any order gives equal trees."""
+    # By name, so that children stand in the same order whatever order the objects came in: sums are
+    # equal, and so are messages.
     queue_specs = sorted(cluster_queues, key=lambda spec: spec.name)
     parents = _parents(queue_specs, {spec.name: spec for spec in cohorts})
     cohort_cycles = _cycles(parents)
@@ -42,11 +44,14 @@ def build_hierarchy(cluster_queues: Iterable[ClusterQueue], cohorts: Iterable[Co
             quotas=to_quotas(spec.resource_groups),
             weight_milli=spec.fair_weight_milli,
         )
+        # Left alone and not hung below a cycle: `build` and every walk to the root would never end.
         if spec.cohort in cohort_cycles:
             queue_cycles[spec.name] = cohort_cycles[spec.cohort]
         elif spec.cohort is not None:
             nodes[spec.cohort].adopt(node)
     for node in (*nodes.values(), *queues.values()):
+        # Whole trees are built from their roots; a cohort in a cycle is a root by itself here, and
+        # so is its queue.
         if node.parent is None:
             node.build()
     return Hierarchy(queues=queues, cohorts=nodes, queue_cycles=queue_cycles, cohort_cycles=cohort_cycles)
@@ -65,6 +70,7 @@ def to_quotas(groups: tuple[ResourceGroup, ...]) -> dict[FlavorResource, Resourc
 def _parents(queue_specs: Iterable[ClusterQueue], cohorts: Mapping[str, Cohort]) -> dict[str, str | None]:
     """Return every cohort, declared or only named, and its parent, in sorted order."""
     parents = {spec.cohort: None for spec in queue_specs if spec.cohort is not None}
+    # What is declared wins over what is only named, which has no parent.
     named: dict[str, str | None] = {**parents, **{name: spec.parent for name, spec in cohorts.items()}}
     for parent in list(named.values()):
         if parent is not None:
@@ -78,10 +84,13 @@ def _cycles(parents: Mapping[str, str | None]) -> dict[str, str]:
     for name in parents:
         trail: list[str] = []
         current: str | None = name
+        # Followed to its end from every name: trees are a few levels deep, and a cleverer walk
+        # would have to tell the tail of a trail from its cycle.
         while current is not None and current not in trail:
             trail.append(current)
             current = parents[current]
         if current is not None:
+            # From where the trail meets itself on: what leads into a cycle is no part of it.
             found[name] = " → ".join([*trail[trail.index(current) :], current])
     return found
 
@@ -92,6 +101,7 @@ def _cohort_nodes(
     specs = {spec.name: spec for spec in cohorts}
     nodes = {}
     for name in parents:
+        # Named and not declared: no quota, no limits, weight 1.
         spec = specs.get(name, Cohort(name=name))
         nodes[name] = QuotaNode(
             name, is_queue=False, quotas=to_quotas(spec.resource_groups), weight_milli=spec.fair_weight_milli

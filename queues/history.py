@@ -45,6 +45,10 @@ def merged(known: tuple[EntryT, ...], news: Iterable[EntryT], most: int) -> tupl
     uids = {one.uid for one in known}
     fresh = [one for one in news if one.uid not in uids]
     if not fresh:
+        # The same object, which spares callers a comparison and a store a write.
         return known
+    # The uid settles ties: two runs that ended in one second must not change places from one
+    # process to the next.
     latest = tuple(sorted((*known, *fresh), key=lambda one: (one.at, one.uid))[-most:])
+    # What is older than all that is kept changes nothing, and says so.
     return known if latest == known else latest

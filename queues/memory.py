@@ -51,6 +51,8 @@ class InMemoryReservationStore(InMemoryPlanStore):
         """Reserve for a whole cycle; see `ReservationStore.commit`."""
         check_commit(reservations, fence=fence, request_id=request_id)
         self._check_fence(fence)
+        # Before anything is looked at: a repeat must not be refused for what its own first try has
+        # changed.
         if (known := self._answers.get(request_id)) is not None:
             check_repeated(request_id, answers=len(known), reservations=len(reservations))
             return tuple(_as_duplicate(answer) for answer in known)
@@ -107,6 +109,7 @@ class InMemoryReservationStore(InMemoryPlanStore):
 
     async def seed_fence(self, fence: int) -> None:
         """Remember `fence` where there is none or a lower one."""
+        # A lower one is refused like any other call; the same once more is a repeat.
         if self.fence is not None and fence < self.fence:
             raise FenceTooLow(fence=fence, highest=self.fence)
         self.fence = fence
@@ -147,6 +150,7 @@ class InMemoryReservationStore(InMemoryPlanStore):
         if holder is None:
             self.reservations[reservation.id] = reservation
             return Reserved(request_id=reservation.request_id)
+        # Its own request, by a try that was given up on and arrived.
         if holder.request_id == reservation.request_id:
             return Reserved(request_id=reservation.request_id, is_duplicate=True)
         return already_reserved(reservation, holder=holder.request_id, holder_fence=holder.fence)
@@ -158,6 +162,7 @@ class InMemoryReservationStore(InMemoryPlanStore):
     def _remember(self, request_id: str, answers: tuple[Reserved | Lost, ...]) -> None:
         self._answers[request_id] = answers
         if len(self._answers) > REMEMBERED_REQUESTS:
+            # The oldest is forgotten: a repeat comes within seconds or never.
             del self._answers[next(iter(self._answers))]
 
 

@@ -36,6 +36,7 @@ def comes_first(workload: Workload) -> bool:
     consolidation): its other place was found on the condition that it gets it.
     """
     evicted = workload.conditions.get(ConditionType.EVICTED)
+    # A condition that was turned False belongs to an eviction that is over.
     if evicted is None or not evicted.status:
         return False
     preempted = workload.conditions.get(ConditionType.PREEMPTED)
@@ -47,6 +48,8 @@ def queued_at(workload: Workload, timestamp: RequeuingTimestamp = RequeuingTimes
     """Return the instant that the Workload queues by, in Unix seconds."""
     evicted = workload.conditions.get(ConditionType.EVICTED)
     if evicted is not None and evicted.status:
+        # A check that asked for a retry, and pods that did not get ready, are its own doing: it
+        # queues again behind who came meanwhile.
         if evicted.reason == EvictionReason.ADMISSION_CHECK:
             return evicted.at
         by_eviction = timestamp is RequeuingTimestamp.EVICTION

@@ -75,6 +75,7 @@ class PlanVersion(NamedTuple):
 def to_plan_version(text: str) -> PlanVersion | None:
     """Return the version of a text, None where it is none of this schema."""
     parts = text.split(" ")
+    # Both numbers at once: text of signs or spaces in either is no version.
     if len(parts) != 3 or parts[0] != str(SCHEMA) or not (parts[1] + parts[2]).isdecimal():
         return None
     return PlanVersion(int(parts[1]), int(parts[2]))

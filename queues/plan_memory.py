@@ -22,6 +22,7 @@ class InMemoryPlanStore:
     async def write_plan(self, write: PlanWrite, *, fence: int) -> bool:
         """Apply a write whole, or not at all."""
         self._check_fence(fence)
+        # The same write once more: its answer was lost, and it stands.
         if self.version == write.version:
             return True
         if not self._may_write(write):
@@ -41,6 +42,8 @@ class InMemoryPlanStore:
     def _may_write(self, write: PlanWrite) -> bool:
         if write.after is not None:
             return self.version == write.after and not self.foreign.intersection(write.rows)
+        # With `after` None nothing is built upon, so only the numbers of one leader can tell early
+        # from late; a write of an older fence never comes this far.
         # One of its own fence that comes late must not undo what came after it.
         known = self.version
         return known is None or known.fence != write.version.fence or known.number < write.version.number
@@ -48,6 +51,7 @@ class InMemoryPlanStore:
     async def read_plan(self, tables: Collection[PlanTable]) -> StoredPlan:
         """Return what is held of these tables."""
         foreign = tuple(table for table in tables if table in self.foreign)
+        # A foreign key is no table to be read; it is named, so that somebody writes it anew.
         rows = {table: dict(self.tables[table]) for table in tables if table not in foreign}
         return StoredPlan(version=self.version, rows=rows, foreign=foreign)
 

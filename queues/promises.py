@@ -82,6 +82,7 @@ class PlannedStart:
     @property
     def domain(self) -> str:
         """The domains promised, as `level=value` of the lowest level; empty without a topology."""
+        # A dict instead of a set keeps the order of the domains, which is that of the search.
         names = {
             f"{topology.levels[-1]}={domain.values[-1]}": None
             for pod_set in self.admission.pod_sets

@@ -71,12 +71,16 @@ class QuotaCell:
     def sum_up(self, from_children: int) -> None:
         """Work out what this subtree has, from its nominal quota and what its children lend it."""
         self.subtree = self.nominal + from_children
+        # Without a lending limit all of it is lent: what stays local is only what a limit keeps
+        # back.
         self.local = 0 if self.lending_limit is None else max(0, self.subtree - self.lending_limit)
+        # Until it has a parent; `attach` adds what the parent could give.
         self.potential = self.subtree
 
     def attach(self, parent: QuotaCell) -> None:
         """Hang this cell below its parent's, whose own parent is attached already."""
         self.parent = parent
+        # Never what is used at the moment: potential is the most it could have on an empty cluster.
         self.potential = self.local + parent.potential
         if self.borrowing_limit is not None:
             self.potential = min(self.potential, self.subtree + self.borrowing_limit)
@@ -87,6 +91,7 @@ class QuotaCell:
         return self.subtree - self.local
 
     @property
+    # Not kept but worked out: usage changes with every decision, and is the only thing that does.
     def local_available(self) -> int:
         """What is free of the part that is never lent; never negative."""
         return max(0, self.local - self.usage)
@@ -100,8 +105,12 @@ class QuotaCell:
         """
         parent = self.parent
         if parent is None:
+            # A root borrows from nobody; below zero is a real answer here, and children pass it on.
             return self.subtree - self.usage
         from_parent = parent.available
+        # A borrowing limit bounds what is taken from the parent, counted from what this node has
+        # stored there. Applied at every level on the way up, so the tightest limit of the path
+        # decides.
         if self.borrowing_limit is not None:
             stored_in_parent = self.subtree - self.local
             used_in_parent = max(0, self.usage - self.local)
@@ -114,8 +123,10 @@ class QuotaCell:
 
     def add(self, amount: int) -> None:
         """Charge `amount`: the local part first, the rest to the parent."""
+        # A loop instead of recursion: this runs for every Workload that is tried and taken back.
         cell: QuotaCell | None = self
         while cell is not None and amount > 0:
+            # Never negative, else a node over its quota would pass on more than it was given.
             local_available = max(0, cell.local - cell.usage)
             cell.usage += amount
             amount -= local_available
@@ -125,6 +136,8 @@ class QuotaCell:
         """Give `amount` back, the borrowed part first; the mirror image of `add`."""
         cell: QuotaCell | None = self
         while cell is not None and amount > 0:
+            # What this node used beyond its local part, and so had charged to the parent. Where
+            # that is negative nothing was, and the walk ends.
             stored_in_parent = cell.usage - cell.local
             cell.usage -= amount
             amount = min(amount, stored_in_parent)
@@ -137,13 +150,17 @@ class QuotaCell:
         Source: Kueue, pkg/scheduler/preemption/classical, FindHeightOfLowestSubtreeThatFits.
         """
         has_parent = self.parent is not None
+        # A root's own queue has nowhere to borrow, so it is at 0 and fits or does not.
         if not has_parent or not self.is_borrowing_with(amount):
             return BorrowHeight(0, has_parent)
+        # The local part serves first, exactly as `add` would charge it.
         remaining = amount - self.local_available
         cell = self
         while cell.parent is not None:
             cell = cell.parent
             if not cell.is_borrowing_with(remaining):
+                # The first subtree that covers it. One with a parent may have lent some of that
+                # away.
                 return BorrowHeight(cell.height, cell.parent is not None)
             remaining -= cell.local_available
         return BorrowHeight(cell.height, False)
@@ -204,6 +221,8 @@ class QuotaNode:
 
     def cell(self, pair: FlavorResource) -> QuotaCell:
         """Return the cell of `pair`, one without quota where none is declared (it was taken away in use)."""
+        # Kept apart from `cells`, whose keys are the declared pairs: fair sharing and status walk
+        # over those.
         return self.cells.get(pair) or self._undeclared_cell(pair)
 
     def available(self, pair: FlavorResource) -> int:
@@ -230,8 +249,10 @@ class QuotaNode:
         and charged anew: O(nodes of the tree). Raises KeyError where this node declares no such quota.
         """
         self.cells[pair].nominal += amount
+        # Leaves only: the usage of a cohort is a function of theirs, and charged anew with them.
         leaves = [queue.cells.get(pair) or queue.undeclared.get(pair) for queue in self.root.queues()]
         used = [(cell, cell.usage) for cell in leaves if cell is not None]
+        # Sums go up the tree, potentials come down it, so the two walks cannot be one.
         self.root._sum_up(pair)
         self.root._attach(pair)
         for cell, usage in used:
@@ -286,10 +307,12 @@ class QuotaNode:
 
     def _build_up(self) -> None:
         lent: dict[FlavorResource, int] = dict.fromkeys(self.quotas, 0)
+        # Children first: what they lend is part of this node's subtree.
         for child in self.children:
             child._build_up()
             for pair, cell in child.cells.items():
                 lent[pair] = lent.get(pair, 0) + cell.lent
+        # A cohort without children has the height of a leaf; nobody borrows through it.
         self.height = 1 + max(child.height for child in self.children) if self.children else 0
         self.cells = {
             pair: QuotaCell(self.quotas.get(pair, _NO_QUOTA), height=self.height, from_children=amount)
@@ -300,6 +323,8 @@ class QuotaNode:
         self.root = root
         if self.parent is not None:
             for pair, cell in self.cells.items():
+                # `cell` and not `cells`: a parent whose quota for this pair was taken away still
+                # stands between child and root.
                 cell.attach(self.parent.cell(pair))
         for child in self.children:
             child._build_down(root)
@@ -307,6 +332,7 @@ class QuotaNode:
     def _sum_up(self, pair: FlavorResource) -> int:
         """Work out anew what this subtree has of `pair`, as if nobody used any. Returns what it lends."""
         lent = sum(child._sum_up(pair) for child in self.children)
+        # It is summed over flavors and remembered; another quota makes it another number.
         self.lendable = None
         cell = self.cells.get(pair) or self.undeclared.get(pair)
         if cell is None:

@@ -46,10 +46,12 @@ FOR_A_PROMISE = frozenset({RequeueReason.HELD_BACK, RequeueReason.TOO_LONG})
 def is_immediate(pending: Pending, reason: RequeueReason, strategy: QueueingStrategy) -> bool:
     """Return whether the Workload is to be tried again at once: a StrictFIFO head always is."""
     if strategy is QueueingStrategy.STRICT_FIFO:
+        # A head of another namespace than the queue selects would block all behind it for ever.
         return reason is not RequeueReason.NAMESPACE_MISMATCH
     return reason in _IMMEDIATE or _holds_capacity(pending, reason)
 
 
+# StrictFIFO tries its head and nobody else, so there is no class to park.
 def is_of_whole_class(reason: RequeueReason, strategy: QueueingStrategy) -> bool:
     """Return whether what the Workload lacks, all others of equal requests lack too."""
     return reason in _WHOLE_CLASS and strategy is QueueingStrategy.BEST_EFFORT_FIFO

@@ -221,6 +221,8 @@ def check_commit(reservations: Sequence[QuotaReservation], *, fence: int, reques
     Workload twice, and a request id that is not one word.
     """
     if not request_id or len(request_id.split()) != 1:
+        # The request id stands in a space-separated line of the stored value
+        # (`queues.store.encoding`).
         raise ValueError(f"request id {request_id!r} is not one word")
     for reservation in reservations:
         if (reservation.request_id, reservation.fence) != (request_id, fence):
@@ -229,6 +231,8 @@ def check_commit(reservations: Sequence[QuotaReservation], *, fence: int, reques
                 f"{reservation.fence}, its commit {request_id} and {fence}"
             )
     if len({reservation.id for reservation in reservations}) < len(reservations):
+        # The second would meet the first as somebody else's; a cycle that decides twice on one
+        # Workload is a fault of ours.
         raise ValueError(f"request {request_id} reserves a Workload twice")
 
 
@@ -246,5 +250,6 @@ def logged(
     answers: Sequence[Reserved | Lost],
 ) -> tuple[LoggedDecision, ...]:
     """Return the entries that a commit appends: all but those of Workloads whose reservation was Lost."""
+    # By Workload and life: a log entry names no request.
     lost = {r.id for r, answer in zip(reservations, answers, strict=True) if isinstance(answer, Lost)}
     return tuple(entry for entry in log if (entry.key, entry.uid) not in lost)

@@ -51,4 +51,5 @@ def pairs_of(admission: Admission) -> frozenset[FlavorResource]:
 
 def is_equal(a: Quantities, b: Quantities) -> bool:
     """Return whether both charge the same: a pair of zero amount is as good as none."""
+    # The first comparison answers nearly always; the dicts are only built for the rest.
     return a == b or {pair: n for pair, n in a.items() if n} == {pair: n for pair, n in b.items() if n}

@@ -21,6 +21,7 @@ _ENCODER = msgspec.json.Encoder(order="deterministic")
 def shape_of(workload: Workload, requests: tuple[PodSetRequests, ...]) -> bytes:
     """Return the shape, as bytes that are equal exactly where the shapes are."""
     parts = []
+    # By position, which `requests` share with the pod sets.
     for pod_set, asked in zip(workload.pod_sets, requests, strict=True):
         spec = pod_set.template.spec or _NO_SPEC
         parts.append(
@@ -45,6 +46,7 @@ def _wishes(workload: Workload, pod_set: PodSet) -> list[tuple[str, str]]:
     """Return the annotations by which a policy places the pods, of the Workload and of their template."""
     metadata = pod_set.template.metadata
     sources = (workload.annotations, *((metadata.annotations, metadata.labels) if metadata else ()))
+    # Sorted by key within a source: dicts keep the order of whoever wrote the annotations.
     return [
         (key, source[key]) for source in sources if source for key in sorted(PLACEMENT_KEYS & source.keys())
     ]

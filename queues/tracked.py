@@ -42,16 +42,20 @@ class Tracked(dict[K, V]):
 
     def __delitem__(self, key: K) -> None:
         super().__delitem__(key)
+        # After it is gone, so that a key that was not there is not counted as changed: the removal
+        # raises.
         self._changed[key] = None
 
     def pop(self, key: K, default: V | None = None) -> V | None:  # type: ignore[override]  # never raises
         """Take an entry out. Returns it, or the default."""
+        # Only a key that was there has changed.
         if key in self:
             self._changed[key] = None
         return super().pop(key, default)
 
     def clear(self) -> None:
         """Take all entries out."""
+        # Before they are gone; afterwards nobody knows their names.
         self.mark(self)
         super().clear()
 

@@ -46,12 +46,15 @@ def closes_at(window: QuotaWindow, at: float) -> float | None:
     if schedule is None:
         start, end = window.start_at, window.end_at
         return end if start is not None and end is not None and start <= at < end else None
+    # The last opening alone tells: an earlier one that lasts longer cannot be, all last equally
+    # long.
     opened = last_firing(schedule.cron, schedule.time_zone, at)
     if opened is None or opened + schedule.duration_seconds <= at:
         return None
     end = opened + schedule.duration_seconds
     for _ in range(_MOST_JOINED):
         again = next_firing(schedule.cron, schedule.time_zone, opened)
+        # An opening at the very end joins too: the window is never closed in between.
         if again is None or again > end:
             break
         opened, end = again, again + schedule.duration_seconds
@@ -68,6 +71,7 @@ def opens_at(window: QuotaWindow, after: float) -> float | None:
 
 def in_force(windows: Sequence[QuotaWindow], at: float) -> QuotaWindow | None:
     """Return which window counts at `at`: the last of the list that is open, None where none is."""
+    # From the end of the list, where the exceptions stand.
     return next((one for one in reversed(windows) if closes_at(one, at) is not None), None)
 
 
@@ -87,11 +91,16 @@ def steps(
     before = in_force(windows, after)
     while found < most:
         turns = [(_turns_at(one, at), one.reclaim_lead_seconds) for one in windows]
+        # `at` moves on with every turn: a window's next turn always lies after the instant asked
+        # about.
         at = min((turn for turn, _ in turns), default=inf)
         if at > until or at == inf:
             return
         now = in_force(windows, at)
+        # A turn that changes nothing, such as a window covered by another, is no step.
         if _amount(now, nominal) != _amount(before, nominal):
+            # Of several windows that turn together the longest lead counts: each asked to be heeded
+            # so early.
             lead = max(lead for turn, lead in turns if turn == at)
             yield QuotaStep(at=at, amount=_amount(now, nominal), window=now, lead_seconds=lead)
             found += 1
@@ -111,6 +120,7 @@ def first_overlap(
             return None
         if closes_at(one, at) is not None and closes_at(other, at) is not None:
             return at
+        # Two windows can only begin to overlap where one of them opens.
         at = next_change_at((one, other), at)
     return None
 

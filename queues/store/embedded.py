@@ -63,6 +63,7 @@ def find_server() -> str | None:
     """Return the path of a Redis server on this machine; None when there is none."""
     if sys.platform == "win32":
         return None
+    # Valkey speaks the same protocol and takes the same settings.
     return shutil.which("redis-server") or shutil.which("valkey-server") or _find_bundled()
 
 
@@ -91,6 +92,7 @@ class EmbeddedRedis:
         self._listener: asyncio.Task[int] | None = None
         self._supervisor: asyncio.Task[None] | None = None
         #: The last lines that the child printed.
+        # Two lines: Redis tells why it ends in the last one or two.
         self._said: deque[str] = deque(maxlen=2)
         self._private: Path | None = None
         self._lock: int | None = None
@@ -116,6 +118,7 @@ class EmbeddedRedis:
             return self._store
         try:
             return await self._start(server, directory, shard=shard)
+        # BaseException, because a cancelled start must not leave a server behind either.
         except BaseException:
             await self.stop()
             raise
@@ -123,6 +126,7 @@ class EmbeddedRedis:
     async def stop(self) -> None:
         """Close the store and end the server, in order where there is time for it."""
         try:
+            # First of all: else it would start the child again that is about to be ended.
             await _cancel(self._supervisor)
             if self._store is not None:
                 await self._store.close()
@@ -139,22 +143,31 @@ class EmbeddedRedis:
         await self.stop()
 
     async def _start(self, server: str, directory: str | Path | None, *, shard: str) -> RedisReservationStore:
+        # The socket never lies in the data directory, whose path may be too long for one.
         self._private = _make_private_directory()
         data = _prepare(Path(directory) if directory is not None else self._private / "data")
+        # Before the server: it would read files that another one is writing.
         self._lock = _take_lock(data)
         self.url = f"unix://{self._private}/redis.sock"
         self._store = RedisReservationStore.from_url(self.url, shard=shard, directory=str(data))
         command = _to_command(server, data, self._private)
+        # The lock goes along. Should this process be killed, a child that outlives it keeps others
+        # out.
         self._listener = await self._spawn(command, self._lock)
         await self._wait_ready(self._store, self._listener, data)
         self._supervisor = asyncio.create_task(
-            self._supervise(self._listener, command, self._lock), name="embedded-store"
+            # Only once it has been ready: a child that ends at its first start has a cause that a
+            # restart does not cure.
+            self._supervise(self._listener, command, self._lock),
+            name="embedded-store",
         )
         return self._store
 
     async def _spawn(self, command: Sequence[str], lock: int) -> asyncio.Task[int]:
         self._process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-ISc", _TIE, str(os.getpid())),
+            # -I and -S: nothing of the user's environment or site packages runs in the child before
+            # it becomes the server.
             *command,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
@@ -177,6 +190,7 @@ class EmbeddedRedis:
     ) -> None:
         try:
             async with asyncio.timeout(START_SECONDS):
+                # Whichever comes first: it answers, or it has ended and will never answer.
                 while not listener.done():
                     with suppress(StoreUnreachable):
                         return await store.ping()
@@ -187,6 +201,7 @@ class EmbeddedRedis:
 
     def _failure(self, data: Path, what: str) -> StoreRefused:
         return StoreRefused(
+            # The child's own last words say more than its exit code.
             f"the embedded Redis in {data} {what} ({'; '.join(self._said) or 'it said nothing'}): "
             "repair that directory or free space on its disk, or give the store another directory"
         )
@@ -207,10 +222,13 @@ class EmbeddedRedis:
                     await self._process.wait()
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
+        # To the end of its output, which comes after the end of the process.
         if self._listener is not None:
             await self._listener
 
     def _let_go(self) -> None:
+        # What was not ended in order, when stop() itself was cancelled, is ended now: nothing is
+        # awaited here.
         if self._process is not None and self._process.returncode is None:
             with suppress(ProcessLookupError):
                 self._process.kill()
@@ -218,6 +236,7 @@ class EmbeddedRedis:
             os.close(self._lock)
         if self._private is not None:
             shutil.rmtree(self._private, ignore_errors=True)
+        # As before the first start, so that the object can be started once more.
         self._process = self._listener = self._supervisor = self._store = None
         self._lock = self._private = self.url = None
 
@@ -225,6 +244,7 @@ class EmbeddedRedis:
 async def _cancel(task: asyncio.Task[None] | None) -> None:
     if task is not None:
         task.cancel()
+        # Its own cancellation is what was asked for.
         with suppress(asyncio.CancelledError):
             await task
 
@@ -265,14 +285,18 @@ def _take_lock(directory: Path) -> int:
             "allow it, free space on its disk, or give the store another directory"
         ) from error
     try:
+        # flock belongs to the open file and not to the process: the child inherits it, and it goes
+        # with the last of both.
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
+        # Who holds it has written its process id; whoever is locked out may read that.
         holder = os.read(lock, 20).decode(errors="replace") or "unknown"
         os.close(lock)
         raise StoreRefused(
             f"{directory} is in use by the embedded store of another process ({holder}): "
             "stop that one, or give this one another directory"
         ) from error
+    # Of whoever held it before: the number must not be longer than ours.
     os.truncate(lock, 0)
     with suppress(OSError):  # on a full disk the lock holds all the same, it only cannot say whose it is
         os.write(lock, str(os.getpid()).encode())
@@ -283,10 +307,14 @@ def _to_command(server: str, data: Path, private: Path) -> tuple[str, ...]:
     settings = {
         "port": "0",
         "unixsocket": str(private / "redis.sock"),
+        # Nobody else's: there is no password, the directory and these permissions are the guard.
         "unixsocketperm": "700",
         "dir": str(data),
         "appendonly": "yes",
+        # Every write is with the kernel before the answer; the disk is told once a second
+        # (redis.io, "Redis persistence").
         "appendfsync": "everysec",
+        # No snapshots beside the log: forking a copy of the memory would serve nobody.
         "save": "",
     }
     return (server, *(word for name, value in settings.items() for word in (f"--{name}", value)))

@@ -65,10 +65,14 @@ _REFUSING = {
 
 def to_reservation_error(error: Exception, place: Place) -> ReservationError:
     """Return what `error`, raised by the Redis library, means for the caller of the store."""
+    # Above all else: the library wraps errors of TLS as lost connections, which would read like a
+    # server that is down.
     if (tls := _find_cause(error, ssl.SSLError)) is not None:
         return _tls_error(tls, place)
     text = str(error).strip().rstrip(".")
+    # The library knows some answers by class and hides their first word in `status_code`.
     word = getattr(error, "status_code", None) or text.partition(" ")[0]
+    # Refusals before passing states: a wrong password also closes the connection.
     sentence = _REFUSING.get(word) or (_CREDENTIALS if _is_about_credentials(error) else None)
     if sentence is not None:
         return StoreRefused(_fill(sentence, text.removeprefix(word).strip(), place))
@@ -98,6 +102,7 @@ def unreachable(place: Place, why: str) -> StoreUnreachable:
 def without_password(url: str) -> str:
     """Return a store's URL as it may be shown: password masked, also one that breaks the URL's form."""
     masked = re.sub(r"//(?P<user>[^:@/]*):.*@", r"//\g<user>:***@", url)
+    # Options of the library in the query may be passwords too.
     return re.sub(r"(?P<name>[?&]\w*password)=[^&]*", r"\g<name>=***", masked)
 
 
@@ -107,6 +112,7 @@ def _is_about_credentials(error: Exception) -> bool:
 
 
 def _fill(sentence: str, text: str, place: Place) -> str:
+    # "MOVED 3999 127.0.0.1:6381": the address is the last word.
     moved_to = text.rpartition(" ")[2]
     return sentence.format(place=place, text=text, disk_remedy=place.disk_remedy, moved_to=moved_to)
 
@@ -122,5 +128,6 @@ def _tls_error(error: ssl.SSLError, place: Place) -> StoreRefused:
 
 def _find_cause(error: BaseException | None, kind: type[ssl.SSLError]) -> ssl.SSLError | None:
     while error is not None and not isinstance(error, kind):
+        # Both links: the library raises some errors `from` and some within an `except`.
         error = error.__cause__ or error.__context__
     return error

@@ -59,6 +59,7 @@ class InspectedStore(RedisReservationStore):
 
     async def drop(self, value: StoredValue) -> None:
         """Take one value away."""
+        # As `_to_text` read it: a field that is no UTF-8 comes back as the very bytes.
         field = value.field.encode(errors="surrogateescape")
         if not field:
             await self._call("DEL", value.key)
@@ -75,8 +76,16 @@ class InspectedStore(RedisReservationStore):
         cursor: Any = b"0"
         while True:
             cursor, found = await self._call(
-                "SCAN", cursor, "MATCH", f"{self._keys.prefix}*", "COUNT", _KEYS_AT_ONCE
+                # SCAN and not KEYS, which would hold Redis for as long as it walks over everything
+                # of everybody.
+                "SCAN",
+                cursor,
+                "MATCH",
+                f"{self._keys.prefix}*",
+                "COUNT",
+                _KEYS_AT_ONCE,
             )
+            # A set: SCAN may give a key twice.
             keys.update(key.decode(errors="surrogateescape") for key in found)
             if int(cursor) == 0:
                 return sorted(keys)
@@ -85,6 +94,7 @@ class InspectedStore(RedisReservationStore):
         kind = key.removeprefix(self._keys.prefix).partition(":")[0]
         type_ = (await self._call("TYPE", key)).decode()
         wanted = _TYPES.get(kind)
+        # It went between the two calls; the store is in use.
         if type_ == "none":
             return
         if wanted is None:
@@ -109,6 +119,7 @@ class InspectedStore(RedisReservationStore):
         cursor: Any = b"0"
         while True:
             cursor, found = await self._call("HSCAN", key, cursor, "COUNT", _ROWS_AT_ONCE)
+            # As with SCAN a row may come twice, the later one counts.
             rows |= {field.decode(errors="surrogateescape"): row for field, row in found.items()}
             if int(cursor) == 0:
                 break
@@ -144,6 +155,8 @@ def _row_value(key: str, kind: str, field: str, row: bytes) -> StoredValue:
     try:
         if kind == "reservations":
             reservation = encoding.decode(row)
+            # A row under a foreign field would be confirmed and released by a name that nobody
+            # knows.
             if to_id(field) != reservation.id:
                 raise ValueError
             return _with_value(known, reservation)

@@ -24,6 +24,8 @@ class Keys:
     @property
     def prefix(self) -> str:
         """What all of them begin with."""
+        # The braces are Redis Cluster's hash tag; without them the keys of one script would lie on
+        # several nodes.
         return f"{PREFIX}:{{{self.shard}}}:"
 
     @property
@@ -63,5 +65,6 @@ def to_field(id_: ReservationId) -> str:
 
 def to_id(field: str) -> ReservationId:
     """Return the reservation's id of a field. Raises ValueError where it is none of ours."""
+    # A ValueError for another number of parts as well.
     namespace, name, uid = field.split("/")
     return WorkloadKey(namespace, name), uid

@@ -24,6 +24,7 @@ def _read(name: str) -> str:
 
 
 def _load(name: str) -> Script:
+    # One text each: a script must not call another, and Lua in Redis has no include.
     source = _read("prelude") + _read(name)
     # Redis names scripts by SHA-1; nothing is kept secret by it.
     return Script(name=name, source=source, digest=sha1(source.encode(), usedforsecurity=False).hexdigest())

@@ -70,6 +70,7 @@ def from_row(table: PlanTable, field: str, row: bytes) -> tuple[Any, Any]:
     if not row.startswith(_HEAD):
         raise ValueError(f"{row[:20]!r} begins no row of schema {SCHEMA}")
     key, value = codec.to_key(field), codec.decoder.decode(row[len(_HEAD) :])
+    # A row that was copied under another field would promise one Workload's start to another.
     if isinstance(value, PlannedStart | BackfillLease | Hold) and value.key != key:
         raise ValueError(f"what is told of {value.key} stands under {field}")
     return key, value
@@ -78,6 +79,7 @@ def from_row(table: PlanTable, field: str, row: bytes) -> tuple[Any, Any]:
 def bad_row(table: PlanTable, field: str, row: bytes) -> BadRow:
     """Return what is wrong with a row that `from_row` cannot read."""
     head = row.partition(b"\n")[0]
+    # A number alone is no head of a row: something has to follow it.
     is_other = head.isdigit() and head != str(SCHEMA).encode() and len(head) < len(row)
     return BadRow(
         table=table,
@@ -129,6 +131,7 @@ def _run_key(field: str) -> RunKey:
 
 
 def _codec(type_: Any, expected: str, **names: Any) -> _Codec:
+    # Most tables are by Workload; what is given by name wins.
     names = {"to_field": _workload_field, "to_key": _workload_key, **names}
     return _Codec(decoder=msgspec.msgpack.Decoder(type_), expected=expected, **names)
 

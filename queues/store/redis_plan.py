@@ -20,6 +20,7 @@ class RedisPlan(RedisScripts):
         """Apply a write whole; a key of ours that holds something else is reported."""
         tables = list(write.rows)
         keys = (self._keys.fence, self._keys.plan, *map(self._keys.table, tables))
+        # The version's text and not its numbers: Redis compares it and never reads it.
         arguments: list[Any] = [fence, write.after.text if write.after else "", write.version.text]
         for table in tables:
             put = [(field, row) for field, row in write.rows[table].items() if row is not None]
@@ -35,12 +36,14 @@ class RedisPlan(RedisScripts):
                 raise
             self.on_corrupt(error)
             return False
+        # GAP: the store is at another version than this write builds upon.
         return answer[0] != b"GAP"
 
     async def read_plan(self, tables: Collection[PlanTable]) -> StoredPlan:
         """Return what is held of these tables."""
         # A small call first: it shows whether anybody answers. The large one then has time.
         await self.plan_state()
+        # In one script, so that version and tables are of one moment.
         keys = (self._keys.plan, *map(self._keys.table, tables))
         _, version, *parts = await self._run(lua.PLAN_READ, keys, [], seconds=SLOW_SECONDS)
         stream = iter(parts)

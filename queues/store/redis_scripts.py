@@ -117,6 +117,7 @@ class RedisScripts:
         seconds: float | None = None,
     ) -> list[bytes]:
         """Run a script and return its answer, OK or DUP; raise what its other answers mean."""
+        # Only what is large is counted: texts are a few bytes each.
         size = sum(len(argument) for argument in arguments if isinstance(argument, bytes))
         seconds = (seconds or self._call_seconds) + size / BYTES_PER_SECOND
         command = (len(keys), *keys, *arguments)
@@ -124,6 +125,8 @@ class RedisScripts:
             try:
                 answer = await self._run_once(script, command, seconds=seconds)
             except StoreUnreachable:
+                # Once more, since a lost connection is mostly one connection's: a new one answers
+                # at once. A second silence is Redis's.
                 answer = await self._run_once(script, command, seconds=seconds)
         match answer:
             case [b"NOFENCE"]:
@@ -136,6 +139,7 @@ class RedisScripts:
 
     async def _run_once(self, script: lua.Script, command: Sequence[Any], *, seconds: float) -> list[bytes]:
         try:
+            # By digest: the text of a script is larger than most of its calls.
             answer = await self._send(("EVALSHA", script.digest, *command), seconds=seconds)
         except _ScriptUnknown:
             # A restarted or emptied Redis has forgotten it. EVAL runs it and makes it known again.
@@ -161,7 +165,9 @@ class _ScriptUnknown(ReservationError):
 
 def _to_client(url: str, place: Place) -> Redis:
     options: Mapping[str, Any] = {
+        # RESP3 gains nothing here, and several proxies do not speak it.
         "protocol": 2,  # spoken by every Redis, and by proxies
+        # The library's own retry sends a script again after a lost reply, without anybody noticing.
         "retry": Retry(NoBackoff(), 0),
         "socket_timeout": None,  # asyncio.timeout around the whole call is the only time limit
         "socket_connect_timeout": SLOW_SECONDS,
@@ -169,6 +175,8 @@ def _to_client(url: str, place: Place) -> Redis:
     }
     try:
         _check_database(url)
+        # Blocking: a caller waits for a connection instead of meeting an error that says nothing
+        # about Redis.
         pool = BlockingConnectionPool.from_url(url, **options)
         # An option that does not exist shows only when a connection is made (not yet opened).
         pool.connection_class(**pool.connection_kwargs)

@@ -52,10 +52,13 @@ class RedisReservationStore(RedisPlan):
         )
         arguments: list[Any] = [fence, request_id, REMEMBER_SECONDS, LOG_LENGTH, len(reservations)]
         arguments += [part for r in reservations for part in (to_field(r.id), encoding.encode(r))]
+        # From 1: the script has 0 for an entry that belongs to no reservation of this commit.
         number_of = {r.id: number for number, r in enumerate(reservations, start=1)}
         for entry in log:
             arguments += [number_of.get((entry.key, entry.uid), 0), encoding.encode_entry(entry)]
         outcome, joined = await self._run(lua.COMMIT, keys, arguments, fence=fence)
+        # A line for each reservation with a line end after it, so that empty answers can be
+        # counted.
         answers = joined.decode().split("\n")[:-1]
         check_repeated(request_id, answers=len(answers), reservations=len(reservations))
         is_duplicate = outcome == b"DUP"
@@ -86,6 +89,7 @@ class RedisReservationStore(RedisPlan):
         _, *flat = await self._run(lua.LIVE, keys, [fence], fence=fence, seconds=SLOW_SECONDS)
         found: list[QuotaReservation] = []
         unreadable: list[bytes] = []
+        # HGETALL's flat list: field, value, field, value.
         for field, value in zip(flat[::2], flat[1::2], strict=True):
             try:
                 found.append(_decode(field, value))
@@ -125,6 +129,7 @@ class RedisReservationStore(RedisPlan):
 
 def _to_answer(reservation: QuotaReservation, answer: str, is_duplicate: bool) -> Reserved | Lost:
     if answer in {"", "="}:
+        # "" is newly reserved, "=" held already by this very request, else who holds it.
         return Reserved(request_id=reservation.request_id, is_duplicate=is_duplicate or answer == "=")
     holder_fence, _, holder = answer.partition(" ")
     return already_reserved(reservation, holder=holder, holder_fence=int(holder_fence))

@@ -119,10 +119,15 @@ class ResilientStore:
         self._heartbeat_seconds = heartbeat_seconds
         #: What Redis holds, or should hold, for this leadership.
         self._memory = InMemoryReservationStore()
+        # Fences are judged by Redis; memory accepts any until it has been shown one.
         self._memory.fence = 0
         #: Ids whose reservation in Redis may differ from that in memory.
+        # By id and not as a list of calls: what a Workload's reservation is now is all that Redis
+        # needs to hear.
         self._unwritten: set[ReservationId] = set()
         self._backlog: deque[LoggedDecision] = deque(maxlen=LOG_BACKLOG)
+        # Two locks: a commit holds the first throughout and takes the second for what it writes
+        # back.
         self._committing = asyncio.Lock()
         self._writing = asyncio.Lock()
         self._went_down = asyncio.Event()
@@ -154,6 +159,8 @@ class ResilientStore:
                 async with asyncio.timeout(self._heartbeat_seconds):
                     await self._went_down.wait()
             except TimeoutError:
+                # Silence of nobody's making: without a heartbeat a Redis that died at night is
+                # noticed by the first Job of the morning.
                 await self._ask()
             else:
                 await self._wait_back()
@@ -174,12 +181,15 @@ class ResilientStore:
         # One at a time, as cycles come anyway: `_reclaim` may not take one commit's answers for leftovers.
         async with self._committing:
             self._fence = max(fence, self._fence or 0)
+            # Answered from memory whatever the state: the first answer was given, and others have
+            # acted on it.
             if self._memory.knows(request_id):
                 return await self._memory.commit(reservations, fence=fence, request_id=request_id)
             if self._state is StoreState.UP:
                 with self._noticing():
                     return await self._commit_in_store(reservations, fence, request_id, log)
                 # Redis may have taken the call that was given up on. It shall hold what memory holds.
+                # Also those that it did not take: to say that they are not there costs nothing.
                 self._unwritten.update(reservation.id for reservation in reservations)
             self._refuse_to_decide()
             return await self._commit_in_memory(reservations, fence, request_id, log)
@@ -197,9 +207,11 @@ class ResilientStore:
     ) -> None:
         """Make it so that `held` are reserved and `gone` are not, likewise."""
         self._fence = max(fence, self._fence or 0)
+        # Memory first, which cannot fail; Redis follows now or later.
         await self._memory.restore(held, gone, fence=fence)
         self._unwritten.update((reservation.id for reservation in held), gone)
         if self._state is StoreState.UP:
+            # Neither is the caller's concern: what was asked for stands in memory and will be told.
             with suppress(NoFence), self._noticing():
                 await self._write_back(fence)
 
@@ -212,10 +224,12 @@ class ResilientStore:
         self._fence = max(fence, self._fence or 0)
         if self._state is StoreState.UP:
             with self._noticing():
+                # Before reading: what Redis has not heard yet would come back as gone.
                 await self._write_back(fence)
                 found = await self._store.live(fence=fence)
                 await self._memory.restore(found, (), fence=fence)
                 self._is_recovered = True
+                # `needs_recovery` is part of the status, and has just become false.
                 self._on_change(self.status())
                 return found
         self._refuse_to_decide()
@@ -230,6 +244,7 @@ class ResilientStore:
         self._fence = max(fence, self._fence or 0)
         with suppress(NoFence), self._noticing():
             await self._store.seed_fence(fence)
+            # The store was empty, so everything that memory holds is news to it.
             self._unwritten.update(self._memory.reservations)
             await self._write_back(fence)
             self._come_up()
@@ -242,6 +257,7 @@ class ResilientStore:
         """Return the last `limit` log entries, the newest first: Redis's, or those since it was lost."""
         if self._state is StoreState.UP:
             return await self._store.decisions(limit=limit)
+        # Redis is gone and with it its log; the answer is what this process has decided since.
         return tuple(reversed(self._backlog))[:limit]
 
     async def write_plan(self, write: PlanWrite, *, fence: int) -> bool | None:
@@ -284,9 +300,12 @@ class ResilientStore:
         request_id: str,
         log: Sequence[LoggedDecision],
     ) -> tuple[Reserved | Lost, ...]:
+        # Before the commit: a released Workload may come again in this very cycle, and would be
+        # Lost to itself.
         await self._write_back(fence)
         answers = await self._store.commit(reservations, fence=fence, request_id=request_id, log=log)
         answers = await self._reclaim(reservations, answers, log)
+        # After the answer: what is not certain is not in memory.
         self._memory.adopt(reservations, answers, fence=fence, request_id=request_id)
         return answers
 
@@ -317,11 +336,14 @@ class ResilientStore:
         stuck = {
             r.id: dataclasses.replace(r, request_id=f"{r.request_id}.again")
             for r, answer in zip(reservations, answers, strict=True)
+            # Before recovery the holder may be the predecessor's, which `live` has yet to show.
             if isinstance(answer, Lost) and self._is_recovered and r.id not in known
         }
         if not stuck:
             return answers
         fence, request_id = next((r.fence, r.request_id) for r in stuck.values())
+        # Two calls, and that is safe: nobody else may write under this fence, and our own commits
+        # are one at a time.
         await self._store.release(tuple(stuck), fence=fence)
         entries = [entry for entry in log if (entry.key, entry.uid) in stuck]
         again = await self._store.commit(
@@ -338,6 +360,8 @@ class ResilientStore:
         if not (self._unwritten or always):
             return
         async with self._writing:
+            # Again while news came during the call; in the end Redis holds what memory holds at
+            # that moment.
             while self._unwritten or always:
                 await self._write_once(fence)
                 always = False
@@ -356,15 +380,23 @@ class ResilientStore:
             raise
 
     async def _write_log(self, fence: int) -> None:
-        entries = tuple(self._backlog)
-        if entries:
-            await self._store.commit((), fence=fence, request_id=f"log-{uuid4()}", log=entries)
-            self._backlog.clear()
+        # As above: what is decided during the call belongs to the next one.
+        entries, self._backlog = self._backlog, deque(maxlen=LOG_BACKLOG)
+        if not entries:
+            return
+        try:
+            # An id of its own each time: entries whose answer is lost are told twice, which a log can bear.
+            await self._store.commit((), fence=fence, request_id=f"log-{uuid4()}", log=tuple(entries))
+        except BaseException:
+            self._backlog = deque((*entries, *self._backlog), maxlen=LOG_BACKLOG)
+            raise
 
     async def _ask(self) -> None:
         """Ask a store that is UP whether it still is, and still knows a fence; put right what it holds."""
         if self._state is StoreState.UP:
             with suppress(NoFence), self._noticing():
+                # A Redis that was emptied answers pings as gladly as before; only the missing fence
+                # shows it.
                 if await self._store.highest_fence() is None and self._fence is not None:
                     raise NoFence
                 with suppress(FenceTooLow):
@@ -382,6 +414,8 @@ class ResilientStore:
             if self._fence is None or not self._is_recovered:
                 return
             found = {one.id for one in await self._store.live(fence=self._fence)}
+            # The symmetric difference: what is in Redis only has to go, what is in memory only has
+            # to come.
             self._unwritten |= found ^ self._memory.reservations.keys()
             await self._write_back(self._fence)
 
@@ -389,6 +423,8 @@ class ResilientStore:
         wait_seconds = self._first_probe_seconds
         while self._state is StoreState.LOST:
             await asyncio.sleep(wait_seconds)
+            # Doubled up to five seconds: a Redis that is starting is not asked again and again, one
+            # that is back is soon noticed.
             wait_seconds = min(2 * wait_seconds, LONGEST_PROBE_SECONDS)
             await self._probe()
 
@@ -398,6 +434,8 @@ class ResilientStore:
             # FenceTooLow is for the caller of the next call: the store is there, the leadership may not be.
             with suppress(FenceTooLow):
                 if self._fence is not None:
+                    # `always`: a Redis that answers pings but takes no writes (a full disk, a
+                    # replica) is still lost.
                     await self._write_back(self._fence, always=True)
             self._come_up()
 
@@ -409,12 +447,16 @@ class ResilientStore:
         except NoFence as error:
             self._need_seed(error)
             raise
+        # CorruptValue too: a key of ours that holds something else cannot be worked with until
+        # somebody removes it.
         except (StoreUnreachable, StoreRefused, CorruptValue) as error:
             self._lose(error)
 
     def _refuse_to_decide(self) -> None:
         if self._state is StoreState.NEEDS_SEED:
             raise NoFence
+        # The reason goes along: who is told that nothing is admitted wants to know what is wrong
+        # with Redis.
         if self._require_store:
             raise StoreUnreachable(f"{self._reason}; nothing is admitted meanwhile, as --require-store asks")
 
@@ -423,6 +465,7 @@ class ResilientStore:
         if self._state is StoreState.LOST:
             return
         self._state = StoreState.LOST
+        # From the first loss on: going from LOST to NEEDS_SEED is not being back.
         self._lost_since = self._lost_since or self._clock()
         self._went_down.set()
         self._on_change(self.status())
@@ -435,6 +478,7 @@ class ResilientStore:
             return
         self._state = StoreState.NEEDS_SEED
         self._lost_since = self._lost_since or self._clock()
+        # Nothing to probe: the store answers, and waits for its seed.
         self._went_down.clear()
         self._on_change(self.status())
 

@@ -139,6 +139,22 @@ async def test_what_was_decided_without_redis_is_written_back(leader: Leader) ->
     assert [entry.key.name for entry in await leader.store.decisions(limit=9)] == ["c", "b", "a"]
 
 
+async def test_what_is_decided_while_the_log_is_written_back_stands_in_it_too(leader: Leader) -> None:
+    leader.beneath.fault = SILENCE
+    await leader.commit("a")
+    tried = leader.beneath.commits
+
+    leader.beneath.fault = None
+    while leader.beneath.commits == tried:  # until the log of "a" is on its way
+        await asyncio.sleep(0)
+    assert leader.store.status().state is StoreState.LOST
+    await leader.commit("b", request_id="r2")
+    await leader.wait_back()
+    await leader.commit("c", request_id="r3")
+
+    assert [entry.key.name for entry in await leader.store.decisions(limit=9)] == ["c", "b", "a"]
+
+
 async def test_a_commit_whose_reply_was_lost_is_booked_once(leader: Leader) -> None:
     leader.beneath.fault, leader.beneath.takes_effect = SILENCE, True
     await leader.commit("a")
