@@ -68,15 +68,20 @@ class FlavorSearch:
         """
         served: list[PodSetChoice] = []
         usage: dict[FlavorResource, int] = {}
+        # Groups in the order of their first member, so that without groups it is the order of the
+        # pod sets.
         for members in self._members(counts):
             choices = self._assign_group(members, usage)
             served += choices
+            # All choices of a group are charged before the search ends: the messages of the whole
+            # group are told.
             is_unserved = False
             for choice in choices:
                 _charge(usage, choice)
                 is_unserved |= choice.is_unserved
             if is_unserved:
                 break
+        # A place is asked for once, for all pod sets together: they may share nodes.
         return place(self.snapshot, self.queue, self.pending, self._to_assignment(tuple(served), usage))
 
     def _to_assignment(
@@ -97,6 +102,8 @@ class FlavorSearch:
             scan=FlavorScan(
                 tried=tuple(tried),
                 generation=self.queue.tree.generation,
+                # With the cycle: a scan of the cycle just before goes on even where capacity has
+                # come free since (see `nomination`).
                 cycle=self.queue.pending.pop_cycle,
                 shape=self.pending.shape,
             ),
@@ -110,11 +117,13 @@ class FlavorSearch:
             asked = self.pending.requests[index]
             count = asked.count if counts is None else counts[index]
             total = {resource: amount * count for resource, amount in asked.per_pod.items()}
+            # `pods` is no resource of a template. It counts only where a quota names it.
             if has_pods:
                 total[PODS] = count
             topology = pod_set.topology_request
             group = topology.pod_set_group if topology is not None else None
             member = _Member(index, pod_set, count, total)
+            # The index where there is no group: pod sets without a group share with nobody.
             groups.setdefault(index if group is None else group, []).append(member)
         return list(groups.values())
 
@@ -127,12 +136,15 @@ class FlavorSearch:
         reasons: list[str] = []
         attempts: list[Attempt] = []
         no_fit_reason = None
+        # A resource group's flavor is chosen with its first resource and holds for the others,
+        # which then stand in `chosen` already.
         for resource in requests if len(requests) == 1 else sorted(requests, key=_search_order):
             if resource in chosen or self._is_ignored(resource, requests[resource]):
                 continue
             scan = self._scan_flavors(members, requests, resource, assumed)
             attempts += scan.attempts
             if not scan.choices:
+                # The pod set as a whole is unserved: half of its resources are of no use to it.
                 chosen, reasons, no_fit_reason = {}, scan.reasons, scan.no_fit_reason
                 break
             chosen.update(scan.choices)
@@ -143,6 +155,7 @@ class FlavorSearch:
     def _is_ignored(self, resource: str, amount: int) -> bool:
         if resource in self.queue.groups:
             return False
+        # A request of zero needs no quota, also of a resource that nobody offers.
         return amount == 0 or self.quota_check is QuotaCheckStrategy.IGNORE_UNDECLARED
 
     def _scan_flavors(
@@ -161,35 +174,45 @@ class FlavorSearch:
             return scan
         fungibility = self.queue.spec.fungibility
         wanted = [(name, requests[name]) for name in group.resources if name in requests]
+        # The last flavor has nothing after it, which is remembered as -1: the next attempt begins
+        # at the first again.
         best, best_grade, last = None, WORST, len(group.flavors) - 1
         tried = self._last_tried(members[0].position, resource)
         while tried < last:
             tried += 1
             flavor = group.flavors[tried]
             refusal = self._refusal(flavor, members, resource)
+            # Labels, taints and topology do not depend on what is used, so they are asked before
+            # any arithmetic.
             if refusal is not None:
                 scan.note(Attempt(group=group.index, flavor=flavor, reason=refusal.reason), refusal.message)
                 continue
             grade, grades = self._weigh(group, tried, wanted, assumed, scan)
+            # The fungibility policy takes this one, whatever might come after it.
             if not should_try_next(grade, fungibility):
                 best, best_grade = (flavor, grades), grade
                 break
             if is_preferred(grade, best_grade, fungibility.preference):
                 best, best_grade = (flavor, grades), grade
         if best is not None:
+            # Where the loop stopped, and not which flavor was best: the next attempt looks at those
+            # that have not been seen.
             scan.choose(best[0], best[1], tried=-1 if tried == last else tried)
+            # It fits, so why others did not is of no interest to anybody.
             if best_grade.mode is Granular.FIT:
                 scan.reasons.clear()
         return scan
 
     def _last_tried(self, pod_set: int, resource: str) -> int:
         scan = self.pending.scan
+        # The scan may be of fewer pod sets: it ended at the first that could not be served.
         if scan is None or pod_set >= len(scan.tried):
             return -1
         return scan.tried[pod_set].get(resource, -1)
 
     def _refusal(self, name: str, members: list[_Member], resource: str) -> _Refusal | None:
         """Return why these pods cannot use the flavor whatever its quota, None where they can."""
+        # All members of a group share one flavor, so one pin that agrees is enough.
         if self.pins is not None and all(self.pins[m.position].get(resource) != name for m in members):
             return _Refusal(f"flavor {name} is not the one nominated for {resource}")
         for member in members:
@@ -216,10 +239,14 @@ class FlavorSearch:
         for resource, amount in wanted:
             pair, cell = group.cells[index][resource]
             verdict = self._fits(pair, cell, assumed.get(pair, 0), amount)
+            # Kept for `admission.plans`: whoever has the same questions answered alike is answered
+            # alike.
             self.weighed.append(verdict)
             if verdict.message:
                 scan.reasons.append(verdict.message)
                 reason = graver(reason, verdict.reason)
+            # The worst decides for the flavor, and "worse" is a matter of the queue's preference,
+            # too.
             if is_preferred(worst, verdict.grade, self.queue.spec.fungibility.preference):
                 worst = verdict.grade
             grades.append((resource, verdict.grade))
@@ -231,14 +258,20 @@ class FlavorSearch:
     def _fits(self, pair: FlavorResource, cell: QuotaCell, assumed: int, amount: int) -> Weighed:
         """Return whether `amount` more of `pair` fits, on top of what earlier pod sets take."""
         total = assumed + amount
+        # Beyond what the queue could have on an empty cluster: no eviction and no waiting will ever
+        # help.
         if total > cell.potential:
             message = _above_capacity(pair, assumed, amount, cell.potential)
             return Weighed(pair, cell, total, None, WORST, message, PendingReason.EXCEEDS_MAX_QUOTA)
         reach = cell.borrow_height(total)
+        # Usage may exceed quota; what is lacking is then the whole request and not the excess as
+        # well.
         lack = total - max(0, cell.available)
         if lack <= 0:
             return Weighed(pair, cell, total, reach, Grade(Granular.FIT, reach.height))
         message = lack_message(pair, lack)
+        # Evictions are worth asking for within the own quota, where lent quota could be called
+        # back, or where the queue may preempt while it borrows. Otherwise only waiting helps.
         if cell.nominal >= total or reach.can_reclaim or self._can_preempt_while_borrowing():
             grade = self.oracle.grade(self.queue, self.pending, pair, total, reach.height)
             return Weighed(pair, cell, total, reach, grade, message)
@@ -247,6 +280,7 @@ class FlavorSearch:
     def _can_preempt_while_borrowing(self) -> bool:
         preemption = self.queue.spec.preemption
         return preemption.borrow_within_cohort is not PreemptionPolicy.NEVER or (
+            # Fair sharing lets whoever uses least take from who uses more, borrowing or not.
             self.is_fair_sharing and preemption.reclaim_within_cohort is not PreemptionPolicy.NEVER
         )
 
@@ -263,6 +297,8 @@ def flavor_refusal(snapshot: Snapshot, queue: QueueState, name: str, pod_set: Po
             return message
     spec = pod_set.template.spec or _NO_SPEC
     if flavor.node_taints:
+        # Tolerations of the flavor too: a start adds them to the pods, so the taint will not keep
+        # them away.
         taint = find_untolerated(flavor.node_taints, (*(spec.tolerations or ()), *flavor.tolerations))
         if taint is not None:
             return f"untolerated taint {taint_text(taint)} in flavor {name}"
@@ -330,8 +366,10 @@ def _sum(members: list[_Member]) -> dict[str, int]:
 
 def _to_choice(member: _Member, chosen: Mapping[str, FlavorChoice], told: _Told) -> PodSetChoice:
     choices = {resource: chosen[resource] for resource in member.requests if resource in chosen}
+    # Asked for something and got nothing.
     if member.requests and not choices:
         mode = Mode.NO_FIT
+    # No reason was told, so nothing was refused on the way.
     elif not told.reasons:
         mode = Mode.FIT
     else:
@@ -355,6 +393,7 @@ def _charge(usage: dict[FlavorResource, int], choice: PodSetChoice) -> None:
 
 
 def _above_capacity(pair: FlavorResource, assumed: int, amount: int, most: int) -> str:
+    # Canonical amounts, as Kueue's message has them.
     taken, wanted, capacity = (to_text(pair.resource, value) for value in (assumed, amount, most))
     return (
         f"insufficient quota for {pair.resource} in flavor {pair.flavor}, previously considered podsets "

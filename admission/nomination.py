@@ -65,12 +65,14 @@ def find_rejection(snapshot: Snapshot, queue: QueueState, pending: Pending) -> R
     if workload.checks and (waiting := _failed_checks(workload)):
         message = f"The workload has failed admission checks: {', '.join(waiting)}"
         return Rejection(reason=PendingReason.PENDING_EVALUATION, message=message)
+    # A namespace that is not known has no labels, and is selected by an empty selector alone.
     if not matches_selector(queue.spec.namespace_selector, snapshot.namespaces.get(workload.key.namespace)):
         return Rejection(
             reason=PendingReason.MISCONFIGURED,
             message=namespace_mismatch(workload, queue.name),
             requeue=RequeueReason.NAMESPACE_MISMATCH,
         )
+    # Last, as it is the pods' own fault: the two above may pass without an edit of the Workload.
     if pending.problem is not None:
         return Rejection(reason=PendingReason.MISCONFIGURED, message=pending.problem)
     return None
@@ -100,12 +102,18 @@ def nominate(
     """Return the best the head could have now. With `pins` only the pinned flavors are looked at, from the
     first.
     """
+    # Pins name the flavors of an earlier nomination; to go on from where a scan stopped could pass
+    # them over.
     is_outdated = pending.scan is not None and _is_outdated(pending.scan, queue, pending)
     if is_outdated or pins is not None:
         pending.scan = None
+    # With nodes to place on, equal requests need not have equal answers: what is free where is no
+    # question of quota.
     is_whole_search = pins is None and not snapshot.fleet.has_flavors
     if is_whole_search and (known := _recall(queue, pending, preemptor)) is not None:
         return Entry(queue=queue, pending=pending, assignment=known)
+    # What a search in the middle of the flavors finds is no answer for one that begins at the
+    # first.
     starts_anew = pending.scan is None or not pending.scan.has_flavors_left
     search = FlavorSearch(
         snapshot=snapshot,
@@ -123,6 +131,7 @@ def nominate(
         return whole
     if is_whole_search and starts_anew and not _spare_pods(pending):
         learn_in_vain(queue, pending, whole.assignment, search.weighed)
+    # Only where all pods neither fit nor could by evictions.
     return _fewer_pods(search, preemptor) or whole
 
 
@@ -138,6 +147,8 @@ def _attempt(search: FlavorSearch, preemptor: Preemptor, counts: tuple[int, ...]
     assignment = search.assign(counts)
     targets: tuple[Target, ...] = ()
     if assignment.mode is Mode.PREEMPT:
+        # Without evictions there is nobody to ask; and whom to evict is asked once, for the whole
+        # Workload.
         targets = preemptor.targets(search.queue, search.pending, assignment)
         assignment = _with_places_after(search, assignment, targets)
     return Entry(queue=search.queue, pending=search.pending, assignment=assignment, targets=targets)
@@ -153,6 +164,7 @@ def _with_places_after(
     requests = placement_requests(snapshot, search.queue, search.pending, assignment)
     if not requests:
         return assignment
+    # The victims are taken off the picture for the search alone: whether they go is decided later.
     with snapshot.without((target.queue, target.held) for target in targets):
         found = snapshot.fleet.place(requests, is_empty=not targets)
     return assignment if isinstance(found, Unplaced) else with_places(assignment, requests, found)
@@ -176,9 +188,13 @@ def _fewer_pods(search: FlavorSearch, preemptor: Preemptor) -> Entry | None:
     low, high = 0, total + 1
     while low < high:
         cut = (low + high) // 2
+        # The same share is taken from each pod set that has some to spare, so that workers and
+        # their helper shrink together.
         counts = tuple(one.count - spare * cut // total for one, spare in zip(pod_sets, slack, strict=True))
         entry = _attempt(search, preemptor, counts)
         if _is_promising(entry):
+            # Fewer pods were enough; try to give up fewer still. `best` keeps the entry that fits
+            # with the most pods so far.
             best, high = entry, cut
         else:
             low = cut + 1
@@ -188,6 +204,7 @@ def _fewer_pods(search: FlavorSearch, preemptor: Preemptor) -> Entry | None:
 def _spare_pods(pending: Pending) -> list[int]:
     """Return how many pods of each pod set it can do without; empty where it needs all of them."""
     pod_sets = pending.workload.pod_sets
+    # The usual case by far, and asked in every nomination.
     if all(one.min_count is None for one in pod_sets):
         return []
     return [one.count - (one.count if one.min_count is None else one.min_count) for one in pod_sets]
@@ -200,5 +217,7 @@ def _is_outdated(scan: FlavorScan, queue: QueueState, pending: Pending) -> bool:
     """
     if scan.shape != pending.shape:
         return True
+    # "Since" is not asked of a scan of the last cycle: in a busy cluster something comes free every
+    # time, and the Workload would look at its first flavor for ever.
     is_recent = queue.pending.pop_cycle - scan.cycle <= 1
     return not is_recent and queue.tree.generation > scan.generation

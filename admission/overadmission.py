@@ -44,17 +44,25 @@ def judge(
 
     Leaves `cache` as it was.
     """
+    # By when the quota was reserved, which stands in the object: every leader would judge in the
+    # same order.
     held = sorted((cache.held[key] for key in unweighed), key=lambda one: (one.reserved_at, one.key))
     snapshot = cache.snapshot()
     placed = [(cache.queues[one.admission.cluster_queue], one) for one in held if _has_queue(cache, one)]
+    # Of a queue that is gone nobody can say that it is too much.
     fitting = [one.key for one in held if not _has_queue(cache, one)]
     evictions: list[Evict] = []
     try:
+        # All of them are taken off first and put back one by one, so each is asked beside those
+        # that came before it and not beside those that came after.
         for queue, one in placed:
             snapshot.remove(queue, one.usage)
         for queue, one in _leaving_first(placed):
             is_due = unweighed[one.key] + SETTLING_SECONDS <= now
+            # Whoever leaves already frees its quota anyway; a second eviction would say nothing
+            # new.
             message = None if one.is_evicted else _misfit(queue, one)
+            # Not due yet: counted as if it fitted, for it holds what it holds.
             if message is not None and is_due:
                 evictions.append(_evict(one, message))
                 continue
@@ -62,6 +70,7 @@ def judge(
             if message is None and is_due and not one.is_evicted:
                 fitting.append(one.key)
     finally:
+        # A look only: the evictions are decisions, and counted when they are carried out.
         snapshot.rollback()
     return fitting, evictions
 
@@ -72,6 +81,7 @@ def _has_queue(cache: Cache, held: Held) -> bool:
 
 def _leaving_first(placed: list[tuple[QueueState, Held]]) -> Iterator[tuple[QueueState, Held]]:
     """Yield those who were told to stop first: they hold their quota until they have."""
+    # They hold their quota until they have stopped, so the others have to fit beside them.
     yield from (pair for pair in placed if pair[1].is_evicted)
     yield from (pair for pair in placed if not pair[1].is_evicted)
 
@@ -79,6 +89,7 @@ def _leaving_first(placed: list[tuple[QueueState, Held]]) -> Iterator[tuple[Queu
 def _misfit(queue: QueueState, held: Held) -> str | None:
     """Return the sentence that says what is missing; None where it fits."""
     for pair, amount in held.usage.items():
+        # Negative where the quota was lowered; in the sentence that is none left.
         available = max(0, queue.node.available(pair))
         if amount > available:
             had, took = to_text(pair.resource, available), to_text(pair.resource, amount)

@@ -52,6 +52,7 @@ class Questions:
         record = self._roster.records.get(key)
         return record.workload if record is not None else None
 
+    # Lazily: the caller may stop, and nothing may change under it while it walks.
     def workloads(self) -> Iterator[Workload]:
         """Return all Workloads as last seen."""
         return (record.workload for record in self._roster.records.values())
@@ -122,6 +123,7 @@ class Questions:
 
     def take_kept(self) -> tuple[Kept, ...]:
         """Return the promises kept since this was last asked; each is told once."""
+        # Handed out and forgotten, so that each is counted once.
         kept = tuple(self._cache.timekeeper.kept)
         self._cache.timekeeper.kept.clear()
         return kept
@@ -148,6 +150,7 @@ class Questions:
         queue = self._cache.queues.get(promise.planned.cluster_queue) if promise is not None else None
         if promise is None or queue is None:
             return ()
+        # Whoever neither shares its quota nor its nodes cannot be waited for.
         wanted, found = promise.claim, []
         for claim in keeper.profile.claims():
             other = self._cache.queues.get(claim.queue)
@@ -215,8 +218,10 @@ class Questions:
             return required_checks(queue.spec.checks, held.admission) if queue is not None else ()
         local_queue = self._cache.local_queues.get((workload.key.namespace, workload.queue_name))
         spec = self._cache.cluster_queues.get(local_queue.cluster_queue) if local_queue is not None else None
+        # No queue, no checks: what is required cannot be known, and nothing is written.
         if spec is None:
             return ()
+        # Only checks of every flavor are certain as long as no flavor has been chosen.
         flavors = {flavor.name for group in spec.resource_groups for flavor in group.flavors}
         general = (rule.name for rule in spec.checks if not rule.on_flavors or rule.on_flavors >= flavors)
         return tuple(sorted(general))
@@ -235,6 +240,7 @@ class Questions:
 
         True also where nobody can tell: it holds no quota, was not placed, or the node is not known.
         """
+        # Nothing is said of what nobody can judge: a false alarm would be worse than a late one.
         held, found = self._cache.held.get(key), self._cache.fleet.nodes.get(node)
         if held is None or found is None:
             return True
@@ -261,8 +267,12 @@ class Questions:
             tolerations: tuple[WireToleration, ...] | None = None
             for host in hosts_of(one.topology) if one.topology is not None else ():
                 nodes = fleet.nodes_at(host)
+                # The usual case is one sound node of that name. Two nodes of one hostname label are
+                # a fault themselves.
                 if len(nodes) == 1 and is_sound(nodes[0]):
                     continue
+                # Worked out for the first node that needs it: most Workloads have none with a
+                # fault.
                 if tolerations is None:
                     tolerations = self._tolerations(workload, one)
                 fault = host_fault(host, nodes, tolerations)
@@ -285,6 +295,7 @@ class Questions:
             flavor = self._cache.flavors.get(name)
             if flavor is not None:
                 labels.update(flavor.node_labels)
+                # By value and once each: flavors of one pod set may add the same toleration.
                 tolerations += [one for one in flavor.tolerations if one not in tolerations]
         return labels, tuple(tolerations)
 

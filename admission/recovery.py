@@ -44,13 +44,16 @@ def is_known(reservation: QuotaReservation, *, fence: int, has_decided_blindly: 
     `fence` is ours. A reservation of an earlier leader than the one before us was passed over by somebody
     who led while the store was lost.
     """
+    # Fences count up by one a leader, so fence - 1 is whoever led directly before us.
     return reservation.fence == fence or (reservation.fence == fence - 1 and not has_decided_blindly)
 
 
 def judge(reservation: QuotaReservation, workload: Workload | None, *, is_known: bool = True) -> Verdict:
     """Return what a new leader does with `reservation`, given the Workload as the cluster shows it."""
+    # A uid tells lives apart: the Workload of that name may have been deleted and made again.
     if workload is None or workload.uid != reservation.uid or workload.is_finished:
         return Verdict.DROP
+    # The cluster shows quota: the patch arrived, whoever sent it.
     if workload.has_quota_reservation:
         return Verdict.CONFIRM
     if is_known and workload.resource_version == reservation.resource_version and workload.active:

@@ -144,6 +144,8 @@ class QueueState:
     is_dispatching: bool = False
 
     def __post_init__(self) -> None:
+        # The cells are looked up once here. The search asks for them thousands of times a cycle,
+        # and they stay the same objects until the tree is built anew.
         for index, spec in enumerate(self.spec.resource_groups):
             group = self._group(index, spec)
             for resource in group.resources:
@@ -230,20 +232,28 @@ class Snapshot:
 
     def rollback(self, mark: int = 0) -> None:
         """Undo everything since `mark`."""
+        # In case of a pause: a journal that is not played must not be undone.
         self.resume()
+        # In reverse: usage is a function of the leaves, so order would not matter to the numbers,
+        # but each change is undone on the very state that it made.
         while len(self._journal) > mark:
             self._play(self._journal.pop(), is_undone=True)
+        # With the journal's last entry the cycle is over, and what it decided is either assumed by
+        # the cache or forgotten.
         if not self._journal:
             self._evicted.clear()
             self._firm = self.decided = 0
 
     def suspend(self) -> None:
         """Show the state as it is without any trial; `resume` brings the trials back."""
+        # Twice in a row is once: callers need not know of each other.
         if not self._is_suspended:
             self._is_suspended = True
             for change in reversed(self._journal):
                 self._play(change, is_undone=True)
 
+    # What has changed the state meanwhile interrupts the cycle (`Cycle.interrupt`), which rolls
+    # back instead.
     def resume(self) -> None:
         """Go on where `suspend` was called, if it was. Nothing may have changed the state in between."""
         if self._is_suspended:
@@ -253,6 +263,7 @@ class Snapshot:
 
     def _play(self, change: _Change, *, is_undone: bool) -> None:
         node, usage, places, was_added = change
+        # Undoing an addition removes, undoing a removal adds.
         is_adding = was_added is not is_undone
         if is_adding:
             node.add(usage)
@@ -266,6 +277,7 @@ class Snapshot:
         queue.node.add(usage)
         if places:
             self.fleet.use(places, sign=1)
+        # After it has been done: a change that raises leaves nothing in the journal.
         self._journal.append((queue.node, usage, places, True))
 
     def remove(self, queue: QueueState, usage: Quantities, places: tuple[Place, ...] = ()) -> None:
@@ -279,11 +291,13 @@ class Snapshot:
         """Count `usage` and the places as taken for the rest of the cycle."""
         self.decided += 1
         self.add(queue, usage, places)
+        # Everything up to here is decided; whatever comes above is a trial.
         self._firm = len(self._journal)
 
     def evict(self, queue: QueueState, held: Held) -> None:
         """Take a Workload away for the rest of the cycle, usage and all: it is no candidate any more."""
         self.decided += 1
+        # By key: it is no candidate for anybody else in this cycle, whoever asks.
         self._evicted[held.key] = (queue, held)
         self.remove(queue, held.usage, held.places)
         self._firm = len(self._journal)
@@ -295,6 +309,7 @@ class Snapshot:
     @contextmanager
     def with_evicted(self) -> Iterator[None]:
         """Count the usage of those taken away as used again while in the block: they still run."""
+        # A mark of its own, so that blocks may stand within one another.
         mark = self.mark()
         for queue, held in self._evicted.values():
             self.add(queue, held.usage, held.places)

@@ -48,6 +48,8 @@ _NO_SPEC = WirePodSpec()
 
 def places_all(snapshot: Snapshot, queue: QueueState) -> bool:
     """Return whether every flavor of the ClusterQueue has a topology."""
+    # Over the queue's own flavors: one flavor without a topology is enough for the pods to be
+    # placed by nobody.
     names = {name for group in queue.groups.values() for name in group.flavors}
     return bool(names) and all(snapshot.fleet.has_topology(name) for name in names)
 
@@ -63,8 +65,10 @@ def topology_refusal(
         return f"Flavor {name!r} supports only TopologyAwareScheduling"
     if flavor.topology_name is None:
         return f"Flavor {name!r} does not support TopologyAwareScheduling"
+    # Its Topology is missing, or has no nodes: it will come, or the flavor is misconfigured.
     if not snapshot.fleet.has_topology(name):
         return f"Flavor {name!r} information missing in TAS cache"
+    # Every level named anywhere has to be there, those of slices too.
     named = (request.required, request.preferred, *(layer.topology for layer in request.slices))
     levels = snapshot.fleet.levels(name)
     if any(level is not None and level not in levels for level in named):
@@ -96,6 +100,8 @@ def _request(
     snapshot: Snapshot, queue: QueueState, pod_set: PodSet, asked: PodSetRequests, choice: PodSetChoice
 ) -> PlacementRequest | None:
     flavors = {chosen.flavor for chosen in choice.choices.values()}
+    # Flavors of one pod set with different topologies contradict each other; the first by name
+    # counts, everywhere alike.
     name = next((one for one in sorted(flavors) if snapshot.fleet.has_topology(one)), None)
     if name is None or choice.count == 0 or choice.delayed is not None:
         return None
@@ -116,6 +122,8 @@ def placement_request(
         pod_set=pod_set.name,
         flavor=flavor.name,
         count=count,
+        # What the pod takes of its node, before the configuration's transformations: a node knows
+        # nothing of those.
         per_pod=taken_per_pod(asked.on_node),
         topology=pod_set.topology_request,
         rules=_rules(pod_set, flavor),
@@ -126,6 +134,8 @@ def placement_request(
 def _rules(pod_set: PodSet, flavor: ResourceFlavor, checks: Collection[CheckState] = ()) -> NodeRules:
     """Return which nodes the pods may use. `checks`: those that have said what they add to the pods."""
     spec = pod_set.template.spec or _NO_SPEC
+    # Tolerations of the flavor are added to the pods at the start, so nodes are judged as if they
+    # had them.
     selector, tolerations = dict(spec.node_selector or {}), [*(spec.tolerations or ()), *flavor.tolerations]
     for added in _updates(checks, pod_set.name):
         selector.update(added.node_selector or {})
@@ -151,6 +161,7 @@ def _updates(checks: Collection[CheckState], pod_set: str) -> list[WirePodSetUpd
 def _read_update(update: Mapping[str, object]) -> WirePodSetUpdate:
     """Return what a check adds. What cannot be read adds nothing here; the start of the Job says so."""
     try:
+        # Checked by its controller or by nobody: this comes from another program's status.
         return msgspec.convert(update, WirePodSetUpdate)
     except msgspec.ValidationError:
         return WirePodSetUpdate()
@@ -182,6 +193,7 @@ def delayed_requests(
 def requests_again(snapshot: Snapshot, held: Held) -> tuple[PlacementRequest, ...]:
     """Return what the placed pod sets of a Workload would ask for if they were to be placed anew."""
     placed = [one.name for one in held.admission.pod_sets if one.topology is not None]
+    # In the order of the pod sets, as `places_of` made them.
     per_pod = {name: place.per_pod for name, place in zip(placed, held.places, strict=False)}
     return tuple(
         request for one, request in _requests_of(snapshot, held, per_pod) if one.topology is not None
@@ -235,11 +247,15 @@ def place(snapshot: Snapshot, queue: QueueState, pending: Pending, assignment: A
         found = snapshot.fleet.place(requests)
         if not isinstance(found, Unplaced):
             return with_places(assignment, requests, found)
+        # No place now, but there may be one once others are gone: worth a search for victims.
         assignment = _lowered(assignment, {found.pod_set}, Mode.PREEMPT, found.message)
     if assignment.mode is Mode.PREEMPT:
+        # On the empty cluster, cheaply: what does not fit even there is not searched for among
+        # victims.
         found = snapshot.fleet.place(requests, is_empty=True)
         if isinstance(found, Unplaced):
             return _lowered(assignment, {found.pod_set}, Mode.NO_FIT, found.message)
+        # They fit on the empty cluster, so evictions decide about all of them.
         return _lowered(assignment, {request.pod_set for request in requests}, Mode.PREEMPT)
     return assignment
 
@@ -272,6 +288,7 @@ def with_places(
     return replace(
         assignment,
         pod_sets=tuple(
+            # Pod sets without a topology keep their choice as it is.
             replace(choice, topology=placed[choice.name]) if choice.name in placed else choice
             for choice in assignment.pod_sets
         ),
@@ -292,6 +309,7 @@ def places_of(admission: Admission, requests: Collection[PodSetRequests]) -> tup
         )
         for one in admission.pod_sets
         if one.topology is not None
+        # The first flavor only: a pod takes its place once, whatever the number of its flavors.
         for flavor in flavors_of(one)[:1]
     )
 
@@ -312,9 +330,11 @@ def _lowered_choice(choice: PodSetChoice, mode: Mode, message: str) -> PodSetCho
     lowered = replace(choice, choices=choices, mode=min(choice.mode, mode))
     if not message:
         return lowered
+    # Each sentence once: a second look says the same.
     reasons = tuple(dict.fromkeys((*choice.reasons, message)))
     if mode is not Mode.NO_FIT:
         return replace(lowered, reasons=reasons)
+    # Which of the resources names the flavor does not matter; the place is the pod set's.
     flavor = next(iter(choice.choices.values())).flavor
     failed = Attempt(group=0, flavor=flavor, reason=PendingReason.TOPOLOGY_PLACEMENT_FAILED)
     return replace(lowered, reasons=reasons, attempts=(failed,))

@@ -219,6 +219,7 @@ def cohort_view(cache: Cache, name: str) -> CohortView | None:
     cycle = cache.hierarchy.cohort_cycles.get(name)
     problem = cache.unreadable.get((Cohort, name))
     if cycle is not None:
+        # `cycle` wins over an unreadable object: it is the one that others have to mend, too.
         problem = f"cohorts form a cycle ({cycle}); change spec.parentName of one of them"
     held = (one for queue in node.queues() for one in cache.queues[queue.name].held.values())
     return CohortView(
@@ -236,6 +237,8 @@ def _local_queue_problem(
     cache: Cache, key: LocalQueueKey, spec: LocalQueue, queue: QueueState | None
 ) -> tuple[InactiveReason | None, str]:
     unreadable = cache.unreadable.get((LocalQueue, key))
+    # What cannot be read may be anything; its last good version still decides, and is not shown as
+    # if all were well.
     if unreadable is not None:
         return InactiveReason.UNKNOWN, unreadable
     if spec.is_stopped:
@@ -249,10 +252,13 @@ def _local_queue_problem(
 
 def _to_usages(usage: Mapping[FlavorResource, int], node: QuotaNode | None) -> FlavorUsages:
     """Return usage by flavor and resource, every declared pair included. `node` None: nothing is borrowed."""
+    # Declared pairs with zero as well, as Kueue's status has them.
     pairs = {*usage, *(node.quotas if node is not None else ())}
     result: dict[str, dict[str, Usage]] = {}
     for pair in sorted(pairs):
         total = usage.get(pair, 0)
+        # Measured by the own nominal quota and not by the subtree's: status shows what this queue
+        # borrows.
         nominal = node.cell(pair).nominal if node is not None else total
         result.setdefault(pair.flavor, {})[pair.resource] = Usage(total, max(0, total - nominal))
     return result
@@ -283,6 +289,7 @@ def policy_view(cache: Cache, name: str) -> PolicyView | None:
     policy = cache.policies.get(name)
     if policy is None:
         return None
+    # By identity: two policies may be equal in all but their names.
     governed = [queue for queue in cache.queues.values() if queue.policy is policy]
     return PolicyView(
         name=name,

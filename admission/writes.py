@@ -74,12 +74,16 @@ def request_write(decision: Evict, raw: bytes, save_by: float, *, now: float) ->
     The request is dated when it is written: a checkpoint that was complete before is none that it asked for.
     """
     reserved = StatusEdit(raw, now=now).condition(ConditionType.QUOTA_RESERVED) or {}
+    # Whole seconds, as the annotation has them; never after the deadline, where the clock of the
+    # decision was ahead.
     requested_at = min(float(int(now)), save_by)
     request = EvictionRequest(
         reason=decision.reason,
         requested_at=requested_at,
         deadline=save_by,
         ask_at=requested_at if decision.ask_at is None else float(int(decision.ask_at)),
+        # Which reservation is meant: on one that the Workload gets later the request is over
+        # (`standing_request`).
         reserved_at=to_seconds(reserved.get("lastTransitionTime")),
         message=decision.message,
         preemption_reason=decision.preemption_reason,
@@ -126,6 +130,7 @@ def finalizer_off(workload: Workload, raw: bytes) -> Write:
     # A merge patch replaces the whole list, so it is built from the bytes that its resourceVersion vouches
     # for.
     kept = [name for name in metadata.get("finalizers") or () if name != keys.RESOURCE_IN_USE]
+    # None takes the field away: an empty list would stay behind.
     return workload_patch(workload, {"metadata": {"finalizers": kept or None}}, Purpose.REMOVE_FINALIZER)
 
 
@@ -139,6 +144,7 @@ def admit_events(decision: Admit) -> tuple[Event, ...]:
         "QuotaReserved",
         f"Quota reserved in ClusterQueue {cluster_queue}, {waited}",
     )
+    # Admission follows the checks; until then only the quota is told.
     if not decision.is_admitted:
         return (reserved,)
     return (reserved, admitted_event(_ref(decision), cluster_queue, 0.0))
@@ -158,6 +164,7 @@ def evict_events(decision: Evict) -> tuple[Event, ...]:
     if decision.preemption_reason is not None:
         events.append(_event(decision, EventType.NORMAL, "Preempted", decision.message))
     if decision.preemptor is not None:
+        # The preemptor's own Event, so that `kubectl describe` of either shows the other.
         preemptor = workload_ref(
             decision.preemptor.namespace, decision.preemptor.name, decision.preemptor_uid
         )
@@ -239,6 +246,7 @@ def _workload_write(
         kind="Workload",
         namespace=key.namespace,
         name=key.name,
+        # Only PUTs go to the status; patches and deletions are about the object itself.
         subresource="status" if verb is Verb.REPLACE else "",
         body=body,
         uid=uid,

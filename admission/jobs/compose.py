@@ -39,10 +39,13 @@ def create(view: View) -> tuple[Action, ...]:
     and do not stand in the way.
     """
     job = view.job
+    # An unknown class is told and nothing is made: a Workload of the wrong priority would be worse
+    # than none.
     priority = resolved_priority(view)
     if isinstance(priority, Event):
         return (priority, *_notices(view))
     copied = view.context.settings.label_keys_to_copy
+    # Refused with all that is wrong, the notices beside it.
     try:
         body = workload_body(job, view.body, priority, label_keys_to_copy=copied)
     except ComposeError as error:
@@ -55,6 +58,7 @@ def create(view: View) -> tuple[Action, ...]:
         name=name,
         body=msgspec.json.encode(body),
         purpose=Purpose.CREATE_WORKLOAD,
+        # With the write: nobody is told of a Workload whose creation failed.
         events=(normal(view, "CreatedWorkload", f"Created Workload: {job.namespace}/{name}", "Create"),),
     )
     return (write, *_notices(view))
@@ -103,8 +107,10 @@ def changed_fields(view: View, held: Held) -> dict[str, Any]:
     """
     job, workload = view.job, held.workload
     spec: dict[str, Any] = {}
+    # Frozen while quota is held: the quota is of the queue that gave it.
     if not workload.has_quota_reservation and job.queue_name != workload.queue_name:
         spec["queueName"] = job.queue_name or None
+    # A prebuilt Workload is its maker's; only its life follows the Job.
     if not workload.is_admitted and not job.prebuilt_workload:
         limit = maximum_execution_time_seconds(job)
         if limit != workload.maximum_execution_time_seconds:
@@ -112,6 +118,8 @@ def changed_fields(view: View, held: Held) -> dict[str, Any]:
     spec.update(priorities.changed_priority(job.labels, workload, view.context))
     metadata = _changed_metadata(view, workload)
     if (spec or metadata) and not workload.is_admitted:
+        # After what was changed is known: a Job that nobody edited is not judged anew at every
+        # look.
         check_job(job, view.body)
     return {**({"metadata": metadata} if metadata else {}), **({"spec": spec} if spec else {})}
 
@@ -133,10 +141,12 @@ def _progress(view: View) -> Mapping[str, str]:
 
     Which step that was the pod does not say.
     """
+    # What a pod says reaches Berth directly and may be newer than what its Job says.
     saved_at, annotations = view.context.saved_at(view.job), view.job.annotations
     own = parse_instant(annotations.get(keys.CHECKPOINT_TIME, "")) or 0.0
     if saved_at is None or saved_at <= own:
         return annotations
+    # The Job's step belongs to the older checkpoint, and beside the newer time it would lie.
     others = {key: value for key, value in annotations.items() if key != keys.CHECKPOINT_STEP}
     return {**others, keys.CHECKPOINT_TIME: to_rfc3339(saved_at)}
 
@@ -151,7 +161,10 @@ def _changed_metadata(view: View, workload: Workload) -> dict[str, Any]:
     changed = {
         "labels": {key: value for key, value in labels.items() if workload.labels.get(key) != value},
         "annotations": {
-            key: value for key, value in annotations.items() if workload.annotations.get(key) != value
+            # Only what differs: a Workload in step costs no write.
+            key: value
+            for key, value in annotations.items()
+            if workload.annotations.get(key) != value
         },
     }
     return {name: values for name, values in changed.items() if values}

@@ -33,6 +33,7 @@ def resolved_priority(
     """Return the priority, or the class that is missing. `where` is the path of `pod_spec`."""
     if name := labels.get(keys.PRIORITY_CLASS):
         value = context.workload_priority_classes.get(name)
+        # Checked for None and not for truth: a class of value 0 is a class.
         if value is not None:
             return class_priority(name, value)
         what = f"{_WORKLOAD_PRIORITY_CLASS} {name!r}"
@@ -42,6 +43,8 @@ def resolved_priority(
     if own := pod_spec.get("priorityClassName"):
         found = context.priority_classes.get(own)
         if found is not None:
+            # A WorkloadPriorityClass is only for the queue; a template's class is the pods'
+            # priority as well.
             return _pod_priority(own, found.value)
         return MissingClass(
             reason="ErrWorkloadCompose", field=f"{where}.priorityClassName", what=f"PriorityClass {own!r}"
@@ -54,12 +57,14 @@ def changed_priority(labels: Mapping[str, str], workload: Workload, context: Job
 
     Another class of the same kind may be named at any time; the kind is frozen while quota is held.
     """
+    # A label that was taken away changes nothing: the class under which it was queued stays.
     name = labels.get(keys.PRIORITY_CLASS, "")
     value = context.workload_priority_classes.get(name)
     if value is None:
         return {}
     reference = workload.priority_class
     is_ours = reference is not None and reference.kind == _WORKLOAD_PRIORITY_CLASS
+    # Its quota was weighed by a class of another kind; the API refuses the change.
     if workload.has_quota_reservation and not is_ours:
         return {}
     if is_ours and reference is not None and (reference.name, workload.priority) == (name, value):
@@ -78,6 +83,7 @@ def _default_priority(context: JobContext) -> Priority:
     classes = context.priority_classes.items()
     defaults = ((found.value, name) for name, found in classes if found.is_global_default)
     # Two defaults can exist for a moment; the API server takes the lower one too.
+    # By value, then by name: two defaults of one value would else depend on the order of a dict.
     lowest = min(defaults, default=None)
     return Priority() if lowest is None else _pod_priority(lowest[1], lowest[0])
 

@@ -57,6 +57,7 @@ def reconcile_job(
     view = View(job, raw, workloads, context=context, now=now)
     if not _is_managed(view):
         return ()
+    # Beside whatever comes next: a checkpoint that cannot be taken over stops nothing.
     notes = _note_checkpoint(view)
     for step in _STEPS:
         answer = step(view)
@@ -94,6 +95,7 @@ def _is_queued(view: View) -> bool:
 def _answer_child(view: View) -> Answer:
     """A child of a managed object follows its ancestor's Workload and has none of its own."""
     job = view.job
+    # Ancestors are asked before anything else, for a child has no Workload to look at.
     match view.context.ancestor(job):
         case Ancestor.NONE:
             return None
@@ -110,13 +112,17 @@ def _answer_deletion(view: View) -> Answer:
     """Deleted Workloads go once their Job no longer runs on them; a deleted Job gets nothing new."""
     job = view.job
     has_ended = job.is_deleted or job.outcome is not None or view.match is not None
+    # A Job that was stopped and restored has no pods that could run on the Workload's quota.
     if has_ended or (job.is_suspended and job.active == 0 and not job.is_stopping):
         deleted = (held.workload for held in view.owned if held.workload.deleted_at is not None)
         kept = {workload.uid for workload in deleted if workload.has_finalizer}
+        # Finalizers of Workloads that are being deleted go only now; before, quota would be free
+        # while pods run.
         if kept:
             return tuple(
                 finalizer_off(held.workload, held.raw) for held in view.owned if held.workload.uid in kept
             )
+    # Nothing more is done for a deleted Job; its Workload goes with it by the garbage collector.
     return () if job.is_deleted else None
 
 
@@ -131,6 +137,7 @@ def _answer_end(view: View) -> Answer:
     reason = FinishedReason.SUCCEEDED if outcome.is_success else FinishedReason.FAILED
     return tuple(
         finalizer_off(held.workload, held.raw)
+        # First finished, then let go: between the two the Workload shows how it ended.
         if held.workload.is_finished
         else finish(view, held, reason, outcome.message)
         for held in view.live
@@ -147,6 +154,7 @@ def _answer_abandoned(view: View) -> Answer:
     if _is_queued(view) or not job.is_suspended or job.prebuilt_workload:
         return None
     stopped = _stop(view, view.match or _sole(view.live))
+    # Stopped first: without a Workload its template could never be restored.
     return stopped if stopped is not None else tuple(delete(view, held) for held in view.live)
 
 
@@ -156,6 +164,8 @@ def _answer_prebuilt(view: View) -> Answer:
     if not job.prebuilt_workload:
         return None
     if held is None or held.workload.deleted_at is not None:
+        # It waits for a Workload that somebody has yet to make; () ends the look, so that none is
+        # composed in its place.
         return _stop(view, held, _NO_WORKLOAD) or ()
     workload = held.workload
     if workload.owner_uid is None:
@@ -165,6 +175,7 @@ def _answer_prebuilt(view: View) -> Answer:
             f"Job {job}: Workload {workload.key}, named by {keys.PREBUILT_WORKLOAD_NAME}, belongs to"
             f" {workload.owner_kind} {workload.owner_name}; name another one"
         )
+        # Another's Workload cannot restore our template, so nothing is restored.
         return (*(_stop(view, None, note) or ()), warning(view, "ErrWorkloadCompose", note))
     if workload.is_finished or view.is_match(held):
         return None
@@ -172,21 +183,27 @@ def _answer_prebuilt(view: View) -> Answer:
     if stopped is not None:
         return stopped
     message = "The prebuilt workload is out of sync with its user job"
+    # An edit after the fact: the Workload was made for other pods, and its maker has to make
+    # another.
     return (finish(view, held, FinishedReason.OUT_OF_SYNC, message),)
 
 
 def _answer_surplus(view: View) -> Answer:
     """Of several Workloads the one that matches stays; without one, a waiting one is brought up to date."""
     if view.match is not None:
+        # Several match after an edit was taken back. The first by precedence stays: who holds
+        # quota.
         return tuple(delete(view, held) for held in view.live if held is not view.match) or None
     if not view.live:
         return None
     # After several edits nobody can say from which Workload the template came.
     stopped = _stop(view, _sole(view.live), _NO_MATCH)
     if stopped is not None:
+        # Whatever the Job is by now, it does not run on a Workload that says otherwise.
         return stopped
     first, *rest = view.live
     if first.workload.admission is not None or first.workload.is_finished:
+        # What holds quota, or has ended, is not rewritten: quota was weighed for other pods.
         return tuple(delete(view, held) for held in view.live)
     return (*rewrite(view, first), *(delete(view, held) for held in rest))
 
@@ -195,11 +212,13 @@ def _answer_missing(view: View) -> Answer:
     """A Job without a Workload gets one, and does not run until that is admitted."""
     if view.match is not None:
         return None
+    # Owned and not live: a template can be restored from a Workload that is being deleted.
     stop = _stop(view, _sole(view.owned), _NO_WORKLOAD)
     name = name_of_workload(view.job)
     if stop == () or any(held.workload.key.name == name for held in view.owned):
         # Pods of the past still run, or the one of that name is being deleted: the next look is later.
         return stop or ()
+    # Both in one answer where both can be: suspended at once, and a Workload to queue by.
     return (*(stop or ()), *create(view))
 
 
@@ -213,6 +232,7 @@ def _answer_finished_workload(view: View) -> Answer:
     if finished is None or not finished.status:
         return None
     stopped = _stop(view, held, finished.message)
+    # A Job that could not start is left stopped and restored, and finished Workloads are let go.
     if stopped is not None:
         return stopped
     return (finalizer_off(held.workload, held.raw),) if held.workload.has_finalizer else ()
@@ -228,6 +248,7 @@ def _answer_eviction(view: View) -> Answer:
     if stopped is not None:
         return stopped
     if held.workload.admission is None:
+        # Its quota is gone already: nothing more is to be released, and later steps may go on.
         return None
     return (workload_status(held.workload, render.release(held.raw, now=view.now), Purpose.RELEASE),)
 
@@ -243,6 +264,7 @@ def _answer_changes(view: View) -> Answer:
     try:
         patch = changed_fields(view, held)
     except ComposeError as error:
+        # Named on the Job and not written: the Workload stays as it was queued.
         return (refusal(view, error),)
     return (workload_patch(held.workload, patch, Purpose.UPDATE_WORKLOAD),) if patch else None
 
@@ -262,6 +284,8 @@ def _answer_pods(view: View) -> Answer:
         return None
     edit = StatusEdit(held.raw, now=view.now)
     if view.context.settings.waits_for_pods:
+        # PodsReady is reported only where waitForPodsReady asks for it: a condition that flaps
+        # costs writes.
         render.report_pods(edit, is_ready=job.has_pods_ready)
     assignment = held.assignment
     # It may only grow while quota is held: what was given back may be somebody else's by now.
@@ -280,11 +304,15 @@ def _answer_start(view: View) -> Answer:
         return _stop(view, held, "Not admitted by cluster queue")
     if not job.is_suspended:
         return None
+    # A stop that was interrupted by another admission has to be ended before the start, or the
+    # template would keep the old flavor's labels.
     unsettled = _stop(view, held) if job.is_stopping else _thaw(view)
     return unsettled if unsettled is not None else _start(view, held)
 
 
 _STEPS: tuple[Callable[[View], Answer], ...] = (
+    # The order is the theory: whose Job it is, whether it goes, whether it has ended, which
+    # Workload is its own, and only then what it needs.
     _answer_child,
     _answer_deletion,
     _answer_end,
@@ -311,6 +339,7 @@ def _start(view: View, held: Held) -> tuple[Write, ...]:
         patch = start_patch(view.job, view.template, injection, assignment.count)
     except StartConflict as conflict:
         message = f"Job {view.job}: {conflict}; then delete Workload {held.workload.key} to queue it again"
+        # The Job's owner has to act, and until then the quota is nobody's: the Workload ends.
         return (finish(view, held, FinishedReason.FAILED_TO_START, message),)
     event = normal(view, "Started", f"Admitted by clusterQueue {admission.cluster_queue}", "Start")
     return (job_patch(view, patch, Purpose.START_JOB, event),)
@@ -323,13 +352,17 @@ def _stop(view: View, source: Held | None, note: str = "") -> Answer:
     """
     job = view.job
     if not job.is_suspended:
+        # From any state at once: what must not run must not run on for a second, and the rest of
+        # the stop follows.
         return (suspend(view, "Stopped", note, is_restored=source is not None),)
+    # () and not None: later steps must not release quota that pods still use.
     if job.active > 0 or _is_ending(view, source):
         return ()
     if not job.is_stopping:
         return None
     frozen = _thaw(view)
     if frozen is not None:
+        # A frozen template cannot be restored; on newer servers it thaws by itself.
         return frozen
     pod_set = None if source is None else source.pod_set
     return (job_patch(view, restored_patch(job, view.template, pod_set), Purpose.RESTORE_JOB),)
@@ -349,19 +382,23 @@ def _is_ending(view: View, source: Held | None) -> bool:
 def _thaw(view: View) -> Answer:
     """Return what makes a suspended Job's template changeable; None when it is, () to wait."""
     job = view.job
+    # The API server refuses a change of the template while pods are active.
     if job.active > 0:
         return ()
     if not job.has_start_time:
         return None
+    # The Job controller is about to clear it: whoever comes first makes the other's write fail.
     if job.waits_for_controller:
         return ()
     return (job_patch(view, clear_start_time_patch(), Purpose.CLEAR_START_TIME, subresource="status"),)
 
 
 def _matched(view: View) -> Held:
+    # `_answer_missing` answers wherever there is no match, so all steps behind it have one.
     assert view.match is not None, "a step before this one answers for a Job without a Workload"
     return view.match
 
 
 def _sole(held: Sequence[Held]) -> Held | None:
+    # Of several nobody knows which one the template came from.
     return held[0] if len(held) == 1 else None

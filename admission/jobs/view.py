@@ -61,6 +61,7 @@ class View:
         self.now = now
         self._raw = raw
         held = [Held(workload, seen) for workload, seen in workloads]
+        # By admission, then by reservation, then by age.
         # Whoever holds quota comes first, so that of two that match the idle one goes.
         self.owned = tuple(
             sorted(
@@ -84,6 +85,7 @@ class View:
     def match(self) -> Held | None:
         """The Workload that stands for this Job, None where none does."""
         if self.job.prebuilt_workload:
+            # Only live: a prebuilt Workload that is being deleted stands for nothing any more.
             return self.prebuilt if self.prebuilt in self.live else None
         return next((held for held in self.live if self.is_match(held)), None)
 

@@ -56,6 +56,7 @@ def suspend(view: View, reason: str, note: str, *, is_restored: bool) -> Write:
 
 def adopt(view: View, held: Held) -> Write:
     """Return the patch that makes the Job own a Workload that it names."""
+    # Appended: a Workload may have owners that are no controllers.
     references = held.body.get("metadata", {}).get("ownerReferences") or ()
     patch = {"metadata": {"ownerReferences": [*references, owner_reference(view.job)]}}
     return workload_patch(held.workload, patch, Purpose.ADOPT_WORKLOAD)

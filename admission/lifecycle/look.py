@@ -29,6 +29,8 @@ class Look:
     @property
     def owner(self) -> Owner:
         """The owner. One that was there once, as the label tells, and is referred to no longer, is gone."""
+        # The garbage collector, or its owner's deletion with orphaning, took the reference away
+        # while the object stayed.
         if self.context.owner is Owner.NONE and keys.JOB_UID in self.workload.labels:
             return Owner.MISSING
         return self.context.owner
@@ -72,6 +74,7 @@ def evict(look: Look, decision: Evict, *, requeue_at: float | None = None, count
     """
     if decision.save_by is not None:
         return request_write(decision, look.raw, decision.save_by, now=look.now)
+    # One edit for both, so that no leader finds an eviction without its back-off.
     edit = look.edit
     render.begin_eviction(edit, decision, now=look.now)
     if requeue_at is not None:

@@ -20,11 +20,13 @@ def answer_misplaced_pods(look: Look) -> Answer:
     """The condition Misplaced tells which pods run elsewhere; it turns False when none does any more."""
     workload, pods = look.workload, look.context.misplaced
     standing = workload.conditions.get(ConditionType.MISPLACED)
+    # Nothing to tell, or nothing to tell any more: a Workload that is leaving has no wrong place.
     if not workload.has_quota_reservation or workload.is_evicted or not (pods or standing):
         return None
     edit = look.edit
     if not pods:
         message = "All pods run in the domains that the workload was given"
+        # Once: the condition says False already on the next look.
         edit.set_condition(ConditionType.MISPLACED, False, reason="InPlace", message=message)
         return (workload_status(workload, edit.to_bytes(), Purpose.REPORT_PODS),) if edit.is_changed else None
     told = [f"pod {pod.name} runs on node {pod.node}" for pod in sorted(pods, key=lambda pod: pod.name)]
@@ -34,5 +36,7 @@ def answer_misplaced_pods(look: Look) -> Answer:
     if not edit.is_changed:
         return None
     before = standing.message if standing is not None and standing.status else ""
+    # Those in the standing message have been told of. One that was cut from it is told again, which
+    # beats silence.
     events = [look.event(EventType.WARNING, "PodMisplaced", one) for one in told if one not in before]
     return (workload_status(workload, edit.to_bytes(), Purpose.REPORT_PODS, *events),)

@@ -54,6 +54,7 @@ def answer_lost_nodes(look: Look) -> Answer:
         return None
     lost = tuple(_lost(look))
     names = {fault.node for fault in lost}
+    # All in one answer: they are about different objects, and none waits for another.
     writes = [*_unhealthy_write(look, lost), *_leaving_pods(look), *_stranded_pods(look, names)]
     return tuple(writes) or None
 
@@ -67,6 +68,7 @@ def next_look_at(look: Look) -> float | None:
         return None
     faults = [fault for fault in look.context.faults or () if fault.fault is Fault.NOT_READY]
     instants = [fault.since + limit for fault in faults for limit in limits]
+    # Only instants to come: what has passed has been dealt with in this look.
     return min((at for at in instants if at > look.now), default=None)
 
 
@@ -82,11 +84,13 @@ def _is_placed(look: Look) -> bool:
 def _lost(look: Look) -> Iterator[NodeFault]:
     """Yield the faults that make a node lost to this Workload now."""
     settings = look.context.settings.node_failures
+    # Pods that are bound; one at the gate, or unbound, is on no node.
     running = {pod.node for pod in look.context.pods if pod.node}
     for fault in look.context.faults or ():
         match fault.fault:
             case Fault.GONE | Fault.SILENT:
                 yield fault
+            # Before the general rules: a policy may leave a node on which pods still run.
             case _ if _is_to_be_left(look, fault):
                 yield fault
             case Fault.NOT_READY if settings.awaits_pods:
@@ -95,6 +99,8 @@ def _lost(look: Look) -> Iterator[NodeFault]:
             case Fault.NOT_READY:
                 if look.is_due(fault.since + NOT_READY_SECONDS):
                     yield fault
+            # A cordoned node is left alone while its pods run: cordoning only says that nothing new
+            # should come.
             case Fault.TAINTED | Fault.CORDONED if settings.heeds_taints and fault.node not in running:
                 yield fault
 
@@ -111,6 +117,7 @@ def _is_to_be_left(look: Look, fault: NodeFault) -> bool:
             return rules.leave_tainted_nodes
         case Fault.CORDONED:
             return rules.leave_cordoned_nodes
+    # GONE and SILENT need no rule: they are lost at once.
     return False
 
 
@@ -119,6 +126,7 @@ def _unhealthy_write(look: Look, lost: tuple[NodeFault, ...]) -> Iterator[Write]
     names = {fault.node for fault in lost}
     if names == set(workload.unhealthy_nodes):
         return
+    # More than the field holds: the work as a whole moves, which is Kueue's answer, too.
     if len(names) > MOST_UNHEALTHY:
         message = (
             "Workload eviction triggered due to multiple assigned nodes failure, including: "
@@ -166,6 +174,7 @@ def _stranded_pods(look: Look, lost: Collection[str]) -> Iterator[Write]:
     for pod in look.context.pods:
         host = pod.node_selector.get(HOSTNAME)
         is_stranded = host is not None and (host in lost or host not in hosts)
+        # Without assigned hosts the selector is the user's own, and not ours to judge.
         if hosts and is_stranded and not pod.is_gated and not pod.node:
             yield _failing(look, pod, str(host))
 
@@ -179,6 +188,7 @@ def _assigned(workload: Workload) -> set[str]:
 
 def _failing(look: Look, pod: PlacedPod, host: str) -> Write:
     """Return the write that ends the pod. As a disruption, so that a Job need not count it as a failure."""
+    # Kubernetes' pod failure policy can ignore failures with the condition DisruptionTarget.
     message = f"The pod was assigned to node {host}, which has failed, and was not running there"
     at = to_rfc3339(look.now)
     conditions = [
@@ -193,6 +203,8 @@ def _failing(look: Look, pod: PlacedPod, host: str) -> Write:
     ]
     patch = {"status": {"phase": "Failed", "reason": _TERMINATED, "conditions": conditions}}
     return Write(
+        # Strategic, because conditions are merged by type: a PUT would have to carry those of the
+        # kubelet, which change all the time.
         verb=Verb.STRATEGIC_PATCH,
         kind="Pod",
         namespace=pod.namespace,

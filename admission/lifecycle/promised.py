@@ -27,6 +27,8 @@ def answer_promise(look: Look) -> Answer:
     if workload.has_quota_reservation or not workload.active:
         return None
     wanted = _wanted(context.planned, context.expected_at)
+    # As it was written, where it is close enough: the annotation stays, and nothing is sent for
+    # seconds.
     if _is_near(workload.annotations.get(EXPECTED_START), context.expected_at, now=look.now):
         wanted[EXPECTED_START] = workload.annotations.get(EXPECTED_START)
     changed = {key: value for key, value in wanted.items() if workload.annotations.get(key) != value}
@@ -35,6 +37,7 @@ def answer_promise(look: Look) -> Answer:
     patch = {"metadata": {"annotations": changed}}
     events = []
     if context.planned is not None and changed.keys() & {PLANNED_START, PLANNED_DOMAIN}:
+        # Whether it was promised before tells a first promise from a moved one.
         is_first = PLANNED_START not in workload.annotations
         reason = "StartPlanned" if is_first else "PlannedStartMoved"
         events.append(look.event(EventType.NORMAL, reason, f"The Workload {planned_text(context.planned)}"))
@@ -58,6 +61,7 @@ def _is_near(text: str | None, expected_at: float | None, *, now: float) -> bool
     try:
         written = to_seconds(text)
     except ValueError:
+        # Somebody wrote over it; it is put right.
         return False
     slack = max(_LEAST_CHANGE_SECONDS, _LEAST_CHANGE_SHARE * max(0.0, expected_at - now))
     return abs(written - expected_at) <= slack

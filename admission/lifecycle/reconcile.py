@@ -52,6 +52,7 @@ def reconcile_workload(
     """
     look = Look(workload=workload, raw=raw, context=context, now=now)
     settings = context.settings
+    # All instants at which time alone changes an answer, whichever step answers today.
     wake_at = next_deadline(workload, pods_ready=settings.pods_ready, retention=settings.retention, now=now)
     wake_at = _earlier(_earlier(wake_at, next_look_at(look)), next_stage_look(look))
     wake_at = _earlier(wake_at, context.turns_at)
@@ -69,6 +70,7 @@ def _answer_deletion(look: Look) -> Answer:
     """A deleted Workload is let go; one with a Job when the Job has stopped, which is seen there."""
     if look.workload.deleted_at is None:
         return None
+    # With a Job the Job's reconciler takes it off, when the Job has stopped.
     if look.workload.has_finalizer and look.owner is not Owner.JOB:
         return (finalizer_off(look.workload, look.raw),)
     return ()
@@ -80,6 +82,7 @@ def _answer_end(look: Look) -> Answer:
         return None
     if look.workload.has_finalizer and look.owner is not Owner.JOB:
         return (finalizer_off(look.workload, look.raw),)
+    # Kept for its owner to read; () ends the look: nothing else is done for the dead.
     if not look.is_due(retention_deadline(look.workload, look.context.settings.retention)):
         return ()
     event = look.event(EventType.NORMAL, "Deleted", "Deleted finished workload due to elapsed retention")
@@ -102,6 +105,8 @@ def _answer_deactivation_target(look: Look) -> Answer:
     """A Workload marked for deactivation becomes inactive."""
     if not look.workload.active or not look.workload.is_true(ConditionType.DEACTIVATION_TARGET):
         return None
+    # spec and status are two writes, and this one is second: the status said why before the spec
+    # acts.
     return (workload_patch(look.workload, {"spec": {"active": False}}, Purpose.DEACTIVATE),)
 
 
@@ -112,12 +117,14 @@ def _answer_inactive(look: Look) -> Answer:
         return None
     edit = look.edit
     events: tuple[Event, ...] = ()
+    # Also one that waits: Evicted is how the Job's reconciler hears that it is not to be admitted.
     if not workload.is_evicted:
         decision = _deactivation(workload)
         render.begin_eviction(edit, decision, now=look.now)
         events = evict_events(decision)
     edit.remove_condition(ConditionType.DEACTIVATION_TARGET)
     edit.put("requeueState", None)
+    # The eviction and the cleaning up in one write.
     if edit.is_changed:
         return (workload_status(look.workload, edit.to_bytes(), Purpose.EVICT, *events),)
     if look.is_due(retention_deadline(workload, look.context.settings.retention)):
@@ -133,6 +140,7 @@ def _answer_release(look: Look) -> Answer:
         return None
     if look.owner is not Owner.NONE:
         # Whoever runs it says when it has stopped; until then it is nobody else's turn to act.
+        # Its Job or another program says when it has stopped.
         return ()
     return (workload_status(look.workload, render.release(look.raw, now=look.now), Purpose.RELEASE),)
 
@@ -157,6 +165,7 @@ def _return_reason(look: Look, evicted_for: str) -> tuple[RequeueReason, str] | 
     context = look.context
     match evicted_for:
         case EvictionReason.PODS_READY_TIMEOUT | EvictionReason.ADMISSION_CHECK:
+            # No instant: whoever asked for the retry named none, and it may return at once.
             if look.workload.requeue_at is None or look.is_due(look.workload.requeue_at):
                 return RequeueReason.BACKOFF_FINISHED, "The workload backoff was finished"
         case EvictionReason.LOCAL_QUEUE_STOPPED:
@@ -167,6 +176,7 @@ def _return_reason(look: Look, evicted_for: str) -> tuple[RequeueReason, str] | 
             if context.cluster_queue_stop is StopPolicy.NONE:
                 message = "The ClusterQueue was restarted after being stopped"
                 return RequeueReason.CLUSTER_QUEUE_RESTARTED, message
+        # `startswith`, since a deactivation says by what: DeactivatedDueTo...
         case _ if evicted_for.startswith(EvictionReason.DEACTIVATED):
             return RequeueReason.REACTIVATED, "The workload was reactivated"
     return None
@@ -180,6 +190,7 @@ def _answer_queue_problem(look: Look) -> Answer:
     workload, problem = look.workload, look.context.queue_problem
     if workload.admission is not None:
         return None
+    # The problem is gone, and the condition may still tell of a gate.
     if problem is None:
         return _gates_cleared(look)
     reason, message = problem
@@ -196,6 +207,7 @@ def _answer_queue_problem(look: Look) -> Answer:
 
 def _gates_cleared(look: Look) -> Answer:
     standing = look.workload.conditions.get(ConditionType.QUOTA_RESERVED)
+    # Only a gate's message is taken back: any other is replaced by the next cycle's answer.
     if standing is None or standing.reason != PendingReason.ADMISSION_GATED:
         return None
     decision = _wait(look.workload, PendingReason.PENDING_EVALUATION, "All admission gates are cleared")
@@ -205,6 +217,8 @@ def _gates_cleared(look: Look) -> Answer:
 
 
 _STEPS: tuple[Callable[[Look], Answer], ...] = (
+    # The order is the theory (see above): a step may rely on those before it having had nothing to
+    # say.
     _answer_deletion,
     _answer_end,
     _answer_orphan,
@@ -254,6 +268,7 @@ def _wait(workload: Workload, reason: PendingReason, message: str) -> Wait:
 def _owner_deletion(look: Look, event: Event) -> Write:
     """Return the deletion of the Job or pod of a Workload, and so of the Workload; without one, of itself."""
     workload = look.workload
+    # The whole chain from its top: the Workload of a Job that lives on would be made again.
     if look.owner is not Owner.JOB or workload.owner_name is None:
         return workload_deletion(workload, event)
     uid = workload.owner_uid or ""

@@ -36,15 +36,20 @@ def answer_eviction_request(look: Look) -> Answer:
     try:
         request = read_request(workload.annotations[keys.EVICTION])
     except ValueError as error:
+        # Taken off at once: left alone it would stay for ever, and block whoever reads it as a
+        # request.
         return _unreadable(look, saving, str(error))
     if standing_request(workload) is None:
+        # Carried out, or of an earlier reservation.
         return None if _is_kept(look, request, saving) else (_cleared(look),)
     is_wanted = _is_wanted(look, request, saving)
     stage = stage_of(request, saved_at=saving.saved_at, is_wanted=is_wanted, now=look.now)
     match stage:
         case Stage.DEFERRED:
+            # None and not (): until its own next checkpoint it lives like any other.
             return None
         case Stage.REQUESTED:
+            # Where every pod has been asked there is nothing to write, and later steps may go on.
             return _asked(saving, request) or None
         case Stage.CANCELLED:
             return _cancelled(look, saving, request)
@@ -86,6 +91,7 @@ def _is_wanted(look: Look, request: EvictionRequest, saving: SavingContext) -> b
             return context.local_queue_stop is StopPolicy.HOLD_AND_DRAIN
         case EvictionReason.CLUSTER_QUEUE_STOPPED:
             return context.cluster_queue_stop is StopPolicy.HOLD_AND_DRAIN
+    # A drain has no preemptor and is wanted until its queue runs again.
     return request.preemptor is None or saving.is_wanted
 
 
@@ -108,10 +114,13 @@ def _eviction(look: Look, request: EvictionRequest, stage: Stage) -> Write:
 
 def _asked(saving: SavingContext, request: EvictionRequest) -> tuple[Write, ...]:
     wanted = {
+        # Never before the request itself, as a pod tells a checkpoint that is newer than what it
+        # was asked.
         keys.CHECKPOINT_REQUESTED_AT: to_rfc3339(max(request.requested_at, request.ask_at)),
         keys.CHECKPOINT_DEADLINE: to_rfc3339(request.deadline),
     }
     note = f"A checkpoint is asked for, until {to_rfc3339(request.deadline)}"
+    # Compared with what the pod carries: a pod that was made meanwhile is asked too.
     return tuple(_pod_write(pod, wanted, note) for pod in saving.pods if pod.asked != wanted)
 
 
@@ -141,6 +150,7 @@ def _pod_write(pod: AskedPod, annotations: Mapping[str, str | None], note: str) 
                 action="Evict",
             ),
         )
+        # To take a request back is told on the Workload, once, and not on every pod.
         if any(annotations.values())
         else (),
     )
@@ -149,6 +159,7 @@ def _pod_write(pod: AskedPod, annotations: Mapping[str, str | None], note: str) 
 def _cancelled(look: Look, saving: SavingContext, request: EvictionRequest) -> tuple[Write, ...]:
     whom = f"{request.preemptor} needs the room no more" if request.preemptor else "the reason is gone"
     event = look.event(EventType.NORMAL, "EvictionCancelled", f"Runs on: {whom}")
+    # `or`: the pods first. Only when none carries it any more is the Workload's own taken off.
     return _unasked(saving) or (_without_request(look, Purpose.CANCEL_EVICTION, event),)
 
 
@@ -166,6 +177,7 @@ def _is_kept(look: Look, request: EvictionRequest, saving: SavingContext) -> boo
     """Return whether a request that was carried out still tells for whom the quota came free."""
     workload = look.workload
     if workload.is_evicted and workload.admission is not None:
+        # On its way out: quota is still to come free for the preemptor.
         return True
     if workload.has_quota_reservation or request.preemptor is None or not saving.is_wanted:
         return False
@@ -173,6 +185,7 @@ def _is_kept(look: Look, request: EvictionRequest, saving: SavingContext) -> boo
 
 
 def _hold_ends_at(workload: Workload, saving: SavingContext) -> float:
+    # `reserved_at_of` has become the instant of the release: QuotaReserved turned False then.
     return reserved_at_of(workload) + saving.hold_seconds
 
 

@@ -31,6 +31,7 @@ def answer_gated_pods(look: Look) -> Answer:
         return None
     if not any(pod.is_untold for pod in look.context.pods):
         return None
+    # By name: assignment and spec list pod sets in orders of their own.
     pod_sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
     # A node with a fault takes no more pods: they wait for it to come back, or for another.
     avoid = {fault.node for fault in look.context.faults or ()}.union(workload.unhealthy_nodes)
@@ -71,10 +72,15 @@ def domains_of(
     selectors = [dict(zip(topology.levels, one.values, strict=True)) for one in topology.domains]
     label = pod_set.topology_request.pod_index_label if pod_set.topology_request is not None else None
     chosen = _by_rank(topology, selectors, pods, label) if label is not None else None
+    # As a whole or not at all: with half of the pods placed by rank and half by room two would meet
+    # in one place.
     if chosen is None:
         chosen = _greedily(topology, selectors, pods, avoid)
     return [
-        (pod, selectors[domain]) for pod, domain in chosen if selectors[domain].get(HOSTNAME) not in avoid
+        # Chosen first and filtered then: ranks stay what they are while a host is avoided.
+        (pod, selectors[domain])
+        for pod, domain in chosen
+        if selectors[domain].get(HOSTNAME) not in avoid
     ]
 
 
@@ -86,6 +92,7 @@ def _by_rank(
     topology: TopologyAssignment, selectors: Selectors, pods: Sequence[PlacedPod], label: str
 ) -> Chosen | None:
     """Return a domain for every gated pod by its rank, None where the ranks do not tell."""
+    # The k-th place of all, domain after domain, is the place of rank k.
     domain_of_rank = [index for index, one in enumerate(topology.domains) for _ in range(one.count)]
     seen: set[int] = set()
     chosen: Chosen = []
@@ -97,6 +104,7 @@ def _by_rank(
         domain = domain_of_rank[rank]
         if pod.is_untold:
             chosen.append((pod, domain))
+        # Let go elsewhere than its rank says: by hand, or by an earlier placement.
         elif not _is_in(pod, selectors[domain]):
             return None
     return chosen
@@ -111,10 +119,13 @@ def _greedily(
         if not pod.is_untold:
             there = next((index for index, one in enumerate(selectors) if _is_in(pod, one)), None)
             if there is not None:
+                # Counted where it stands, whoever put it there; below zero where there are too
+                # many, and then nothing is free.
                 free[there] -= 1
     open_ = [index for index in range(len(free)) if selectors[index].get(HOSTNAME) not in avoid]
     places = [index for index in open_ for _ in range(free[index])]
     untold = [pod for pod in pods if pod.is_untold]
+    # As many as there are places; the others stay gated until one comes free.
     return list(zip(untold, places, strict=False))
 
 
@@ -124,6 +135,7 @@ def _is_in(pod: PlacedPod, selector: Mapping[str, str]) -> bool:
 
 
 def _patch(pod: PlacedPod, selector: Mapping[str, str]) -> Write:
+    # The user's own gates stay: they hold the pod for reasons of their own.
     gates = [{"name": gate} for gate in pod.gates if gate != keys.TOPOLOGY_GATE]
     spec: dict[str, Any] = {"nodeSelector": dict(selector), "schedulingGates": gates or None}
     return Write(
