@@ -126,9 +126,13 @@ def pod_workload_body(
     priority: Priority,
     *,
     group: str = "",
+    keeper: OwnerReference | None = None,
     label_keys_to_copy: Iterable[str] = (),
 ) -> dict[str, Any]:
-    """Return the whole Workload object of a pod, or with `group` of that group, ready to be created."""
+    """Return the whole Workload object of a pod, or with `group` of that group, ready to be created.
+
+    `keeper` as in `owner_references`.
+    """
     pod = members[0].pod
     spec: dict[str, Any] = {"active": True, "podSets": pod_sets, "priority": priority.value}
     if pod.queue_name:
@@ -159,20 +163,25 @@ def pod_workload_body(
             "labels": {key: value for key, value in labels.items() if is_label_value(value)},
             "annotations": annotations,
             "finalizers": [keys.RESOURCE_IN_USE],
-            "ownerReferences": owner_references(members, is_group=bool(group)),
+            "ownerReferences": owner_references(members, is_group=bool(group), keeper=keeper),
         },
         "spec": spec,
     }
 
 
-def owner_references(members: Sequence[Member], *, is_group: bool) -> list[dict[str, Any]]:
+def owner_references(
+    members: Sequence[Member], *, is_group: bool, keeper: OwnerReference | None = None
+) -> list[dict[str, Any]]:
     """Return who owns the Workload: its pod, the members of its group, or who keeps a serving group up.
 
     The pods of a serving group come and go one by one: were they the owners, the garbage collector would
-    take the Workload in the moment between the last of them and its successor.
+    take the Workload in the moment between the last of them and its successor. `keeper` is one that is not
+    among the owners of the pods.
     """
     if not is_group:
         return [{**_reference(members[0].pod), "controller": True, "blockOwnerDeletion": True}]
+    if keeper is not None:
+        return [_owner(keeper)]
     references = [_keeper(one.pod) or _reference(one.pod) for one in members]
     # By uid, once each: the pods of one keeper have all the same owner.
     return list({reference["uid"]: reference for reference in references}.values())
@@ -180,7 +189,8 @@ def owner_references(members: Sequence[Member], *, is_group: bool) -> list[dict[
 
 def _keeper(pod: Pod) -> dict[str, Any] | None:
     owner = pod.owner
-    # One StatefulSet keeps up the leaders of all groups of a LeaderWorkerSet, and outlives each of them.
+    # One StatefulSet keeps up the leaders of all groups of a LeaderWorkerSet, and outlives each of them. That
+    # set is the owner where it is known, else the pods are.
     if not pod.is_serving or owner is None or keys.LEADER_WORKER_SET in pod.labels:
         return None
     return _owner(owner)

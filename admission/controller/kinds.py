@@ -73,6 +73,15 @@ def watched_kinds(knowledge: Knowledge, board: StatusBoard) -> tuple[WatchedKind
             params={"labelSelector": keys.QUEUE_NAME},
         )
         kinds = (*kinds, scaled)
+    if "LeaderWorkerSet" in knowledge.serving_kinds:
+        sets = WatchedKind(
+            resource=resources.LEADER_WORKER_SETS,
+            wire=objects.ScaledObject,
+            value=objects.ScaledObject,
+            take=knowledge.take_leader_set,
+            params={"labelSelector": keys.QUEUE_NAME},
+        )
+        kinds = (*kinds, sets)
     return tuple(_inspected(kind, knowledge, board) for kind in kinds)
 
 

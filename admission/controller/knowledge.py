@@ -41,6 +41,7 @@ from api.objects import (
     NamespaceObject,
     PodObject,
     PriorityClassObject,
+    ScaledObject,
     WorkloadObject,
 )
 from api.pod import Pod
@@ -107,6 +108,11 @@ class Knowledge:
         """Take a change of a pod."""
         self.ground.take_pod(change)
         self.crews.take_pod(change)
+
+    def take_leader_set(self, change: Change[ScaledObject]) -> None:
+        """Take a change of a LeaderWorkerSet."""
+        if self.pods.leader_sets.take(change):
+            self.marks.groups_of(change.object.metadata.namespace)
 
     def take_job(self, change: Change[JobObject]) -> None:
         """Take a change of a Job."""

@@ -82,10 +82,18 @@ class Marks:
 
     def owner(self, workload: Seen[Workload]) -> None:
         """Look at what the Workload was made for."""
-        self._pods.mark(self._pods.unit_of_workload(workload.value))
+        key = (workload.metadata.namespace, workload.metadata.name)
+        is_known = self._known_workloads.get(key) is not None
+        self._pods.mark(self._pods.unit_of_workload(workload.value), has_workload=is_known)
         owner = controller_of(workload.metadata)
         if owner is not None:
             self.job_of(owner.uid)
+
+    def groups_of(self, namespace: str) -> None:
+        """Look at all groups of pods of a namespace, also at those that have lost their pods."""
+        for seen in self._known_workloads:
+            if seen.metadata.namespace == namespace:
+                self._pods.mark(self._pods.unit_of_workload(seen.value), has_workload=True)
 
     def all_unfinished(self) -> None:
         """Look at every Workload that is not finished; one look at all serves many changes."""
@@ -95,6 +103,8 @@ class Marks:
         """Look at every Job, pod and Workload."""
         self.all_jobs()
         self.workloads(self._known_workloads)
+        for seen in self._known_workloads:
+            self._pods.mark(self._pods.unit_of_workload(seen.value), has_workload=True)
 
     # --- who is gone --------------------------------------------------------------------------------------
 

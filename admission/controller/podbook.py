@@ -12,6 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from admission.controller.journal import Journal
+from admission.controller.leadersets import LeaderSets
 from admission.controller.mirror import Mirror, ObjectKey, Seen
 from admission.pods.parents import group_name
 from api import keys
@@ -38,6 +39,7 @@ class PodBook:
         self._pods: Mirror[Pod] = Mirror()
         self._units: dict[UnitKey, dict[ObjectKey, None]] = {}
         self._dirty: dict[UnitKey, None] = {}
+        self.leader_sets = LeaderSets()
         # How many pods those who keep groups up are to have.
         self._scales: dict[UnitKey, int] = {}
 
@@ -110,10 +112,15 @@ class PodBook:
 
     # --- what has to be looked at -----------------------------------------------------------------
 
-    def mark(self, unit: UnitKey | None) -> None:
-        """Look at this unit again, or at the group without a pod that somebody keeps up."""
-        if unit is not None and (unit in self._units or unit in self._scales):
+    def mark(self, unit: UnitKey | None, *, has_workload: bool = False) -> None:
+        """Look at this unit again, or at a group without a pod that is kept up or has a Workload."""
+        if unit is None:
+            return
+        if unit in self._units or unit in self._scales or (unit.group and has_workload):
             self._dirty[unit] = None
+        else:
+            # Who does not lead takes no marks, so that those of the dead would pile up.
+            self._dirty.pop(unit, None)
 
     def mark_pod(self, key: ObjectKey) -> None:
         """Look again at the unit of this pod."""
@@ -173,7 +180,6 @@ class PodBook:
         members.pop(key, None)
         if not members:
             self._units.pop(unit, None)
-            # Who does not lead takes no marks, so that those of the dead would pile up.
             self._dirty.pop(unit, None)
 
 

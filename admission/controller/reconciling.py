@@ -113,9 +113,7 @@ class Reconciler:
         """Ask for the next writes that the pods of a unit and their Workload need."""
         pods, replicas = self._knowledge.pods.members(unit), self._knowledge.pods.replicas_of(unit)
         if not pods:
-            group = self._knowledge.workloads.get((unit.namespace, unit.group))
-            if group is not None and not self.is_left_alone(term, Target("Workload", *group.value.key)):
-                self.do(term, reconcile_empty_group(group.value, replicas=replicas))
+            self._look_at_empty_group(term, unit, replicas)
             return
         workload = self._knowledge.workload_of(pods)
         targets = [Target("Pod", pod.metadata.namespace, pod.metadata.name) for pod in pods]
@@ -127,10 +125,20 @@ class Reconciler:
         context = self._knowledge.job_context
         seen = [(pod.value, pod.raw) for pod in pods]
         facts = UnitFacts(
-            by_eviction=workload is not None and self._knowledge.is_replica(workload[0]), replicas=replicas
+            by_eviction=workload is not None and self._knowledge.is_replica(workload[0]),
+            replicas=replicas,
+            keeper=self._knowledge.pods.leader_sets.keeper_of(pod.value for pod in pods),
         )
         actions = reconcile_pods(seen, workload, context, now=self._clock.now(), facts=facts)
         self.do(term, actions, targets[0])
+
+    def _look_at_empty_group(self, term: Acting, unit: UnitKey, replicas: int | None) -> None:
+        group = self._knowledge.workloads.get((unit.namespace, unit.group))
+        if group is None or self.is_left_alone(term, Target("Workload", *group.value.key)):
+            return
+        keeper = self._knowledge.pods.leader_sets.keeper_of_workload(group.value)
+        wanted = 0 if keeper is not None and not keeper.has_place else replicas
+        self.do(term, reconcile_empty_group(group.value, replicas=wanted))
 
     def do(self, term: Acting, actions: tuple[Action, ...], asker: Target | None = None) -> None:
         """Note the events and submit the writes, but those on objects that are left alone just now."""

@@ -7,6 +7,6 @@ answer becomes a request, `reconcile` the rules and their order.
 """
 
 from admission.pods.reconcile import reconcile_empty_group, reconcile_pods
-from admission.pods.view import UnitFacts
+from admission.pods.view import Keeper, UnitFacts
 
-__all__ = ["UnitFacts", "reconcile_empty_group", "reconcile_pods"]
+__all__ = ["Keeper", "UnitFacts", "reconcile_empty_group", "reconcile_pods"]

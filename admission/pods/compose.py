@@ -43,7 +43,9 @@ def create(view: View) -> tuple[Action, ...]:
         return (priority,)
     copied = view.context.settings.label_keys_to_copy
     members, name = view.kept, view.workload_name
-    body = pod_workload_body(members, pod_sets, priority, group=view.group, label_keys_to_copy=copied)
+    body = pod_workload_body(
+        members, pod_sets, priority, group=view.group, keeper=view.keeper, label_keys_to_copy=copied
+    )
     key = f"{view.first.namespace}/{name}"
     write = Write(
         verb=Verb.CREATE,

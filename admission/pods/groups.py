@@ -6,7 +6,7 @@
 
 The dead are kept because they own the Workload: were all of them taken at once, the Workload would go with
 them, and with it the group's place in the queue. A serving group is owned by whoever keeps it up, and its
-dead are let go at once: a StatefulSet makes the next pod only when the one of that name is gone.
+dead are let go at once: the next pod is made only when the one of that name is gone.
 Source: Kueue, pkg/controller/jobs/pod, and its pages on groups of pods.
 """
 
@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from admission.actions import Action, Purpose, Write
 from admission.pods.view import View
 from admission.pods.writes import delete, let_go, normal, warning
-from admission.writes import workload_patch, workload_status
+from admission.writes import workload_deletion, workload_patch, workload_status
 from api.pod import Pod
 from api.podworkload import Member, owner_references
 from api.reasons import ConditionType
@@ -73,12 +73,18 @@ def answer_dead(view: View) -> Answer:
 def answer_abandoned(view: View) -> Answer:
     """A group whose pods somebody has deleted, every one of them, is let go with its Workload's quota.
 
-    Pods that we stopped ourselves are to come again, made by whoever made them.
+    Pods that we stopped ourselves are to come again, made by whoever made them; but for a group that its
+    LeaderWorkerSet was scaled down by. While that is there the Workload would be, too: it is deleted.
     """
-    is_left = all(one.pod.is_deleted and not one.pod.is_told_to_end for one in view.members)
+    keeper = view.facts.keeper
+    is_dropped = keeper is not None and not keeper.has_place
+    is_left = all(one.pod.is_deleted and (is_dropped or not one.pod.is_told_to_end) for one in view.members)
     if not view.group or not is_left or not view.is_stopped:
         return None
-    return tuple(write for member in view.members for write in let_go(member)) or None
+    released = tuple(write for member in view.members for write in let_go(member))
+    if is_dropped and view.held is not None:
+        return (workload_deletion(view.workload), *released)
+    return released or None
 
 
 def answer_owners(view: View) -> Answer:
@@ -87,7 +93,7 @@ def answer_owners(view: View) -> Answer:
         return None
     present = view.held.body.get("metadata", {}).get("ownerReferences") or ()
     known = {reference.get("uid") for reference in present}
-    wanted = owner_references(view.members, is_group=True)
+    wanted = owner_references(view.members, is_group=True, keeper=view.keeper)
     added = [reference for reference in wanted if reference["uid"] not in known]
     if not added:
         return None

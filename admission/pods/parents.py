@@ -41,6 +41,8 @@ _TEMPLATES = {
         ("spec", "leaderWorkerTemplate", "workerTemplate"),
     )
 }
+# The most digits of a number of a group: the API's own numbers have 32 bits.
+_MOST_DIGITS = 10
 _PASSED_ON = (keys.QUEUE_NAME, keys.PRIORITY_CLASS)
 # What counts for the whole and not for each pod.
 _OF_THE_WHOLE = frozenset({keys.GPU_COUNT, keys.ALIASES[keys.GPU_COUNT]})
@@ -99,13 +101,24 @@ def group_of_leader_worker_set(pod: Pod) -> tuple[dict[str, str], dict[str, str]
     Empty for other pods. A leader that is just being created may not carry the number of its group yet: its
     name ends in it.
     """
-    owner, size = pod.labels.get(keys.LEADER_WORKER_SET, ""), pod.annotations.get(keys.LEADER_WORKER_SIZE, "")
-    index = pod.labels.get(keys.LEADER_WORKER_GROUP) or pod.name.removeprefix(f"{owner}-")
+    owner, index = leader_worker_set_of(pod.labels, pod.name)
+    size = pod.annotations.get(keys.LEADER_WORKER_SIZE, "")
     is_ours = pod.annotations.get(keys.POD_SUSPENDING_PARENT) == _NAMES["LeaderWorkerSet"]
-    if not (is_ours and owner and size and index.isdecimal()):
+    if not (is_ours and owner and size and index is not None):
         return {}, {}
     labels = {keys.POD_GROUP_NAME: group_name("LeaderWorkerSet", f"{owner}-{index}")}
     return labels, {keys.POD_GROUP_TOTAL_COUNT: size, keys.POD_GROUP_SERVING: "true"}
+
+
+def leader_worker_set_of(labels: Mapping[str, str], name: str = "") -> tuple[str, int | None]:
+    """Return the LeaderWorkerSet that a pod with these labels belongs to, and the number of its group.
+
+    ("", None) for a pod of none; no number where nothing tells it. `name` is the pod's, where it is known.
+    """
+    owner = labels.get(keys.LEADER_WORKER_SET, "")
+    index = labels.get(keys.LEADER_WORKER_GROUP) or name.removeprefix(f"{owner}-")
+    is_number = index.isascii() and index.isdecimal() and len(index) <= _MOST_DIGITS
+    return owner, int(index) if owner and is_number else None
 
 
 def group_name(kind: str, name: str) -> str:

@@ -66,8 +66,9 @@ def reconcile_pods(
 def reconcile_empty_group(workload: Workload, *, replicas: int | None) -> tuple[Action, ...]:
     """Return what the Workload needs of a group without any pod, whose keeper is to have `replicas` of them.
 
-    While its pods are made anew it keeps its quota. One that is to have none is over: with the first pod
-    another one begins. Of a group that nobody keeps up the garbage collector takes the Workload.
+    While its pods are made anew it keeps its quota. One that is to have none is over (a StatefulSet of 0, a
+    group that a LeaderWorkerSet was scaled down by): with the first pod another one begins. Of a group that
+    nobody keeps up the garbage collector takes the Workload.
     """
     is_group = keys.IS_GROUP_WORKLOAD in workload.annotations
     is_over = is_group and replicas == 0 and workload.deleted_at is None

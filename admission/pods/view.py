@@ -11,19 +11,30 @@ from admission.jobs.view import Held
 from api import keys
 from api.decimals import whole_number
 from api.job import MAIN_POD_SET
+from api.objects import OwnerReference
 from api.pod import Pod
 from api.podworkload import Member, is_fast, name_of_pod_workload
 from api.workload import PodSetAssignment, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Keeper:
+    """Who makes a group's pods anew and is not among their owners. `has_place`: it is to have this group."""
+
+    reference: OwnerReference
+    has_place: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UnitFacts:
     """What is known of a unit beside its pods. `by_eviction`: those that lose their quota go by the eviction
     subresource, as their budgets allow. `replicas`: how many its keeper is to have, None: nobody keeps it up.
+    `keeper`: the LeaderWorkerSet whose group it is.
     """
 
     by_eviction: bool = False
     replicas: int | None = None
+    keeper: Keeper | None = None
 
 
 NOTHING_ELSE = UnitFacts()
@@ -62,6 +73,11 @@ class View:
     def group(self) -> str:
         """The name of the group; empty for a pod by itself."""
         return self.first.group
+
+    @property
+    def keeper(self) -> OwnerReference | None:
+        """Who owns the Workload in the place of its pods."""
+        return self.facts.keeper.reference if self.facts.keeper is not None else None
 
     @property
     def workload_name(self) -> str:

@@ -66,6 +66,9 @@ def _kueue(plural: str, kind: str, *, namespaced: bool = False) -> Resource:
 JOBS = Resource("batch", "v1", "jobs", "Job", namespaced=True)
 PODS = Resource("", "v1", "pods", "Pod", namespaced=True)
 STATEFUL_SETS = Resource("apps", "v1", "statefulsets", "StatefulSet", namespaced=True)
+LEADER_WORKER_SETS = Resource(
+    "leaderworkerset.x-k8s.io", "v1", "leaderworkersets", "LeaderWorkerSet", namespaced=True
+)
 POD_DISRUPTION_BUDGETS = Resource(
     "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", namespaced=True
 )

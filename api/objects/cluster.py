@@ -83,13 +83,13 @@ class PodObject(Wire, frozen=True):
 
 
 class ScaledSpec(Wire, frozen=True):
-    """spec of a StatefulSet, as far as it says how many pods there are to be."""
+    """spec of who keeps pods up, as far as it says how many there are to be."""
 
     replicas: int | None = None
 
 
 class ScaledObject(Wire, frozen=True):
-    """apps/v1 StatefulSet: how many pods it keeps up."""
+    """apps/v1 StatefulSet and LeaderWorkerSet: how many pods, or groups of pods, it keeps up."""
 
     metadata: Meta
     spec: ScaledSpec = ScaledSpec()

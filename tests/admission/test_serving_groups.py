@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from admission.pods import UnitFacts, reconcile_empty_group
+from admission.pods import Keeper, UnitFacts, reconcile_empty_group
 from api import keys
+from api.objects import OwnerReference
 from tests.admission.podworld import (
     PodWorld,
     admitted,
@@ -98,14 +99,50 @@ def test_a_group_without_pods(replicas: int | None, want: list[str]) -> None:
     assert purposes(reconcile_empty_group(world.workload("g")[0], replicas=replicas)) == want
 
 
-def test_an_evicted_group_of_a_leader_worker_set_begins_anew_with_its_new_pods() -> None:
-    of_set = {keys.LEADER_WORKER_SET: "big"}
-    serving = {keys.POD_GROUP_SERVING: "true"}
+# --- LeaderWorkerSets ----------------------------------------------------------------------------
 
-    def make(name: str, cpu: str) -> Object:
-        return member_object(name, labels=of_set, annotations=serving, cpu=cpu)
+BIG = OwnerReference(
+    api_version="leaderworkerset.x-k8s.io/v1", kind="LeaderWorkerSet", name="big", uid="uid-big"
+)
 
-    world = admitted(make("big-0", "2"), make("big-0-1", "1"))
+
+def of_big(name: str, cpu: str) -> Object:
+    """Return a pod of the first group of the LeaderWorkerSet big."""
+    labels = {keys.LEADER_WORKER_SET: "big", keys.LEADER_WORKER_GROUP: "0"}
+    return member_object(name, labels=labels, annotations={keys.POD_GROUP_SERVING: "true"}, cpu=cpu)
+
+
+def group_of_big(world: PodWorld) -> None:
+    """Make the pods of the first group of big."""
+    for pod in (of_big("big-0", "2"), of_big("big-0-1", "1")):
+        world.add(pod)
+    world.settle()
+
+
+def running_big(*, is_known: bool = True) -> PodWorld:
+    """Return a world in which the only group of big runs; `is_known`: the set itself is."""
+    world = PodWorld()
+    if is_known:
+        metadata = {"name": "big", "namespace": "team", "uid": "uid-big"}
+        world.objects["LeaderWorkerSet", "big"] = {"metadata": metadata}
+        world.facts = UnitFacts(keeper=Keeper(reference=BIG))
+    group_of_big(world)
+    world.admit("g")
+    world.settle()
+    world.run()
+    world.settle()
+    return world
+
+
+@pytest.mark.parametrize(
+    "is_known",
+    [
+        pytest.param(True, id="keeps its Workload, which the set owns"),
+        pytest.param(False, id="gets another Workload where the set is not known"),
+    ],
+)
+def test_an_evicted_group_of_a_leader_worker_set_queues_again_and(is_known: bool) -> None:
+    world = running_big(is_known=is_known)
     before = world.workload("g")[0].uid
     world.evict("g")
     world.settle()
@@ -114,11 +151,52 @@ def test_an_evicted_group_of_a_leader_worker_set_begins_anew_with_its_new_pods()
     # Their names are free again, which their controller waits for.
     assert world.pods() == []
 
-    for pod in (make("big-0", "2"), make("big-0-1", "1")):
-        world.add(pod)
-    world.settle()
+    group_of_big(world)
 
-    assert world.workload("g")[0].uid != before
+    assert (world.workload("g")[0].uid == before) == is_known
     world.admit("g")
     world.settle()
     assert not world.pod("big-0-1").is_gated
+
+
+def test_a_group_of_a_leader_worker_set_that_its_pods_owned_gets_the_set_as_owner() -> None:
+    world = running_big(is_known=False)
+    world.objects["LeaderWorkerSet", "big"] = {"metadata": {"name": "big", "uid": "uid-big"}}
+    world.facts = UnitFacts(keeper=Keeper(reference=BIG))
+
+    world.settle()
+
+    owners = world.objects["Workload", "g"]["metadata"]["ownerReferences"]
+    assert [owner["name"] for owner in owners] == ["big-0", "big-0-1", "big"]
+
+
+@pytest.mark.parametrize(
+    ("has_place", "want"),
+    [
+        pytest.param(True, ["g"], id="keeps its quota while the set makes them anew"),
+        pytest.param(False, [], id="is over where the set was scaled down by it"),
+    ],
+)
+def test_a_group_of_a_leader_worker_set_whose_pods_were_deleted(has_place: bool, want: list[str]) -> None:
+    world = running_big()
+    world.facts = UnitFacts(keeper=Keeper(reference=BIG, has_place=has_place))
+
+    for name in ("big-0", "big-0-1"):
+        world.delete("Pod", name)
+    world.run_kubelet()
+    world.settle()
+
+    assert world.pods() == []
+    assert [workload.key.name for workload, _ in world.workloads()] == want
+
+
+def test_a_group_that_a_set_was_scaled_down_by_is_over_though_it_was_being_evicted() -> None:
+    world = running_big()
+    world.evict("g")
+    world.settle()
+    world.facts = UnitFacts(keeper=Keeper(reference=BIG, has_place=False))
+
+    world.run_kubelet()
+    world.settle()
+
+    assert world.workloads() == []

@@ -1,4 +1,4 @@
-"""Deployments and StatefulSets in queues, on a real control plane with its own controllers and the webhook.
+"""What serves in queues, on a real control plane with its own controllers and the webhook.
 
 What is served is a stack of pods: each is held by the webhook, admitted by `berth controller`, bound by
 kube-scheduler and run by simulated nodes. Who is taken away goes through the eviction subresource.
@@ -13,8 +13,11 @@ import pytest
 
 from admission.controller.trust import WEBHOOKS
 from tests.controlplane import RestError
+from tests.controlplane.definitions import install_crds
+from tests.integration import leadersets
 from tests.integration.conftest import Cluster, Options
-from tests.integration.manifests import LONG, QUEUE_NAME, RUNTIME, Object, condition
+from tests.integration.leadersets import GROUP, LeaderWorkerSetPlayer
+from tests.integration.manifests import LONG, QUEUE_NAME, RUNTIME, Object, condition, is_true
 from tests.integration.pods import is_gated
 from tests.integration.replica import Replica
 from tests.integration.scene import Scene
@@ -24,11 +27,12 @@ pytestmark = [pytest.mark.real, pytest.mark.xdist_group("serving")]
 
 REGISTRATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 PRIORITY = "kueue.x-k8s.io/priority-class"
+GROUP_NAME = "kueue.x-k8s.io/pod-group-name"
 CONFIG = """
 apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
 integrations:
-  frameworks: [batch/job, pod, deployment, statefulset]
+  frameworks: [batch/job, pod, deployment, statefulset, leaderworkerset.x-k8s.io/leaderworkerset]
 """
 
 
@@ -42,6 +46,8 @@ def options() -> Options:
 def controller(real_cluster: Cluster, real_controller: Replica) -> Iterator[Replica]:
     """Give the controller, whose webhook the server asks about all that it serves."""
     rest = real_cluster.rest
+    # After the controller has started, which picks the kind up as it appears.
+    install_crds(rest, [leadersets.DEFINITION])
     rest.create(REGISTRATION, registration(f"{real_controller.urls()['webhook']}/mutate"))
     rest.wait(f"{REGISTRATION}/{WEBHOOKS}", is_trusting)
     scene = real_cluster.new_scene()
@@ -57,6 +63,7 @@ def registration(url: str) -> Object:
         for group, plurals, operations in (
             ("", ["pods"], ["CREATE"]),
             ("apps", ["deployments", "statefulsets"], ["CREATE", "UPDATE"]),
+            (GROUP, ["leaderworkersets"], ["CREATE", "UPDATE"]),
         )
     ]
     webhook = {
@@ -101,8 +108,8 @@ def scene(real_scene: Scene, controller: Replica) -> Iterator[Scene]:
     """Give a scene in which the controller admits; what serves in it ends with the test."""
     del controller
     yield real_scene
-    for plural in ("deployments", "statefulsets"):
-        path = f"/apis/apps/v1/namespaces/{real_scene.namespace}/{plural}"
+    for group, plural in ((GROUP, "leaderworkersets"), ("apps", "deployments"), ("apps", "statefulsets")):
+        path = f"/apis/{group}/v1/namespaces/{real_scene.namespace}/{plural}"
         real_scene.rest.delete(path, {"propagationPolicy": "Background"})
 
 
@@ -289,3 +296,86 @@ def test_a_stateful_set_scaled_to_nothing_gives_its_quota_back(scene: Scene) -> 
     scene.rest.patch(path, {"spec": {"replicas": 2}})
 
     wait_ready(scene, "shards", 2)
+
+
+# --- LeaderWorkerSets ----------------------------------------------------------------------------
+
+
+def groups_of(scene: Scene) -> dict[str, Object]:
+    """Return the Workloads of all groups of LeaderWorkerSets by their uid."""
+    items = scene.rest.get(scene.workloads)["items"]
+    return {
+        one["metadata"]["uid"]: one for one in items if one["metadata"]["name"].startswith("leaderworkerset-")
+    }
+
+
+def wait_playing(scene: Scene, player: LeaderWorkerSetPlayer, count: int) -> None:
+    """Return when so many pods of the set serve, while its controller is played."""
+
+    def are_ready() -> bool:
+        player.play()
+        return ready(scene, "big") == count
+
+    wait_for(are_ready, f"{count} ready pods of big")
+
+
+def test_groups_of_a_leader_worker_set_are_admitted_one_by_one_and_each_as_a_whole(scene: Scene) -> None:
+    scene.create_queue(cpus=3)
+    big = LeaderWorkerSetPlayer(scene, "big")
+    big.create(replicas=2, size=2)
+
+    def is_settled() -> bool:
+        big.play()
+        return len(pods_of(scene, "big")) == 4 and ready(scene, "big") == 2
+
+    wait_for(is_settled, "one group serves and the other is there")
+    (waiting,) = [one for one in groups_of(scene).values() if not is_true(one, "Admitted")]
+    # One CPU is left, and neither the leader nor the worker of the other group takes it.
+    gated = [pod["metadata"]["labels"][GROUP_NAME] for pod in pods_of(scene, "big") if is_gated(pod)]
+    assert gated == [waiting["metadata"]["name"]] * 2
+
+
+def test_an_evicted_group_of_a_leader_worker_set_keeps_its_place_in_the_queue(scene: Scene) -> None:
+    scene.create_queue(cpus=2, preemption={"withinClusterQueue": "LowerPriority"})
+    high = scene.create_priority("high", 10)
+    big = LeaderWorkerSetPlayer(scene, "big")
+    big.create(replicas=1, size=2)
+    wait_playing(scene, big, 2)
+    (uid,) = groups_of(scene)
+    created = groups_of(scene)[uid]["metadata"]["creationTimestamp"]
+    (owner,) = groups_of(scene)[uid]["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"]) == ("LeaderWorkerSet", "big")
+
+    scene.create_job("train", cpus=1, labels={PRIORITY: high})
+    scene.wait_admitted("train")
+
+    def is_made_anew() -> bool:
+        big.play()
+        return [is_gated(pod) for pod in pods_of(scene, "big")] == [True, True]
+
+    # One place is free, and neither of the two takes it.
+    wait_for(is_made_anew, "the group made anew, at the gate")
+    scene.delete_job("train")
+    wait_playing(scene, big, 2)
+
+    (again,) = groups_of(scene).values()
+    assert (again["metadata"]["uid"], again["metadata"]["creationTimestamp"]) == (uid, created)
+
+
+def test_a_leader_worker_set_scaled_down_gives_the_quota_of_a_group_back(scene: Scene) -> None:
+    scene.create_queue(cpus=4)
+    big = LeaderWorkerSetPlayer(scene, "big")
+    big.create(replicas=2, size=2)
+    wait_playing(scene, big, 4)
+    first = set(groups_of(scene))
+    assert len(first) == 2
+
+    big.scale(1)
+    wait_playing(scene, big, 2)
+    scene.create_job("train", cpus=2, seconds=0.1)
+    scene.wait_finished("train")
+    wait_for(lambda: len(groups_of(scene)) == 1, "one group left")
+
+    big.scale(2)
+    wait_playing(scene, big, 4)
+    assert len(set(groups_of(scene)) & first) == 1
