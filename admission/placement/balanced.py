@@ -40,6 +40,7 @@ class _Group(NamedTuple):
 def balanced_shares(counts: Counts, plan: Plan, need: int) -> tuple[int, Shares] | None:
     """Return a level and how many of `need` slices each of its units gets; None where nothing is even."""
     values = counts.site.tree.values
+    # Slices lie lower than the level asked for: then it is their domains that are filled evenly.
     has_lower_units = plan.level < plan.slice_level
     groups = [
         group
@@ -50,15 +51,19 @@ def balanced_shares(counts: Counts, plan: Plan, need: int) -> tuple[int, Shares]
         return None
 
     def rank(group: _Group) -> tuple[object, ...]:
+        # The highest threshold is the most even; then few domains, then little room: what is taken
+        # is used up.
         room = sum(counts.slices[unit] for unit in group.units)
         return -group.threshold, group.domains, room, values[group.units[0]]
 
     best = min(groups, key=rank)
+    # One level down where the units are the children.
     return plan.level + has_lower_units, _handed_out(counts, best, need)
 
 
 def _side_by_side(counts: Counts, level: int) -> Iterator[list[int]]:
     tree = counts.site.tree
+    # The widest level has no parent: its domains lie side by side by themselves.
     if level == 0:
         yield list(tree.at_level[0])
     else:
@@ -69,15 +74,19 @@ def _group(counts: Counts, domains: list[int], need: int, *, has_lower_units: bo
     slices, children = counts.slices, counts.site.tree.children
     below = {domain: children[domain] if has_lower_units else [domain] for domain in domains}
     units = _roomiest(counts, [unit for of_domain in below.values() for unit in of_domain])
+    # So many units are needed even if each gives all that it has.
     number = _fewest([slices[unit] for unit in units], need)
+    # No more than an even share, and no more than the smallest of them can give.
     threshold = min(need // number, slices[units[number - 1]]) if number else 0
     if threshold < 1:
         return None
     # Domains whose small units are left out may hold less by that; as few of them as then hold all.
+    # Units below the threshold cannot take an even share, so they do not count.
     kept = {domain: [one for one in below[domain] if slices[one] >= threshold] for domain in domains}
     room = {domain: sum(slices[one] for one in kept[domain]) for domain in domains}
     taken = _tightest(counts, room, need)
     units = _tightest(counts, {one: slices[one] for domain in taken for one in kept[domain]}, need)
+    # With the smaller units left out an even share may come to more than the gang is.
     if not units or len(units) * threshold > need:
         return None
     return _Group(threshold, len(taken), tuple(units))
@@ -89,6 +98,7 @@ def _tightest(counts: Counts, room: Mapping[int, int], need: int) -> list[int]:
     in_order = sorted(room, key=lambda one: (-room[one], values[one]))
     number = _fewest([room[one] for one in in_order], need)
     chosen, others = in_order[:number], in_order[number:]
+    # What may be saved by exchanging a unit for a smaller one.
     spare = sum(room[one] for one in chosen) - need
     for index, one in enumerate(chosen):
         # The smallest that still lets all fit, if it is smaller than this one.
@@ -96,6 +106,7 @@ def _tightest(counts: Counts, room: Mapping[int, int], need: int) -> list[int]:
         if fitting:
             smallest = min(fitting, key=lambda other: (room[other], values[other]))
             spare -= room[one] - room[smallest]
+            # The one that was exchanged may still stand in for another.
             others[others.index(smallest)] = one
             chosen[index] = smallest
     return sorted(chosen, key=lambda one: (-room[one], values[one]))
@@ -117,6 +128,7 @@ def _fewest(rooms: Sequence[int], need: int) -> int:
 
 
 def _handed_out(counts: Counts, group: _Group, need: int) -> Shares:
+    # Everybody gets the threshold; what is over is handed out in the order of room.
     left = need - group.threshold * len(group.units)
     shares: Shares = []
     for unit in group.units:

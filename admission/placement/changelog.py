@@ -31,6 +31,7 @@ class ChangeLog:
 
     def extend(self, leaves: Collection[int]) -> None:
         """Note changes of several leaves."""
+        # Begun anew as a whole: half a log would have to be walked through to be cut.
         if len(self._leaves) >= _LONGEST:
             self._begin += len(self._leaves)
             self._leaves.clear()
@@ -38,6 +39,8 @@ class ChangeLog:
 
     def since(self, read_to: int) -> set[int] | None:
         """Return the leaves that changed after `read_to`; None where the log does not go back so far."""
+        # Never read counts as -1, which no log begins at.
         if read_to < self._begin:
             return None
+        # A set: a leaf that changed a hundred times is looked at once.
         return set(self._leaves[read_to - self._begin :])

@@ -64,6 +64,8 @@ class Chooser:
 
     def choose(self) -> tuple[Share, ...] | Shortage:
         """Return the leaves and what each is given, or how much fits."""
+        # Not with a leader and not below another domain: Kueue balances the whole gang or not at
+        # all.
         if self.plan.is_balanced and not self.leaders and self.within is None:
             balanced = self._balanced()
             if balanced is not None:
@@ -73,17 +75,23 @@ class Chooser:
             return found
         size, slice_level = self.plan.slice_size, self.plan.slice_level
         slices = self.counts.slices, self.counts.slices_with_leader
+        # Slices above the slice level, pods below it: a slice must not be torn by a domain that
+        # cuts it.
         shares = self._hand_out(found.domains, self.pods // size, self.leaders, slices, size)
         lowest = self.counts.site.tree.depth - 1
         level = found.level
         children = self.counts.site.tree.children
+        # Down to the slice level all chosen domains share one pool, so that the level below them is
+        # chosen freely.
         while level < min(lowest, slice_level):
             pool = self._sorted(child for share in shares for child in children[share.domain])
             shares = self._hand_out(pool, self.pods // size, self.leaders, slices, size)
             level += 1
+        # From there on each domain hands out its own: slices stay together.
         while level < lowest:
             level += 1
             shares = [below for share in shares for below in self._divide(share, level)]
+        # A domain that got nothing was asked for nothing.
         return tuple(share for share in shares if share.pods or share.leaders)
 
     def has_place(self) -> bool:
@@ -103,6 +111,7 @@ class Chooser:
         shares = [Share(unit, slices * size, 0) for unit, slices in units]
         columns = self.counts.slices, self.counts.slices_with_leader
         while level < self.plan.slice_level:
+            # Level by level, each domain's share stays below it.
             level += 1
             shares = [
                 below
@@ -122,10 +131,13 @@ class Chooser:
         need = self.pods // self.plan.slice_size
         single = self._single(level, need)
         if single is not None:
+            # One domain that holds all is better than several, whatever the level.
             return _Found(level, [single])
         if self.plan.is_required:
+            # It said "required": nowhere else will do, and nothing above is tried.
             return Shortage(fitting=self._most(level), needed=need)
         if level > 0 and not self.plan.is_unconstrained:
+            # Preferred: the next wider level, until one domain holds all.
             return self._find(level - 1)
         return self._several(level, need)
 
@@ -136,9 +148,12 @@ class Chooser:
         """
         need = self.pods // self.plan.slice_size
         narrowed = self
+        # The fullest domain that holds all, level by level, from the top: what could run anywhere
+        # then breaks up nothing empty.
         for level in range(self.plan.level + 1):
             single = narrowed._single(level, need)
             if single is None:
+                # Deeper no single domain holds all: the pods spread inside of the last one.
                 break
             narrowed = replace(narrowed, within=single)
         return narrowed._find(self.plan.level)
@@ -147,6 +162,7 @@ class Chooser:
         tree = self.counts.site.tree
         if self.within is None:
             return list(tree.at_level[level])
+        # Below the level asked for lies nothing; the domain itself stands for its level.
         if tree.level[self.within] >= level:
             return [tree.ancestor(self.within, level)]
         below = [self.within]
@@ -157,6 +173,7 @@ class Chooser:
     @property
     def _is_ranked(self) -> bool:
         """Whether whole levels are asked for their room alone, which is kept in order."""
+        # Whole levels by room alone: the order is kept, and asking costs a bisection.
         return self.within is None and not self.leaders
 
     def _single(self, level: int, need: int) -> int | None:
@@ -168,6 +185,7 @@ class Chooser:
         pods = counts.pods_with_leader if self.leaders else counts.pods
         fitting = [one for one in self._domains(level) if column[one] >= need]
         if self.leaders:
+            # The leader needs a node of its own in there, beside the workers.
             fitting = [one for one in fitting if counts.leader[one] >= self.leaders]
         if not fitting:
             return None
@@ -182,6 +200,7 @@ class Chooser:
     def _several(self, level: int, need: int) -> _Found | Shortage:
         """Return domains that together hold all, in the order of the choice."""
         domains: Iterable[int]
+        # Least free: the order of the ranking is the order of the choice.
         if self._is_ranked and self.plan.is_least_free:
             domains = self.counts.ranking(level)
         else:
@@ -190,6 +209,7 @@ class Chooser:
         shares = self._hand_out(domains, need, self.leaders, slices, 1)
         held = sum(share.pods for share in shares)
         leaders = sum(share.leaders for share in shares)
+        # Not enough in all of them together; what fits is told as a number.
         if held < need or leaders < self.leaders:
             return Shortage(fitting=min(held, need), needed=need)
         return _Found(level, [share.domain for share in shares])
@@ -217,6 +237,7 @@ class Chooser:
         A unit is `size` pods. The columns say how much each domain holds, without and with the leader: in
         slices at and above the slice level, in pods below it. What does not fit is left out.
         """
+        # Below the slice level counts are in pods while the columns are in slices.
         unit = size if columns[0] is self.counts.pods else 1
         if not leaders:
             return self._hand_out_pods(domains, need, columns[0], size, unit)
@@ -226,18 +247,24 @@ class Chooser:
         while rest and leaders > 0:
             domain = rest.popleft()
             hosted = min(leaders, hosts[domain])
+            # The workers are placed, and this domain cannot take the leader: it may take nothing
+            # else.
             if need <= 0 and not hosted:
                 continue
             column = columns[1] if hosted else columns[0]
             room = column[domain] // unit
+            # One domain that takes all that is left: the smallest of them, so that little is left
+            # over in it.
             if room >= need and hosted == leaders:
                 if not self.plan.is_least_free:
                     domain = self._tightest((domain, *rest), need, leaders, column, unit)
                 return [*shares, Share(domain, need * size, leaders)]
             if room > 0 or hosted:
                 shares.append(Share(domain, min(room, need) * size, hosted))
+                # Never below zero: a domain may hold more than is left.
                 need = max(0, need - room)
                 leaders -= hosted
+        # The leaders are handed out; what is left are plain pods.
         # Who has no leader to take any more is asked in the order of plain pods.
         rest_sorted = self._sorted(rest, leaders=0)
         return [*shares, *self._hand_out_pods(rest_sorted, need, columns[0], size, unit)]
@@ -254,6 +281,7 @@ class Chooser:
             room = column[domain] // unit
             if room >= need:
                 if not self.plan.is_least_free:
+                    # As above: the last of several is the tightest.
                     domain = self._tightest((domain, *rest), need, 0, column, unit)
                 return [*shares, Share(domain, need * size, 0)]
             if room > 0:
@@ -269,6 +297,7 @@ class Chooser:
             room = column[domain] // unit
             if need <= room < least and (not leaders or hosts[domain] >= leaders):
                 best, least = domain, room
+        # Of equal room the first, which is the order of the choice.
         return best
 
     def _sorted(self, domains: Iterable[int], leaders: int | None = None) -> list[int]:
@@ -277,6 +306,7 @@ class Chooser:
         sign = 1 if self.plan.is_least_free else -1
         if self.leaders if leaders is None else leaders:
             hosts, slices, pods = counts.leader, counts.slices_with_leader, counts.pods_with_leader
+            # By what the leader needs first: room for it is scarcer than room for a pod.
             return sorted(domains, key=lambda one: (-hosts[one], sign * slices[one], pods[one], values[one]))
         # Sorts are stable: by name first, then by what counts more. Nobody is given to a domain without room.
         room = counts.pods

@@ -58,6 +58,7 @@ class Contest:
 
     groups: tuple[tuple[int, ...], ...]
     judge: Judge
+    # At its place among the groups, so that a heap entry can be told from an outdated one.
     rooms: Rooms
     _standings: list[Standing | None] = field(init=False)
     _groups_of: dict[int, list[int]] = field(default_factory=dict)
@@ -72,6 +73,7 @@ class Contest:
             for leaf in group:
                 self._groups_of.setdefault(leaf, []).append(number)
         self._serials = [-1] * len(self.groups)
+        # Judged once at the start; afterwards only what changed is.
         self._standings = [self.judge(group) for group in self.groups]
         self._fill()
 
@@ -83,12 +85,14 @@ class Contest:
                 self._heaps.setdefault(standing.family, []).append((standing.tail, number, number))
         for heap in self._heaps.values():
             heapify(heap)
+        # Numbers go on from there, so that no old entry can pass for a new one.
         self._next, self._pushed = len(self.groups), 0
 
     def changed(self, leaves: Iterable[int]) -> None:
         """Judge the groups anew that these leaves are in."""
         for number in {number for leaf in leaves for number in self._groups_of.get(leaf, ())}:
             standing = self.judge(self.groups[number])
+            # The same standing as before: its key is still right, and its entry still good.
             if standing == self._standings[number]:
                 continue
             self._standings[number] = standing
@@ -98,6 +102,7 @@ class Contest:
                 heappush(heap, (standing.tail, self._next, number))
                 self._pushed += 1
             self._next += 1
+        # Everything at once instead of clearing up as we go: most heaps never get there.
         if self._pushed > _MOST_STALE * len(self.groups):
             self._fill()
 
@@ -107,11 +112,13 @@ class Contest:
         winner = -1
         for family in list(self._heaps):
             heap = self._heaps[family]
+            # Outdated entries are dropped when they come to the top, and only then.
             while heap and self._serials[heap[0][2]] != heap[0][1]:
                 heappop(heap)
             if not heap:
                 del self._heaps[family]
                 continue
+            # What is around is asked for now, since it changes without the group's doing.
             order = (-family.preferred, family.broken, self.rooms(family.around), heap[0][0])
             if best is None or order < best:
                 best, winner = order, heap[0][2]

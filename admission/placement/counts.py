@@ -60,6 +60,8 @@ def make_shape(
 
 
 def _pairs(amounts: Amounts) -> tuple[tuple[str, int], ...]:
+    # Sorted, so that equal requests are one shape; what is not asked for is nothing to be scarce
+    # of.
     return tuple(sorted((resource, amount) for resource, amount in amounts.items() if amount > 0))
 
 
@@ -84,6 +86,8 @@ class Counts:
     _uses_read: int = -1
     # What is free of each resource asked for, how much a pod takes of it, and what to say where it lacks.
     _columns: tuple[tuple[list[int], int, str], ...] = field(init=False)
+    # A column is a list of the site's, kept up by the site itself: reading it is all that a count
+    # costs.
     _leader_columns: tuple[tuple[list[int], int, int], ...] = field(init=False)
     _rankings: dict[int, Ranking] = field(default_factory=dict)
     # How many leaves have room for so many pods, once somebody has asked for the most.
@@ -92,8 +96,10 @@ class Counts:
     def __post_init__(self) -> None:
         shape, column = self.shape, self.site.capacity if self.shape.is_empty else self.site.free
         self._columns = tuple((column(one), amount, f'resource "{one}"') for one, amount in shape.per_pod)
+        # One number for each leaf and resource, read in place.
         per_pod, leader = dict(shape.per_pod), dict(shape.leader or ())
         # What the leader takes, and what each pod beside it does.
+        # Beside the leader a node must take its pod and the leader's at once.
         self._leader_columns = tuple(
             (column(one), leader.get(one, 0), per_pod.get(one, 0)) for one in {**leader, **per_pod}
         )
@@ -104,14 +110,18 @@ class Counts:
         """Read the logs: look again at what has changed since the last time."""
         nodes, uses = self.site.nodes_log, self.site.uses_log
         # What Workloads do is nothing to the empty cluster.
+        # The two logs are apart for this: judging the empty cluster stays free of what runs.
         uses_end = 0 if self.shape.is_empty else uses.end
         if self._nodes_read == nodes.end and self._uses_read == uses_end:
             return
+        # None where the log has forgotten: then everything is looked at once.
         changed = nodes.since(self._nodes_read)
         used = set[int]() if self.shape.is_empty else uses.since(self._uses_read)
         self._nodes_read, self._uses_read = nodes.end, uses_end
         self.refusals.refresh()
+        # Domains that have come since have a place in the lists before anything is counted.
         self._extend(len(self.site.tree) - len(self.pods))
+        # Either way the numbers come out the same; only the cost differs.
         if changed is None or used is None:
             self._count_all()
         else:
@@ -122,6 +132,7 @@ class Counts:
         ranking = self._rankings.get(level)
         if ranking is None:
             tree = self.site.tree
+            # Kept: the next request of this shape asks the same order.
             ranking = self._rankings[level] = Ranking(self.slices, self.pods, tree.values)
             ranking.fill(tree.at_level[level])
         return ranking
@@ -146,10 +157,12 @@ class Counts:
     def _count_all(self) -> None:
         tree = self.site.tree
         leaves = tree.at_level[-1]
+        # Reasons are worked out when somebody asks why; counting is what must be fast.
         self._untold.update(leaves, self._excluded)
         self._leaves_by_room = None
         self._recount_all()
         if self.shape.leader is not None:
+            # Leaves first, and then the sums above them.
             for leaf in leaves:
                 self._count_leader(leaf)
         for level in range(tree.depth - 2, -1, -1):
@@ -163,6 +176,8 @@ class Counts:
         self._untold.update(leaves)
         changed = self._recount(leaves)
         self._follow_rooms(changed)
+        # With a leader nothing follows from differences: which child is the best to host it may
+        # change with any of them.
         if self.shape.leader is not None:
             self._sum_up_with_leader(leaves)
             return
@@ -171,6 +186,7 @@ class Counts:
             ranking = self._rankings.get(level)
             if ranking is not None:
                 ranking.changed(changed)
+            # The root has nobody above it.
             if level == 0:
                 break
             changed = self._pass_on(level, changed)
@@ -181,11 +197,14 @@ class Counts:
 
         At 20,000 nodes that is the difference between one pause and none.
         """
+        # As many as fit before anything limits; the scarcest resource decides.
         pods = [_MOST_PODS] * len(self.pods)
         for column, amount, _ in self._columns:
             pods = list(map(min, pods, [free // amount if free > 0 else 0 for free in column]))
+        # Refused leaves hold nothing, whatever is free on them.
         for leaf in self.refusals.by_leaf:
             pods[leaf] = 0
+        # Rankings and other readers have these very lists; a new list would leave them behind.
         # In place, since others hold on to the lists.
         self.pods[:] = pods
         if self.shape.slice_level == self.site.tree.depth - 1:
@@ -198,6 +217,7 @@ class Counts:
         if rooms is None:
             return
         for leaf, (had, _) in before.items():
+            # What is gone is taken from its room, and what has come is put into its own.
             rooms[had] -= 1
             if rooms[had] <= 0:
                 del rooms[had]
@@ -213,12 +233,14 @@ class Counts:
         before: dict[int, tuple[int, int]] = {}
         for leaf in leaves:
             fewest = 0 if leaf in refused else _MOST_PODS
+            # A leaf that used more than it has counts as none and not as minus one.
             for column, amount, _ in columns:
                 count = column[leaf] // amount
                 if count < fewest:
                     fewest = count
             fewest = max(fewest, 0)
             if fewest != pods[leaf]:
+                # Only what changed goes upwards, with what it was.
                 before[leaf] = pods[leaf], slices[leaf]
                 pods[leaf] = fewest
                 if has_slices:
@@ -236,8 +258,11 @@ class Counts:
         above: dict[int, tuple[int, int]] = {}
         for domain, (had_pods, had_slices) in before.items():
             parent = parents[domain]
+            # Remembered once, before the first child has added its difference.
             if parent not in above:
                 above[parent] = pods[parent], slices[parent]
+            # Each child is rounded down to whole inner slices first: what does not make up a slice
+            # is worth nothing above.
             pods[parent] += pods[domain] // unit * unit - had_pods // unit * unit
             if is_above_slices:
                 slices[parent] += slices[domain] - had_slices
@@ -253,6 +278,7 @@ class Counts:
             self._count_leader(leaf)
             above[tree.parent[leaf]] = None
         for level in range(tree.depth - 2, -1, -1):
+            # From the leaves' parents upwards; each level is worked out after all of its children.
             touched, above = above, {}
             for domain in touched:
                 self._sum_up(domain, level)
@@ -266,6 +292,7 @@ class Counts:
             column[leaf] >= leader for column, leader, _ in self._leader_columns if leader
         )
         self.leader[leaf] = int(hosts)
+        # Only resources that a pod asks for limit how many fit beside the leader.
         beside = [
             max(0, (column[leaf] - leader) // amount)
             for column, leader, amount in self._leader_columns
@@ -285,12 +312,14 @@ class Counts:
         shape, children = self.shape, self.site.tree.children[domain]
         unit, pods = shape.units[level + 1], self.pods
         if unit == 1:
+            # The plain sum where a slice is one pod, which is nearly always.
             pods[domain] = sum([pods[child] for child in children])
         else:
             pods[domain] = sum([pods[child] // unit * unit for child in children])
         if shape.leader is not None:
             self.leader[domain] = max((self.leader[child] for child in children), default=0)
             lost = self._least_loss(children, self.pods, self.pods_with_leader)
+            # By the child that loses least: there the leader will go.
             self.pods_with_leader[domain] = 0 if lost is None else pods[domain] - lost
         if level == shape.slice_level:
             self._count_slices(domain)
@@ -303,6 +332,7 @@ class Counts:
 
     def _least_loss(self, children: list[int], plain: list[int], beside: list[int]) -> int | None:
         """Return the least that a child loses by taking the leader, None where none can."""
+        # None, where no child can host it, is not zero: then the domain cannot either.
         return min((plain[one] - beside[one] for one in children if self.leader[one]), default=None)
 
     # --- what to say --------------------------------------------------------------------------------------
@@ -314,6 +344,7 @@ class Counts:
         known = self.refusals.by_leaf.get(leaf)
         if known is not None:
             return known
+        # The first resource that lacks, by name, so that the same node is always told alike.
         return next((lack for column, amount, lack in self._columns if column[leaf] < amount), "")
 
     def pods_after(self, leaf: int, change: Amounts) -> int:
@@ -337,6 +368,7 @@ class Counts:
         told = [f"{name}: {count}" for name, count in sorted(reasons.items()) if name and count]
         return f"Total nodes: {total}" + (f"; excluded: {', '.join(told)}" if told else "")
 
+    # Only leaves that changed since somebody asked last.
     def _tell_apart(self) -> None:
         """Bring the numbers by reason up to date."""
         for leaf in self._untold:

@@ -42,6 +42,7 @@ class DomainUsage:
 def domain_usages(site: Site, flavor: str) -> Iterator[DomainUsage]:
     """Yield the leaves of the flavor; none where its topology has no level above the nodes, or no nodes."""
     depth = len(site.levels)
+    # Without hosts below them domains have no nodes to count.
     if not site.is_by_host or depth < 2:
         return
     for domain in list(site.tree.at_level[depth - 2]):
@@ -55,6 +56,7 @@ def _usage(site: Site, flavor: str, domain: int, nodes: list[int]) -> DomainUsag
     for node in nodes:
         has, used = _node_gpus(site, node)
         gpus, gpus_in_use = gpus + has, gpus_in_use + used
+        # A node without GPUs is in use by whatever runs on it.
         in_use += bool(used) if has else bool(site.used_of(node))
         in_part += 0 < used < has
     return DomainUsage(
@@ -71,5 +73,8 @@ def _usage(site: Site, flavor: str, domain: int, nodes: list[int]) -> DomainUsag
 def _node_gpus(site: Site, node: int) -> tuple[int, int]:
     """Return the GPUs of a node, and how many are in use by placed Workloads and by other pods."""
     has = sum(gpus_of(info.allocatable) for info in site.nodes[node].values())
+    # What is left may be negative, where more is used than the node has.
     left = gpus_of(site.free_of(node))
+    # Never more than it has, and never less than nothing: Workloads may hold places on nodes that
+    # shrank.
     return has, min(has, max(0, has - left))

@@ -64,11 +64,13 @@ class Fleet:
     def put_node(self, node: NodeInfo) -> frozenset[str]:
         """Take in a node, new or changed. Returns the flavors whose nodes have changed."""
         known = self.nodes.get(node.name)
+        # Nodes report every few seconds; most reports change nothing that placement cares about.
         if known == node:
             return frozenset()
         if known is not None:
             self._leave_host(known)
         self.nodes[node.name] = node
+        # The hostname label may differ from the node's name, and two nodes may claim one.
         self._by_host.setdefault(node.labels.get(HOSTNAME, node.name), {})[node.name] = None
         taken = self._taken.get(node.name, {})
         return frozenset(
@@ -94,10 +96,13 @@ class Fleet:
         known = self._pods.get(key)
         if known == pod:
             return frozenset()
+        # Taken out and counted anew: cheaper than to tell what has changed, and the sums are
+        # integers.
         freed = self.drop_pod(key)
         if pod.node:
             self._pods[key] = pod
             self._take(pod, sign=1)
+        # Whatever came free, a pod that only grew in place frees nothing.
         # A pod that only grew where it is has given nothing back.
         return freed if known is not None and _leaves_room(known, pod) else frozenset()
 
@@ -114,6 +119,7 @@ class Fleet:
         self.performance.observe(hosts, uid=uid, at=at, outcome=outcome)
         for search in self._searches.values():
             if search.site.is_by_host:
+                # A host's scores are read through its leaf, whose readers follow the log.
                 search.site.touch((host,) for host in hosts)
 
     def set_flavors(self, flavors: Mapping[str, ResourceFlavor], topologies: Mapping[str, Topology]) -> bool:
@@ -128,12 +134,15 @@ class Fleet:
         if wanted == self._specs:
             return False
         self._specs = wanted
+        # With the trees the counts go; the cache takes everybody's places again.
         self._used_by_host.clear()
         self._searches = {name: self._make_search(*pair) for name, pair in sorted(wanted.items())}
         return True
 
     def _make_search(self, flavor: ResourceFlavor, topology: Topology) -> PlacementSearch:
         site = Site(levels=topology.levels, node_labels=flavor.node_labels, used={})
+        # Hosts share one count of what is used, so that flavors with the same nodes cannot give
+        # them away twice.
         if site.is_by_host:
             site.used = self._used_by_host
         for name, node in self.nodes.items():
@@ -191,6 +200,7 @@ class Fleet:
     def _torn_values(self, node: NodeInfo, site: Site) -> Iterator[str]:
         """Yield what does not nest: a value of this node's that also stands under another value above it."""
         values, tree = tuple(node.labels.get(level, "") for level in site.levels), site.tree
+        # The hostname is left out: two hosts of one name are told on their own.
         for depth in range(1, len(values) - site.is_by_host):
             own = values[: depth + 1]
             twins = [tree.values[one] for one in tree.named(depth, own[-1])]
@@ -209,6 +219,7 @@ class Fleet:
     def has_domain(self, value: str) -> bool:
         """Return whether any topology has a domain of this label value; yes where none has any node."""
         trees = [search.site.tree for search in self._searches.values()]
+        # A cluster without nodes cannot say that a domain does not exist.
         if not any(tree.at_level[0] for tree in trees):
             return True
         return any(tree.named(level, value) for tree in trees for level in range(tree.depth))
@@ -243,15 +254,19 @@ class Fleet:
                     return Unplaced(pod_set=workers.pod_set, message=found.message)
                 for member, assignment in _assignments(workers, leader, found):
                     placed[member.pod_set] = assignment
+                    # After the last group nobody has to see what it takes, and most requests have
+                    # one group.
                     if members is not groups[-1]:
                         taken.append(place_of(member, assignment))
                         self.use(taken[-1:], sign=1, is_empty=is_empty)
         finally:
+            # In any case: what was taken for the search must not stay taken.
             self.use(taken, sign=-1, is_empty=is_empty)
         return placed
 
     def has_place(self, requests: Sequence[PlacementRequest]) -> bool:
         """Return whether `place` finds places for all: for searches that ask hundreds of times."""
+        # By far the usual case, and hundreds of times cheaper than working out the places.
         if len(requests) == 1:
             return self.search(requests[0].flavor).has_place(requests[0])
         return not isinstance(self.place(requests), Unplaced)
@@ -268,6 +283,7 @@ class Fleet:
     def _is_free(self, flavor: str, values: Values, amounts: Amounts) -> bool:
         search = self._searches.get(flavor)
         leaf = search.site.find_leaf(values) if search is not None else None
+        # Nodes that are away hold nothing that could be had.
         if search is None or leaf is None:
             return False
         free = search.site.free
@@ -279,9 +295,12 @@ class Fleet:
         """Take the places (sign 1) or give them back (-1). With `is_empty` on the empty cluster."""
         for place in places:
             search = self._searches.get(place.flavor)
+            # The flavor lost its topology; what was placed by it counts nowhere.
             if search is None:
                 continue
             is_by_host = search.site.is_by_host
+            # A gang of a thousand pods lies on hosts of equal counts: one change of amounts for all
+            # of them.
             # Most domains of a place hold the same number of pods.
             by_count: dict[int, list[Values]] = {}
             for domain in place.assignment.domains:
@@ -322,6 +341,7 @@ class Fleet:
     def has_free(self, spots: Spots) -> bool:
         """Return whether all of the spots is free, and their nodes are there."""
         for (owner, values), amounts in spots.items():
+            # Of hosts the owner is everybody, of other leaves the flavor that placed it.
             flavors = (
                 [owner] if owner else [name for name, one in self._searches.items() if one.site.is_by_host]
             )
@@ -335,6 +355,7 @@ class Fleet:
             any(
                 search.site.find_leaf(values) is not None
                 for flavor, search in self._searches.items()
+                # Owners and not flavors are compared: a host has none.
                 if _owner(flavor, search.site) == owner
             )
             for owner, values in spots
@@ -355,6 +376,7 @@ class Fleet:
             for name in names:
                 site.shrink(name, amounts)
             return
+        # Amounts of zero are many (a Workload of GPUs beside one of CPU); they change no column.
         if not any(amounts.values()):
             return
         all_used = site.used
@@ -364,6 +386,7 @@ class Fleet:
             if used is None:
                 all_used[name] = dict(amounts)
             elif used == back:
+                # What cancels out is dropped, so that `used` holds only leaves that anybody uses.
                 del all_used[name]
             else:
                 _add_times(used, amounts, 1)
@@ -428,6 +451,7 @@ def _workers_and_leader(
     members: list[PlacementRequest],
 ) -> tuple[PlacementRequest, PlacementRequest | None]:
     """Return who is placed, and the leader placed beside them: of two pod sets the smaller."""
+    # Of two the smaller is the leader, as Kueue has it; of equals the first by sorting.
     if len(members) == 1:
         return members[0], None
     leader, workers = sorted(members, key=lambda one: one.count)[:2]

@@ -51,6 +51,7 @@ class GangSearch:
 
     def find(self) -> NodeShares | str:
         """Return nodes with the pods that each gets, or why there is no place, as a part of a sentence."""
+        # Counts are of the present; what was remembered of candidates is brought up to them first.
         self._refresh()
         per_node = self._per_node
         if per_node == 0:
@@ -60,7 +61,10 @@ class GangSearch:
         if self.ground.rules is NO_RULES:
             nearest = self._nearest()
             return self._hand_out(nearest, _ANYTHING) if nearest is not None else self._shortage()
+        # In nodes of its own size: so many as it needs when each is full of it.
         size = GangSize(pods=self.pods, nodes=-(-self.pods // per_node))
+        # Kept for the next gang of this size: which sets may hold it follows from the empty cluster
+        # alone.
         if self._demand is None or self._by_rules is None:
             leaves = sorted(self._leaves(), key=lambda leaf: leaf.name)
             self._demand = need = demand(self.ground.rules, size, leaves)
@@ -88,6 +92,7 @@ class GangSearch:
         changed = ground.changes.since(self._read_to)
         self._read_to = ground.changes.end
         if changed is None or self._capacity_read != ground.capacity_changes:
+            # Leaves came or went, or hold another number when empty: the candidates are others.
             # Which groups may hold the gang is another question now.
             self._capacity_read = ground.capacity_changes
             self._demand = self._by_rules = None
@@ -95,6 +100,7 @@ class GangSearch:
             self._marks.clear()
             return
         for contest in (*self._by_width.values(), self._by_rules):
+            # Whoever holds a leaf that changed is judged anew; all other keys stand.
             if contest is not None:
                 contest.changed(changed)
         for leaf in changed:
@@ -119,8 +125,10 @@ class GangSearch:
             return None
         first, avoids = chosen[0][0], self.wishes.avoids_fragmentation
         candidate = self._candidate(chosen)
+        # A leaf that nobody else uses and the gang does not fill is broken up by it.
         broken = sum([leaf.is_whole and pods < leaf.capacity for leaf, pods in chosen])
         room = self._counts.pods[first.index]
+        # Everything that is the same for many groups stands in the family, the rest in the key.
         return Standing(
             Family(
                 sum([leaf.is_preferred for leaf, _ in chosen]),
@@ -139,6 +147,7 @@ class GangSearch:
         level = self.ground.level
         best = None
         for width in range(level + 2):
+            # Kept by width: the same gang asks again and again.
             contest = self._by_width.get(width)
             if contest is None:
                 groups = _grouped(self._leaves(), _group_of(width, level))
@@ -147,6 +156,8 @@ class GangSearch:
             if found is not None:
                 best = found if best is None else min(best, found)
                 is_preferred = found[0][0] != 0
+                # A narrower domain that holds the gang has nothing to gain from a wider one, unless
+                # the Workload names one.
                 if is_preferred or not self.wishes.preferred_domain:
                     break
         return best[1] if best is not None else None
@@ -183,17 +194,21 @@ class GangSearch:
         if len(chosen) == 1:
             room = self._counts.pods
             fits_one = any(room[node] >= pods for node in self.ground.nodes(first.index))
+            # On one leaf it may even lie on one node, which is as near as can be.
             return len(self.ground.site.levels) if fits_one else self.ground.level + 1
         shared = 0
         for level in range(self.ground.level):
             if len({leaf.groups[level] for leaf, _ in chosen}) > 1:
                 break
             shared = level + 1
+        # Levels that all chosen leaves share, from the widest down.
         return shared
 
     # --- onto nodes ---------------------------------------------------------------------------------------
 
     def _hand_out(self, group: tuple[int, ...], need: Demand) -> NodeShares:
+        # Chosen once more rather than kept: a group's leaves are few, and its rooms have just
+        # changed.
         chosen = self._chosen(group, need) or ()
         return [share for leaf, pods in chosen for share in fewest_nodes(self._rooms(leaf.index), pods)]
 
@@ -207,15 +222,18 @@ class GangSearch:
 
     def _distributed(self) -> NodeShares | str:
         if self.wishes.is_latency_sensitive:
+            # One leaf or none: latency counts more than spreading.
             single = self._nearest_leaf()
             turns = [single] if single is not None else []
         else:
+            # The preferred domain first, if it holds all; then anywhere.
             turns = [[leaf for leaf in self._leaves() if leaf.is_preferred], [*self._leaves()]]
         for leaves in turns:
             # Each pod goes to a leaf of its own while there are any: more leaves than pods are never asked.
             with_room = [(self._mark(leaf), leaf.index) for leaf in leaves if leaf.free]
             chosen = nsmallest(self.pods, with_room)
             shares = spread([self._widest(index) for _, index in chosen], self.pods)
+            # All or none: a gang that only half fits is not started.
             if sum(pods for _, pods in shares) == self.pods:
                 return shares
         return self._shortage()
@@ -230,6 +248,7 @@ class GangSearch:
         return None if best is None else [self.ground.leaves[best[1][0]]]
 
     def _mark(self, leaf: Leaf) -> tuple[float, tuple[str, ...]]:
+        # Worked out for a single pod, which is what a turn hands out.
         """Return the leaf's place in the order in which a single pod would take them."""
         known = self._marks.get(leaf.index)
         if known is None:
@@ -249,6 +268,7 @@ class GangSearch:
     def _widest(self, leaf: int) -> list[Room]:
         """Return the nodes of the leaf that one gang may use, the roomiest."""
         rooms = sorted(self._rooms(leaf), key=lambda one: (-one.pods, one.name))
+        # One gang may take only so many nodes of a leaf.
         return rooms[: self.ground.rules.max_nodes_per_leaf]
 
     # --- what to say --------------------------------------------------------------------------------------
@@ -265,6 +285,7 @@ class GangSearch:
         if not need.groups:
             return f"can never hold {gang} by its size rules, which ask for {where}"
         leaves = [*self._leaves()]
+        # Why, in counts, and where the rules look.
         usable = sum(need.admits(leaf) for leaf in leaves)
         return f"has no room by its size rules: {gang} asks for {where}; {usable} of {len(leaves)} have room"
 
@@ -278,6 +299,8 @@ def _leaves_text(need: Demand) -> str:
 
 def _group_of(width: int, level: int) -> Callable[[Leaf], object]:
     """Return what leaves of one group have in common: at width 0 each is its own, at the widest all one."""
+    # Width 0 is each leaf by itself, the widest the whole topology, and between them the domains
+    # above.
     if width == 0:
         return lambda leaf: leaf.index
     if width > level:

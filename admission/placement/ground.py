@@ -50,6 +50,7 @@ class Ground:
     _chains: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        # Rules about leaves need leaves; in a topology of nodes alone there are none.
         # In a topology of nodes alone there are no leaves to have rules for.
         has_leaves = len(self.site.levels) > 1
         rules = self.terms.rules
@@ -59,6 +60,7 @@ class Ground:
     def refresh(self) -> None:
         """Look again at the leaves whose nodes have changed. The counts must be up to date."""
         nodes, uses = self.site.nodes_log, self.site.uses_log
+        # Both logs: a leaf changes by what its nodes are and by what is on them.
         if self._nodes_read == nodes.end and self._uses_read == uses.end:
             return
         changed, used = nodes.since(self._nodes_read), uses.since(self._uses_read)
@@ -66,6 +68,7 @@ class Ground:
         tree = self.site.tree
         hooked = tree.at_level[self.level]
         if changed is None or used is None:
+            # Forgotten history: all that is known and all that is there.
             domains = {**self.leaves, **dict.fromkeys(hooked)}.keys()
         else:
             domains = {tree.ancestor(node, self.level): None for node in changed | used}.keys()
@@ -80,6 +83,8 @@ class Ground:
             self.leaves.pop(index, None)
         else:
             self.leaves[index] = leaf
+        # What it could hold, how many nodes, where it stands: any of these asks for other
+        # candidates.
         if known is None or leaf is None or _standing(known) != _standing(leaf):
             self.capacity_changes += 1
         # Also one that looks the same: its pods may lie otherwise on its nodes, or have gone better there.
@@ -109,6 +114,7 @@ class Ground:
 
     def _groups(self, parent: int) -> tuple[int, ...]:
         """Return the domains from the widest down to this one; () for none."""
+        # The chain above a domain is asked for by all its leaves, and never changes.
         if parent < 0:
             return ()
         known = self._chains.get(parent)
@@ -118,6 +124,7 @@ class Ground:
 
     def _is_unused(self, nodes: list[int]) -> bool:
         used = self.site.used
+        # On the empty cluster nobody uses anything.
         if self.counts is self.empty or not used:
             return True
         names = self.site.names
@@ -128,6 +135,7 @@ class Ground:
         rules, gpus = self.rules, self.terms.gpus_per_pod
         if len(nodes) <= rules.max_nodes_per_leaf:
             pods = counts.pods[leaf]
+        # The roomiest nodes that one gang may take, where a leaf has more of them than that.
         else:
             roomiest = sorted([counts.pods[node] for node in nodes], reverse=True)
             pods = sum(roomiest[: rules.max_nodes_per_leaf])

@@ -103,10 +103,13 @@ def node_fault(
         return NodeFault(node=name, fault=Fault.SILENT)
     if not node.is_ready:
         return NodeFault(node=name, fault=Fault.NOT_READY, since=node.ready_changed_at)
+    # Cordoning shows twice, as a field and as a taint; it is one fault and not two.
     taints = [taint for taint in node.taints if taint.key != _CORDON.key]
     taint = find_untolerated(taints, tolerations) if taints else None
     if taint is not None:
         return NodeFault(node=name, fault=Fault.TAINTED, detail=taint_text(taint))
+    # Either of the two is enough: the field is set at once, the taint follows by the node
+    # controller.
     is_cordoned = node.is_unschedulable or len(taints) < len(node.taints)
     if is_cordoned and find_untolerated((_CORDON,), tolerations) is not None:
         return NodeFault(node=name, fault=Fault.CORDONED)
@@ -120,7 +123,9 @@ def host_fault(
 
     As a rule there is one; where two claim the same hostname, pods can run on either.
     """
+    # A hostname without any node is a node that is gone.
     faults = [node_fault(host, node, tolerations) for node in nodes] or [node_fault(host, None)]
+    # Any well node of that name can run the pods.
     return None if None in faults else faults[0]
 
 

@@ -49,6 +49,7 @@ class Hierarchy:
 
 def inspect(nodes: Sequence[NodeInfo], levels: Sequence[str]) -> Hierarchy:
     """Return what the nodes' labels make of `levels`, widest first. Their order does not matter."""
+    # By name, so that the first example in each sentence is the same every time.
     ordered = sorted(nodes, key=lambda node: node.name)
     summaries = tuple(_summary(ordered, levels, depth) for depth in range(len(levels)))
     problems = [
@@ -77,6 +78,7 @@ def _summary(nodes: Sequence[NodeInfo], levels: Sequence[str], depth: int) -> Le
 
 def _path(labels: Mapping[str, str], levels: Sequence[str]) -> tuple[str, ...] | None:
     values = tuple(labels[level] for level in levels if level in labels)
+    # All levels or none: a node that lacks one lies nowhere.
     return values if len(values) == len(levels) else None
 
 
@@ -99,6 +101,7 @@ def _nesting_problems(nodes: Sequence[NodeInfo], levels: Sequence[str]) -> list[
         torn = {value: found for value, found in sorted(within.items()) if len(found) > 1}
         # A host that stands twice is told by name.
         if torn and lower != HOSTNAME:
+            # One example is enough; the number says how many there are.
             value, found = next(iter(torn.items()))
             problems.append(
                 f"{len(torn)} values of {lower} do not nest: {value!r} lies within {upper} "

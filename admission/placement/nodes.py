@@ -97,14 +97,19 @@ def score_nodes(
     NUMA node counts: 10 where the node's is the preferred one, else 1, and 0 everywhere for a pod without
     GPUs. `expected_fabric`: where the job's first pods are being sent; nodes elsewhere then get at most 9.
     """
+    # The job's pods are there already: whatever else speaks for another node, NVLink across fabrics
+    # does not exist.
     if fabrics:
         near = [_fabric(labels) in fabrics for labels in candidates.labels]
         return Scores(Affinity.FABRIC, [BEST_SCORE if one else PLAIN_SCORE for one in near])
+    # A pod without GPUs gets nothing from either affinity, and no score says so.
     if pod.gpus == 0:
         return Scores(Affinity.NONE, [NO_SCORE] * len(candidates.names))
     values = _numa_scores(pod, candidates)
     if expected_fabric:
         values = [
+            # At most one below the best: elsewhere a node may still win by kube-scheduler's own
+            # scores.
             min(value, BEST_SCORE - 1 if _fabric(labels) != expected_fabric else BEST_SCORE)
             for value, labels in zip(values, candidates.labels, strict=True)
         ]

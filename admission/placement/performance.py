@@ -34,6 +34,8 @@ def run_outcome(seconds: float, usual_seconds: float | None) -> float:
     """Return the outcome of a run that ended well. `usual_seconds` None: nothing to compare with."""
     if usual_seconds is None or usual_seconds <= 0:
         return NEUTRAL_PERFORMANCE
+    # Half for the usual time, so that better than usual has room above it; a run of no length
+    # counts as one second.
     return min(1.0, usual_seconds / max(seconds, 1.0) / 2)
 
 
@@ -61,6 +63,8 @@ class Performance:
         latest = merged(known, outcomes, _LATEST)
         if latest is known:
             return
+        # Taken out and put in again, as the youngest: what is forgotten first is what has not been
+        # heard of for longest.
         self.outcomes.pop(host)
         while len(self.outcomes) >= _MOST_HOSTS:
             gone = next(iter(self.outcomes))
@@ -68,4 +72,5 @@ class Performance:
             self._scores.pop(gone, None)
         self.outcomes[host] = latest
         total = sum(one.outcome for one in latest)
+        # Pulled towards the middle by _PRIOR neutral outcomes.
         self._scores[host] = (total + NEUTRAL_PERFORMANCE * _PRIOR) / (len(latest) + _PRIOR)

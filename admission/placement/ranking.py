@@ -33,6 +33,7 @@ class Ranking:
 
     def fill(self, domains: Iterable[int]) -> None:
         """Begin anew with these domains."""
+        # Only domains with room: a full cluster has thousands without.
         self._key_of = {one: self._key(one) for one in domains if self.slices[one] > 0}
         self._keys = sorted(self._key_of.values())
 
@@ -42,6 +43,7 @@ class Ranking:
         for domain in domains:
             known = self._key_of.pop(domain, None)
             if known is not None:
+                # By its whole key, which was built from the same numbers as now: found at once.
                 del keys[bisect_left(keys, known)]
             if self.slices[domain] > 0:
                 key = self._key_of[domain] = self._key(domain)
@@ -49,6 +51,8 @@ class Ranking:
 
     def tightest(self, slices: int) -> int | None:
         """Return the domain with the least room that holds so many slices, None where none does."""
+        # A one-element key sorts before every longer one of the same number, so this is the first
+        # that holds as many.
         position = bisect_left(self._keys, (slices,))
         return self._keys[position][-1] if position < len(self._keys) else None
 

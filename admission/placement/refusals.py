@@ -36,6 +36,7 @@ class Refusals:
 
     def __post_init__(self) -> None:
         rules = self.rules
+        # Which labels the rules name at all decides which nodes they can tell apart.
         keys, self._names_nodes = keys_of_affinity(rules.affinity)
         selected = {key for key, _ in rules.node_selector}
         bandwidth = {rules.bandwidth.label} if rules.bandwidth is not None else set()
@@ -50,6 +51,7 @@ class Refusals:
     def refresh(self) -> None:
         """Look again at the nodes that have changed since the last time."""
         log = self.site.nodes_log
+        # Where leaves are no nodes nobody knows whose taints they have: they refuse nothing.
         if self._read_to == log.end or not self.site.is_by_host:
             return
         changed = log.since(self._read_to)
@@ -57,6 +59,7 @@ class Refusals:
         if changed is not None:
             self._look_at(changed)
         elif self._takes_all:
+            # Only those can refuse, and those that did may have lost their taint.
             self._look_at({**self.by_leaf, **self.site.tainted})
         else:
             self._look_at(self.site.tree.at_level[-1])
@@ -72,6 +75,7 @@ class Refusals:
                     if refusal is None and not takes_all:
                         refusal = self._refusal_by_labels(node)
                     if refusal is not None:
+                        # One node of a host is enough to refuse: pods could be put on it.
                         break
             if refusal is None:
                 self.by_leaf.pop(leaf, None)
@@ -86,8 +90,11 @@ class Refusals:
         """Return why the node's labels will not do, as for all nodes of its kind."""
         kind: _Kind = (*map(node.labels.get, self._keys),)
         if self._names_nodes:
+            # Rules that name nodes tell every node apart.
             kind = (*kind, node.name)
         if kind not in self._verdicts:
+            # Rules over a label of which each node has its own value: then the answers are worked
+            # out anew, and nothing more.
             if len(self._verdicts) >= _MOST_VERDICTS:
                 self._verdicts.clear()
             self._verdicts[kind] = self._judge(node)

@@ -63,16 +63,20 @@ def replace_hosts(
     taken: list[Place] = []
     try:
         for one in standing:
+            # Nothing of this pod set was lost.
             if not any(host in lost for host in hosts_of(one.assignment)):
                 continue
             mending = _mending(fleet, one, standing, lost)
+            # Only for the search: what is found lies on hosts that stay.
             with _without(mending.site, lost):
                 assignment = mending.run()
+            # Kept until all pod sets have theirs, so that none takes the place of another.
             taken += mending.taken
             if isinstance(assignment, NoPlacement):
                 return Unplaced(pod_set=one.request.pod_set, message=assignment.message)
             found[one.request.pod_set] = assignment
     finally:
+        # In any case; who asked takes what is returned.
         fleet.use(taken, sign=-1)
     return found
 
@@ -81,6 +85,7 @@ def replace_hosts(
 def _without(site: Site, hosts: Collection[str]) -> Iterator[None]:
     """Keep pods off these hosts while in the block."""
     there = [(host,) for host in sorted(hosts) if site.find_leaf((host,)) is not None]
+    # The tree knows only hosts that are there; a lost one need not be among them.
     for values in there:
         site.shrink(values, {PODS: _ALL_PLACES})
     try:
@@ -113,6 +118,7 @@ def _mending(fleet: Fleet, one: Standing, standing: Sequence[Standing], lost: Co
     )
 
 
+# By host: assignments of hosts name nothing else.
 def _counts(assignment: TopologyAssignment) -> dict[str, int]:
     counts: dict[str, int] = {}
     for domain in assignment.domains:
@@ -143,6 +149,7 @@ class _Mending:
         return self.request.topology or TopologyRequest()
 
     def run(self) -> TopologyAssignment | NoPlacement:
+        # Levels first: a Topology may have been edited since the Workload was placed.
         """Return the whole assignment, the living and the new."""
         named = (self.topology.required, self.topology.preferred, *(s.topology for s in self.topology.slices))
         unknown = [level for level in named if level is not None and level not in self.site.levels]
@@ -163,8 +170,12 @@ class _Mending:
             (domain,) = torn
             if self._put(self.missing, domain, ()) is None:
                 return None
+        # Inner layers first: a torn inner slice tears the outer ones around it, so it is mended
+        # before they are counted.
         for index in reversed(range(len(layers))):
             for domain, count in self._torn(layers[index]).items():
+                # More is lacking than was lost: it was placed by other rules, and mending it would
+                # mean to move who lives.
                 if count > self.missing:
                     return NoPlacement(message="its slices were incomplete before")
                 problem = self._put(count, domain, layers[index + 1 :])
@@ -179,6 +190,7 @@ class _Mending:
         for host, count in self.kept.items():
             values = self._values(host)[: level + 1]
             held[values] = held.get(values, 0) + count
+        # What is lacking to the next whole slice.
         lacking = {values: -count % layer.size for values, count in sorted(held.items())}
         found = {self.site.tree.find(values): count for values, count in lacking.items() if count}
         return {domain: count for domain, count in found.items() if domain is not None}
@@ -188,19 +200,23 @@ class _Mending:
     def _place_rest(self) -> NoPlacement | None:
         topology, count = self.topology, self.missing
         wishes = self.request.wishes
+        # By size: the leaves that the gang's size gave it, and no others.
         if self.request.topology is None and wishes is not None and wishes.has_size_rules and self.near:
             return self._place_by_size(leaf_level(self.site.levels, wishes.rules))
         level = topology.required or topology.preferred
         if level is None and self.near and self._is_wished_near():
             return self._place_near()
         if level is None or not self.near:
+            # Nobody lives to be near to, or nothing says near: wherever there is room.
             return self._find(count, self.request.topology, None)
         depth = self.site.levels.index(level)
         if topology.required is not None:
+            # Required is where those who live are, and nowhere else.
             domains = self._domains_near(depth)
             if not domains:
                 return NoPlacement(message=f"no node of its {level} is left")
             return self._find(count, topology, domains[0])
+        # Near those who live, from the level asked for upwards, then anywhere.
         for wider in range(depth, -1, -1):
             for domain in self._domains_near(wider):
                 if self._put(count, domain, self._slices_within(wider)) is None:
@@ -212,6 +228,7 @@ class _Mending:
 
         A gang that filled its leaf finds no room there. It is evicted then, and gets another one whole.
         """
+        # All on one leaf if it has room for all, else one by one on those that it has.
         for domain in self._domains_near(level):
             if self._put(self.missing, domain, ()) is None:
                 return None
@@ -227,6 +244,7 @@ class _Mending:
         return wishes is not None and not asks and wishes.strategy is not Strategy.DISTRIBUTED
 
     def _place_near(self) -> NoPlacement | None:
+        # From their leaf upwards, then anywhere; the host level itself is one node.
         for wider in range(max(0, len(self.site.levels) - 2), -1, -1):
             for domain in self._domains_near(wider):
                 if self._put(self.missing, domain, ()) is None:
@@ -242,6 +260,7 @@ class _Mending:
         held: dict[Values, int] = {}
         for host in self.near:
             values = self._values(host)[: depth + 1]
+            # At least one for each host: a leader of the group lives there as well, and counts.
             held[values] = held.get(values, 0) + max(self.kept.get(host, 0), 1)
         in_order = sorted(held, key=lambda values: (-held[values], values))
         return [found for values in in_order if (found := self.site.tree.find(values)) is not None]
@@ -250,6 +269,7 @@ class _Mending:
 
     def _put(self, count: int, domain: int, slices: tuple[SliceConstraint, ...]) -> NoPlacement | None:
         """Put so many pods into one domain."""
+        # "Required" within one domain: none of it may lie elsewhere.
         level = self.site.levels[self.site.tree.level[domain]]
         return self._find(count, TopologyRequest(required=level, slices=slices), domain)
 
@@ -259,6 +279,7 @@ class _Mending:
         if isinstance(found, NoPlacement):
             return found
         place = Place(flavor=self.request.flavor, assignment=found.assignment, per_pod=self.request.per_pod)
+        # Taken at once, so that the next part of the search sees it.
         self.fleet.use([place], sign=1)
         self.taken.append(place)
         for host, pods in _counts(found.assignment).items():
@@ -269,6 +290,7 @@ class _Mending:
     # --- 3: merging ---------------------------------------------------------------------------------------
 
     def _merged(self) -> TopologyAssignment:
+        # By place in the tree, then by name, as a placement that was found in one go would stand.
         hosts = sorted(self.kept, key=lambda host: (*self._values(host), host))
         return TopologyAssignment(
             levels=self.site.assignment_levels,
@@ -277,6 +299,8 @@ class _Mending:
 
     def _values(self, host: str) -> Values:
         """Return the level values of a host, also of one that takes no pods just now."""
+        # A lost node may be gone: its host then has no values but its own.
         nodes: Sequence[Mapping[str, str]] = [node.labels for node in self.fleet.nodes_at(host)]
         labels = nodes[0] if nodes else {}
+        # The host last, whatever the level above it is called.
         return (*(labels.get(level, "") for level in self.site.levels[:-1]), host)

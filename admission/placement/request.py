@@ -123,13 +123,16 @@ def make_plan(
     topology = request.topology or TopologyRequest()
     named = topology.required or topology.preferred
     has_level = named is not None
+    # Only slices are named: they may lie anywhere, each in one domain.
     is_slice_only = not has_level and bool(topology.slices) and not topology.unconstrained
     lowest = len(levels) - 1
     wanted = [named] if named is not None else []
     missing = [one for one in (*wanted, *(layer.topology for layer in topology.slices)) if one not in levels]
     if missing:
         return NoPlacement(message=f"no requested topology level: {missing[0]}")
+    # Where nothing is named the lowest level is as good as any; slices alone leave the widest.
     level = levels.index(named) if named is not None else 0 if is_slice_only else lowest
+    # Without layers every pod is a slice of its own.
     layers = [(levels.index(layer.topology), layer.size) for layer in topology.slices] or [(lowest, 1)]
     slice_level, slice_size = layers[0]
     problem = _layer_problem(request, levels, level, layers)
@@ -139,11 +142,14 @@ def make_plan(
         level=level,
         is_required=topology.required is not None,
         is_unconstrained=not has_level,
+        # Least free for those who may go anywhere, so that empty nodes stay for those who need them
+        # whole.
         is_least_free=not has_level and gates.is_mixed,
         is_balanced=gates.is_balanced and topology.preferred is not None,
         keeps_domains_whole=request.keeps_domains_whole and not has_level,
         slice_level=slice_level,
         slice_size=slice_size,
+        # Below the slice level pods are handed out in inner slices, above it slice by slice.
         units=tuple(1 if one <= slice_level else _unit(layers[1:], one) for one in range(len(levels))),
     )
 
@@ -152,8 +158,10 @@ def _layer_problem(
     request: PlacementRequest, levels: tuple[str, ...], level: int, layers: list[tuple[int, int]]
 ) -> str | None:
     slice_level, slice_size = layers[0]
+    # A gang of eleven pods in slices of four can never be placed.
     if slice_size < 1 or request.count % slice_size:
         return f"pod count {request.count} must be divisible by slice size {slice_size}"
+    # A slice above the level that holds all pods would have to reach beyond it.
     if slice_level < level:
         return (
             f"podset slice topology {levels[slice_level]} is above the podset topology {levels[level]}; "
@@ -170,4 +178,5 @@ def _layer_problem(
 
 def _unit(inner_layers: list[tuple[int, int]], level: int) -> int:
     """Return the size of the outermost inner layer that reaches down to the level, 1 where none does."""
+    # The outermost inner layer that reaches so deep: what lies below it has no rule of its own.
     return next((size for layer, size in inner_layers if layer >= level), 1)

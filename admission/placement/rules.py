@@ -77,6 +77,8 @@ class Demand:
 def leaf_level(levels: Sequence[str], rules: DomainRules | None) -> int:
     """Return the level of the leaves: the policy's, else the one above the nodes; without one the nodes."""
     named = rules.leaf_level if rules is not None else None
+    # A named level that this topology does not have is passed over: a policy may be bound to queues
+    # of several.
     if named is not None and named in levels[:-1]:
         return levels.index(named)
     return max(0, len(levels) - 2)
@@ -92,12 +94,14 @@ def demand(rules: DomainRules, size: GangSize, leaves: Sequence[Leaf]) -> Demand
     own = own_rule(rules, size.nodes)
     rule = own or SizeRule(max_nodes=size.nodes)
     groups = list(_groups(rules, rule, leaves, size.pods))
+    # In leaves that are empty: rules are about what can be, not about today.
     fewest = min((_fewest(group, size.pods) for group in groups), default=0)
     limit = rule.leaves if rule.leaves is not None else fewest
     return Demand(
         leaves=limit,
         whole_up_to_nodes=_whole_up_to(rules, own, size.nodes),
         is_adjacent=rule.is_adjacent,
+        # A group that would need more leaves than are allowed can never be chosen, so it is none.
         groups=tuple(group for group in groups if _fewest(group, size.pods) <= limit),
     )
 
@@ -116,6 +120,7 @@ def choose_leaves(group: Iterable[Leaf], need: Demand, pods: int) -> tuple[tuple
     go before all others, where that needs no more leaves than allowed.
     """
     usable = [leaf for leaf in group if need.admits(leaf)]
+    # Preferred leaves first, if that takes no more of them than allowed.
     if any(leaf.is_preferred for leaf in usable):
         chosen = _fill(sorted(usable, key=lambda one: (not one.is_preferred, *_roomiest(one))), need, pods)
         if chosen is not None:
@@ -134,6 +139,8 @@ def _fill(leaves: list[Leaf], need: Demand, pods: int) -> tuple[tuple[Leaf, int]
         if rest <= 0 or len(chosen) >= need.leaves:
             break
         if leaf.free >= rest:
+            # For the last part the tightest leaf that holds it, so that the roomiest stay for the
+            # next gang.
             candidates = [one for one in leaves[position:] if one.free >= rest]
             leaf = min(candidates, key=lambda one: (not one.is_preferred, one.free, one.name))
         taken = min(leaf.free, rest)
@@ -146,6 +153,7 @@ def _groups(
     rules: DomainRules, rule: SizeRule, leaves: Sequence[Leaf], pods: int
 ) -> Iterator[tuple[Leaf, ...]]:
     """Yield the narrowest sets of leaves that can ever hold the gang."""
+    # One leaf holds it all: no set of several can be as near.
     single = [leaf for leaf in leaves if leaf.capacity >= pods]
     if single:
         yield from ((leaf,) for leaf in single)
@@ -161,6 +169,8 @@ def _groups(
 def _siblings(leaves: Sequence[Leaf], pods: int) -> Iterator[tuple[Leaf, ...]]:
     """Yield the leaves below each domain of the narrowest level on which any domain can hold the gang."""
     depth = max((len(leaf.groups) for leaf in leaves), default=0)
+    # From the leaves upwards, and on the first level that holds the gang: wider would be farther
+    # for nothing.
     for level in reversed(range(depth)):
         by_domain: dict[int, list[Leaf]] = {}
         for leaf in leaves:
@@ -177,6 +187,7 @@ def _rows(leaves: Sequence[Leaf], pods: int) -> Iterator[tuple[Leaf, ...]]:
     """Yield the shortest runs of neighbours that can ever hold the gang."""
     standing: Mapping[int, Leaf] = {leaf.place: leaf for leaf in leaves if leaf.place is not None}
     runs = [run for place in sorted(standing) if (run := _run(standing, place, pods))]
+    # All runs of the shortest length are candidates; which one, today's room decides.
     shortest = min((len(run) for run in runs), default=0)
     yield from (run for run in runs if len(run) == shortest)
 
@@ -187,6 +198,7 @@ def _run(standing: Mapping[int, Leaf], place: int, pods: int) -> tuple[Leaf, ...
     held = 0
     while held < pods:
         leaf = standing.get(place + len(run))
+        # A gap in the row: what comes after it is no neighbour.
         if leaf is None:
             return ()
         run.append(leaf)

@@ -53,6 +53,7 @@ def sub_scores(
     for a node, none where only the whole topology holds them. A gang that does not fit may be scored too:
     what is more than full counts as full.
     """
+    # A domain without capacity is scored as full rather than divided by nothing.
     capacity = max(capacity, 1)
     return SubScores(
         availability=_ratio(free, capacity),

@@ -62,6 +62,7 @@ class PlacementSearch:
         if isinstance(plan, NoPlacement):
             return plan
         wishes = request.wishes
+        # Wishes are for pod sets that ask nothing themselves, as a whole and not within a domain.
         if wishes is not None and leader is None and within is None and request.topology is None:
             found = self._find_by_wishes(request, plan, wishes, is_empty=is_empty)
             if found is not None:
@@ -83,6 +84,7 @@ class PlacementSearch:
         plan = make_plan(request, self.site.levels, self._gates)
         if isinstance(plan, NoPlacement):
             return False
+        # Asked by the gang search: it keeps its candidates, and knows without working out places.
         if request.topology is None and request.wishes is not None and self.site.is_by_host:
             gang = self._gang_search(request, plan, request.wishes, is_empty=False)
             return not isinstance(gang.find(), str)
@@ -106,6 +108,7 @@ class PlacementSearch:
     ) -> GangSearch:
         empty = self.counts(request, plan, is_empty=True)
         ground = self._ground(empty if is_empty else self.counts(request, plan), empty, wishes)
+        # By ground, wishes and size: a gang of two more pods may need another number of leaves.
         key = ground, wishes, request.count
         search = self._gangs.pop(key, None) or GangSearch(
             ground=ground, wishes=wishes, pods=request.count, performance=self.performance
@@ -146,6 +149,8 @@ class PlacementSearch:
             return enough
         counts = self.counts(request, plan)
         # From the leaves up: above them a count may be rounded down to whole slices.
+        # From the leaves: a count above them may be rounded to whole slices, which pods are not
+        # handed out by.
         total = sum([counts.pods[leaf] for leaf in self.site.tree.at_level[-1]])
         for values, change in changes.items():
             leaf = self.site.find_leaf(values)
@@ -154,6 +159,7 @@ class PlacementSearch:
         return min(total, enough)
 
     def _counted(self, shape: Shape) -> Counts:
+        # Taken out and put back, which makes it the youngest.
         counts = self._counts.pop(shape, None)
         if counts is None:
             counts = Counts(self.site, shape, self._refusing(shape.rules))
@@ -162,6 +168,7 @@ class PlacementSearch:
         return counts
 
     def _refusing(self, rules: NodeRules) -> Refusals:
+        # Shapes of equal rules share one answer per node, whatever amounts they ask for.
         return next((one.refusals for one in self._counts.values() if one.shape.rules == rules), None) or (
             Refusals(self.site, rules)
         )
@@ -169,6 +176,7 @@ class PlacementSearch:
     def _assignment(self, pods: Iterable[tuple[int, int]]) -> TopologyAssignment:
         site = self.site
         values, entry = site.tree.values, site.domain_count
+        # By the values of the leaves, so that an assignment reads in the order of the tree.
         given = sorted([(values[leaf], leaf, count) for leaf, count in pods if count])
         return TopologyAssignment(
             levels=site.assignment_levels,

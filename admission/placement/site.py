@@ -79,6 +79,7 @@ class Site:
 
     def put_node(self, node: NodeInfo, taken: Amounts) -> bool:
         """Take in a node, of which other pods take `taken`. Returns whether it is one of this flavor's."""
+        # Known before: where nothing else changed it is the same to the flavor.
         was_known = self.drop_node(node.name)
         if self.refusal(node) is not None:
             return was_known
@@ -95,13 +96,16 @@ class Site:
 
     def _hook(self, values: Values) -> int:
         leaf = self.tree.hook(values)
+        # A host that was there before keeps its index, and all that is remembered by it.
         if leaf in self.names:
             return leaf
+        # A new leaf is a new row in every column.
         for columns in (self._capacity, self._free):
             for column in columns.values():
                 column.extend([0] * (len(self.tree) - len(column)))
         name = self.names[leaf] = values[-1:] if self.is_by_host else values
         self._leaves_of_values[name] = (*self._leaves_of_values.get(name, ()), leaf)
+        # What Workloads hold of it stands already: they kept their places while the host was away.
         for resource, amount in self.used.get(name, _NOTHING).items():
             self.free(resource)[leaf] -= amount
         return leaf
@@ -112,8 +116,10 @@ class Site:
         if leaf is None:
             return False
         del self.nodes[leaf][name]
+        # The last tainted node of the leaf has gone.
         if leaf in self.tainted and not any(node.taints for node in self.nodes[leaf].values()):
             del self.tainted[leaf]
+        # A leaf without nodes leaves the tree; its numbers stay where they are.
         if not self.nodes[leaf]:
             self.tree.unhook(leaf)
         self._change_capacity(leaf, self._left_on_node.pop(name), sign=-1)
@@ -127,6 +133,7 @@ class Site:
         left = self._left_on_node[node]
         for resource, amount in amounts.items():
             left[resource] = left.get(resource, 0) - sign * amount
+        # Other pods take from the capacity: nothing of it can be had, whoever asks.
         self._change_capacity(leaf, amounts, sign=-sign)
         return True
 
@@ -137,6 +144,7 @@ class Site:
 
     def use(self, names: Iterable[Values], amounts: Amounts) -> None:
         """Note that Workloads use so much more of each leaf that is named (negative: less)."""
+        # Looked up once and not once a resource: a gang of a thousand hosts changes three of them.
         find = self._leaves_of_values.get
         leaves = [leaf for name in names for leaf in find(name, ())]
         for resource, amount in amounts.items():
@@ -153,6 +161,7 @@ class Site:
     def _change_capacity(self, leaf: int, amounts: Amounts, *, sign: int) -> None:
         for resource, amount in amounts.items():
             self.capacity(resource)[leaf] += sign * amount
+            # Both columns: the empty cluster is smaller by that, too.
             self.free(resource)[leaf] += sign * amount
         self.nodes_log.add(leaf)
 
@@ -179,11 +188,14 @@ class Site:
     def find_leaf(self, values: Values) -> int | None:
         """Return the leaf that an assignment's level values name, None where it has no nodes now."""
         leaves = self._leaves_of_values.get(values[-1:] if self.is_by_host else values, ())
+        # The last first: after a node moved it is its new leaf that counts.
         return next((leaf for leaf in reversed(leaves) if self.tree.is_hooked(leaf)), None)
 
     def domain_count(self, leaf: int, count: int) -> DomainCount:
         """Return the entry of an assignment that puts `count` pods on the leaf, the same one each time."""
         key = leaf, count
+        # The same entries again and again, in thousands of assignments: kept, they cost nothing but
+        # a look.
         entry = self._entries.get(key)
         if entry is None:
             entry = self._entries[key] = DomainCount(values=self.names[leaf], count=count)
@@ -211,6 +223,7 @@ class Site:
         if node.is_unschedulable:
             return "cordoned"
         for key, value in self.node_labels.items():
+            # Labels before levels: a node of another flavor says nothing about this one.
             if node.labels.get(key) != value:
                 return f"label {key} is not {value}"
         missing = next((level for level in self.levels if level not in node.labels), None)

@@ -61,6 +61,7 @@ def fewest_nodes(nodes: Iterable[Room], pods: int) -> list[tuple[int, int]]:
     rest = sorted([node for node in nodes if node.pods], key=lambda one: (-one.pods, one.name))
     shares: list[tuple[int, int]] = []
     for position, roomiest in enumerate(rest):
+        # The last one: the smallest that holds all that is left, so that it stays whole for others.
         if roomiest.pods >= pods:
             holding = [node for node in rest[position:] if node.pods >= pods]
             tightest = min(holding, key=lambda one: (one.pods, one.name))
@@ -76,6 +77,7 @@ def spread(leaves: Sequence[Sequence[Room]], pods: int) -> list[tuple[int, int]]
     Leaves earlier in the sequence are asked first. Gives fewer than `pods` where there is no more room.
     """
     given: dict[int, int] = {}
+    # For each leaf its nodes, the least used and roomiest first.
     heaps = [[(0, -room.pods, room.name, room) for room in leaf if room.pods] for leaf in leaves]
     turns = [(0, index) for index, heap in enumerate(heaps) if heap]
     for heap in heaps:
@@ -86,6 +88,8 @@ def spread(leaves: Sequence[Sequence[Room]], pods: int) -> list[tuple[int, int]]
         heap = heaps[index]
         used, _, name, room = heap[0]
         if used >= room.pods:
+            # All others of the leaf have at least as many; without this step a leaf with one free
+            # node would be passed over.
             # The least used node of the leaf is full, and so are all others with as few places.
             heap.pop(0)
             heapify(heap)
@@ -95,6 +99,7 @@ def spread(leaves: Sequence[Sequence[Room]], pods: int) -> list[tuple[int, int]]
             continue
         given[room.node] = used + 1
         heapreplace(heap, (used + 1, used + 1 - room.pods, name, room))
+        # The turn goes to the leaf with fewest pods so far, which is where it began.
         heapreplace(turns, (count + 1, index))
         pods -= 1
     return list(given.items())

@@ -45,6 +45,7 @@ class TrainingJobs:
 
     def place(self, pod: PodKey, job: TrainingJob, node: str) -> None:
         """Take note that the pod is on the node."""
+        # A pod that moved is one pod: it is counted where it is now.
         self.remove(pod)
         self._placed[pod] = (job, node)
         self._nodes.setdefault(job, Counter())[node] += 1
@@ -66,10 +67,13 @@ class TrainingJobs:
     def fabrics(self, job: TrainingJob, labels: Mapping[str, NodeLabels]) -> frozenset[str]:
         """Return the fabrics that the job's pods are in. `labels`: of all nodes, by name."""
         nodes = self._nodes.get(job, ())
+        # A node without a fabric label is in none.
         return frozenset(labels[node].fabric for node in nodes if node in labels and labels[node].fabric)
 
     def expect(self, job: TrainingJob, fabric: str, *, now: float) -> None:
         """Remember for a while that the job's first pod was sent to this fabric."""
+        # Outdated expectations are cleared away here: there are as many as jobs that started in the
+        # last half minute.
         self._expected = {known: one for known, one in self._expected.items() if one.until > now}
         self._expected[job] = _Expectation(fabric, now + EXPECTED_SECONDS)
 

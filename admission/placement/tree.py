@@ -56,9 +56,12 @@ class DomainTree:
         if index is None:
             index = self._add(values)
         level = self.level[index]
+        # Its ancestors are hooked with it, and only where the level lacks it.
         if index not in self.at_level[level]:
             self.at_level[level][index] = None
             self._named.setdefault((level, values[-1]), {})[index] = None
+            # In the order of their values, so that ties fall by name without sorting anything
+            # again.
             if level > 0:
                 insort(self.children[self.hook(values[:-1])], index, key=self.values.__getitem__)
         return index
@@ -69,6 +72,7 @@ class DomainTree:
         del self.at_level[level][index]
         del self._named[level, value][index]
         parent = self.parent[index]
+        # A root has no parent to leave.
         if parent != NO_PARENT:
             self.children[parent].remove(index)
             if not self.children[parent]:
@@ -86,6 +90,7 @@ class DomainTree:
 
     def leaves_below(self, index: int) -> Iterator[int]:
         """Return the leaves of the domain; of a leaf itself."""
+        # A leaf itself is below itself.
         if self.level[index] == self.depth - 1:
             yield index
         for child in self.children[index]:

@@ -67,10 +67,13 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
         the last to start.
         """
         loss = 0.0
+        # Worked out only where it decides: with Kueue's order nobody's checkpoints are read.
         if self.order is not Order.KUEUE:
             loss = self.losses.of(held, self.queue)
         if self.order is Order.LOSS_PER_AMOUNT:
             loss /= max(1, sum(held.usage.get(pair, 0) for pair in self.pairs))
+        # The lowest comes first: least priority, least loss, and of those the one that started
+        # last, which has done least.
         return held.workload.priority, loss, -held.reserved_at, held.workload.uid
 
     def spares(self, held: Held, queue: QueueState) -> bool:
@@ -81,12 +84,16 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
         if until is None:
             return False
         self.losses.note_spared(self.queue.name, until)
+        # The head may ask again then, and nothing else would wake it: the end of a minimum run time
+        # is no event.
         return True
 
 
 class Right(Enum):
     """By which right a candidate may be evicted."""
 
+    # Words where the reason depends on more than the right: several rights are told as the same
+    # reclamation.
     WITHIN_QUEUE = PreemptionReason.IN_CLUSTER_QUEUE
     HIERARCHICAL = "the preemptor's part of the tree has quota of its own for this"
     WITHOUT_BORROWING = "only if the preemptor's ClusterQueue does not borrow"
@@ -123,9 +130,11 @@ class _Leading:
 
     def __init__(self, queues: list[list[_Member]]) -> None:
         self._seen: list[_Member] = queues[0] if len(queues) == 1 else []
+        # Merged lazily: a search reads a few dozen of the many thousands that a large cohort has.
         self._rest = merge(*queues, key=_rank) if len(queues) > 1 else iter(())
 
     def __bool__(self) -> bool:
+        # Asking reads one member at most, which is kept for whoever iterates next.
         return next(iter(self), None) is not None
 
     def __iter__(self) -> Iterator[_Member]:
@@ -181,8 +190,12 @@ class Pools:
 
     def of(self, cohort: QuotaNode, need: Need) -> _Pool:
         """Return the pool of the queues below `cohort` for what is needed."""
+        # By identity, as cohorts are rebuilt with their tree and never change in place; losses
+        # depend on the policy that counts them.
         question = (id(cohort), need.pairs, need.order, _policy_that_counts(need))
         pool = self._known.get(question)
+        # What was decided since may have changed which queues overuse. Trials need not be heeded:
+        # they are asked for member by member (`_is_takeable`).
         if pool is None or pool.decided != self.snapshot.decided:
             pool = self._known[question] = self._gather(cohort, need)
         return pool
@@ -217,6 +230,8 @@ class Pools:
 
     def _of_queue(self, queue: QueueState, need: Need) -> _OfQueue:
         question = (queue.name, need.pairs, need.order, _policy_that_counts(need))
+        # For the whole cycle: who runs in a queue, and in which order, does not change with
+        # decisions.
         known = self._queues.get(question)
         if known is None:
             members = [
@@ -231,10 +246,14 @@ class Pools:
 
     def _overusing(self, node: QuotaNode, need: Need) -> Iterator[QueueState]:
         """Return the active queues of this subtree that, like all cohorts on the way, overuse."""
+        # A subtree within its own quota lends and does not borrow; whoever is below it owes nobody
+        # anything.
         if node.is_within_nominal(need.pairs):
             return
         if node.is_queue:
             queue = self.snapshot.queues[node.name]
+            # A stopped queue's Workloads are not touched by others: it drains by its own rules, or
+            # not at all.
             if not queue.inactive:
                 yield queue
         for child in node.children:
@@ -266,6 +285,8 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_empty(self) -> bool:
+        # Asked before a search begins. Pools hold those of our own side as well, so "not empty" may
+        # still mean nobody; "empty" is certain.
         """Whether there is nobody to choose from. Most who wait find it so, whenever quota comes free."""
         if self.same_queue or not self.giving_way.is_nobody:
             return False
@@ -277,6 +298,7 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
         With `is_borrowing` the preemptor's queue would borrow. Whether a candidate's queue still overuses is
         asked when it is its turn, since taking the ones before it may have changed that.
         """
+        # Whoever is leaving already costs nothing more, so they come first whatever their standing.
         for is_evicted in (True, False):
             for has_advantage in (True, False):
                 yield from self._foreign(has_advantage, is_evicted, is_borrowing=is_borrowing)
@@ -287,6 +309,8 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
 
     def _by_turn(self, *, is_evicted: bool) -> Iterator[Candidate]:
         """Yield who gives way because it has received more, after those whom the field's own rules name."""
+        # A Workload may be both named by the field's rules and due to give way; it must not be
+        # taken twice.
         named = {held.key for held in self.same_queue}
         for held in self.giving_way.in_order(is_evicted=is_evicted):
             if held.key not in named and not self.need.spares(held, self.need.queue):
@@ -302,6 +326,8 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
     def _foreign(self, has_advantage: bool, is_evicted: bool, *, is_borrowing: bool) -> Iterator[Candidate]:
         preemption = self.need.queue.spec.preemption
         is_forbidden = preemption.borrow_within_cohort is PreemptionPolicy.NEVER
+        # Without the policy nobody is evicted for a borrower, except where the tree itself gives
+        # the advantage.
         if is_borrowing and not has_advantage and is_forbidden:
             return
         streams = [
@@ -309,8 +335,11 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
             for level in self.levels
             if level.has_advantage is has_advantage
         ]
+        # Several levels are merged as one order, as if all their members were in one list.
         for member, ancestor in streams[0] if len(streams) == 1 else merge(*streams, key=_rank_of_pair):
             right = _right(self.need, member.held, has_advantage=has_advantage)
+            # Skipped one by one: whether a candidate may be taken while borrowing depends on its
+            # own priority.
             if is_borrowing and right is Right.WITHOUT_BORROWING:
                 continue
             if self._is_takeable(member, ancestor):
@@ -319,6 +348,7 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
     def _of_pool(self, level: _Level, members: _Leading) -> Iterator[tuple[_Member, QuotaNode]]:
         policy, sides = self.need.queue.spec.preemption.reclaim_within_cohort, level.pool.sides
         for member in members:
+            # Our own side was looked at on the level below, where the right to it is another.
             if sides[member.queue.name] is level.own_side:
                 continue
             if satisfies(policy, self.need, member.held):
@@ -345,6 +375,8 @@ def collect(pools: Pools, need: Need) -> Candidates:
     levels = []
     if preemption.reclaim_within_cohort is not PreemptionPolicy.NEVER:
         own_side = need.queue.node
+        # Advantage grows on the way up: once a subtree covers the need of its own, everybody beyond
+        # it is a borrower of what is ours.
         has_advantage, remaining = _fits_own_quota(own_side, need.usage)
         for ancestor in need.queue.node.ancestors():
             levels.append(_Level(ancestor, own_side, pools.of(ancestor, need), has_advantage))
@@ -385,11 +417,13 @@ def _of_own_queue(snapshot: Snapshot, need: Need) -> list[Held]:
     highest = inf if policy is PreemptionPolicy.ANY else need.pending.workload.priority
     of_queue = need.queue.held
     named = (
+        # By name where only some may be taken: a domain's few out of a queue's thousands.
         of_queue.values() if need.within is None else [of_queue[key] for key in need.within & of_queue.keys()]
     )
     found = [
         held
         for held in named
+        # Its order is that of cost: number, set, policy, journal, facts.
         if held.workload.priority <= highest
         and uses(held, need)
         and satisfies(policy, need, held)
@@ -451,9 +485,12 @@ def _right(need: Need, held: Held, *, has_advantage: bool) -> Right:
     if has_advantage:
         return Right.HIERARCHICAL
     preemption = need.queue.spec.preemption
+    # Nobody has allowed it to evict while it borrows.
     if preemption.borrow_within_cohort is PreemptionPolicy.NEVER:
         return Right.WITHOUT_BORROWING
     priority, highest = held.workload.priority, preemption.borrow_max_priority
+    # Only work of lower priority, and only up to the threshold, gives way to a borrower; else two
+    # queues would evict each other for ever.
     is_too_high = priority >= need.pending.workload.priority or (highest is not None and priority > highest)
     return Right.WITHOUT_BORROWING if is_too_high else Right.WHILE_BORROWING
 
@@ -464,5 +501,6 @@ def _fits_own_quota(node: QuotaNode, usage: Quantities) -> tuple[bool, dict[Flav
     for pair, amount in usage.items():
         cell = node.cell(pair)
         fits &= not cell.is_borrowing_with(amount)
+        # What the subtree keeps to itself serves first, as in `QuotaCell.add`; the rest climbs.
         remaining[pair] = max(0, amount - cell.local_available)
     return fits, remaining

@@ -55,8 +55,10 @@ def consolidating_targets(snapshot: Snapshot, need: Need) -> tuple[Target, ...]:
     # Moving others frees places, never quota.
     if rules is None or not need.placing or not need.queue.node.fits(need.usage):
         return ()
+    # One search for all domains: losses and moves are looked at once.
     search = _Search(snapshot=snapshot, need=need, rules=rules, budget=_budget(snapshot, need, rules))
     plans = (plan for movers in search.domains() if (plan := search.plan(movers)))
+    # By cost, and of equals the first domain: those were asked for in order of what they lack.
     return min(plans, key=search.cost, default=())
 
 
@@ -70,6 +72,7 @@ def _budget(snapshot: Snapshot, need: Need, rules: Consolidation) -> int:
     name, now = need.queue.policy.name, snapshot.now
     waits_until = need.pending.queued_at + rules.min_waiting_seconds
     if waits_until > now:
+        # Time alone may change the answer, so the head is woken then.
         need.losses.note_spared(need.queue.name, waits_until)
         return 0
     left = rules.max_moves_per_hour - snapshot.moves.number(name, now=now)
@@ -97,6 +100,8 @@ class _Search:
         return self.need.losses.of(target.held, target.queue)
 
     @property
+    # Others were evicted for it before: they are on their way, and taking more for the same need
+    # would be one too many.
     def _has_moved_others(self) -> bool:
         return self.need.queue.pending.is_preemptor(self.need.pending)
 
@@ -106,18 +111,26 @@ class _Search:
         """Yield who could be moved from a domain, domain by domain, those first that lack least."""
         request = self.need.placing[0]
         search = self.snapshot.fleet.search(request.flavor)
+        # Of a gang with a leader the workers decide: they are the many.
         plan = make_plan(request, search.site.levels)
         if isinstance(plan, NoPlacement):
             return
+        # What is free now, and what an empty domain would hold.
         free, empty = search.counts(request, plan).pods, search.counts(request, plan, is_empty=True).pods
         tree = search.site.tree
+        # Whoever moves takes up the same elsewhere, so without as much free in all no plan can
+        # exist; asked first because it is cheap.
         if not self._has_moved_others and not _has_enough(search.site, request):
             return
         movable = self._movable(request)
+        # Where the gang may lie anywhere all movers are in one bag.
         if _ANYWHERE in movable:
             yield movable[_ANYWHERE]
             return
+        # A domain that could not even hold it when empty is not worth emptying.
         able = [domain for domain in movable if empty[domain] >= request.count]
+        # Those that lack least first: fewest have to move. Names settle ties, so that replicas
+        # agree.
         able.sort(key=lambda one: (request.count - free[one], tree.values[one]))
         for domain in able[:_MOST_DOMAINS]:
             yield movable[domain]
@@ -133,6 +146,7 @@ class _Search:
                     continue
                 target = Target(held=held, queue=queue, reason=PreemptionReason.CONSOLIDATION)
                 values = {domain.values for place in held.places for domain in place.assignment.domains}
+                # A Workload may lie in several domains, and then helps to empty each of them.
                 leaves = {leaf for one in values if (leaf := site.find_leaf(one)) is not None}
                 domains = {_ANYWHERE if level is None else site.tree.ancestor(leaf, level) for leaf in leaves}
                 for domain in domains:
@@ -147,6 +161,8 @@ class _Search:
             return levels.index(topology.required)
         if topology is None and wishes is not None and wishes.has_size_rules:
             level = leaf_level(levels, wishes.rules)
+            # The leaf level itself is a node where there are no switches: that is as good as
+            # anywhere.
             return level if level < len(levels) - 1 else None
         return None
 
@@ -154,6 +170,8 @@ class _Search:
         if not held.places or self.snapshot.is_gone(held):
             return False
         if held.is_evicted:
+            # Who was moved for this gang and is still stopping is found here again, and counted as
+            # the same mover.
             # Of those who are leaving only its own count: the others leave for somebody else.
             return self._has_moved_others
         now, priority = self.snapshot.now, self.need.pending.workload.priority
@@ -162,6 +180,7 @@ class _Search:
             and held.workload.priority < priority
             and _rules(queue) is not None
             and held.is_admitted
+            # Its places of before are still taken by pods that stop; it is moved once it stands.
             and held.former is None
             and not self.snapshot.moves.has_moved(held.key, now=now)
             and self.need.losses.spared_until(held, queue, priority) is None
@@ -179,6 +198,7 @@ class _Search:
         """Return who of them is to be moved, () where the gang gets no place, or one of them no other."""
         mark = self.snapshot.mark()
         taken = self._without_idle(self._take(movers))
+        # Bounds first: to place everybody costs more than to add up.
         is_plan = bool(taken) and self._is_within_bounds(taken) and self._all_are_placed(taken)
         self.snapshot.rollback(mark)
         return tuple(taken) if is_plan else ()
@@ -190,11 +210,13 @@ class _Search:
             taken.append(one)
             if self._has_place():
                 return taken
+        # All of them are gone and there is still no place.
         return []
 
     def _without_idle(self, taken: list[Target]) -> list[Target]:
         """Put back those that the gang does not need gone."""
         kept = list(taken)
+        # The greatest loss first: who would lose most is the first to be let be.
         for one in sorted(taken, key=self._order, reverse=True):
             self.snapshot.add(one.queue, one.held.usage, one.held.places)
             if self._has_place():
@@ -212,19 +234,24 @@ class _Search:
 
     def _is_within_bounds(self, taken: list[Target]) -> bool:
         lost, number = self.cost(taken)
+        # A bound for each device of the gang: a large gang may cost more to place, as it gains
+        # more.
         return number <= self.budget and lost <= self.rules.max_lost_seconds * devices_in(self.need.usage)
 
     def _all_are_placed(self, taken: list[Target]) -> bool:
         """Place the gang and everybody who moves for it, and return whether that is possible."""
         moved = [one for one in taken if not one.held.is_evicted]
+        # The largest first, as in any bin packing: they fit into the fewest places.
         moved.sort(key=lambda one: (-devices_in(one.held.usage), one.held.workload.uid))
         wanted = [(self.need.queue, self.need.placing)]
         wanted += [(one.queue, requests_again(self.snapshot, one.held)) for one in moved]
         for queue, requests in wanted:
+            # Without a topology of its own nobody can tell where it would go, so it is not moved.
             found = self.snapshot.fleet.place(requests) if requests else Unplaced(pod_set="", message="")
             if isinstance(found, Unplaced):
                 return False
             places = tuple(place_of(request, found[request.pod_set]) for request in requests)
+            # Places alone: its quota is its own wherever it runs.
             self.snapshot.add(queue, {}, places)
         return True
 

@@ -48,11 +48,15 @@ def fair_targets(snapshot: Snapshot, need: Need, settings: FairSharing) -> tuple
     """Return whom to evict so that `need` fits, () where no allowed set would do. The snapshot is left as
     found.
     """
+    # One list a queue, each in its own order; queues are put in order by their shares as the search
+    # goes.
     candidates = _collect(snapshot, need)
     if not any(candidates.values()):
         return ()
     mark = snapshot.mark()
     search = _FairSearch(snapshot=snapshot, need=need, floors=Floors(snapshot))
+    # Fill back with borrowing allowed, as the search itself had it: shares decide, and not who
+    # borrows.
     if search.run(candidates, settings.rules):
         targets = fill_back(snapshot, need, search.targets, is_borrowing=True)
     else:
@@ -72,6 +76,7 @@ def _collect(snapshot: Snapshot, need: Need) -> _Candidates:
         preemption = own.spec.preemption
         if queue is own:
             policy = preemption.within_cluster_queue
+        # Who lends may not be touched, however small its share.
         elif queue.inactive or queue.node.is_within_nominal(need.pairs):
             continue
         else:
@@ -86,6 +91,7 @@ def _collect(snapshot: Snapshot, need: Need) -> _Candidates:
         ]
         if held:
             rank = rank_within(need, queue)
+            # Those on their way out first: they free their quota whatever is decided here.
             found[queue.name] = sorted(held, key=lambda one: (not one.is_evicted, rank(one)))
     return found
 
@@ -102,17 +108,20 @@ class _FairSearch:
     def run(self, candidates: _Candidates, rules: tuple[FairRule, ...]) -> bool:
         """Take candidates until `need` fits; return whether it does. The usage is gone again afterwards."""
         own, usage = self.need.queue, self.need.usage
+        # Shares are compared as they would be with the newcomer.
         self.snapshot.add(own, usage)
         refused: _Candidates = {}
         done = self._first_pass(candidates, rules[0], refused)
         if not done and len(rules) > 1:
             done = self._second_pass(refused)
+        # Taken off again: targets are what the caller wants, and not the newcomer's usage.
         self.snapshot.remove(own, usage)
         return done
 
     def _first_pass(self, candidates: _Candidates, rule: FairRule, refused: _Candidates) -> bool:
         # A queue that stays within its own quota even with the newcomer may claim it back from anyone.
         is_entitled = self.need.queue.node.is_within_nominal(self.need.pairs)
+        # The ordering looks at the shares anew after each step, because each taking changes them.
         for queue in _Ordering(self.snapshot, self.need, candidates):
             heads = candidates[queue.name]
             if queue is self.need.queue:
@@ -128,15 +137,19 @@ class _FairSearch:
     def _take_fairly(self, queue: QueueState, heads: list[Held], rule: FairRule, refused: list[Held]) -> bool:
         """Take the first that the rule allows; those before it are refused. Returns whether it fits then."""
         ours, theirs = self._shares(queue)
+        # A preemptor of infinite share, whose weight is 0, takes only from its like.
         if ours.is_infinite and not theirs.is_infinite:
             refused += heads
             heads.clear()
             return False
         while heads:
+            # Each is asked once: what rule 1 refuses goes to the second pass.
             held = heads.pop(0)
             if rule is FairRule.LESS_THAN_INITIAL_SHARE:
                 is_allowed = ours.order < theirs.order
             else:
+                # Rule 1: after the eviction the victim's queue must not be worse off than the
+                # preemptor's.
                 is_allowed = ours.order <= self._share_without(queue, held).order
             if is_allowed:
                 return self._take(queue, held, PreemptionReason.IN_COHORT_FAIR_SHARING)
@@ -147,10 +160,13 @@ class _FairSearch:
         ordering = _Ordering(self.snapshot, self.need, candidates)
         for queue in ordering:
             ours, theirs = self._shares(queue)
+            # Rule 2: strictly less, and without looking at what the eviction leaves; one from each
+            # queue.
             if ours.order < theirs.order:
                 held = candidates[queue.name][0]
                 if self._take(queue, held, PreemptionReason.IN_COHORT_FAIR_SHARING):
                     return True
+            # One of each queue, so that this weaker rule cannot empty a queue.
             ordering.drop(queue)
         return False
 
@@ -161,6 +177,7 @@ class _FairSearch:
         self.snapshot.remove(queue, held.usage, held.places)
         self.targets.append(Target(held=held, queue=queue, reason=reason))
         own, usage = self.need.queue, self.need.usage
+        # The newcomer is asked as if it were not counted yet: `fits` adds it itself.
         own.node.remove(usage)
         is_fitting = fits(self.snapshot, self.need, is_borrowing=True)
         own.node.add(usage)
@@ -171,6 +188,7 @@ class _FairSearch:
         return dominant_resource_share(ours), dominant_resource_share(theirs)
 
     def _share_without(self, queue: QueueState, held: Held) -> Share:
+        # Not in the journal: it is put back two lines further down.
         queue.node.remove(held.usage)
         share = self._shares(queue)[1]
         queue.node.add(held.usage)
@@ -190,10 +208,13 @@ class _Ordering:
         self._order = candidate_order(need)
         self._candidates = candidates
         self._pruned: set[int] = set()
+        # Cohorts above the preemptor may be walked through though they do not borrow: its own queue
+        # lies below them.
         self._path = {id(node) for node in (self._own, *self._own.ancestors())}
 
     def __iter__(self) -> Iterator[QueueState]:
         root = self._own.root
+        # Until nothing is left that could give.
         while id(root) not in self._pruned:
             node = self._next(root)
             if node is not None:
@@ -228,6 +249,8 @@ class _Ordering:
                 continue
             share = dominant_resource_share(node)
             heads = self._candidates.get(node.name)
+            # Its own queue may give way to itself whatever it borrows; others only while they
+            # borrow.
             if not heads or not (share.is_borrowing or node is self._own):
                 self._pruned.add(id(node))
                 continue
@@ -248,6 +271,7 @@ class _Ordering:
             share = dominant_resource_share(node)
             if not share.is_borrowing and id(node) not in self._path:
                 self._pruned.add(id(node))
+            # The last of equals, as Kueue's loop has it.
             elif best is None or share.order >= best[0]:
                 best = (share.order, node)
         return best
@@ -260,6 +284,8 @@ def _below_common_ancestor(a: QuotaNode, b: QuotaNode) -> tuple[QuotaNode, Quota
     """Return the children of the lowest common ancestor on the way to `a` and to `b`."""
     above_a = [a, *a.ancestors()]
     above_b = [b, *b.ancestors()]
+    # Both chains end in the root, which they share; what is popped is common, and what is left
+    # forks.
     while above_a[-1] is above_b[-1]:
         above_a.pop()
         above_b.pop()

@@ -43,16 +43,22 @@ def least_loss_targets(snapshot: Snapshot, need: Need, pools: Pools) -> tuple[Ta
 
     The snapshot is left as it was found.
     """
+    # Kueue's order first: it alone says whether there is room at all, and how many it takes at
+    # most.
     plain = classical_targets(snapshot, replace(need, order=Order.KUEUE), pools)
     if not plain:
         return ()  # No order finds room where this one, which takes everybody in the end, does not.
     answers = [plain]
+    # An answer that takes far more than Kueue's will not be cheaper; the search for it is cut off.
     bounded = replace(need, most_taken=_MOST_TAKEN * len(plain) + _TAKEN_BESIDES)
     by_domain = (replace(bounded, within=keys) for keys in _by_domain(snapshot, need))
     answers += (found for one in by_domain if (found := classical_targets(snapshot, one, pools)))
+    # Where a whole domain was found the two orders by loss are hardly ever better, and each costs a
+    # search.
     if len(answers) == 1:
         by_loss = (replace(bounded, order=order) for order in (Order.LOSS, Order.LOSS_PER_AMOUNT))
         answers += (found for one in by_loss if (found := classical_targets(snapshot, one, pools)))
+    # `min` takes the first of equals: Kueue's own.
     return min(answers, key=lambda targets: cost_of(need, targets))
 
 
@@ -66,7 +72,10 @@ def cost_of(need: Need, targets: tuple[Target, ...]) -> _Cost:
     for target in targets:
         if not target.held.is_evicted:
             standing = (target.queue is need.queue, target.held.workload.priority)
+            # By the policy of who needs the place: the victims of one decision are weighed with one
+            # measure.
             costs[standing] = costs.get(standing, 0.0) + need.losses.of(target.held, need.queue)
+    # Gravest first, so that comparing two lists compares what matters most.
     return [(*standing, costs[standing]) for standing in sorted(costs, reverse=True)]
 
 
@@ -79,6 +88,7 @@ def _by_domain(snapshot: Snapshot, need: Need) -> Iterator[frozenset[WorkloadKey
     holders: dict[int, list[Held]] = {}
     for queue in need.queue.tree.queues:
         for held in queue.held.values():
+            # Only those whom Kueue's rules allow at all; the search asks the finer questions.
             if uses(held, need) and satisfies_any(need, held, queue):
                 for domain in _domains(snapshot, held, request.flavor, level):
                     holders.setdefault(domain, []).append(held)
@@ -92,6 +102,8 @@ def _level_of(snapshot: Snapshot, request: PlacementRequest) -> int | None:
     levels = snapshot.fleet.levels(request.flavor)
     topology = request.topology
     named = None if topology is None else topology.required or topology.preferred
+    # A domain named by the request, or the node of a single pod: where a gang may be spread anyhow
+    # emptying one domain is no use.
     if named is not None:
         return levels.index(named) if named in levels else None
     return len(levels) - 1 if request.count == 1 else None
@@ -112,4 +124,6 @@ def _grief(need: Need, held: list[Held]) -> tuple[int, float]:
     """Return how bad it would be to evict them all: the highest priority, then the sum of losses."""
     live = [one for one in held if not one.is_evicted]
     losses = (need.losses.of(one, need.queue) for one in live)
+    # Priority before loss, as everywhere: the cheapest domain is not the one with important work in
+    # it.
     return max((one.workload.priority for one in live), default=0), sum(losses)

@@ -63,6 +63,7 @@ class Losses:
 
     def of(self, held: Held, queue: QueueState) -> float:
         """Return what evicting the Workload now would lose by the policy of `queue`, in device-seconds."""
+        # By the policy's name: bounds of two policies may differ.
         question = (held.workload.uid, queue.policy.name)
         if question not in self._known:
             self._known[question] = self._work_out(held, queue.tree, queue.policy)
@@ -70,6 +71,7 @@ class Losses:
 
     def facts(self, workload: Workload, *, with_aliases: bool = False) -> CheckpointFacts:
         """Return what the Workload says of itself."""
+        # By uid: facts change with the object, and these are kept for one cycle only.
         question = (workload.uid, with_aliases)
         if question not in self._facts:
             self._facts[question] = checkpoint_facts(workload, with_aliases=with_aliases)
@@ -81,17 +83,22 @@ class Losses:
         """
         section = queue.policy.preemption
         if section is None or held.is_evicted:
+            # Whoever is leaving already needs no protection.
             return None
         if section.rules != _DEFAULT_RULES:
             facts = self.facts(held.workload, with_aliases=queue.policy.aliases is Aliases.ARTICLES)
+            # Preferred inference is a candidate whatever its minimum run time: it has no progress
+            # to protect.
             if facts.is_inference and section.rules.prefers_inference and held.workload.priority < priority:
                 return None
             if facts.is_training and self._is_protected(held, facts, section):
                 return inf
         start = started_at(held.workload)
+        # A higher priority waits for nobody's minimum run time.
         if start is None or held.workload.priority < priority:
             return None
         ends_at = start + section.minimum_runtime_seconds * self._patience(held, queue)
+        # Equal to now is over, so that the wake-up at that very instant finds it so.
         return ends_at if ends_at > self.now else None
 
     @staticmethod
@@ -104,6 +111,7 @@ class Losses:
         if queue.turns is not None:
             return 1
         times = sum(n for (reason, _), n in held.workload.evictions.items() if reason == _PREEMPTED)
+        # Bounded: after three preemptions more patience would only mean that it is never evicted.
         return int(2 ** min(times, _MOST_DOUBLINGS))
 
     def note_spared(self, queue: str, until: float) -> None:
@@ -113,6 +121,8 @@ class Losses:
     def _is_protected(self, held: Held, facts: CheckpointFacts, section: PreemptionRules) -> bool:
         rules, workload = section.rules, held.workload
         if rules.protected_priority is not None and workload.priority >= rules.protected_priority:
+            # Rules of the articles, each on only where its number is given; the first that holds
+            # protects.
             return True
         saved_at = believed_checkpoint(facts, now=self.now)
         if rules.protects_uncheckpointed and saved_at is None:
@@ -126,14 +136,18 @@ class Losses:
 
     def _work_out(self, held: Held, tree: Tree, policy: AdmissionPolicy) -> float:
         rules = policy.preemption or PreemptionRules()
+        # Of the victim: what it says of itself, by the names that the policy reads.
         facts = self.facts(held.workload, with_aliases=policy.aliases is Aliases.ARTICLES)
         start = started_at(held.workload)
         if start is None:
             return 0.0  # It reserves quota and has not begun.
+        # Never before its own start: what earlier attempts kept is kept.
         lost = max(0.0, self.now - max(start, self._kept_until(facts, tree)))
         lost = min(lost, _most_counted(facts, rules))
         plan = plan_save(held.workload, policy, now=self.now)
         if plan is not None:
+            # Asked to save, it loses no more than the save takes; left to its own checkpoint,
+            # nothing.
             lost = 0.0 if plan.ask_at > self.now else min(lost, save_seconds_of(facts, rules))
         if facts.is_inference and rules.rules.prefers_inference:
             lost = 0.0
@@ -149,6 +163,7 @@ class Losses:
 
     def _median_start(self, tree: Tree) -> float | None:
         """Return when half of those in the tree who tell of their checkpoints had started."""
+        # By the tree's identity, for one cycle; a tree stands for all who compete with each other.
         if id(tree) not in self._medians:
             held = (one for queue in tree.queues for one in queue.held.values())
             self._medians[id(tree)] = _median(
@@ -171,6 +186,7 @@ def lost_work(workload: Workload, *, saved_at: float | None, now: float) -> floa
         return 0.0
     kept_until = start if saved_at is None or saved_at > now + CLOCK_SKEW_SECONDS else max(start, saved_at)
     devices = sum(gpus_of(one.usage) for one in workload.admission.pod_sets)
+    # Without devices work is counted as one, so that CPU jobs are seen too.
     return max(1, devices) * max(0.0, now - kept_until)
 
 
@@ -184,6 +200,7 @@ def lost_money(admission: Admission, device_seconds: float, cost_of: Callable[[s
         for one in admission.pod_sets
         for resource, flavor in one.flavors.items()
     ]
+    # Of a Workload without devices nothing is lost that has a price.
     total = sum(count for _, count in devices)
     if not total:
         return 0.0

@@ -33,6 +33,8 @@ _RIGHTS = {
     PreemptionReason.CONSOLIDATION: "consolidation of placements; there is another place for this workload",
 }
 
+# Whose targets, for how much, with places or without: what an answer depends on besides the
+# picture.
 _Question = tuple[int, WorkloadKey, frozenset[FlavorResource], frozenset[tuple[FlavorResource, int]], bool]
 
 
@@ -66,6 +68,8 @@ class Preemptor:
             order=_order_of(queue),
             placing=placement_requests(self.snapshot, queue, pending, assignment),
         )
+        # Moving others first: nobody loses more than the way to another place. Only where that
+        # fails somebody goes for good.
         return consolidating_targets(self.snapshot, need) or self._targets(need)
 
     def grade(
@@ -86,12 +90,16 @@ class Preemptor:
             )
         )
         if not targets:
+            # `height` as it is without evictions: nothing changes.
             return Grade(Granular.NO_CANDIDATES, height)
+        # With the victims gone the request may borrow less far, which is what fungibility asks
+        # about.
         mark = self.snapshot.mark()
         for target in targets:
             self.snapshot.remove(target.queue, target.held.usage)
         after = queue.node.cell(pair).borrow_height(amount).height
         self.snapshot.rollback(mark)
+        # One victim of the own queue is enough to make it a preemption and no reclaim.
         is_own = any(target.queue is queue for target in targets)
         return Grade(Granular.PREEMPT if is_own else Granular.RECLAIM, after)
 
@@ -100,6 +108,7 @@ class Preemptor:
 
         A look at the own queue's priorities, and at the nodes beside the way up; no candidate is gathered.
         """
+        # With shares, with turns or in the middle of a trial the short look proves nothing.
         if self.fair_sharing is not None or queue.turns is not None or self.snapshot.has_trial:
             return False
         preemption = queue.spec.preemption
@@ -107,19 +116,24 @@ class Preemptor:
             # Under LowerOrNewerEqualPriority an equal may go where it is newer: that is a perhaps.
             is_any = preemption.within_cluster_queue is PreemptionPolicy.ANY
             is_lower = preemption.within_cluster_queue is PreemptionPolicy.LOWER_PRIORITY
+            # `- is_lower`: strictly lower is what this policy asks.
             highest = inf if is_any else pending.workload.priority - is_lower
             if any(held.workload.priority <= highest for held in queue.held.values()):
                 return False
         if preemption.reclaim_within_cohort is PreemptionPolicy.NEVER:
+            # Nothing of others may be taken, and of its own there is nobody.
             return True
         below = queue.node
         for cohort in queue.node.ancestors():
             if any(self._pools.has_overuser(cohort, pair, but=below) for pair in pairs):
+                # Perhaps: whether that subtree holds anybody who may go is for the search to find
+                # out.
                 return False
             below = cohort
         return True
 
     def _targets(self, need: Need) -> tuple[Target, ...]:
+        # A trial is no picture that would come again.
         if self.snapshot.has_trial:
             return self._search(need)
         question = (

@@ -57,17 +57,23 @@ class Floors:
         """
         workload = held.workload
         application = workload.annotations.get(keys.REPLICA_OF)
+        # Only replicas that serve are bounded; a single pod of somebody's notebook is a victim like
+        # any other.
         if application is None or held.is_evicted or not is_taken_one_by_one(workload, queue.policy):
             return True
+        # Once a search and not once a candidate: it walks over everybody who holds quota.
         if self._standing is None:
             self._standing = standing(self.snapshot)
         guard = (workload.key.namespace, application)
+        # The application's own floor, and every budget that covers the pod: each must have one to
+        # spare.
         spares = {guard: self._standing.applications.get(guard, 0)}
         for budget in budgets_of(workload, self.snapshot.budgets):
             named = (budget.namespace, budget.name)
             spares[named] = self._standing.budgets.get(named, 0)
         if any(spare <= self._taken.get(one, 0) for one, spare in spares.items()):
             return False
+        # Counted when it is taken; a candidate that is refused has taken nothing.
         for one in spares:
             self._taken[one] = self._taken.get(one, 0) + 1
         return True
@@ -96,6 +102,8 @@ def standing(snapshot: Snapshot) -> Standing:
             guard = (held.key.namespace, application)
             # The floor is the same for all of them, whoever comes first.
             applications.setdefault(guard, -min_replicas(held.workload))
+            # `DisruptionsAllowed` may count it already; to subtract it once more errs on the side
+            # of too few.
             if held.is_evicted or snapshot.is_gone(held):
                 for budget in budgets_of(held.workload, snapshot.budgets):
                     budgets[budget.namespace, budget.name] -= 1
@@ -107,6 +115,7 @@ def standing(snapshot: Snapshot) -> Standing:
 def is_serving(held: Held) -> bool:
     """Return whether the replica runs and answers, as far as it is known."""
     ready = held.workload.conditions.get(ConditionType.PODS_READY)
+    # Nothing said counts as ready: without waitForPodsReady the condition does not exist.
     return held.is_admitted and (ready is None or ready.status)
 
 

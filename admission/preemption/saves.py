@@ -91,8 +91,11 @@ def stage_of(request: EvictionRequest, *, saved_at: float | None, is_wanted: boo
     """
     if not is_wanted:
         return Stage.CANCELLED
+    # No older than the request: what it saved before is not what it was asked for.
     if saved_at is not None and saved_at >= request.requested_at:
         return Stage.SAVED
+    # After Saved: a checkpoint that came just in time counts, though nobody looked before the
+    # deadline.
     if now >= request.deadline:
         return Stage.MISSED
     return Stage.DEFERRED if now < request.ask_at else Stage.REQUESTED
@@ -110,6 +113,7 @@ def outcome_of(before: Workload, after: Workload, *, saved_at: float | None) -> 
     if standing is not None:
         return None
     evicted = after.conditions.get(ConditionType.EVICTED)
+    # For another reason, or by its own end: what was waited for did not come about.
     if evicted is None or not evicted.status or after.is_finished or evicted.reason != request.reason:
         return Outcome.CANCELLED
     return Outcome.KEPT if saved_at is not None and saved_at >= request.requested_at else Outcome.MISSED
@@ -131,6 +135,7 @@ def plan_save(
     rules = policy.preemption
     if rules is None or rules.grace_seconds == 0:
         return None
+    # Somebody else's pods are not known here, and cannot be asked.
     if not workload.is_admitted or not has_crew(workload):
         return None
     facts = checkpoint_facts(workload)
@@ -138,8 +143,11 @@ def plan_save(
         return None
     saved_at, save_seconds = believed_checkpoint(facts, now=now), save_seconds_of(facts, rules)
     started_at = workload.conditions[ConditionType.ADMITTED].at
+    # Younger than a save takes: stopping it now loses less work than saving it once more would
+    # cost.
     if now - max(started_at, saved_at or 0.0) <= save_seconds:
         return None
+    # Its own next checkpoint, if it keeps to its interval.
     deferred = _next_checkpoint(facts, saved_at, save_seconds)
     window = max(float(rules.grace_seconds), slack_seconds)
     if deferred is not None and now < deferred <= now + window:
@@ -147,6 +155,7 @@ def plan_save(
         # Asked later than this, it would not hear of it in time.
         ask_at = deferred if deadline - deferred >= NOTICE_SECONDS else deadline
         return SavePlan(deadline=deadline, ask_at=ask_at)
+    # The grace is too short to be heard in, or to save in: SIGTERM is the request then.
     if not may_ask(rules, save_seconds):
         return None
     return SavePlan(deadline=now + rules.grace_seconds, ask_at=now)
@@ -172,6 +181,7 @@ def leaving_seconds(workload: Workload, policy: AdmissionPolicy) -> float:
     waits = 0.0
     if rules is not None and rules.grace_seconds > 0 and has_crew(workload):
         facts = checkpoint_facts(workload)
+        # Who takes no part is stopped at once, so nothing is waited for.
         if facts.takes_part and not facts.is_inference:
             waits = float(rules.grace_seconds)
     return waits + eviction_seconds(workload)
@@ -185,8 +195,11 @@ def may_ask(rules: PreemptionRules, save_seconds: float) -> bool:
 def believed_checkpoint(facts: CheckpointFacts, *, now: float) -> float | None:
     """Return when the last checkpoint was saved; None where there is none, or they have stopped."""
     saved_at, interval = facts.saved_at, facts.interval_seconds
+    # A little ahead is another clock; far ahead is a mistake or a lie, and counts as none.
     if saved_at is None or saved_at > now + CLOCK_SKEW_SECONDS:
         return None
+    # Twice late: by its own word it should have saved twice since. It has stopped, whatever the
+    # reason.
     if interval is not None and now - saved_at > 2 * interval:
         return None
     return min(saved_at, now)

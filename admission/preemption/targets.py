@@ -33,8 +33,11 @@ def classical_targets(snapshot: Snapshot, need: Need, pools: Pools) -> tuple[Tar
     if candidates.is_empty:
         return ()
     mark = snapshot.mark()
+    # In Kueue's order of attempts, which decides whom users see evicted.
     for is_borrowing in _attempts(need, candidates):
         targets = _take_until_it_fits(snapshot, need, candidates, is_borrowing=is_borrowing)
+        # From the whole set of those taken, not while taking: only in the end it is known who is
+        # not needed.
         if targets:
             targets = fill_back(snapshot, need, targets, is_borrowing=is_borrowing)
         snapshot.rollback(mark)
@@ -46,12 +49,14 @@ def classical_targets(snapshot: Snapshot, need: Need, pools: Pools) -> tuple[Tar
 def fits(snapshot: Snapshot, need: Need, *, is_borrowing: bool) -> bool:
     """Return whether `need` fits now, places and all, borrowing only where that is allowed."""
     node = need.queue.node
+    # Borrowing is refused before room is looked for: the cheaper question.
     if not is_borrowing and any(
         node.cell(pair).is_borrowing_with(amount) for pair, amount in need.usage.items()
     ):
         return False
     if not node.fits(need.usage):
         return False
+    # Places last: quota is a few numbers, a place a search.
     return not need.placing or snapshot.fleet.has_place(need.placing)
 
 
@@ -68,6 +73,8 @@ def fill_back(snapshot: Snapshot, need: Need, targets: list[Target], *, is_borro
         target = kept[index]
         snapshot.add(target.queue, target.held.usage, target.held.places)
         if fits(snapshot, need, is_borrowing=is_borrowing):
+            # Kueue moves the last target into the gap; the order of the rest decides who is asked
+            # next.
             kept[index] = kept[-1]
             kept.pop()
         else:
@@ -106,10 +113,14 @@ def _attempts(need: Need, candidates: Candidates) -> tuple[bool, ...]:
     """
     is_forbidden = need.queue.spec.preemption.borrow_within_cohort is PreemptionPolicy.NEVER
     if is_forbidden and not _is_below_nominal(need):
+        # Whoever is above its own quota borrows in any case: one attempt, with the rules for
+        # borrowers.
         return (True,)
     has_advantage = candidates.has_foreign(has_advantage=True)
     if not has_advantage and not candidates.has_foreign(has_advantage=False):
         return (True,)
+    # With the tree's advantage borrowing is tried first, since it reaches those with the weakest
+    # claim.
     return (False, True) if is_forbidden and not has_advantage else (True, False)
 
 
@@ -124,12 +135,16 @@ def _take_until_it_fits(
     targets: list[Target] = []
     floors = Floors(snapshot)
     for candidate in candidates.in_order(is_borrowing=is_borrowing):
+        # Too many for an answer that could still be the cheapest; () is not "nobody", but the
+        # caller has a plain answer to fall back on.
         if len(targets) == need.most_taken:
             return []
         if not floors.take(candidate.held, candidate.queue):
+            # Its application, or a budget, cannot do without it: the next one.
             continue
         snapshot.remove(candidate.queue, candidate.held.usage, candidate.held.places)
         targets.append(Target(held=candidate.held, queue=candidate.queue, reason=candidate.right.reason))
+        # After each single one: the first set that is enough is taken.
         if fits(snapshot, need, is_borrowing=is_borrowing):
             return targets
     return []

@@ -59,6 +59,7 @@ class GivingWay:
     def is_nobody(self) -> bool:
         """Whether nobody gives way, as far as can be told without looking at each."""
         turns = self._queue.turns
+        # One look at the book of turns: it keeps who is above a level.
         return turns is None or next(turns.above(self._pending.level), None) is None
 
     def in_order(self, *, is_evicted: bool) -> Iterator[Held]:
@@ -66,6 +67,7 @@ class GivingWay:
         if self.is_nobody:
             return
         if len(self._placing) == 1:
+            # Once an object: both callers read the same list, each its part.
             if self._by_node is None:
                 self._by_node = self._node_by_node(self._placing[0])
             yield from (held for held in self._by_node if held.is_evicted is is_evicted)
@@ -77,6 +79,7 @@ class GivingWay:
         assert self._queue.turns is not None
         priority = self._pending.workload.priority
         for held in self._queue.turns.above(self._pending.level):
+            # Turns are among equals; other priorities follow the field's own rules.
             is_equal = held.workload.priority == priority
             if is_equal and not self._pairs.isdisjoint(held.pairs) and not self._snapshot.is_gone(held):
                 yield held
@@ -90,6 +93,8 @@ class GivingWay:
         assert self._queue.turns is not None
         in_vain, question = self._queue.turns.in_vain, (self._pending.level, self._pending.shape)
         least = rules_of(self._queue).minimum_runtime_seconds
+        # The next time that anybody crosses a level: until then a search in vain would be in vain
+        # again.
         look = next_look(self._snapshot.now, minimum_runtime_seconds=least)
         if in_vain.get(question) == look:
             return []
@@ -97,12 +102,15 @@ class GivingWay:
         wanted = {resource: amount for resource, amount in request.per_pod.items() if amount > 0}
         on_leaf = self._on_leaves(site)
         nodes = [self._empty(site, leaf, wanted, on_leaf.get(leaf, ())) for leaf in site.tree.at_level[-1]]
+        # Even if all gave way there would not be enough nodes for the gang.
         if sum(node.most_pods for node in nodes) < request.count:
             in_vain[question] = look
             return []
         chosen: dict[str, Held] = {}
+        # Nodes that can hold a pod at all; the cheapest to empty first.
         for node in sorted((one for one in nodes if one.most_pods), key=_by_loss):
             for held in node.victims:
+                # Once each: a Workload may have pods on several of the nodes.
                 chosen.setdefault(held.workload.uid, held)
         return list(chosen.values())
 
@@ -126,6 +134,8 @@ class GivingWay:
             if not fits:
                 needed.append(held)
                 loss += 0 if held.is_evicted else cost_if_asked(held, self._queue.policy)
+            # In order, and all of them, so that `most_pods` counts what the node holds when
+            # everybody has left.
             for resource in wanted:
                 free[resource] += per_pod.get(resource, 0) * count
             fits = fits or _pods(free, wanted) > 0
