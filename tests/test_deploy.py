@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from admission.cli.__main__ import make_parser
+from admission.cli.recommended import recommended_text
 from admission.controller.certs import SECRET, SERVICE
 from admission.controller.trust import WEBHOOKS
 from api.config import load_config
@@ -44,6 +45,10 @@ def extender_config(name: str = "scheduler-config.yaml") -> Object:
     assert config["kind"] == "KubeSchedulerConfiguration"
     (extender,) = config["extenders"]
     return dict(extender)
+
+
+def test_the_recommended_policy_of_the_package_is_the_one_to_apply() -> None:
+    assert recommended_text() == (DEPLOY / "policies" / "recommended.yaml").read_text(encoding="utf-8")
 
 
 # --- the controller ------------------------------------------------------------------------------

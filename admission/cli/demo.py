@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -25,22 +26,40 @@ from admission.cli.errors import ExitCode
 from admission.cli.inner_controller import run_inner_controller
 from admission.cli.manifests import GPU, JobWish
 from admission.cli.outcome import RunJob, explain_lost, job_results
+from admission.cli.recommended import recommended_policy
 from admission.cli.recorder import Recorder
 from admission.cli.report import Report, summarise
 from admission.cli.running import run
 from admission.cli.screen import show_live
 from admission.cli.stand_ins import pool_nodes
 from admission.cli.submission import Submission, Submitter, wait_all_ended
-from admission.cli.summary import Tenancy, checks, percent_text, print_waits, seconds_text
+from admission.cli.summary import (
+    Tenancy,
+    checks,
+    percent_text,
+    print_waits,
+    promises_sentence,
+    seconds_text,
+)
 from admission.cli.tables import make_console
 from admission.cli.work_folder import WorkFolder
 from admission.simulation.audit import Audit, audit
+from admission.simulation.promises import promises
 from admission.simulation.shapes import GangShape
+from api.keys import HOSTNAME
 from api.kube.client import KubeClient
 from api.kube.embedded.standins import NodeSpec, StandIns
-from api.kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, NAMESPACES, RESOURCE_FLAVORS
+from api.kube.resources import (
+    ADMISSION_POLICIES,
+    CLUSTER_QUEUES,
+    LOCAL_QUEUES,
+    NAMESPACES,
+    RESOURCE_FLAVORS,
+    TOPOLOGIES,
+)
 from api.workload import WorkloadKey
 
+_TOPOLOGY = "racks"
 # The scenario is over by then, in its own seconds.
 _LIMIT_SECONDS = 90.0
 # What has not ended then is lost once nothing has happened for so long: a busy machine is slow, not wrong.
@@ -89,7 +108,7 @@ async def _demo(kubeconfig: Path, *, pace: float, keep: bool) -> int:
     console = make_console()
     async with _everything(kubeconfig, pace=pace) as (client, recorder):
         print(f"KUBECONFIG={kubeconfig}", flush=True)
-        await _create_tenants(client)
+        await _create_cluster(client)
         play = _Play(client=client, recorder=recorder, pace=pace)
         await play.run(console)
         report = play.sum_up(console)
@@ -128,18 +147,25 @@ async def _everything(kubeconfig: Path, *, pace: float) -> AsyncIterator[tuple[K
 
 
 def _nodes() -> list[NodeSpec]:
-    return [
-        node
-        for pool in scenario.POOLS
-        for node in pool_nodes(
-            pool.name, pool.nodes, scenario.GPUS_PER_NODE, product=pool.gpu_product, is_tainted=False
-        )
-    ]
+    return [node for pool in scenario.POOLS for node in _in_racks(pool)]
 
 
-async def _create_tenants(client: KubeClient) -> None:
+def _in_racks(pool: scenario.NodePool) -> Iterator[NodeSpec]:
+    nodes = pool_nodes(
+        pool.name, pool.nodes, scenario.GPUS_PER_NODE, product=pool.gpu_product, is_tainted=False
+    )
+    for number, node in enumerate(nodes):
+        rack = f"{pool.name}-rack-{number // scenario.NODES_PER_RACK}"
+        yield replace(node, labels={**node.labels, scenario.RACK_LABEL: rack})
+
+
+async def _create_cluster(client: KubeClient) -> None:
+    """Create what an administrator would: topology, flavors, the recommended policy, queues of each team."""
+    await create(client, TOPOLOGIES, manifests.topology(_TOPOLOGY, (scenario.RACK_LABEL, HOSTNAME)))
+    await create(client, ADMISSION_POLICIES, recommended_policy())
     for pool in scenario.POOLS:
-        await create(client, RESOURCE_FLAVORS, manifests.resource_flavor(pool.name, node_pool=pool.name))
+        flavor = manifests.resource_flavor(pool.name, node_pool=pool.name, topology_name=_TOPOLOGY)
+        await create(client, RESOURCE_FLAVORS, flavor)
     for team in scenario.TEAMS:
         await create(client, NAMESPACES, manifests.namespace(team.name))
         queue = manifests.cluster_queue(
@@ -186,6 +212,8 @@ class _Play:
         console.print()
         for sentence in _sentences(report, result, self.pace, gaps=self.recorder.gaps):
             console.print(sentence)
+        promised = promises(self.recorder.records, epoch=time.time() - time.monotonic())
+        console.print(promises_sentence(promised, self.pace))
         refused = self.submitter.refused if self.submitter else {}
         for sentence in explain_lost(self.recorder, jobs, refused, now=time.time()):
             console.print(sentence)
@@ -206,18 +234,20 @@ _TENANCIES = [Tenancy(tenant=team.name, cluster_queue=team.name, flavor=team.poo
 
 def _submissions(pace: float) -> list[Submission]:
     return [
-        Submission(at_seconds=job.at_seconds / pace, manifest=manifests.job(_wish(job)))
+        Submission(at_seconds=job.at_seconds / pace, manifest=manifests.job(_wish(job, pace)))
         for job in scenario.jobs()
     ]
 
 
-def _wish(job: scenario.DemoJob) -> JobWish:
+def _wish(job: scenario.DemoJob, pace: float) -> JobWish:
     return JobWish(
         name=job.name,
         namespace=job.team,
         queue=job.team,
         shape=GangShape(pods=job.pods, gpus_per_pod=job.gpus_per_pod),
         run_seconds=job.run_seconds,
+        # Promises are made in seconds of the wall, pods run by the scenario's.
+        declared_seconds=math.ceil(job.declared_seconds / pace),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from admission.simulation.ledger import FlavorResource
 from admission.simulation.shapes import GangShape
+from api.keys import EXPECTED_RUNTIME_SECONDS
 
 Manifest = dict[str, Any]
 
@@ -32,6 +33,7 @@ class JobWish:
     """A Job to create: `shape` says its pods, `run_seconds` how long each of them runs once it does.
 
     `node_cpus`: what a pod that needs a node of its own requests, so that nothing fits beside it.
+    `declared_seconds`: how long its owner says that it runs; None: nobody says.
     """
 
     name: str
@@ -41,6 +43,7 @@ class JobWish:
     run_seconds: float
     cpus_per_gpu: int = 0
     node_cpus: int = 0
+    declared_seconds: int | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -49,13 +52,19 @@ def namespace(name: str, labels: Mapping[str, str] | None = None) -> Manifest:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": _metadata(name, labels=labels)}
 
 
-def resource_flavor(name: str, *, node_pool: str, labels: Mapping[str, str] | None = None) -> Manifest:
+def topology(name: str, levels: Iterable[str]) -> Manifest:
+    """Return a Topology of these node labels, the widest domain first."""
+    return _kueue("Topology", _metadata(name), {"levels": [{"nodeLabel": level} for level in levels]})
+
+
+def resource_flavor(
+    name: str, *, node_pool: str, labels: Mapping[str, str] | None = None, topology_name: str | None = None
+) -> Manifest:
     """Return a ResourceFlavor that leads to the simulated nodes of one pool."""
-    return _kueue(
-        "ResourceFlavor",
-        _metadata(name, labels=labels),
-        {"nodeLabels": {NODE_POOL_LABEL: node_pool}, "tolerations": [TOLERATION]},
-    )
+    spec: Manifest = {"nodeLabels": {NODE_POOL_LABEL: node_pool}, "tolerations": [TOLERATION]}
+    if topology_name is not None:
+        spec["topologyName"] = topology_name
+    return _kueue("ResourceFlavor", _metadata(name, labels=labels), spec)
 
 
 def cluster_queue(
@@ -97,8 +106,11 @@ def job(wish: JobWish) -> Manifest:
         # A device cannot be shared out by a limit above the request, so the API server wants both alike.
         "resources": {"requests": requests, "limits": {k: v for k, v in requests.items() if k == GPU}},
     }
+    annotations = {RUNTIME_ANNOTATION: f"{wish.run_seconds:g}"}
+    if wish.declared_seconds is not None:
+        annotations[EXPECTED_RUNTIME_SECONDS] = str(wish.declared_seconds)
     template = {
-        "metadata": {"annotations": {RUNTIME_ANNOTATION: f"{wish.run_seconds:g}"}},
+        "metadata": {"annotations": annotations},
         "spec": {
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": 1,

@@ -1,11 +1,14 @@
 """The demo's cluster and its Jobs: three teams, sixteen nodes, and half a minute of work arriving.
 
-    cohort research   12 nodes × 8 GPUs "a100"     speech 48 + vision 48 of nominal quota
-    (no cohort)        4 nodes × 8 GPUs "l40s"     web 32
+    cohort research   3 racks of 4 nodes × 8 GPUs "a100"     speech 48 + vision 48 of nominal quota
+    (no cohort)       1 rack of 4 nodes × 8 GPUs "l40s"      web 32
 
 Speech comes first, with large gangs, while vision has nothing to do: speech borrows what vision leaves. Then
 vision comes and gets its own back as speech's Jobs end. Web has a queue of its own all the time and can
 borrow from nobody.
+
+Every Job says how long it may run: twice as long as it does, as careful people would. So whoever must wait
+for room is promised a start that lies late rather than early, and what is short runs in the gap before it.
 """
 
 from __future__ import annotations
@@ -14,6 +17,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 GPUS_PER_NODE = 8
+NODES_PER_RACK = 4
+RACK_LABEL = "example.com/rack"
+# How many times its run time a Job declares.
+_CAUTION = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +52,11 @@ class DemoJob:
     gpus_per_pod: int
     run_seconds: float
     at_seconds: float
+
+    @property
+    def declared_seconds(self) -> float:
+        """How long its owner says that it runs."""
+        return self.run_seconds * _CAUTION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

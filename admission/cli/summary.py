@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -12,6 +12,7 @@ from admission.cli.manifests import gpu_of
 from admission.cli.report import Report, WaitFigures
 from admission.cli.tables import make_table, print_table
 from admission.simulation.audit import Audit, Usage
+from admission.simulation.promises import Promised
 
 _SECONDS_PER_HOUR = 3600.0
 # So many breaches are printed one by one.
@@ -54,6 +55,27 @@ def checks(audit: Audit, *, gaps: int) -> Iterator[str]:
         yield f"No moment exceeded any quota (looked at after each of {audit.versions} object versions)."
     if gaps:
         yield f"A watch had to begin anew {gaps} times; what happened in between was not seen."
+
+
+def promises_sentence(promised: Sequence[Promised], pace: float) -> str:
+    """Return in a sentence what became of the promised starts. `pace`: run seconds in a real one."""
+    if not promised:
+        return "Nobody had to be promised a start."
+    is_one = len(promised) == 1
+    who = f"{len(promised)} {'job' if is_one else 'jobs'} that had to wait for room"
+    never = sum(one.started_at is None for one in promised)
+    if never:
+        return f"Of {who}, {never} never started."
+    late = [-one.early_seconds for one in promised if one.is_broken]
+    if late:
+        return (
+            f"Of {who}, {len(late)} started later than promised, by {seconds_text(max(late) * pace)} at most."
+        )
+    # Within the tolerance a start may lie behind its promise; that is not early.
+    early = seconds_text(max(0.0, sum(one.early_seconds for one in promised) / len(promised)) * pace)
+    if is_one:
+        return f"{who} was promised a start and kept it: {early} early."
+    return f"{who} were promised a start, and all kept it: {early} early on average."
 
 
 def seconds_text(seconds: float) -> str:

@@ -48,6 +48,7 @@ def test_every_job_of_the_demo_finishes(tmp_path: Path, capsys: pytest.CaptureFi
     assert lines[0] == f"KUBECONFIG={kubeconfig}"
     assert any("speech borrowed up to" in line for line in lines)
     assert any("No moment exceeded any quota" in line for line in lines)
+    assert any("promised a start" in line for line in lines)
 
 
 @pytest.mark.slow

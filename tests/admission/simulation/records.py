@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -24,9 +26,10 @@ def cohort(name: str, gpus: int = 0, *, parent: str | None = None, version: int 
     return _record(CohortObject, name, spec=spec, version=version)
 
 
-def pending(name: str, *, version: int, at: float = 0.0) -> Record:
-    """A Workload that waits."""
-    return _record(WorkloadObject, name, version=version, at=at, namespace="n")
+def pending(name: str, *, version: int, at: float = 0.0, planned: str | None = None) -> Record:
+    """A Workload that waits; `planned`: when it is promised to start."""
+    annotations = {"berth.dev/planned-start": planned} if planned is not None else {}
+    return _record(WorkloadObject, name, version=version, at=at, namespace="n", annotations=annotations)
 
 
 def holding(
@@ -76,7 +79,13 @@ def _record(
     version: int,
     at: float = 0.0,
     namespace: str = "",
+    annotations: Mapping[str, str] = MappingProxyType({}),
     **parts: Any,
 ) -> Record:
-    metadata = {"name": name, "namespace": namespace, "resourceVersion": str(version)}
+    metadata = {
+        "name": name,
+        "namespace": namespace,
+        "resourceVersion": str(version),
+        "annotations": dict(annotations),
+    }
     return Record(at=at, object=msgspec.convert({"metadata": metadata, **parts}, type_))

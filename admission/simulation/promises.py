@@ -1,0 +1,59 @@
+"""What was promised to the Workloads of a run, and when they got their quota.
+
+Worked out from recorded API objects alone, as the audit is: the controller's own count would agree with
+itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from admission.simulation.ledger import holding_of
+from admission.simulation.records import Record, in_order
+from api.keys import PLANNED_START
+from api.objects import WorkloadObject
+from api.workload import WorkloadKey, to_seconds
+
+# Promises are written in whole seconds, so less than one says nothing.
+_TOLERANCE_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promised:
+    """A Workload's first promise and its start, in Unix seconds; `started_at` None: not yet."""
+
+    key: WorkloadKey
+    promised_at: float
+    started_at: float | None = None
+
+    @property
+    def early_seconds(self) -> float:
+        """How long before the promise it started; below 0 where it was late. 0 before the start."""
+        return self.promised_at - self.started_at if self.started_at is not None else 0.0
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether it started later than first promised."""
+        return self.early_seconds < -_TOLERANCE_SECONDS
+
+
+def promises(records: Iterable[Record], *, epoch: float) -> tuple[Promised, ...]:
+    """Return the Workloads that were promised a start, in the order of their first promises.
+
+    `epoch`: the Unix time at which the records' clock stood at 0.
+    """
+    found: dict[WorkloadKey, Promised] = {}
+    for record in in_order(records):
+        if not isinstance(record.object, WorkloadObject) or record.is_deleted:
+            continue
+        meta = record.object.metadata
+        key = WorkloadKey(meta.namespace, meta.name)
+        planned = (meta.annotations or {}).get(PLANNED_START)
+        if key not in found and planned is not None:
+            found[key] = Promised(key=key, promised_at=to_seconds(planned))
+        # The annotation may go with the same write that brings the quota.
+        known = found.get(key)
+        if known is not None and known.started_at is None and holding_of(record.object) is not None:
+            found[key] = Promised(key=key, promised_at=known.promised_at, started_at=record.at + epoch)
+    return tuple(found.values())
