@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import subprocess
@@ -31,6 +32,10 @@ class Trainer(Reporter):
     def annotations(self) -> dict[str, str]:
         """Return the Job's annotations."""
         return dict(self.scene.job("train")["metadata"].get("annotations") or {})
+
+    def refused(self, word: str) -> float:
+        """Return how many reports were counted by this word."""
+        return self.controller.metric("berth_checkpoint_reports_total", result=word)
 
     def wait_workload_saved(self, at: str) -> None:
         """Return when its Workload tells of this checkpoint."""
@@ -75,7 +80,27 @@ def test_a_report_stands_on_the_job_and_reaches_its_workload(trainer: Trainer, a
     trainer.wait_workload_saved(at)
 
 
-def test_what_is_refused_is_told_and_changes_nothing(trainer: Trainer) -> None:
+# The word by which each status is counted.
+COUNTED = {
+    400: "malformed",
+    401: "unauthenticated",
+    403: "forbidden",
+    409: "outdated",
+    413: "too-large",
+    422: "invalid",
+}
+
+
+def run_out(token: str) -> str:
+    """Return the token as if it had run out an hour ago."""
+    head, payload, signature = token.split(".")
+    claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    claims["exp"] = int(time.time()) - 3600
+    aged = base64.urlsafe_b64encode(json.dumps(claims).encode()).rstrip(b"=").decode()
+    return f"{head}.{aged}.{signature}"
+
+
+def test_what_is_refused_is_told_counted_and_changes_nothing(trainer: Trainer) -> None:
     token, at = trainer.token(), ago(30)
     assert trainer.post({"step": 500, "time": at}, token)[0] == 200
     before = trainer.annotations()
@@ -84,21 +109,26 @@ def test_what_is_refused_is_told_and_changes_nothing(trainer: Trainer) -> None:
         ({"step": 1, "time": ago(10)}, None, 401, "the pod's own token"),
         ({"step": 1, "time": ago(10)}, "not-a-token", 401, "no token of a ServiceAccount"),
         ({"step": 1, "time": ago(10)}, token[:-8] + "AAAAAAAA", 401, "does not accept"),
+        ({"step": 1, "time": ago(10)}, run_out(token), 401, "has run out"),
         ({"step": 1, "time": ago(10)}, trainer.token(is_bound=False), 403, "not bound to a pod"),
         ({"step": 1, "time": ago(3600)}, token, 409, "a newer checkpoint"),
         ({"step": 1, "time": to_rfc3339(time.time() + 3600)}, token, 422, "in the future"),
+        ({"resumedAt": to_rfc3339(time.time() + 3600)}, token, 422, "in the future"),
+        ({"step": 1, "time": "noon"}, token, 422, "RFC 3339"),
         ({"step": -1, "time": ago(10)}, token, 422, "step is -1"),
+        ({"step": 1, "time": ago(10), "saveSeconds": 1e9}, token, 422, "seconds from 0 to 86400"),
         ({"step": 1, "time": ago(10), "saveSecond": 3}, token, 422, "'saveSecond' is no field"),
         (b"{", token, 400, "no JSON"),
         (b" " * 5000, token, 413, "up to 4096 bytes"),
     ):
+        counted = trainer.refused(COUNTED[want_status])
         status, body, headers = trainer.post(report, credentials)
         assert (status, want_words in body["error"]) == (want_status, True), body
         assert ("WWW-Authenticate" in headers) == (want_status == 401)
+        assert trainer.refused(COUNTED[want_status]) == counted + 1
 
     assert trainer.annotations() == before
     trainer.scene.wait_events("train", "CheckpointRefused")
-    assert trainer.controller.metric("berth_checkpoint_reports_total", result="outdated") >= 1
 
 
 def test_a_pod_that_no_managed_job_controls_may_not_report(trainer: Trainer) -> None:
@@ -110,21 +140,70 @@ def test_a_pod_that_no_managed_job_controls_may_not_report(trainer: Trainer) -> 
     )
 
     outsider = Reporter(scene, trainer.controller, stray)
+    counted = trainer.refused("forbidden")
     status, body, _ = outsider.post({"step": 1, "time": ago(1)}, outsider.token())
 
     assert (status, "not controlled by a Job" in body["error"]) == (403, True), body
+    assert trainer.refused("forbidden") == counted + 1
     assert keys.CHECKPOINT_TIME not in trainer.annotations()
 
 
-def test_a_loop_that_went_wrong_is_told_to_come_later(trainer: Trainer) -> None:
-    token = trainer.token()
+def test_a_pod_tells_of_its_own_job_alone(trainer: Trainer) -> None:
+    trainer.scene.create_job("other", serviceAccountName="trainer")
+    trainer.scene.wait_admitted("other")
+    pod = wait_for(lambda: next(iter(trainer.scene.pods_of("other")), None), "the other Job's pod")
+    other = Reporter(trainer.scene, trainer.controller, pod)
+
+    status, body, _ = other.post({"step": 9, "time": ago(1)}, other.token())
+
+    assert (status, body["job"]) == (200, f"{trainer.scene.namespace}/other")
+    assert keys.CHECKPOINT_TIME not in trainer.annotations()
+
+
+def test_the_token_of_a_pod_that_is_gone_is_worth_nothing(trainer: Trainer) -> None:
+    token, name = trainer.token(), trainer.pod["metadata"]["name"]
+    trainer.scene.rest.delete(f"{trainer.scene.pods}/{name}", {"gracePeriodSeconds": 0})
+    wait_for(
+        lambda: all(
+            one["metadata"]["name"] != name for one in trainer.scene.rest.get(trainer.scene.pods)["items"]
+        ),
+        "the pod gone",
+    )
+
+    status, _, _ = trainer.post({"step": 9, "time": ago(1)}, token)
+
+    assert status == 401
+    assert keys.CHECKPOINT_TIME not in trainer.annotations()
+
+
+def test_a_loop_that_went_wrong_is_told_to_come_later_and_is_in_nobodys_way(trainer: Trainer) -> None:
+    trainer.scene.create_job("other", serviceAccountName="trainer")
+    trainer.scene.wait_admitted("other")
+    pod = wait_for(lambda: next(iter(trainer.scene.pods_of("other")), None), "the other Job's pod")
+    other = Reporter(trainer.scene, trainer.controller, pod)
+    token, counted = trainer.token(), trainer.refused("too-many")
 
     answers = [trainer.post({"step": step, "time": ago(1)}, token) for step in range(40)]
 
-    statuses = {status for status, _, _ in answers}
-    assert statuses <= {200, 429}
-    assert 429 in statuses
+    statuses = [status for status, _, _ in answers]
+    assert set(statuses) == {200, 429}
     assert all(int(headers["Retry-After"]) >= 1 for status, _, headers in answers if status == 429)
+    assert trainer.refused("too-many") == counted + statuses.count(429)
+    assert other.post({"step": 9, "time": ago(1)}, other.token())[0] == 200
+
+
+def test_absurd_costs_are_named_and_count_as_not_said(trainer: Trainer) -> None:
+    told = {keys.CHECKPOINT_SAVE_SECONDS: "1e12", keys.CHECKPOINT_RESTART_SECONDS: "-1"}
+    trainer.scene.create_job("absurd", annotations=told)
+
+    note = wait_for(
+        lambda: next((one for one in trainer.scene.notes_about("absurd") if "passed over" in one), None),
+        "an Event that names them",
+    )
+
+    assert keys.CHECKPOINT_SAVE_SECONDS in note
+    assert keys.CHECKPOINT_RESTART_SECONDS in note
+    trainer.scene.wait_admitted("absurd")
 
 
 def test_an_annotation_that_goes_back_is_named_and_passed_over(trainer: Trainer) -> None:

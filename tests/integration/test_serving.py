@@ -343,8 +343,11 @@ def test_an_evicted_group_of_a_leader_worker_set_keeps_its_place_in_the_queue(sc
     wait_playing(scene, big, 2)
     (uid,) = groups_of(scene)
     created = groups_of(scene)[uid]["metadata"]["creationTimestamp"]
-    (owner,) = groups_of(scene)[uid]["metadata"]["ownerReferences"]
-    assert (owner["kind"], owner["name"]) == ("LeaderWorkerSet", "big")
+
+    def owners() -> set[str]:
+        return {one["kind"] for one in groups_of(scene)[uid]["metadata"]["ownerReferences"]}
+
+    wait_for(lambda: "LeaderWorkerSet" in owners(), "the set owning the Workload")
 
     scene.create_job("train", cpus=1, labels={PRIORITY: high})
     scene.wait_admitted("train")

@@ -209,6 +209,16 @@ async def test_a_job_that_is_gone_has_no_checkpoints(door: Door) -> None:
     assert await door.post() == 403
 
 
+async def test_a_pod_that_names_another_tenants_job_as_its_owner_tells_nothing_of_it(door: Door) -> None:
+    door.known.tell(job(), ChangeType.DELETED)
+    others = job()
+    others["metadata"] |= {"namespace": "other"}
+    door.known.tell(others)
+
+    assert await door.post() == 403
+    assert door.api.patches == []
+
+
 # --- pods that are queued themselves -------------------------------------------------------------
 
 IN_GROUP = {"labels": {keys.MANAGED: "true", keys.POD_GROUP_NAME: "g"}}
