@@ -15,16 +15,20 @@ and members would have to swap places with it.
 It is in force where it can be met: by the quotas at its start and at every change of them until its end,
 beside all that begin before it. One that asks for more is told and keeps nothing, since a claim that never
 fits would keep everybody else out.
+
+One of a domain keeps all its nodes, whoever else has quota for them, and beside them as much quota as its
+nodes have use for, or as there is: an empty rack is of no use to who may not start there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import NamedTuple
 
 from admission.calendar import Calendar, read_windows
+from admission.kept_domains import Ground, KeptDomain, find_domain
 from api.keys import RESERVATION
 from api.policy import AdmissionPolicy, CapacityReservation
 from api.quantities import to_text
@@ -49,7 +53,10 @@ class ReservationId(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptCapacity:
-    """A reservation in force: what is kept of which ClusterQueue's quota, from when to when."""
+    """A reservation in force: what is kept of which ClusterQueue's quota, from when to when.
+
+    `domain` are the nodes that it keeps as well, None: it is an amount of quota, wherever there is room.
+    """
 
     id: ReservationId
     queue: str
@@ -57,6 +64,7 @@ class KeptCapacity:
     usage: Quantities
     start_at: float
     end_at: float
+    domain: KeptDomain | None = None
 
     @property
     def holder(self) -> WorkloadKey:
@@ -70,8 +78,9 @@ class KeptCapacity:
             f"{to_text(pair.resource, amount)} {pair.resource} of flavor {pair.flavor}"
             for pair, amount in sorted(self.usage.items())
         )
+        what = amounts if self.domain is None else f"domain {self.domain.name} ({self.domain.hosts} nodes)"
         until = to_rfc3339(self.end_at)
-        return f"reservation {self.id.name} keeps {amounts} from {to_rfc3339(self.start_at)} until {until}"
+        return f"reservation {self.id.name} keeps {what} from {to_rfc3339(self.start_at)} until {until}"
 
     def is_joined_by(self, workload: Workload) -> bool:
         """Return whether the Workload names it and comes by its LocalQueue."""
@@ -128,6 +137,7 @@ class Cluster:
     cohorts: tuple[Cohort, ...]
     local_queues: Mapping[tuple[str, str], LocalQueue]
     policies: Mapping[str, AdmissionPolicy]
+    ground: Ground = field(default_factory=Ground)
 
 
 def read_reservations(cluster: Cluster, listed: Iterable[AdmissionPolicy], *, now: float) -> Reservations:
@@ -143,23 +153,31 @@ def read_reservations(cluster: Cluster, listed: Iterable[AdmissionPolicy], *, no
     kept: list[KeptCapacity] = []
     problems: dict[str, list[tuple[int, str]]] = {}
     for _, _, index, one, policy in sorted(asked, key=lambda entry: entry[:3]):
-        path = f"spec.reservations[{index}]"
-        problem = _misfit(path, one, policy, cluster)
-        if problem is None:
-            queue = cluster.local_queues[one.local_queue].cluster_queue
-            candidate = _to_kept(one, policy, queue)
-            problem = _shortage(path, candidate, kept, cluster, now=now)
-            if problem is None:
-                kept.append(candidate)
-        if problem is not None:
-            problems.setdefault(policy.name, []).append((index, problem))
+        candidate = _read(f"spec.reservations[{index}]", one, policy, kept, cluster, now=now)
+        if isinstance(candidate, str):
+            problems.setdefault(policy.name, []).append((index, candidate))
+        else:
+            kept.append(candidate)
     told = {name: tuple(text for _, text in sorted(found)) for name, found in problems.items()}
     next_at = min((at for one in kept for at in (one.start_at, one.end_at) if at > now), default=inf)
     return Reservations(kept=tuple(kept), problems=told, next_at=next_at)
 
 
-def _to_kept(one: CapacityReservation, policy: AdmissionPolicy, queue: str) -> KeptCapacity:
-    return KeptCapacity(
+def _read(
+    path: str,
+    one: CapacityReservation,
+    policy: AdmissionPolicy,
+    before: Sequence[KeptCapacity],
+    cluster: Cluster,
+    *,
+    now: float,
+) -> KeptCapacity | str:
+    """Return what is kept beside those `before`, or why nothing is."""
+    problem = _misfit(path, one, policy, cluster)
+    if problem is not None:
+        return problem
+    queue = cluster.local_queues[one.local_queue].cluster_queue
+    candidate = KeptCapacity(
         id=ReservationId(policy.name, one.name),
         queue=queue,
         local_queue=one.local_queue,
@@ -167,6 +185,38 @@ def _to_kept(one: CapacityReservation, policy: AdmissionPolicy, queue: str) -> K
         start_at=one.start_at,
         end_at=one.end_at,
     )
+    if one.domain:
+        return _of_domain(path, one, candidate, before, cluster, now=now)
+    return _shortage(path, candidate, before, cluster, now=now) or candidate
+
+
+def _of_domain(
+    path: str,
+    one: CapacityReservation,
+    empty: KeptCapacity,
+    before: Sequence[KeptCapacity],
+    cluster: Cluster,
+    *,
+    now: float,
+) -> KeptCapacity | str:
+    """Return the reservation of a domain, with as much quota as there is for what its nodes have."""
+    what = f'{path}.domain is "{"/".join(one.domain)}"'
+    domain = find_domain(one.domain, cluster.queues[empty.queue], cluster.ground)
+    if isinstance(domain, str):
+        return f"{what}: {domain}; nothing is kept"
+    for other in before:
+        is_at_a_time = other.start_at < empty.end_at and empty.start_at < other.end_at
+        if other.domain is not None and is_at_a_time and domain.overlaps(other.domain):
+            return f"{what}: {other.words} (policy {other.id.policy}); nothing is kept"
+    declared = to_quotas(cluster.queues[empty.queue].resource_groups)
+    usage = {pair: amount for pair, amount in domain.amounts.items() if pair in declared}
+    for _, node in _instants(empty, before, cluster, now=now):
+        usage = {pair: min(amount, node.available(pair)) for pair, amount in usage.items()}
+    usage = {pair: amount for pair, amount in usage.items() if amount > 0}
+    if not usage:
+        has = f"ClusterQueue {empty.queue} can have nothing of its {domain.hosts} nodes' resources then"
+        return f"{what}: {has}, by its quotas and beside other reservations; nothing is kept"
+    return replace(empty, usage=usage, domain=domain)
 
 
 def _misfit(path: str, one: CapacityReservation, policy: AdmissionPolicy, cluster: Cluster) -> str | None:
@@ -193,11 +243,7 @@ def _shortage(
     path: str, one: KeptCapacity, before: Sequence[KeptCapacity], cluster: Cluster, *, now: float
 ) -> str | None:
     """Return that the quota is not enough at some instant, beside those before it; None where it is."""
-    at = max(now, one.start_at)
-    windows = read_windows(cluster.queues, cluster.policies, now=now).windows
-    every = [window for of_queue in windows.values() for listed in of_queue.values() for window in listed]
-    for _ in range(_MOST_CHANGES):
-        node = _empty_node(one.queue, at, before, cluster)
+    for at, node in _instants(one, before, cluster, now=now):
         for number, (pair, amount) in enumerate(one.usage.items()):
             if amount > node.available(pair):
                 has = to_text(pair.resource, max(0, node.available(pair)))
@@ -207,10 +253,21 @@ def _shortage(
                     f"{one.queue} can have {has} {pair.resource} of flavor {pair.flavor} at "
                     f"{to_rfc3339(at)}{beside}; nothing is kept"
                 )
+    return None
+
+
+def _instants(
+    one: KeptCapacity, before: Sequence[KeptCapacity], cluster: Cluster, *, now: float
+) -> Iterator[tuple[float, QuotaNode]]:
+    """Yield its start, or now, and when the quotas change until its end; each with its ClusterQueue then."""
+    at = max(now, one.start_at)
+    windows = read_windows(cluster.queues, cluster.policies, now=now).windows
+    every = [window for of_queue in windows.values() for listed in of_queue.values() for window in listed]
+    for _ in range(_MOST_CHANGES):
+        yield at, _empty_node(one.queue, at, before, cluster)
         at = next_change_at(every, at)
         if at >= one.end_at:
-            return None
-    return None
+            return
 
 
 def _empty_node(queue: str, at: float, before: Sequence[KeptCapacity], cluster: Cluster) -> QuotaNode:

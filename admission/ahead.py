@@ -15,7 +15,7 @@ from admission.advance import NO_RESERVATIONS, KeptCapacity, ReservationId, Rese
 from admission.calendar import NO_WINDOWS, Calendar, window_edges
 from api.queueing import ClusterQueue
 from api.workload import Workload, WorkloadKey
-from queues.profile import Claim, Edge, Profile
+from queues.profile import Claim, Edge, Profile, Spot
 from queues.resources import FlavorResource
 
 _RELEASE, _BEGIN = -1, 1
@@ -62,7 +62,8 @@ class Ahead:
         edges = [edge for name in queues for edge in self._of_windows(name)] if self.calendar.windows else []
         own = self.reservations.joined_by(joining) if joining is not None else None
         for kept in self.reservations.kept:
-            if kept is not own and kept.queue in queues:
+            # Quota is shared within a tree, nodes by all.
+            if kept is not own and (kept.domain is not None or kept.queue in queues):
                 edges += self._of_reservation(kept, profile)
         return edges
 
@@ -76,6 +77,15 @@ class Ahead:
                     left[pair] = max(0, left[pair] - amount)
         return {pair: amount for pair, amount in left.items() if amount}
 
+    def domains_of_others(self, workload: Workload, *, begun_by: float) -> dict[Spot, Mapping[str, int]]:
+        """Return what keeps the Workload off the domains reserved for others that begin by then."""
+        spots: dict[Spot, Mapping[str, int]] = {}
+        for kept in self.reservations.kept:
+            is_own = kept.is_joined_by(workload)
+            if kept.domain is not None and not is_own and kept.start_at <= begun_by:
+                spots.update(kept.domain.spots)
+        return spots
+
     def clearing_times(self) -> Iterator[float]:
         """Yield when those who are in a reservation's way have to be told to go."""
         for kept in self.reservations.kept:
@@ -84,12 +94,18 @@ class Ahead:
 
     def _of_reservation(self, kept: KeptCapacity, profile: Profile) -> list[Edge]:
         left = self.left_of(kept, profile)
-        if not left:
+        spots = kept.domain.spots if kept.domain is not None else {}
+        if not left and not spots:
             return []
         holder = kept.holder
         self.words[holder] = kept.words
         claim = Claim(
-            holder=holder, queue=kept.queue, usage=left, begins_at=kept.start_at, ends_at=kept.end_at
+            holder=holder,
+            queue=kept.queue,
+            usage=left,
+            spots=spots,
+            begins_at=kept.start_at,
+            ends_at=kept.end_at,
         )
         return [(kept.start_at, _BEGIN, holder, claim), (kept.end_at, _RELEASE, holder, claim)]
 

@@ -11,10 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from admission.advance import NO_RESERVATIONS, Cluster, Reservations, read_reservations
+from admission.advance import NO_RESERVATIONS, Cluster, KeptCapacity, Reservations, read_reservations
 from admission.ahead import Ahead
 from admission.calendar import NO_WINDOWS, Calendar, read_windows
 from admission.holds import Holds
+from admission.kept_domains import Ground, KeptDomain, find_domain
 from admission.moves import Moves
 from admission.placement.fleet import Fleet, Place
 from admission.placement.health import hosts_of
@@ -79,6 +80,8 @@ class Cache:
     # Which quotas are in force by the policies' windows; read anew with every change and at every boundary.
     calendar: Calendar = NO_WINDOWS
     reservations: Reservations = NO_RESERVATIONS
+    # The domains that reservations name, as they were when those were read.
+    _domains: list[KeptDomain | str] = field(default_factory=list)
     _is_stale: bool = False
     # Whether a flavor, topology, check or policy has changed, which may matter to any queue.
     _wakes_all: bool = False
@@ -161,26 +164,29 @@ class Cache:
         }
         now = self.timekeeper.now
         self.calendar = read_windows(self.cluster_queues, policies, now=now)
+        if self.fleet.set_flavors(self.flavors, self.topologies):
+            for held in self.held.values():
+                self.fleet.use(held.places, sign=1)
         self.reservations = read_reservations(
             Cluster(
                 queues=self.cluster_queues,
                 cohorts=tuple(self.cohorts.values()),
                 local_queues=self.local_queues,
                 policies=policies,
+                ground=self._ground(),
             ),
             self.policies.values(),
             now=now,
         )
+        self._domains = self._find_domains()
         self.hierarchy = self._build_hierarchy()
         self._rebuild_queues(policies)
-        if self.fleet.set_flavors(self.flavors, self.topologies):
-            for held in self.held.values():
-                self.fleet.use(held.places, sign=1)
         self.timekeeper.ahead = Ahead(
             specs=self.cluster_queues, calendar=self.calendar, reservations=self.reservations, now=now
         )
         self.timekeeper.set_queues(self.queues, self.held.values())
-        if wakes_all:
+        # Nodes belong to no tree: who waits for those of a domain may be in any.
+        if wakes_all or _reserved_domains(before) != _reserved_domains(self.queues):
             return {queue.tree for queue in self.queues.values()}
         unchanged: dict[tuple[int, int], bool] = {}
         changed = set()
@@ -199,6 +205,27 @@ class Cache:
             if not unchanged[pair]:
                 changed.add(queue.tree)
         return changed
+
+    def _ground(self) -> Ground:
+        return Ground(fleet=self.fleet, flavors=self.flavors)
+
+    def note_nodes(self) -> bool:
+        """Note that nodes came, went or changed. Returns whether that changes what reservations keep."""
+        if self._is_stale or self._find_domains() == self._domains:
+            return False
+        self._is_stale = True
+        return True
+
+    def _find_domains(self) -> list[KeptDomain | str]:
+        """Return the domains that reservations name, as they are now, or why they are not there."""
+        found = []
+        for policy in self.policies.values():
+            for one in policy.reservations:
+                owner = self.local_queues.get(one.local_queue) if one.domain else None
+                spec = self.cluster_queues.get(owner.cluster_queue) if owner is not None else None
+                if spec is not None:
+                    found.append(find_domain(one.domain, spec, self._ground()))
+        return found
 
     def _build_hierarchy(self) -> Hierarchy:
         specs = (self.calendar.spec_in_force(spec) for spec in self.cluster_queues.values())
@@ -443,6 +470,12 @@ def _way_out(idle: Iterable[AdmissionCheck]) -> str:
     }
     advice = [served_by[check.controller_name] for check in idle if check.controller_name in served_by]
     return "; ".join(dict.fromkeys(("see their Active condition", *advice)))
+
+
+def _reserved_domains(queues: Mapping[str, QueueState]) -> list[tuple[KeptCapacity, bool]]:
+    """Return the reservations of domains, and whether each has begun."""
+    phases = (phase for queue in queues.values() for phase in queue.reservations)
+    return [phase for phase in phases if phase[0].domain is not None]
 
 
 def _check_usage(node: QuotaNode, expected: QuotaNode) -> None:

@@ -9,6 +9,8 @@ Those give way, early enough to be gone in time, the last started first, and no 
     anybody else             was there before the reservation was made, or may not be stopped: it stays, and
                              members that need its place evict by the ClusterQueue's rules, as for any quota
 
+Of a domain that is kept whole all those give way who are in it; of an amount the fewest.
+
 What is asked for stands in the objects alone (estimate, label, start), so nothing is lost with a leader.
 """
 
@@ -79,6 +81,25 @@ class Clearing:
                     yield one, kept
 
     def _in_the_way(self, kept: KeptCapacity, gone: Collection[WorkloadKey]) -> list[Held]:
+        inside = self._inside(kept, gone)
+        return inside + self._for_quota(kept, {*gone, *(one.key for one in inside)})
+
+    def _inside(self, kept: KeptCapacity, gone: Collection[WorkloadKey]) -> list[Held]:
+        """Return who will still be on a node of the reserved domain, and gives way."""
+        if kept.domain is None:
+            return []
+        # Nodes belong to no tree: anybody's work may be there.
+        found = []
+        for queue in self.snapshot.queues.values():
+            for held in queue.held.values():
+                claim = self.keeper.profile.get(held.key)
+                if claim is None or kept.domain.spots.keys().isdisjoint(claim.spots):
+                    continue
+                if self.keeper.gone_at(claim) > kept.start_at and self._may_go(held, queue, kept, gone):
+                    found.append(held)
+        return found
+
+    def _for_quota(self, kept: KeptCapacity, gone: Collection[WorkloadKey]) -> list[Held]:
         """Return the fewest without whom the reservation has its quota, () where it has or none helps."""
         queue = self.snapshot.queues[kept.queue]
         left = self.keeper.ahead.left_of(kept, self.keeper.profile)
@@ -102,16 +123,17 @@ class Clearing:
             held
             for other in queue.tree.queues
             for held in other.held.values()
-            if held.key not in gone
-            and not held.is_evicted
-            and not kept.is_joined_by(held.workload)
-            and self._gives_way(held, other, kept)
+            if self._may_go(held, other, kept, gone)
         ]
         # Whoever is known to have lied goes before others, who may yet end in time.
         has_outrun = self.keeper.has_outrun
         return sorted(found, key=lambda held: (not has_outrun(held.key), -held.reserved_at, held.key))
 
-    def _gives_way(self, held: Held, queue: QueueState, kept: KeptCapacity) -> bool:
+    def _may_go(
+        self, held: Held, queue: QueueState, kept: KeptCapacity, gone: Collection[WorkloadKey]
+    ) -> bool:
+        if held.key in gone or held.is_evicted or kept.is_joined_by(held.workload):
+            return False
         if not may_be_evicted(held.workload):
             return False
         if is_opportunistic(held.workload):

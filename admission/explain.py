@@ -20,6 +20,7 @@ from admission.placement.request import NoPlacement, PlacementRequest, Plan, mak
 from admission.placement.search import PlacementSearch
 from admission.snapshot import QueueState, Snapshot
 from admission.topology import placement_request
+from admission.wishes import inside_reservation, reservation_refusal
 from api.requests import PodSetRequests
 from api.workload import PodSet, Workload
 
@@ -98,25 +99,25 @@ def explain(
         PodSetLines(
             name=pod_set.name,
             count=asked.count,
-            flavors=tuple(_flavors(snapshot, queue, pod_set, asked)),
+            flavors=tuple(_flavors(snapshot, queue, workload, pod_set, asked)),
         )
         for pod_set, asked in zip(workload.pod_sets, requests, strict=False)
     )
 
 
 def _flavors(
-    snapshot: Snapshot, queue: QueueState, pod_set: PodSet, asked: PodSetRequests
+    snapshot: Snapshot, queue: QueueState, workload: Workload, pod_set: PodSet, asked: PodSetRequests
 ) -> Iterator[FlavorLines]:
     names = dict.fromkeys(name for group in queue.groups.values() for name in group.flavors)
     for name in names:
-        refusal = flavor_refusal(snapshot, queue, name, pod_set)
+        refusal = reservation_refusal(queue, workload, name) or flavor_refusal(snapshot, queue, name, pod_set)
         if refusal is not None:
             yield FlavorLines(flavor=name, refusal=refusal)
         else:
             yield FlavorLines(
                 flavor=name,
                 quota=tuple(_quota(queue, name, asked)),
-                topology=_topology(snapshot, queue, name, pod_set, asked),
+                topology=_topology(snapshot, queue, name, workload, pod_set, asked),
             )
 
 
@@ -131,13 +132,19 @@ def _quota(queue: QueueState, flavor: str, asked: PodSetRequests) -> Iterator[Qu
 
 
 def _topology(
-    snapshot: Snapshot, queue: QueueState, name: str, pod_set: PodSet, asked: PodSetRequests
+    snapshot: Snapshot,
+    queue: QueueState,
+    name: str,
+    workload: Workload,
+    pod_set: PodSet,
+    asked: PodSetRequests,
 ) -> TopologyLines | None:
     if not snapshot.fleet.has_topology(name):
         return None
     search = snapshot.fleet.search(name)
     flavor, rules = snapshot.flavors[name], queue.policy.placement
     request = placement_request(pod_set, asked, flavor, count=asked.count, rules=rules)
+    request = inside_reservation(request, queue, workload)
     levels = search.site.levels
     plan = make_plan(request, levels)
     if isinstance(plan, NoPlacement):

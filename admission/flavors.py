@@ -20,6 +20,7 @@ from admission.assignment import Assignment, Attempt, FlavorChoice, Mode, PodSet
 from admission.grades import BEST, MODES, WORST, Grade, Granular, is_preferred, should_try_next
 from admission.snapshot import QueueGroup, QueueState, Snapshot
 from admission.topology import place, topology_refusal
+from admission.wishes import reservation_refusal
 from api.objects import WirePodSpec
 from api.quantities import CPU, to_text
 from api.queueing import PreemptionPolicy
@@ -215,6 +216,9 @@ class FlavorSearch:
         # All members of a group share one flavor, so one pin that agrees is enough.
         if self.pins is not None and all(self.pins[m.position].get(resource) != name for m in members):
             return _Refusal(f"flavor {name} is not the one nominated for {resource}")
+        message = reservation_refusal(self.queue, self.pending.workload, name)
+        if message is not None:
+            return _Refusal(message)
         for member in members:
             message = flavor_refusal(self.snapshot, self.queue, name, member.pod_set)
             if message is not None:

@@ -64,7 +64,7 @@ class Intake(Questions):
             case DisruptionBudget():
                 self._put_budget(value)
             case NodeInfo():
-                self._nodes_changed(self._cache.fleet.put_node(value))
+                self._nodes_changed(self._cache.fleet.put_node(value), are_nodes=True)
             case PodUsage():
                 self._nodes_changed(self._cache.fleet.put_pod(value))
             case _:
@@ -95,7 +95,7 @@ class Intake(Questions):
             self._cache.budgets.pop(_pair(key), None)
             self._replicas_changed()
         elif kind is NodeInfo:
-            self._nodes_changed(self._cache.fleet.drop_node(str(key)))
+            self._nodes_changed(self._cache.fleet.drop_node(str(key)), are_nodes=True)
         elif kind is PodUsage:
             self._nodes_changed(self._cache.fleet.drop_pod(_pair(key)))
         elif self._cache.remove_spec(kind, str(key)):
@@ -165,11 +165,16 @@ class Intake(Questions):
             if section is not None and section.rules.prefers_inference:
                 self._roster.woken.add(queue.tree)
 
-    def _nodes_changed(self, flavors: frozenset[str]) -> None:
-        """Capacity of these flavors' nodes came or went: parked Workloads may fit, promises may move."""
+    def _nodes_changed(self, flavors: frozenset[str], *, are_nodes: bool = False) -> None:
+        """Capacity of these flavors' nodes came or went: parked Workloads may fit, promises may move.
+
+        Where the nodes themselves did, a reserved domain may be another one now.
+        """
         self._roster.wake_flavors(flavors)
         if flavors:
             self._cache.timekeeper.note_nodes()
+            if are_nodes and self._cache.note_nodes():
+                self._specs_changed()
 
     # --- specs -------------------------------------------------------------------------------------------
 

@@ -59,7 +59,7 @@ def _quota(cluster_queue: str, pair: FlavorResource, present: QuotaInForce) -> d
 def policy_events(raw: bytes, view: PolicyView, about: ObjectRef) -> tuple[Event, ...]:
     """Return a Warning where the policy is not in force, or a setting is not, unless its status says so
     already."""
-    if view.problem is None and not view.without_effect and not view.calendar_problems:
+    if view.problem is None and not view.calendar_problems:
         return ()
     reason, message = _said(view)
     known = _accepted(raw)
@@ -83,8 +83,6 @@ def _said(view: PolicyView) -> tuple[str, str]:
     faults = list(view.calendar_problems[:_SHOWN_PROBLEMS])
     more = len(view.calendar_problems) - len(faults)
     faults += [f"and {more} more"] if more else []
-    if view.without_effect:
-        faults.insert(0, f"without effect in this version: {', '.join(view.without_effect)}")
     if faults:
         return "PartlyInForce", "; ".join([governs, *faults])
     return "InForce", governs

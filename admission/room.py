@@ -87,7 +87,7 @@ def _needs(snapshot: Snapshot, queue: QueueState, pending: Pending) -> Iterator[
                     request = placement_request(
                         pod_set, asked, snapshot.flavors[flavor], count=count, rules=rules
                     )
-                    request = with_wishes(request, queue.policy, pending.workload, pod_set)
+                    request = with_wishes(request, queue, pending.workload, pod_set)
                 taken = ((cells[name][1], amounts[name]) for name in group.resources if name in amounts)
                 options.append(Option(flavor=flavor, amounts=tuple(taken), request=request))
             yield tuple(options)

@@ -174,7 +174,7 @@ class _Cycle:
             if self._plan(entry):
                 return _waiting(entry, PendingReason.WAITING_FOR_QUOTA, RequeueReason.HELD_BACK)
             if not is_any or entry.is_preemptor:
-                self.snapshot.reserve(queue, self._to_reserve(entry), entry.assignment.places)
+                self.snapshot.reserve(queue, self._to_reserve(entry), self._places_to_reserve(entry))
             return _waiting(entry, PendingReason.WAITING_FOR_QUOTA, RequeueReason.PREEMPTION_NO_CANDIDATES)
         if mode is Mode.DEFERRED_FIT:
             self._expect(entry)
@@ -242,6 +242,15 @@ class _Cycle:
             return _skipped(entry, _STILL_TAKEN)
         self.snapshot.reserve(entry.queue, entry.assignment.usage)
         return _admitted(entry, now=self.now)
+
+    def _places_to_reserve(self, entry: Entry) -> tuple[Place, ...]:
+        """Return the places to keep for an entry that finds nobody to evict; none that are others' by now.
+
+        They were found on the empty cluster, where nothing is reserved: who joined would find them taken.
+        """
+        places = entry.assignment.places
+        is_reserved = self.backfill is not None and self.backfill.is_reserved(entry)
+        return () if is_reserved else places
 
     def _overlaps(self, entry: Entry) -> bool:
         return any(self.snapshot.is_gone(target.held) for target in entry.targets)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from math import inf
 
 from admission.cache import Cache
 from admission.decision import Evict, Reassign, SecondPassDecision, Unreplaced
@@ -37,6 +38,7 @@ from api.workload import (
     TopologyAssignment,
     WorkloadKey,
 )
+from queues.profile import Spot
 
 
 def second_pass(
@@ -69,7 +71,8 @@ def _place(cache: Cache, roster: Roster, held: Held) -> SecondPassDecision | Non
     requests = delayed_requests(cache.snapshot(), held, roster.records[held.key].requests)
     if not requests:
         return None
-    found = cache.fleet.place(requests)
+    with cache.fleet.occupied(_reserved_for_others(cache, held)):
+        found = cache.fleet.place(requests)
     if isinstance(found, Unplaced):
         roster.unreplaced[held.key] = None
         message = f"no place for pod set {found.pod_set} yet: {found.message}"
@@ -98,7 +101,8 @@ def _decide(
     if not lost:
         return None
     cache.fleet.observe(lost, uid=f"{workload.uid}/lost", at=roster.now, outcome=FAILED)
-    found = replace_hosts(cache.fleet, stands, lost)
+    with cache.fleet.occupied(_reserved_for_others(cache, held)):
+        found = replace_hosts(cache.fleet, stands, lost)
     if isinstance(found, Unplaced):
         return _fail(roster, held, _failure(lost, found), settings)
     roster.reassign(held, reassigned(held.admission, found))
@@ -110,6 +114,16 @@ def _decide(
         lost=tuple(sorted(lost)),
         found=tuple(sorted(_hosts(found.values()) - assigned)),
     )
+
+
+def _reserved_for_others(cache: Cache, held: Held) -> dict[Spot, Mapping[str, int]]:
+    """Return what keeps the Workload off domains that are reserved for others while it is expected to run.
+
+    It would be in the way at the start, with an estimate that is not up, and be allowed to stay.
+    """
+    claim = cache.timekeeper.profile.get(held.key)
+    until = cache.timekeeper.gone_at(claim) if claim is not None else inf
+    return cache.timekeeper.ahead.domains_of_others(held.workload, begun_by=until)
 
 
 def _fail(roster: Roster, held: Held, message: str, settings: NodeFailureSettings) -> SecondPassDecision:

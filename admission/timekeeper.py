@@ -406,10 +406,19 @@ class Timekeeper:
             if claim.is_running and not claim.is_appointment:
                 if self.has_outrun(key):
                     continue
-                if key not in self._stopping:
-                    at += self.ahead.graces.get(key, 0.0)
+                at += self._stopping_seconds(key)
             late.append((at, sign, key, claim))
         return sorted(late, key=lambda edge: edge[:3])
+
+    def gone_at(self, claim: Claim) -> float:
+        """Return when the holder of a running claim is gone at the latest, infinity: nobody can say."""
+        # Who runs on a lease is not believed again: its end has come and it is still there.
+        if self.has_outrun(claim.holder) or claim.ends_at <= self.now:
+            return inf
+        return claim.ends_at + self._stopping_seconds(claim.holder)
+
+    def _stopping_seconds(self, key: WorkloadKey) -> float:
+        return 0.0 if key in self._stopping else self.ahead.graces.get(key, 0.0)
 
     def _later_end(self, claim: Claim, held: Held) -> float:
         if held.is_evicted:

@@ -90,9 +90,7 @@ def placement_requests(
         )
     )
     return tuple(
-        with_wishes(request, queue.policy, workload, pod_set)
-        for pod_set, request in found
-        if request is not None
+        with_wishes(request, queue, workload, pod_set) for pod_set, request in found if request is not None
     )
 
 
@@ -224,7 +222,7 @@ def _requests_of(
         )
         queue = snapshot.queues.get(held.admission.cluster_queue)
         if queue is not None:
-            request = with_wishes(request, queue.policy, held.workload, pod_set)
+            request = with_wishes(request, queue, held.workload, pod_set)
         yield one, request
 
 

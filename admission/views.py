@@ -13,7 +13,6 @@ from typing import NamedTuple
 from admission.advance import KeptCapacity
 from admission.cache import Cache
 from admission.calendar import QuotaInForce, window_problems
-from admission.inforce import without_effect
 from admission.snapshot import Held, QueueState
 from api.past_usage import PastUsage
 from api.policy import AdmissionPolicy
@@ -109,16 +108,15 @@ class PolicyView:
     """An AdmissionPolicy as its status shows it. `problem` is set where it cannot be used and is not in
     force.
 
-    `cluster_queues` are those that it governs now, sorted; `without_effect` the settings that nothing acts
-    on; `calendar_problems` what is wrong with single windows, each a sentence; `quotas_in_force` what its
-    open windows have put in place of the quotas of which ClusterQueues.
+    `cluster_queues` are those that it governs now, sorted; `calendar_problems` what is wrong with single
+    windows and reservations, each a sentence; `quotas_in_force` what its open windows have put in place of
+    the quotas of which ClusterQueues.
     """
 
     name: str
     uid: str
     problem: str | None
     cluster_queues: tuple[str, ...] = ()
-    without_effect: tuple[str, ...] = ()
     calendar_problems: tuple[str, ...] = ()
     quotas_in_force: tuple[tuple[str, FlavorResource, QuotaInForce], ...] = ()
 
@@ -296,7 +294,6 @@ def policy_view(cache: Cache, name: str) -> PolicyView | None:
         uid=policy.uid,
         problem=None,
         cluster_queues=tuple(sorted(queue.name for queue in governed)),
-        without_effect=without_effect(policy),
         calendar_problems=tuple(_calendar_problems(cache, policy)),
         quotas_in_force=tuple(
             (queue.name, pair, present)

@@ -1,13 +1,18 @@
-"""From a policy and a Workload's annotations to the wishes that its placement follows."""
+"""From a policy and a Workload's annotations to the wishes that its placement follows.
+
+Who has joined the reservation of a domain is placed in it, whatever else is free.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from admission.kept_domains import KeptDomain
 from admission.placement.request import Bandwidth, PlacementRequest
 from admission.placement.wishes import Strategy, Wishes
+from admission.snapshot import QueueState
 from api import keys
-from api.policy import AdmissionPolicy, Aliases, StrategyChoice
+from api.policy import Aliases, StrategyChoice
 from api.requests import gpus_of
 from api.wishes import STRATEGIES, Metadata, parse_bandwidth, read_key
 from api.workload import PodSet, Workload
@@ -22,9 +27,10 @@ _BY_TYPE = {"training": Strategy.CONSOLIDATED, "inference": Strategy.DISTRIBUTED
 
 
 def with_wishes(
-    request: PlacementRequest, policy: AdmissionPolicy, workload: Workload, pod_set: PodSet
+    request: PlacementRequest, queue: QueueState, workload: Workload, pod_set: PodSet
 ) -> PlacementRequest:
     """Return the request with what the policy and the Workload's annotations ask of its placement."""
+    request, policy = inside_reservation(request, queue, workload), queue.policy
     rules = policy.placement
     if rules is None:
         return request
@@ -47,6 +53,34 @@ def with_wishes(
         return replace(request, wishes=wishes)
     limited = replace(request.rules, bandwidth=Bandwidth(mbits=needed, label=rules.bandwidth_label))
     return replace(request, wishes=wishes, rules=limited)
+
+
+def inside_reservation(request: PlacementRequest, queue: QueueState, workload: Workload) -> PlacementRequest:
+    """Return the request limited to the domain that is kept for the Workload, itself where there is none."""
+    domain = reserved_domain(queue, workload)
+    if domain is None:
+        return request
+    return replace(request, rules=replace(request.rules, domain=domain.values))
+
+
+def reserved_domain(queue: QueueState, workload: Workload) -> KeptDomain | None:
+    """Return the domain that is kept for the Workload, None where it has joined no reservation of one."""
+    return next((kept.domain for kept, _ in queue.reservations if kept.is_joined_by(workload)), None)
+
+
+def reservation_refusal(queue: QueueState, workload: Workload, flavor: str) -> str | None:
+    """Return why a Workload that has joined a reserved domain cannot use the flavor, None where it can.
+
+    A flavor of other resources, which stands beside those of the domain and not in their place, is none of
+    its business.
+    """
+    domain = reserved_domain(queue, workload)
+    if domain is None or flavor in domain.flavors:
+        return None
+    for group in queue.groups.values():
+        if flavor in group.flavors and not domain.flavors.isdisjoint(group.flavors):
+            return f"flavor {flavor} has no nodes in the reserved domain {domain.name}"
+    return None
 
 
 def _strategy(choice: StrategyChoice, asked: str, workload_type: str) -> Strategy:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import msgspec
 
-from api.keys import PLACEMENT_KEYS
+from api.keys import PLACEMENT_KEYS, RESERVATION
 from api.objects import WirePodSpec
 from api.requests import PodSetRequests
 from api.workload import PodSet, Workload
 
 _NO_SPEC = WirePodSpec()
+# Who has joined a reservation may be placed where others are not.
+_SHAPING_KEYS = PLACEMENT_KEYS | {RESERVATION}
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 
 
@@ -48,5 +50,5 @@ def _wishes(workload: Workload, pod_set: PodSet) -> list[tuple[str, str]]:
     sources = (workload.annotations, *((metadata.annotations, metadata.labels) if metadata else ()))
     # Sorted by key within a source: dicts keep the order of whoever wrote the annotations.
     return [
-        (key, source[key]) for source in sources if source for key in sorted(PLACEMENT_KEYS & source.keys())
+        (key, source[key]) for source in sources if source for key in sorted(_SHAPING_KEYS & source.keys())
     ]

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from admission.inforce import NOT_IN_FORCE
 from api.models import AdmissionPolicy
 from api.schema import structural_schema
 
@@ -27,10 +26,7 @@ def main() -> None:
 
 def _reference() -> str:
     spec = structural_schema(AdmissionPolicy)["properties"]["spec"]
-    idle = "".join(f"- `{name}`\n" for name in NOT_IN_FORCE)
-    parts = ["\n## Not in force yet\n\n" + idle] if idle else []
-    parts += [_section(name, node) for name, node in spec["properties"].items()]
-    return "".join(parts)
+    return "".join(_section(name, node) for name, node in spec["properties"].items())
 
 
 def _section(name: str, node: dict[str, Any]) -> str:

@@ -121,7 +121,8 @@ def _may_stay_until(outlook: Outlook, entry: Entry, appointment: WorkloadKey) ->
     if kept is None or not is_opportunistic(workload):
         return False
     leaving = leaving_seconds(workload, entry.queue.policy)
-    return outlook.now + _least_seconds(entry.queue) + leaving <= kept.start_at
+    # Who would have to go this very instant need not begin, and would be told too late.
+    return outlook.now + _least_seconds(entry.queue) + leaving < kept.start_at
 
 
 def _clear_of_lower(outlook: Outlook, entry: Entry, rank: Rank, above: Sequence[Promise]) -> Verdict:

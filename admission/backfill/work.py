@@ -42,6 +42,12 @@ class Backfill:
         """Promise a start to a head for when its targets are gone. Returns whether it has a promise."""
         return self._planner.plan_after_evictions(entry)
 
+    def is_reserved(self, entry: Entry) -> bool:
+        """Return whether a place of the entry lies in a domain that is reserved for others now."""
+        outlook = self._outlook
+        kept = outlook.keeper.ahead.domains_of_others(entry.pending.workload, begun_by=outlook.now)
+        return bool(kept) and not outlook.footing(entry).spots.keys().isdisjoint(kept)
+
     def note_admitted(self, verdict: Verdict) -> None:
         """Take note that the entry starts."""
         self._planner.note_admitted(verdict)

@@ -207,6 +207,8 @@ def _reservation(kept: KeptCapacity, has_begun: bool) -> dict[str, Any]:
         "start": to_rfc3339(kept.start_at),
         "end": to_rfc3339(kept.end_at),
         "hasBegun": has_begun,
+        "domain": kept.domain.name if kept.domain is not None else None,
+        "nodes": kept.domain.hosts if kept.domain is not None else None,
         "resources": [
             {"flavor": pair.flavor, "resource": pair.resource, "amount": to_text(pair.resource, amount)}
             for pair, amount in sorted(kept.usage.items())

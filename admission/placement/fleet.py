@@ -10,6 +10,7 @@ them is missing in the other too. Source: Kueue, gate TASHandleOverlappingFlavor
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from admission.placement.hierarchy import value_problems
@@ -322,12 +323,26 @@ class Fleet:
                     _add_times(spots.setdefault((owner, values), {}), place.per_pod, domain.count)
         return spots
 
+    def spot(self, flavor: str, leaf: int) -> Spot:
+        """Return the spot of a leaf of the flavor's nodes."""
+        site = self._searches[flavor].site
+        return _owner(flavor, site), site.names[leaf]
+
     def occupy(self, spots: Spots) -> None:
         """Take what the spots say, below 0: give it back. Spots of flavors that are gone are none."""
         for (owner, values), amounts in spots.items():
             search = self._owning(owner)
             if search is not None:
                 self._change(search.site, [values], amounts)
+
+    @contextmanager
+    def occupied(self, spots: Spots) -> Iterator[None]:
+        """Count so much more of the spots as taken while in the block."""
+        self.occupy(spots)
+        try:
+            yield
+        finally:
+            self.occupy({spot: {name: -one for name, one in taken.items()} for spot, taken in spots.items()})
 
     def room_after(self, flavor: str, request: PlacementRequest, changes: Spots, *, enough: int) -> int:
         """Return how many pods of the request the flavor's nodes had room for, each node looked at by itself,

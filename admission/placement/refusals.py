@@ -1,4 +1,5 @@
-"""Which nodes refuse the pods of a request whatever is free on them: by taint, selector, affinity, bandwidth.
+"""Which nodes refuse the pods of a request whatever is free on them: by taint, selector, affinity, bandwidth,
+and because they are outside the domain that a reservation keeps for the pods.
 
 Worked out once for each node and set of rules, and again when the node changes. Shapes that ask for other
 amounts by the same rules share the answer, and so do the real cluster and the empty one. Nodes whose labels
@@ -23,7 +24,10 @@ _Kind = tuple[str | None, ...]
 
 @dataclass(slots=True, eq=False)
 class Refusals:
-    """Why leaves refuse pods of these rules, in the field's words. Only leaves that are a node do."""
+    """Why leaves refuse pods of these rules, in the field's words.
+
+    What nodes say counts where every leaf is one; a reserved domain is a matter of the tree.
+    """
 
     site: Site
     rules: NodeRules
@@ -46,13 +50,14 @@ class Refusals:
     def _takes_all(self) -> bool:
         """Whether every node without taints may be used, so that only taints are to be looked at."""
         rules = self.rules
-        return not rules.node_selector and rules.affinity is None and rules.bandwidth is None
+        is_open = not rules.node_selector and not rules.domain
+        return is_open and rules.affinity is None and rules.bandwidth is None
 
     def refresh(self) -> None:
         """Look again at the nodes that have changed since the last time."""
         log = self.site.nodes_log
-        # Where leaves are no nodes nobody knows whose taints they have: they refuse nothing.
-        if self._read_to == log.end or not self.site.is_by_host:
+        # Where leaves are no nodes nobody knows whose taints they have: they refuse nothing by themselves.
+        if self._read_to == log.end or not (self.site.is_by_host or self.rules.domain):
             return
         changed = log.since(self._read_to)
         self._read_to = log.end
@@ -70,7 +75,9 @@ class Refusals:
         for leaf in leaves:
             refusal = None
             if leaf in hooked:
-                for node in nodes[leaf].values():
+                refusal = self._refusal_by_domain(leaf)
+                # A leaf of many nodes goes by their sum, and not by what one of them says.
+                for node in nodes[leaf].values() if refusal is None and self.site.is_by_host else ():
                     refusal = self._refusal_by_taint(node) if node.taints else None
                     if refusal is None and not takes_all:
                         refusal = self._refusal_by_labels(node)
@@ -81,6 +88,11 @@ class Refusals:
                 self.by_leaf.pop(leaf, None)
             else:
                 self.by_leaf[leaf] = refusal
+
+    def _refusal_by_domain(self, leaf: int) -> str | None:
+        domain = self.rules.domain
+        is_outside = domain and self.site.tree.values[leaf][: len(domain)] != domain
+        return "outsideReservation" if is_outside else None
 
     def _refusal_by_taint(self, node: NodeInfo) -> str | None:
         taint = find_untolerated(node.taints, self.rules.tolerations)

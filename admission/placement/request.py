@@ -35,12 +35,16 @@ class Bandwidth:
 
 @dataclass(frozen=True, slots=True)
 class NodeRules:
-    """Which nodes the pods may use, as far as their spec, their flavor and their policy say."""
+    """Which nodes the pods may use, as far as their spec, their flavor and their policy say.
+
+    `domain` is the one that their reservation keeps for them, by its level values, widest first; empty: any.
+    """
 
     node_selector: tuple[tuple[str, str], ...] = ()
     affinity: WireAffinity | None = None
     tolerations: tuple[WireToleration, ...] = ()
     bandwidth: Bandwidth | None = None
+    domain: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -152,8 +152,8 @@ class CapacityReservation(Model):
     ) = None
     """How much is kept."""
     domain: Annotated[str, Field(min_length=1, max_length=512)] | None = None
-    """A topology domain that is kept whole, by its label values from the widest level on, with / between. Has
-    no effect yet."""
+    """A topology domain that is kept whole, by its label values from the widest level on, with / between: all
+    nodes in it, and as much of the ClusterQueue's quota as they have use for. Its members run inside it."""
 
 
 QuotaWindows = Annotated[list[QuotaWindow], Field(max_length=64), list_map("name")]

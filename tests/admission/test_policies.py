@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from admission.inforce import NOT_IN_FORCE, without_effect
 from api.policy import (
     KUEUE,
     AdmissionPolicy,
-    Aliases,
     Backfill,
-    Consolidation,
-    PlacementRules,
 )
 from tests.builders import World, make_cluster_queue, make_workload
 
@@ -89,19 +85,3 @@ def test_a_status_write_is_due_when_who_is_governed_changes() -> None:
     view = world.engine.policy_view("p")
     assert view is not None
     assert view.cluster_queues == ("other",)
-
-
-def test_settings_without_effect_are_named_once() -> None:
-    """A section that has no effect at all stands for its fields."""
-    policy = AdmissionPolicy(
-        name="p", aliases=Aliases.ARTICLES, placement=PlacementRules(consolidation=Consolidation())
-    )
-
-    named = without_effect(policy)
-
-    assert set(named) <= set(NOT_IN_FORCE)
-    assert not any(name.startswith(f"{other}.") for name in named for other in named)
-
-
-def test_a_policy_without_sections_has_nothing_without_effect() -> None:
-    assert without_effect(KUEUE) == ()
