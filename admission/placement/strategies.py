@@ -88,8 +88,6 @@ def spread(leaves: Sequence[Sequence[Room]], pods: int) -> list[tuple[int, int]]
         heap = heaps[index]
         used, _, name, room = heap[0]
         if used >= room.pods:
-            # All others of the leaf have at least as many; without this step a leaf with one free
-            # node would be passed over.
             # The least used node of the leaf is full, and so are all others with as few places.
             heap.pop(0)
             heapify(heap)
