@@ -34,10 +34,10 @@ from admission.controller.handlers import (
     metrics_route,
 )
 from admission.controller.journal import Journal
-from admission.controller.kinds import ground_kinds, make_informer, watched_kinds
+from admission.controller.kinds import WatchedKind, ground_kinds, make_informer, watched_kinds
 from admission.controller.knowledge import Knowledge
 from admission.controller.logs import Log
-from admission.controller.metric_labels import metric_labels
+from admission.controller.metric_labels import MetricLabels, metric_labels
 from admission.controller.metrics import FOLLOWER, Metrics
 from admission.controller.neighbours import refuse_beside_kueue
 from admission.controller.observer import Observer
@@ -93,6 +93,8 @@ async def run_controller(
         await controller.run(stop or asyncio.Event())
 
 
+# Everything is wired here and nowhere else, so that each part can be tested with others in the
+# place of its own.
 class Controller:
     """One replica. Its parts are made here and told of each other; what they do stands in their modules."""
 
@@ -102,6 +104,8 @@ class Controller:
         self._options = options
         self._clock = SystemClock()
         self._namespace = own_namespace(options.namespace)
+        # Unique per process: two replicas on one host, and a restarted one, must not be taken for
+        # each other.
         self._identity = f"{platform.node()}_{uuid4()}"
         self._failpoint = Failpoint(options.failpoint)
         self._metrics = Metrics(version=own_version())
@@ -126,24 +130,9 @@ class Controller:
             fault_of=self._knowledge.inspection.sentence,
         )
         self._brain = Brain(self._knowledge, board, self._journal, self._clock)
-        self._informers: list[Informer[Any]] = [
-            make_informer(client, kind, self._brain, self._knowledge, self._note_watch_error)
-            for kind in watched_kinds(self._knowledge, board)
-        ]
-        self._ground: list[Informer[Any]] = [
-            make_informer(client, kind, self._brain, self._knowledge, self._note_watch_error)
-            for kind in ground_kinds(self._knowledge)
-        ]
-        gauges = GaugeSettings(
-            with_quotas=config.kueue.metrics.enable_cluster_queue_resources,
-            with_shares=config.kueue.fair_sharing is not None,
-        )
-        self._queue_gauges = QueueCollector(
-            self._metrics,
-            GaugeReader(knowledge=self._knowledge, labels=labels, settings=gauges),
-            self._clock,
-            drop=self._journal.drop_series,
-        )
+        self._informers = [self._informer(kind) for kind in watched_kinds(self._knowledge, board)]
+        self._ground = [self._informer(kind) for kind in ground_kinds(self._knowledge)]
+        self._queue_gauges = self._queue_collector(labels)
         self._domain_gauges = DomainCollector(self._metrics, engine.domain_usages, self._clock)
         self._store: RedisReservationStore | None = None
         self._reports = CheckpointReports(
@@ -163,6 +152,18 @@ class Controller:
             is_ready=lambda: self._brain.is_synced,
             on_watch_error=self._note_watch_error,
         )
+
+    def _informer(self, kind: WatchedKind) -> Informer[Any]:
+        return make_informer(self._client, kind, self._brain, self._knowledge, self._note_watch_error)
+
+    def _queue_collector(self, labels: MetricLabels) -> QueueCollector:
+        config = self._options.config.kueue
+        settings = GaugeSettings(
+            with_quotas=config.metrics.enable_cluster_queue_resources,
+            with_shares=config.fair_sharing is not None,
+        )
+        reader = GaugeReader(knowledge=self._knowledge, labels=labels, settings=settings)
+        return QueueCollector(self._metrics, reader, self._clock, drop=self._journal.drop_series)
 
     # --- the start --------------------------------------------------------------------------------
 
@@ -185,6 +186,8 @@ class Controller:
         try:
             await self._client.get(resources.NAMESPACES, self._namespace)
         except KubeError as error:
+            # 403: without the right to read namespaces it may exist all the same; then the create
+            # says so.
             if error.status not in (403, 404):
                 raise
             try:
@@ -208,6 +211,8 @@ class Controller:
         if self._options.redis_url is None:
             async with EmbeddedRedis() as embedded:
                 embedded_store = await embedded.start(self._options.store_directory, shard=shard)
+                # Also where there is no server to be found: then what is stored ends with this
+                # process, and a warning has said so.
                 if embedded.url is not None:
                     log.info("embedded-store", url=embedded.url)
                 yield embedded_store
@@ -228,6 +233,7 @@ class Controller:
         urls = {}
         for port in (*self._own_ports(), *self._side_ports.ports()):
             if port.number >= 0:
+                # -1 is off.
                 urls[port.name] = await listen(stack, port)
         return urls
 
@@ -236,6 +242,7 @@ class Controller:
         options, health = self._options, self._health().routes()
         plan = PlanApi(self._knowledge, self._decisions if self._store is not None else None)
         state = [*StateApi(self._knowledge).routes(), *plan.routes(), *self._side_ports.state_routes()]
+        # An observer stores no reports: whoever leads does.
         if not options.observe:
             state += self._reports.routes()
         measures = metrics_route(self._metrics, self._queue_gauges, self._domain_gauges)
@@ -259,6 +266,8 @@ class Controller:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set."""
+        # Collections of a large old generation stop the loop for hundreds of milliseconds;
+        # refcounts free nearly everything, and `_settle` freezes the rest.
         gc.disable()
         try:
             async with asyncio.TaskGroup() as group:
@@ -290,8 +299,11 @@ class Controller:
                 leading = group.create_task(self._act(), name="leader")
                 await stop.wait()
                 log.info("stopping")
+                # In order: leading first, so that the lease is given back while everything else
+                # still runs.
                 leading.cancel()
                 await asyncio.wait([leading])
+                # What was decided last is worth a moment.
                 await self._recorder.drain(DRAIN_SECONDS)
                 for task in background:
                     task.cancel()
@@ -303,11 +315,14 @@ class Controller:
         for informer in self._informers:
             await informer.synced.wait()
         await self._take_in()
+        # Pods and nodes are only watched where a flavor has a topology, and then nothing may be
+        # placed before they are known.
         if self._knowledge.ground.is_needed.is_set():
             for informer in self._ground:
                 await informer.synced.wait()
             await self._take_in()
         keep_collector_off_what_lives_long()
+        # The brain begins to decide by this flag alone.
         self._brain.is_synced = True
         self._brain.post(lambda: None)
         log.info("synced", workloads=len(self._knowledge.workloads), jobs=len(self._knowledge.jobs))
@@ -324,6 +339,7 @@ class Controller:
         async with asyncio.TaskGroup() as group:
             for informer in self._ground:
                 group.create_task(informer.run(), name=f"watch-{informer.resource.plural}")
+                # Pods before nodes: a node whose pods are not known yet would look empty.
                 await informer.synced.wait()
             self._brain.post(self._knowledge.ground.note_synced)
 
@@ -335,6 +351,7 @@ class Controller:
         if self._options.observe:
             await self._wait_synced()
             self._metrics.role = "standalone"
+            # Ends with the process: an observer has no term that could be lost.
             await self._brain.begin(Observer(self._clock, self._brain.forget))
             return
         config = self._options.config
@@ -350,6 +367,8 @@ class Controller:
             settings=TakeoverSettings(
                 identity=self._identity,
                 shard=config.berth.shard,
+                # What the lease has left when its renewal has failed: a write that takes longer
+                # could outlive it.
                 request_seconds=lease.duration_seconds - lease.deadline_seconds,
                 max_in_flight=execution.max_in_flight,
                 max_unconfirmed=execution.max_unconfirmed,
@@ -377,6 +396,8 @@ class Controller:
         try:
             return await self._store.highest_fence() or 0
         except ReservationError:
+            # A store that cannot be asked must not keep us from leading; the fence is raised later
+            # where it is too low.
             return 0
 
     async def _watch_lag(self) -> None:
@@ -403,6 +424,7 @@ def own_namespace(given: str | None) -> str:
         with open(NAMESPACE_FILE, encoding="utf-8") as file:
             return file.read().strip() or DEFAULT_NAMESPACE
     except OSError:
+        # The downward API's variable, where the account is not mounted.
         return os.environ.get("POD_NAMESPACE") or DEFAULT_NAMESPACE
 
 

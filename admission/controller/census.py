@@ -37,6 +37,7 @@ class Census:
 
     def move(self, before: Workload | None, after: Workload | None) -> None:
         """Take note that a Workload was as `before` and is as `after`; None: it was not or is no more."""
+        # The old standing goes, the new one comes; one that has not changed cancels out.
         for workload, step in ((before, -1), (after, 1)):
             standing = _standing(workload) if workload is not None else None
             if workload is not None and standing is not None:
@@ -54,6 +55,7 @@ class Census:
     def _add(self, queue: LocalQueueKey, standing: _Standing, step: int) -> None:
         counts = self._counts.setdefault(queue, Counter())
         counts[standing] += step
+        # Zeros are dropped, else every reason that ever was would stay a series for ever.
         if not counts[standing]:
             del counts[standing]
         if not counts:
@@ -71,6 +73,7 @@ def _standing(workload: Workload) -> _Standing | None:
         return None
     admitted = workload.conditions.get(ConditionType.ADMITTED)
     reserved = workload.conditions.get(ConditionType.QUOTA_RESERVED)
+    # What Admitted says where it stands, and else what it would say.
     default = UNSATISFIED_CHECKS if workload.has_quota_reservation else NO_RESERVATION
     return Unadmitted(
         admitted.reason if admitted is not None and not admitted.status else default,

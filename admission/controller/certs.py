@@ -82,6 +82,7 @@ class _Served:
         """Serve the pair on all ports. Raises ValueError, and serves on, where it cannot be served."""
         if pair == self.pair:
             return
+        # Tried on its own first: a pair that cannot be served must not reach some of the ports.
         ServingTls(pair)
         for port in self._ports:
             port.load(pair)
@@ -120,6 +121,7 @@ class FileCertificates:
         try:
             self._served.load(key_pair_of_files(*self._files))
         except (OSError, ValueError) as error:
+            # Once, and again when the fault is another.
             if str(error) != complained:
                 log.warning("certificate-not-renewed", error=error)
             return str(error)
@@ -194,6 +196,8 @@ class OwnCertificates:
         try:
             self._certificates = await self._agreed()
             self._is_shared = True
+        # Without the right to share it the certificate is this replica's alone, and nobody is told
+        # to trust it.
         except (Forbidden, NotFound) as error:
             log.warning("certificate-not-shared", secret=f"{self._namespace}/{SECRET}", error=error)
             self._certificates = self._renewed(self._certificates)
@@ -207,6 +211,7 @@ class OwnCertificates:
         for _ in range(_MOST_TRIES):
             found = await self._read()
             wanted = self._renewed(found.certificates)
+            # Good as it is, whoever wrote it.
             if wanted is found.certificates:
                 return wanted
             if not self._may_write:
@@ -214,6 +219,7 @@ class OwnCertificates:
             try:
                 await self._write(wanted, found.version)
                 return wanted
+            # Another replica was first; what it wrote is most likely good.
             except (AlreadyExists, Conflict):
                 continue
         raise Conflict(f"the Secret {self._namespace}/{SECRET} changes faster than it can be written")
@@ -240,6 +246,7 @@ class OwnCertificates:
 
     async def _write(self, certificates: Certificates, version: str) -> None:
         body = msgspec.json.encode(_secret_object(self._namespace, certificates, version))
+        # A Secret without a version has yet to be made.
         if version:
             await self._client.replace(resources.SECRETS, SECRET, body, self._namespace)
         else:
@@ -252,6 +259,7 @@ def _certificates(data: dict[str, str]) -> Certificates | None:
         return certificates_of_secret(
             {key: base64.b64decode(value, validate=True) for key, value in data.items()}
         )
+    # Somebody wrote something else into it: it is written anew.
     except binascii.Error:
         return None
 

@@ -167,10 +167,12 @@ class Executor:
         self._max_in_flight = max_in_flight
         self._timeout_seconds = timeout_seconds
         self._lanes: dict[Target, _Lane] = {}
+        # Heap of lanes by priority, then by age; a lane stands in it once, for its first order.
         self._ready: asyncio.PriorityQueue[tuple[int, int, Target]] = asyncio.PriorityQueue()
         self._sequence = itertools.count()
         self._paused_until = 0.0
         # Replaced by tests, which do not wait.
+        # Two clocks would drift in tests; this is the only thing here that waits by itself.
         self.sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
         self.sent = 0
         self.conflicts = 0
@@ -182,11 +184,13 @@ class Executor:
         lane = self._lanes.get(order.target)
         if lane is None:
             lane = self._lanes[order.target] = _Lane()
+            # A lane that has orders is in the heap already, or in the hands of a worker.
             self._ready.put_nowait((order.priority, next(self._sequence), order.target))
         lane.orders.append(order)
 
     def is_busy(self, target: Target) -> bool:
         """Return whether a write on the object is queued or in flight."""
+        # In a worker's hands a lane still stands in `_lanes`: that is what busy means.
         return target in self._lanes
 
     @property
@@ -202,6 +206,7 @@ class Executor:
     async def run(self) -> None:
         """Send until cancelled."""
         async with asyncio.TaskGroup() as group:
+            # So many workers, so many requests in flight: no other bound is needed.
             for number in range(self._max_in_flight):
                 group.create_task(self._worker(), name=f"executor-{number}")
 
@@ -212,10 +217,13 @@ class Executor:
             order = lane.orders[0]
             try:
                 result = await self._carry_out(order, lane)
+            # Both raised from reading again: the object went away meanwhile.
             except NotFound:
                 result = Vanished()
             except KubeError as error:
                 result = Refused(error=error)
+            # One order's fault must not end the worker, and with it an in-flight place for the rest
+            # of the term.
             except Exception as error:
                 log.exception("executor-stumbled", target="/".join(target), purpose=order.write.purpose)
                 result = Refused(error=KubeError(f"a fault of our own: {error!r}"))
@@ -223,15 +231,20 @@ class Executor:
 
     def _close(self, target: Target, lane: _Lane, order: Order, result: Result) -> None:
         lane.orders.popleft()
+        # For the next order of this lane: rebuilt from our own answer it meets no conflict with
+        # ourselves.
         lane.latest = result.raw if isinstance(result, Written | Moot) else b""
         if lane.orders:
             self._ready.put_nowait((lane.orders[0].priority, next(self._sequence), target))
         else:
+            # Before the result is told: whoever hears of it may submit the next order on this
+            # object.
             del self._lanes[target]
         order.on_result(result)
 
     async def _carry_out(self, order: Order, lane: _Lane) -> Result:
         write = order.write
+        # The order before changed the object; this write was made from older bytes.
         if lane.latest and order.rebuild is not None:
             rebuilt = order.rebuild(lane.latest)
             if rebuilt is None:
@@ -239,36 +252,47 @@ class Executor:
             write = rebuilt
         conflicts, unanswered, pause, may_land_on = 0, 0, FIRST_RETRY_SECONDS, ""
         while True:
+            # Asked before each sending, the first too: waiting for a place in flight may have taken
+            # long.
             await self._wait_until_allowed()
             if order.before is not None:
                 order.before()
             try:
                 raw = await self._send(write)
+            # Nothing was sent; wait until the lease is renewed, or the term is cancelled.
             except _LeaseTooShort:
                 continue
             except (Conflict, AlreadyExists) as error:
+                # Another version stands there, so earlier sendings, which name an older one, can
+                # only fail.
                 # The object has moved on, so what was sent before can no longer be stored.
                 conflicts, may_land_on = conflicts + 1, ""
                 self.conflicts += 1
                 raw = await self._read_again(order.target)
                 rebuilt = order.rebuild(raw) if order.rebuild is not None else None
                 if rebuilt is None:
+                    # Nothing left to do, or not ours to do over.
                     return Moot(raw=raw)
                 if conflicts >= MAX_CONFLICTS:
                     return Refused(error=error)
                 write = rebuilt
+            # The server is busy, not the object: all lanes wait, and this one sends the same again.
             except TooManyRequests as error:
                 self._pause(error.retry_after_seconds or DEFAULT_RETRY_AFTER_SECONDS)
             except (Unreachable, ServerError) as error:
+                # Whether the write was stored nobody knows. The same bytes again are safe: stored
+                # once, they meet 409 the second time.
                 self.retries += 1
                 unanswered, may_land_on = unanswered + 1, write.resource_version
                 log.warning("write-unanswered", target="/".join(order.target), error=error, retry_in=pause)
+                # Every few tries: does the server answer at all, and only not this write?
                 if unanswered % MAX_UNANSWERED == 0:
                     ended = await self._give_up(order, write, error)
                     if ended is not None:
                         return ended
                 await self.sleep(max(pause, error.retry_after_seconds or 0.0))
                 pause = min(2 * pause, LAST_RETRY_SECONDS)
+            # Told by the worker, like that of a read.
             except NotFound:
                 raise
             except KubeError as error:
@@ -284,17 +308,22 @@ class Executor:
             raw = await self._sender.read(*order.target, timeout_seconds=self._timeout_seconds)
         except (TooManyRequests, Unreachable, ServerError):
             return None
+        # Reading gets no answer either: the server is away, and this order waits with all others.
         except NotFound:
+            # A create meets 404 where its namespace is gone, an update where its object is.
             return Refused(error=error) if order.write.verb is Verb.CREATE else Vanished()
         if order.rebuild is not None:
             has_moved_on = order.rebuild(raw) is None
         else:
+            # Without a rebuild only the version tells whether the write arrived.
             has_moved_on = _resource_version(raw) != write.resource_version
         return Moot(raw=raw) if has_moved_on else Refused(error=error, may_land_on=write.resource_version)
 
     async def _send(self, write: Write) -> bytes:
         request = asyncio.ensure_future(self._send_in_time(write))
         try:
+            # Shielded: a request that is cut off may still reach the server when somebody else
+            # leads already.
             return await asyncio.shield(request)
         except asyncio.CancelledError:
             # At most for the request's own timeout, which the lease outlasts.
@@ -309,9 +338,11 @@ class Executor:
         if self._remaining_seconds() <= self._timeout_seconds:
             raise _LeaseTooShort
         self.sent += 1
+        # With the remaining time of the lease checked, the request ends before the lease does.
         return await self._sender.send(write, timeout_seconds=self._timeout_seconds)
 
     async def _read_again(self, target: Target) -> bytes:
+        # Its own pause: reading again is not the write's failure.
         pause = FIRST_RETRY_SECONDS
         while True:
             try:
@@ -326,6 +357,7 @@ class Executor:
         """Return once no 429 holds us back and the lease outlasts one request."""
         while True:
             wait = self._paused_until - self._clock.monotonic()
+            # `>` and not `>=`: equal would end the request with the lease.
             if wait <= 0 and self._remaining_seconds() > self._timeout_seconds:
                 return
             # The lease is renewed by another task; looking again soon costs nothing, since we hold nothing.

@@ -46,13 +46,16 @@ def refenced(write: Write, *, fence: int, raw: bytes | None) -> Write:
 def is_fenced_off(decision: DecisionId, raw: bytes) -> bool:
     """Return whether the decision's write can no longer be stored, the Workload being as `raw` says."""
     metadata = _metadata(raw)
+    # Another uid or another version: either makes the doubtful write a conflict.
     return (metadata.uid, metadata.resource_version) != (decision.uid, decision.resource_version)
 
 
 def _next(present: str, fence: int) -> str:
     leader, _, count = present.partition(".")
+    # Another leader's mark, or none: our number alone is new.
     if leader != str(fence):
         return str(fence)
+    # The same again would be no change, and the API server stores no new version for it.
     return f"{fence}.{int(count) + 1 if count.isdecimal() else 1}"
 
 

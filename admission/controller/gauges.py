@@ -141,9 +141,12 @@ class GaugeReader:
     def pictures(self, *, now: float) -> Iterator[QueueGauges | LocalQueueGauges | CohortGauges]:
         """Yield one picture after the other, by kind and name. `now` in Unix seconds."""
         specs = self.knowledge.specs.cluster_queues
+        # Once for all queues: to look through all LocalQueues for each would be quadratic.
         members = self._local_queues_of()
         for name in sorted(specs):
             spec, view = specs.get(name), self.knowledge.engine.cluster_queue_view(name)
+            # Gone while the pictures were made: the reader gives the event loop back between two of
+            # them.
             if spec is not None and view is not None:
                 yield self._cluster_queue(spec, view, members.get(name, ()), now=now)
         for key in sorted(self.knowledge.specs.local_queues):
@@ -177,6 +180,8 @@ class GaugeReader:
             name=spec.name,
             cohort=spec.cohort or "",
             root=above[-1] if above else "",
+            # Kueue's words; a queue that is being deleted and still admits nothing is
+            # "terminating".
             status="active" if view.is_active else "terminating" if spec.is_terminating else "pending",
             pending_active=view.active_pending,
             pending_inadmissible=view.parked_pending,
@@ -223,6 +228,7 @@ class GaugeReader:
         yield CohortGauges(
             name=name,
             parent=view.above[0] if view.above else "",
+            # A root is its own root.
             root=view.above[-1] if view.above else name,
             admitted=view.admitted,
             quota=_to_numbers(view.subtree),
@@ -236,6 +242,7 @@ def _quotas(spec: ClusterQueue, view: ClusterQueueView) -> Iterator[QuotaGauges]
     """Yield quota and use of each resource of each flavor that the ClusterQueue declares."""
     for flavor in (flavor for group in spec.resource_groups for flavor in group.flavors):
         for resource, quota in flavor.resources.items():
+            # Bound here, since every number of the row is of this resource.
             to_number = partial(_to_number, resource)
             yield QuotaGauges(
                 flavor=flavor.name,
@@ -268,9 +275,11 @@ def _to_number(resource: str, amount: int | None) -> float:
     """Return an amount as metrics show it: cores, bytes or devices; infinite where there is no limit."""
     if amount is None:
         return inf
+    # Prometheus' base units are cores, though quota counts in thousandths.
     return amount / 1000 if resource == CPU else float(amount)
 
 
 def _share(share: int) -> float:
     """Return a share, not a number where a queue of weight 0 borrows."""
+    # As Kueue's gauge: not a number, and neither infinity nor the largest number there is.
     return nan if share >= MAX_SHARE else float(share)

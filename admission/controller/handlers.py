@@ -53,6 +53,7 @@ class Health:
         del request
         if self._is_ready():
             return text_response("ok")
+        # Not ready though all caches have synced: the brain has yet to take in what they brought.
         missing = ", ".join(self._waiting_for()) or "the API server"
         return Response(status=503, body=f"waiting for {missing}".encode(), content_type="text/plain")
 
@@ -62,6 +63,8 @@ def metrics_route(metrics: Metrics, queues: QueueCollector, domains: DomainColle
 
     async def handle(request: Request) -> Response:
         del request
+        # In slices on the loop; only the text is made in a thread, from values that nobody changes
+        # any more.
         await queues.refresh()
         await domains.refresh()
         body = await asyncio.to_thread(metrics.render)
@@ -102,8 +105,10 @@ class StateApi:
 
     async def _pending(self, request: Request) -> Response:
         name = request.parameters["name"]
+        # 404 for a queue that does not exist, rather than an empty list.
         self._view(name)
         offset, limit = _number(request, "offset", 0), _number(request, "limit", DEFAULT_LIMIT)
+        # Cut to the bound: whoever asks for more gets as many as there may be.
         found = self._engine.pending(name)[offset : offset + min(limit, MAX_LIMIT)]
         items = [
             {
@@ -235,6 +240,7 @@ def _number(request: Request, name: str, default: int) -> int:
 
 
 def _get(summary: str, *parameters: str) -> dict[str, Any]:
+    # What is no place in the path is a parameter of the query.
     places = {"offset": "integer", "limit": "integer", "workload": "string", "what": "string"}
     return {
         "get": {

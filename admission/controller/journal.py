@@ -64,10 +64,12 @@ class Journal:
 
     def note(self, event: Event, *, is_once: bool = True) -> None:
         """Send a Kubernetes Event; one that repeats itself only now and then."""
+        # By the object's life, reason and words: the same sentence of another Job is another event.
         identity = (event.regarding.uid, event.reason, event.note)
         at = self._monotonic()
         if is_once and at - self._told.get(identity, -REPEAT_SECONDS) < REPEAT_SECONDS:
             return
+        # Moved to the end, so that what is told again and again is not forgotten first.
         self._told[identity] = at
         self._told.move_to_end(identity)
         if len(self._told) > MAX_REMEMBERED:
@@ -89,6 +91,7 @@ class Journal:
 
     def note_cycle(self, decisions: tuple[Decision, ...], seconds: float) -> None:
         """Log and count one cycle's decisions."""
+        # Kueue's words: a cycle that admitted or evicted anybody was a success.
         is_success = any(not isinstance(decision, Wait) for decision in decisions)
         result = "success" if is_success else "inadmissible"
         self._metrics.attempts.labels(self.role, result).inc()
@@ -113,6 +116,8 @@ class Journal:
                     waited=round(decision.waited_seconds, 3),
                 )
             case Evict():
+                # An eviction that waits for a checkpoint is only asked for; as a preemption it
+                # counts when it comes about.
                 word = "evict" if decision.save_by is None else "request-eviction"
                 log.info(word, workload=decision.key, reason=decision.reason, message=decision.message)
                 if decision.preemption_reason is not None and decision.save_by is None:
@@ -126,6 +131,7 @@ class Journal:
     def _note_plan(self, decision: Plan) -> None:
         planned, former = decision.planned, decision.former
         log.info("plan", workload=decision.key, what=plan_text(decision))
+        # A promise that was withdrawn is counted at the queue that had made it.
         known = planned or former
         if known is None:
             return
@@ -142,6 +148,7 @@ class Journal:
             self._metrics.promises.labels(self.role, queue, event).inc()
             self._metrics.promise_error.labels(self.role, queue).observe(abs(late))
         for run in measured:
+            # At least a second: a run of no length would make the ratio infinite.
             ratio = run.seconds / max(1.0, run.estimate.seconds)
             self._metrics.estimate_ratio.labels(self.role, run.estimate.source).observe(ratio)
 
@@ -174,6 +181,7 @@ class Journal:
 
     def note_recovery(self, result: str, seconds: float) -> None:
         """Measure a recovery from failed nodes: `replaced` or `evicted`. Who does not lead measures none."""
+        # Followers see the same objects change and would count everything twice.
         if self.role != FOLLOWER:
             self._metrics.recovery_seconds.labels(self.role, result).observe(seconds)
 
@@ -210,6 +218,7 @@ class Journal:
     def note_created(self, kind: str, seconds: float) -> None:
         """Count that a Job of this kind got its Workload so long after its own creation."""
         if self.role != FOLLOWER:
+            # Clocks of server and controller differ; nothing was created before it was created.
             self._metrics.creation_latency.labels(self.role, kind).observe(max(0.0, seconds))
 
     def note_ungated(self, gate: str, workload: Workload, *, now: float) -> None:
@@ -228,18 +237,22 @@ class Journal:
         self._metrics.writes.labels(self.role, write.purpose, type(result).__name__).inc()
         if not isinstance(result, Written):
             return
+        # One event a pod that was found elsewhere.
         if write.purpose is Purpose.REPORT_PODS:
             self._metrics.misplaced.labels(self.role).inc(len(write.events))
         for event in write.events:
+            # With the write: told each time, since each write is another occurrence.
             self.note(event, is_once=False)
         if write.purpose is Purpose.ADMIT:
             self._placements.note_written(write.namespace, write.name, monotonic=self._monotonic())
+        # Hundreds of them a minute under load, and they say nothing that the status does not.
         if write.purpose is Purpose.QUEUE_STATUS:
             return
         log.debug("written", purpose=write.purpose, kind=write.kind, object=f"{write.namespace}/{write.name}")
 
     def note_refused(self, write: Write, error: KubeError) -> None:
         """Tell on the object itself that the API server will not take a write."""
+        # Of other kinds the owner cannot be told on the object; the log has it.
         if write.kind not in ("Job", "Workload") or not write.uid:
             return
         ref = job_ref if write.kind == "Job" else workload_ref
@@ -266,6 +279,7 @@ class Journal:
         """Show whether the cycle waits for confirmations."""
         self._metrics.cycle_paused.labels(self.role).set(float(is_paused))
         self._metrics.unconfirmed.labels(self.role).set(unconfirmed)
+        # What the recorder counts is a total; the metric wants what came since.
         dropped, self._dropped = self._recorder.dropped - self._dropped, self._recorder.dropped
         self._metrics.events_dropped.labels(self.role).inc(dropped)
 
@@ -275,6 +289,7 @@ def _promise_event(planned: PlannedStart | None, former: PlannedStart | None) ->
         return "withdrawn"
     if former is None:
         return "made"
+    # Moved later first: its start may be earlier than another's, and still later than its own.
     if planned.moves > former.moves:
         return "moved-later"
     return "moved-earlier" if planned.start_at < former.start_at else "changed"

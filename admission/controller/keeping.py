@@ -34,6 +34,7 @@ class Keeping:
         """Take the object as it is now, from the watch or from the answer to a write."""
         target = Target(kind, "", metadata.name)
         known = self._known.get(target)
+        # The watch behind our own answer: the newer of both is kept.
         if known is not None and known.uid == metadata.uid and not _is_newer(metadata, known):
             return
         self._known[target] = metadata
@@ -63,9 +64,11 @@ class Keeping:
         """Return the writes that are wanted now; whoever is to be left alone stays due."""
         queues = (target for target in self._awaited if target.kind == "ClusterQueue")
         writes = []
+        # Each once, those due first; queues that wait to go are looked at each time.
         for target in dict.fromkeys((*self._due, *queues)):
             if is_left_alone(target):
                 continue
+            # Only who is not left alone: others stay due for the next time.
             self._due.pop(target, None)
             write = self._look(target)
             if write is not None:
@@ -84,6 +87,7 @@ class Keeping:
 
     def _note_change(self, kind: str) -> None:
         if kind in _NAMING_KINDS:
+            # A ClusterQueue or a flavor that changed may have been what others are kept for.
             self._due.update(self._awaited)
 
 

@@ -67,6 +67,7 @@ def watched_kinds(knowledge: Knowledge, board: StatusBoard) -> tuple[WatchedKind
     if "StatefulSet" in knowledge.serving_kinds:
         scaled = WatchedKind(
             resource=resources.STATEFUL_SETS,
+            # Only those that a queue has marked: a cluster may have thousands of others.
             wire=objects.ScaledObject,
             value=objects.ScaledObject,
             take=partial(knowledge.pods.take_scale, "StatefulSet"),
@@ -98,20 +99,31 @@ def _queued_pods(knowledge: Knowledge) -> WatchedKind:
     )
 
 
+# Kinds that are read into a value and kept as such: where each is served, its struct, its value, its reader.
+_SPECS: tuple[tuple[Resource, type[Any], type, Callable[[Any], Any]], ...] = (
+    (resources.LIMIT_RANGES, objects.LimitRangeObject, LimitRange, specs.to_limit_range),
+    (resources.RUNTIME_CLASSES, objects.RuntimeClassObject, RuntimeClass, specs.to_runtime_class),
+    (
+        resources.RESOURCE_FLAVORS,
+        objects.ResourceFlavorObject,
+        queueing.ResourceFlavor,
+        specs.to_resource_flavor,
+    ),
+    (resources.TOPOLOGIES, objects.TopologyObject, queueing.Topology, specs.to_topology),
+    (
+        resources.ADMISSION_CHECKS,
+        objects.AdmissionCheckObject,
+        queueing.AdmissionCheck,
+        specs.to_admission_check,
+    ),
+    (resources.ADMISSION_POLICIES, AdmissionPolicyObject, AdmissionPolicy, to_admission_policy),
+    (resources.COHORTS, objects.CohortObject, queueing.Cohort, specs.to_cohort),
+    (resources.CLUSTER_QUEUES, objects.ClusterQueueObject, queueing.ClusterQueue, specs.to_cluster_queue),
+    (resources.LOCAL_QUEUES, objects.LocalQueueObject, queueing.LocalQueue, specs.to_local_queue),
+)
+
+
 def _plain_kinds(knowledge: Knowledge, board: StatusBoard) -> tuple[WatchedKind, ...]:
-
-    def spec(resource: Resource, wire: type[Any], value: type, read: Callable[[Any], Any]) -> WatchedKind:
-        take = partial(knowledge.take_spec, value, read)
-        has_status = resource.kind in STATUS_KINDS
-        return WatchedKind(
-            resource=resource,
-            wire=wire,
-            value=value,
-            take=partial(_take_both, take, board, resource.kind) if has_status else take,
-            keeps_raw=has_status,
-        )
-
-    kueue = resources
     return (
         WatchedKind(
             resource=resources.NAMESPACES,
@@ -120,37 +132,8 @@ def _plain_kinds(knowledge: Knowledge, board: StatusBoard) -> tuple[WatchedKind,
             take=knowledge.take_namespace,
             is_optional=False,
         ),
-        spec(resources.LIMIT_RANGES, objects.LimitRangeObject, LimitRange, specs.to_limit_range),
-        spec(resources.RUNTIME_CLASSES, objects.RuntimeClassObject, RuntimeClass, specs.to_runtime_class),
-        WatchedKind(
-            resource=resources.PRIORITY_CLASSES,
-            wire=objects.PriorityClassObject,
-            value=objects.PriorityClassObject,
-            take=knowledge.take_priority_class,
-        ),
-        WatchedKind(
-            resource=kueue.WORKLOAD_PRIORITY_CLASSES,
-            wire=objects.PriorityClassObject,
-            value=objects.PriorityClassObject,
-            take=knowledge.take_workload_priority_class,
-        ),
-        spec(
-            kueue.RESOURCE_FLAVORS,
-            objects.ResourceFlavorObject,
-            queueing.ResourceFlavor,
-            specs.to_resource_flavor,
-        ),
-        spec(kueue.TOPOLOGIES, objects.TopologyObject, queueing.Topology, specs.to_topology),
-        spec(
-            kueue.ADMISSION_CHECKS,
-            objects.AdmissionCheckObject,
-            queueing.AdmissionCheck,
-            specs.to_admission_check,
-        ),
-        spec(kueue.ADMISSION_POLICIES, AdmissionPolicyObject, AdmissionPolicy, to_admission_policy),
-        spec(kueue.COHORTS, objects.CohortObject, queueing.Cohort, specs.to_cohort),
-        spec(kueue.CLUSTER_QUEUES, objects.ClusterQueueObject, queueing.ClusterQueue, specs.to_cluster_queue),
-        spec(kueue.LOCAL_QUEUES, objects.LocalQueueObject, queueing.LocalQueue, specs.to_local_queue),
+        *_priority_classes(knowledge),
+        *(_spec_kind(knowledge, board, *row) for row in _SPECS),
         WatchedKind(
             resource=resources.WORKLOADS,
             wire=objects.WorkloadObject,
@@ -167,6 +150,42 @@ def _plain_kinds(knowledge: Knowledge, board: StatusBoard) -> tuple[WatchedKind,
             is_optional=False,
         ),
     )
+
+
+def _spec_kind(
+    knowledge: Knowledge,
+    board: StatusBoard,
+    resource: Resource,
+    wire: type[Any],
+    value: type,
+    read: Callable[[Any], Any],
+) -> WatchedKind:
+    # A spec goes to the knowledge, and its status to the board where it has one that we write.
+    take = partial(knowledge.take_spec, value, read)
+    has_status = resource.kind in STATUS_KINDS
+    return WatchedKind(
+        resource=resource,
+        wire=wire,
+        value=value,
+        take=partial(_take_both, take, board, resource.kind) if has_status else take,
+        keeps_raw=has_status,
+    )
+
+
+def _priority_classes(knowledge: Knowledge) -> tuple[WatchedKind, WatchedKind]:
+    """Return both kinds, which look alike: pods have the one, Workloads the other."""
+    of_pods = WatchedKind(
+        resource=resources.PRIORITY_CLASSES,
+        wire=objects.PriorityClassObject,
+        value=objects.PriorityClassObject,
+        take=knowledge.take_priority_class,
+    )
+    of_workloads = replace(
+        of_pods,
+        resource=resources.WORKLOAD_PRIORITY_CLASSES,
+        take=knowledge.take_workload_priority_class,
+    )
+    return of_pods, of_workloads
 
 
 def ground_kinds(knowledge: Knowledge) -> tuple[WatchedKind, WatchedKind]:
@@ -201,6 +220,7 @@ def make_informer(
     """Return an informer whose changes reach the brain's inbox."""
 
     def take_unreadable(found: Unreadable) -> None:
+        # In the brain's turn, like every change: two tasks must not touch what it owns.
         brain.post(partial(knowledge.take_unreadable, kind.value, found.namespace, found.name, found.error))
         if kind.take_broken is not None:
             brain.post(partial(kind.take_broken, found))
@@ -227,7 +247,10 @@ def _inspected(kind: WatchedKind, knowledge: Knowledge, board: StatusBoard) -> W
     name = kind.resource.kind
     if name in _INSPECTED:
         take = partial(_take_inspected, kind.take, knowledge, name)
+        # Raw bytes are needed here for the rules, which look at fields that the wire struct does
+        # not have.
         kind = replace(kind, take=take, keeps_raw=True)
+    # Of Workloads only the unreadable are told; judging thousands by every rule would cost seconds.
     elif name != "Workload":
         return kind
     return replace(kind, take_broken=partial(_take_broken, board, knowledge, name))
@@ -264,6 +287,7 @@ def _take_broken(board: StatusBoard, knowledge: Knowledge, kind: str, found: Unr
     """Take an object that cannot be decoded: its status can still say so."""
     try:
         metadata = msgspec.json.decode(found.raw, type=objects.NamedObject).metadata
+    # Not even its name can be read.
     except msgspec.DecodeError:
         return
     knowledge.inspection.note(kind, metadata, found.error, found.raw)

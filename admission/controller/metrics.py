@@ -20,6 +20,7 @@ from prometheus_client import (
 )
 
 # The time of each series' first sample would double the number of series, and no dashboard asks for it.
+# Off for the whole process: prometheus_client knows no setting by registry.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 # Kueue's E14: 1 s, then 2.5 s doubling.
@@ -40,6 +41,15 @@ class Metrics:
         self.registry = CollectorRegistry(auto_describe=False)
         self._role = FOLLOWER
         self._gauges: list[Gauge] = []
+        self._add_cycle_metrics()
+        self._add_time_metrics()
+        self._add_write_metrics()
+        self._add_process_metrics()
+        self._note_build(version)
+        ProcessCollector(registry=self.registry)
+
+    def _add_cycle_metrics(self) -> None:
+        """What cycles decide, and what becomes of it."""
         counter, histogram, gauge = self.counter, self.histogram, self._gauge
         self.attempts = counter("kueue_admission_attempts", "Scheduling cycles with a head", ("result",))
         self.attempt_seconds = histogram(
@@ -50,15 +60,6 @@ class Metrics:
             "Preemptions of a Workload for one that it was evicted for before",
             ("preempting_cluster_queue",),
         )
-        self.writes = counter("berth_writes", "Writes to the API server", ("purpose", "result"))
-        self.write_seconds = histogram(
-            "berth_write_duration_seconds", "A write, from queued to answered", ("purpose",), None
-        )
-        self.checkpoint_reports = counter(
-            "berth_checkpoint_reports", "Reports to /v1/checkpoints", ("result",)
-        )
-        self.stumbles = counter("berth_stumbles", "Faults of our own that were caught and logged", ())
-        self.unreadable = counter("berth_unreadable_objects", "Objects that could not be read", ("kind",))
         self.misplaced = counter("berth_misplaced_pods", "Pods bound outside of their domains", ())
         self.recovery_seconds = histogram(
             "topology_scheduler_recovery_duration_seconds",
@@ -66,6 +67,24 @@ class Metrics:
             ("result",),
             RECOVERY_BUCKETS,
         )
+        self.unconfirmed = gauge("berth_unconfirmed_decisions", "Decisions sent and not yet seen back", ())
+        self.cycle_paused = gauge("berth_cycle_paused", "1 while the cycle waits for confirmations", ())
+        self.creation_latency = histogram(
+            "kueue_workload_creation_latency_seconds",
+            "From the creation of a Job to that of its Workload",
+            ("job_kind",),
+            tuple(0.01 * 2**i for i in range(11)),
+        )
+        self.gate_removal = histogram(
+            "kueue_pod_scheduling_gate_removal_seconds",
+            "From admission to a pod's scheduling gate being taken off",
+            ("name", "cluster_queue", "is_group"),
+            None,
+        )
+
+    def _add_time_metrics(self) -> None:
+        """What is promised and expected, and how it came."""
+        counter, histogram = self.counter, self.histogram
         self.promises = counter(
             "berth_promises", "Promised starts, by what became of them", ("cluster_queue", "event")
         )
@@ -87,6 +106,18 @@ class Metrics:
             ("source",),
             (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.5, 2.0, 5.0, 10.0),
         )
+
+    def _add_write_metrics(self) -> None:
+        """What is written, read and told, and whether it arrives."""
+        counter, histogram, gauge = self.counter, self.histogram, self._gauge
+        self.writes = counter("berth_writes", "Writes to the API server", ("purpose", "result"))
+        self.write_seconds = histogram(
+            "berth_write_duration_seconds", "A write, from queued to answered", ("purpose",), None
+        )
+        self.checkpoint_reports = counter(
+            "berth_checkpoint_reports", "Reports to /v1/checkpoints", ("result",)
+        )
+        self.unreadable = counter("berth_unreadable_objects", "Objects that could not be read", ("kind",))
         self.events_dropped = counter("berth_events_dropped", "Events dropped under back-pressure", ())
         self.store_up = gauge("berth_store_up", "1 while Redis answers", ())
         self.store_ignored = counter(
@@ -95,29 +126,18 @@ class Metrics:
         self.plan_writes = counter(
             "berth_store_plan_writes", "Writes of the plan to Redis, by whether all of it", ("result",)
         )
+
+    def _add_process_metrics(self) -> None:
+        """How this process does."""
+        counter, histogram, gauge = self.counter, self.histogram, self._gauge
+        self.stumbles = counter("berth_stumbles", "Faults of our own that were caught and logged", ())
         self.leading = gauge("berth_leader", "1 while this process leads", ("shard",))
-        self.unconfirmed = gauge("berth_unconfirmed_decisions", "Decisions sent and not yet seen back", ())
-        self.cycle_paused = gauge("berth_cycle_paused", "1 while the cycle waits for confirmations", ())
         self.loop_lag = histogram(
             "berth_event_loop_lag_seconds",
             "How late the event loop wakes a sleeping task",
             (),
             (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0),
         )
-        self.creation_latency = histogram(
-            "kueue_workload_creation_latency_seconds",
-            "From the creation of a Job to that of its Workload",
-            ("job_kind",),
-            tuple(0.01 * 2**i for i in range(11)),
-        )
-        self.gate_removal = histogram(
-            "kueue_pod_scheduling_gate_removal_seconds",
-            "From admission to a pod's scheduling gate being taken off",
-            ("name", "cluster_queue", "is_group"),
-            None,
-        )
-        self._note_build(version)
-        ProcessCollector(registry=self.registry)
 
     @property
     def role(self) -> str:
@@ -130,6 +150,7 @@ class Metrics:
         if role == self._role:
             return
         self._role = role
+        # A follower that shows a leader's last numbers would look like a second leader.
         for gauge in self._gauges:
             gauge.clear()
 

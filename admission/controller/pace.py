@@ -20,6 +20,7 @@ class Pace:
         self._until = clock.monotonic() + SLICE_SECONDS
 
     @property
+    # Asked at each step: to read the clock costs little beside the smallest of them.
     def is_over(self) -> bool:
         """Whether the slice is used up."""
         return self._clock.monotonic() > self._until
@@ -29,5 +30,6 @@ class Pace:
         if not self.is_over:
             return False
         await asyncio.sleep(0)
+        # From after the others' turn: theirs must not count as ours.
         self._until = self._clock.monotonic() + SLICE_SECONDS
         return True

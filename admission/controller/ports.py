@@ -97,9 +97,11 @@ class SidePorts:
         self._proxy: FrontProxy | None = None
 
     def _source(self, clock: Clock, namespace: str) -> CertificateSource | None:
+        # Given by files they are somebody else's to renew; own ones are for kube-apiserver.
         options = self._options
         if options.tls_certificate is not None and options.tls_key is not None:
             return FileCertificates(Path(options.tls_certificate), Path(options.tls_key))
+        # Neither port needs TLS: then no Secret is read or written.
         if max(options.visibility_port, options.webhook_port) < 0:
             return None
         return OwnCertificates(
@@ -118,6 +120,7 @@ class SidePorts:
         """Get certificates and learn who may ask. Raises KubeError, OSError and ValueError."""
         if self._certificates is not None:
             await self._certificates.open()
+        # On loopback nobody but this machine asks, and no front proxy is needed.
         if self._options.visibility_port >= 0 and not is_loopback(self._options.bind):
             self._proxy = await find_front_proxy(self._client)
 
@@ -142,14 +145,18 @@ class SidePorts:
             number=self._options.extender_port,
             host=self._options.bind,
             routes=served.routes(),
+            # The extender speaks plain HTTP unless a certificate was given: kube-scheduler's
+            # configuration has to match.
             tls=self._tls() if isinstance(self._certificates, FileCertificates) else None,
             render_error=extender.render_error,
         )
 
     def _visibility_port(self) -> Port:
         host, tls = self._options.bind, self._tls()
+        # Requests come through kube-apiserver, which shows its own client certificate.
         if self._proxy is not None:
             self._proxy.require(tls.context)
+        # Without a way to tell who asks, nobody but this machine may.
         elif not is_loopback(host):
             log.info("visibility-on-loopback", note=_NO_PROXY)
             host = LOOPBACK
@@ -181,6 +188,7 @@ class SidePorts:
                 yield f"watch-{informer.resource.plural}-for-extender", informer.run()
         if self._certificates is not None:
             yield "certificates", self._certificates.run()
+            # An observer writes nothing, caBundles included.
             if isinstance(self._certificates, OwnCertificates) and not self._options.observe:
                 yield "trust", self._trust.run()
 
@@ -189,5 +197,6 @@ def is_loopback(host: str) -> bool:
     """Return whether only this machine reaches the address."""
     try:
         return ipaddress.ip_address(host).is_loopback
+    # A host name instead of an address: only the one that is certain.
     except ValueError:
         return host == "localhost"

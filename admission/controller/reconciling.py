@@ -67,6 +67,7 @@ class Reconciler:
         for key in self._deadlines.take_due(self._clock.now()):
             self._knowledge.marks.workload(key)
         for target in self._backoffs.take_due(self._clock.monotonic()):
+            # The deadline has come: what is needed now is worked out by looking.
             self._look_again(target)
             self._look_at_askers(target)
 
@@ -83,6 +84,7 @@ class Reconciler:
     def look_at_workload(self, term: Acting, key: ObjectKey) -> None:
         """Ask for the next write that the Workload's life needs."""
         target, seen = Target("Workload", *key), self._knowledge.workloads.get(key)
+        # Gone: neither pause nor deadline may outlive it.
         if seen is None:
             self._backoffs.forget(target)
             self._deadlines.put(WorkloadKey(*key), None)
@@ -91,6 +93,7 @@ class Reconciler:
             return
         context = self._knowledge.contexts.of_workload(seen.value)
         result = reconcile_workload(seen.value, seen.raw, context, now=self._clock.now())
+        # Kept also where there is nothing to do: the next deadline is part of the answer.
         self._deadlines.put(seen.value.key, result.wake_at)
         self.do(term, result.actions, target)
 
@@ -101,6 +104,7 @@ class Reconciler:
             self._backoffs.forget(target)
             return
         workloads = self._knowledge.workloads_of(seen)
+        # In this order the Job's own lane is asked first, and mostly answers.
         lanes = (target, *(Target("Workload", *workload.key) for workload, _ in workloads))
         # A Job is judged together with its Workloads: while one of them is being written, its bytes are old.
         if any(self.is_left_alone(term, lane) for lane in lanes):
@@ -115,6 +119,7 @@ class Reconciler:
         if not pods:
             self._look_at_empty_group(term, unit, replicas)
             return
+        # A group's Workload by name, a single pod's by owner.
         workload = self._knowledge.workload_of(pods)
         targets = [Target("Pod", pod.metadata.namespace, pod.metadata.name) for pod in pods]
         lanes = targets if workload is None else [*targets, Target("Workload", *workload[0].key)]
@@ -137,6 +142,7 @@ class Reconciler:
         if group is None or self.is_left_alone(term, Target("Workload", *group.value.key)):
             return
         keeper = self._knowledge.pods.leader_sets.keeper_of_workload(group.value)
+        # A LeaderWorkerSet that has no place for this group any more wants no pods of it.
         wanted = 0 if keeper is not None and not keeper.has_place else replicas
         self.do(term, reconcile_empty_group(group.value, replicas=wanted))
 
@@ -150,6 +156,8 @@ class Reconciler:
             if not self.is_left_alone(term, target):
                 self._submit(term, action)
             # Left alone or under way, it is heard of again; one who only observes never hears of anything.
+            # A write that this asker wanted is under way or was put off: whether it comes about,
+            # the asker must hear.
             if asker not in (None, target) and self.is_left_alone(term, target):
                 self._askers.setdefault(target, {})[asker] = None
 
@@ -161,6 +169,7 @@ class Reconciler:
 
     def keep_what_is_in_use(self, term: Acting) -> None:
         """Put finalizers on, and take them off what may go."""
+        # Behind everything else: a finalizer that comes late costs nobody anything.
         for write in self._knowledge.keeping.take_due(partial(self.is_left_alone, term)):
             term.submit(write, priority=3)
 
@@ -169,6 +178,7 @@ class Reconciler:
     def take_result(self, write: Write, result: Result) -> None:
         """Take in how a write went."""
         self._journal.note_write(write, result)
+        # The place counts as promised until the answer is in, and not longer, whatever the answer.
         try:
             self._take_answer(_target(write), write, result)
         finally:
@@ -179,6 +189,7 @@ class Reconciler:
     def _take_answer(self, target: Target, write: Write, result: Result) -> None:
         match result:
             case Written(raw=raw) | Moot(raw=raw):
+                # An object that we cannot read ends the look here.
                 if not self._take_object(target, write, raw):
                     return
             case Refused(error=error):
@@ -189,12 +200,14 @@ class Reconciler:
             case Vanished():
                 self._backoffs.forget(target)
                 log.debug("object-vanished", target="/".join(target), purpose=write.purpose)
+        # A write that was moot shows that the object is another by now, of whatever kind.
         if write.kind in _RECONCILED or isinstance(result, Moot):
             self._look_again(target)
         elif write.kind == "Pod":
             # While the write was on its way its unit was left alone, whatever the watch brought.
             self._knowledge.pods.mark_pod((target.namespace, target.name))
         if isinstance(result, Written):
+            # What was asked for has happened; nobody needs to look again.
             self._askers.pop(target, None)
         else:
             self._look_at_askers(target)
@@ -206,6 +219,7 @@ class Reconciler:
             self.fail(target)
             return False
         if write.kind == "Pod" and write.verb in (Verb.DELETE, Verb.EVICT):
+            # The watch may bring the deletion late; until then the pod would count as alive.
             self._knowledge.pods.note_deletion((write.namespace, write.name), write.uid)
         if write.purpose is not Purpose.FENCE:
             # A Workload whose admission was given up is fenced off with ease: that mends nothing.
@@ -217,6 +231,7 @@ class Reconciler:
     def _look_again(self, target: Target) -> None:
         if target.kind in (*_RECONCILED, "Pod"):
             self._knowledge.mark(target.kind, (target.namespace, target.name))
+        # Queues, policies, flavors: each of the two looks whether it is one of its own.
         else:
             self._board.mark(*target)
             self._knowledge.keeping.mark(target)

@@ -72,12 +72,15 @@ class Recovery:
 
     async def run(self) -> tuple[Kept, ...]:
         """Make store and cluster agree; return what is left. Raises what the store raises."""
+        # In the order of age: the oldest was decided first.
         found = await self._store.live(fence=self._fence)
         # One after the other, the oldest first: each is counted before the next is asked to fit beside it.
         judged = [(reservation, *await self._judge(reservation)) for reservation in found]
+        # All together: each waits for the API server, and they do not depend on each other.
         are_confirmed = await asyncio.gather(*(self._settle(*one) for one in judged))
         kept = {(one.decision.key, one.decision.uid) for one in self._kept}
         confirmed = [one.id for one, is_shown in zip(found, are_confirmed, strict=True) if is_shown]
+        # What is neither shown nor kept was given back, one way or the other.
         released = [one.id for one in found if one.id not in kept and one.id not in confirmed]
         if confirmed:
             await self._store.confirm(confirmed, fence=self._fence)
@@ -91,6 +94,8 @@ class Recovery:
         known = is_known(reservation, fence=self._fence, has_decided_blindly=self._has_decided_blindly)
         verdict = judge(reservation, seen[0] if seen is not None else None, is_known=known)
         adopted = await self._adopt(reservation) if verdict is Verdict.REPLAY else None
+        # There is no room for it any more: its maker gave the quota away in knowledge that died
+        # with it.
         if verdict is Verdict.REPLAY and adopted is None:
             verdict = Verdict.RELEASE
         log.info("recover", workload=reservation.key, verdict=verdict, fence=reservation.fence)
@@ -110,9 +115,11 @@ class Recovery:
             return True
         may_land_on = await self._fence_off(reservation)
         if may_land_on is None:
+            # It was counted while its fate was open; now it is not.
             if adopted is not None:
                 self._state.forget(adopted)
             return False
+        # It cannot be given back, so it counts whether it fits or not.
         adopted = adopted or await self._adopt(reservation, always=True)
         decision = adopted or DecisionId(reservation.key, reservation.uid, may_land_on)
         self._kept.append(Kept(decision=decision, may_land_on=may_land_on))
@@ -135,6 +142,7 @@ class Recovery:
         if isinstance(result, Written):
             return True
         # The old leader's patch, or our own whose answer was lost, may have been first.
+        # A conflict shows the object: it may be admitted already, by the very same bytes.
         workload = self._state.to_workload(result.raw) if isinstance(result, Moot) else None
         return workload is not None and workload.uid == reservation.uid and workload.has_quota_reservation
 
@@ -152,6 +160,8 @@ class Recovery:
             write = fence_write(stray, fence=self._fence, raw=raw)
             result = await self._send(write, partial(self._refence, write))
             match result:
+                # The annotation had this value: no new version was stored. The next value is
+                # another.
                 case Written(raw=raw) if not is_fenced_off(stray, raw):
                     continue
                 case Refused(error=error):
@@ -168,6 +178,7 @@ class Recovery:
 
         def on_result(result: Result) -> None:
             self._state.finished(write, result)
+            # The term may have ended meanwhile, and nobody waits any more.
             with suppress(asyncio.InvalidStateError):
                 answered.set_result(result)
 

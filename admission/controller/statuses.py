@@ -62,6 +62,7 @@ class StatusBoard:
         """
         key = (kind, metadata.namespace, metadata.name)
         known = self._raw.get(key)
+        # An older version of the same object: the watch behind our own answer.
         if known is not None and known[0].uid == metadata.uid and _older(metadata, known[0]):
             return
         self._raw[key] = (metadata, raw)
@@ -96,17 +97,21 @@ class StatusBoard:
         None stands for a look that found nothing to write: with thousands of queues the looks alone take
         long, so the caller may let others have their turn after each. What they change is respected.
         """
+        # What decisions touched since the last look is due as well.
         self._note_touched()
         self._refill(monotonic)
         if self._tokens < 1.0:
             return
+        # A copy, because looks take turns with what changes the list.
         for key in list(self._due):
             if self._tokens < 1.0:
                 return
+            # Its turn comes when the write on it is answered, which marks it again.
             if key not in self._due or self._is_busy(key):
                 continue
             del self._due[key]
             write = self._write(key, now)
+            # Only a write costs of the budget; a look is free.
             self._tokens -= write is not None
             yield write
 
@@ -116,6 +121,7 @@ class StatusBoard:
         if not self._due:
             return None
         self._refill(monotonic)
+        # Not at once even with tokens left: the looks of one busy moment are gathered.
         return max(0.1, (1.0 - self._tokens) / WRITES_PER_SECOND)
 
     def _note_touched(self) -> None:
@@ -125,11 +131,13 @@ class StatusBoard:
         if self._with_share:
             keys += [("Cohort", "", name) for name in sorted(touched.cohorts)]
         keys += [("AdmissionPolicy", "", name) for name in sorted(touched.policies)]
+        # Who is due already keeps the place that it has waited for.
         self._due.update((key, None) for key in keys if key in self._raw and key not in self._due)
 
     def _refill(self, monotonic: float) -> None:
         since = monotonic - self._filled_at if self._filled_at is not None else 0.0
         self._filled_at = monotonic
+        # Never more than the burst: a quiet night must not end in a thousand writes at once.
         self._tokens = min(BURST, self._tokens + since * WRITES_PER_SECOND)
 
     def _write(self, key: BoardKey, now: float) -> Write | None:
@@ -137,6 +145,7 @@ class StatusBoard:
         metadata, raw = self._raw[key]
         body = self._body(key, raw, now)
         if body is None:
+            # Nothing would change, and nothing is written.
             return None
         return Write(
             verb=Verb.REPLACE,
@@ -178,6 +187,7 @@ class StatusBoard:
 
 def _older(new: Meta, known: Meta) -> bool:
     return (
+        # Not every API server has numbers for versions; then nothing can be called older.
         new.resource_version.isdigit()
         and known.resource_version.isdigit()
         and int(new.resource_version) <= int(known.resource_version)

@@ -101,6 +101,7 @@ class Takeover:
         # The hand on the stored plan while this replica leads.
         self._book: PlanBook | None = None
 
+    # One ResilientStore a leadership: what it remembers is about this fence.
     async def lead(self, leadership: Leadership) -> None:
         """Decide until cancelled; the store's objections are met by beginning again."""
         store = ResilientStore(
@@ -116,12 +117,15 @@ class Takeover:
         self._show_role("leader")
         self._note_store(store.status())
         try:
+            # These two outlast terms: the store may be lost and back several times within one
+            # leadership.
             async with asyncio.TaskGroup() as group:
                 group.create_task(store.run(), name="store-watch")
                 group.create_task(book.run(), name="plan-watch")
                 await self._wait_synced()
                 while True:
                     await self._serve(leadership, store)
+        # Whoever asks for the book finds none: only the leader writes the plan.
         finally:
             self._book = None
             self._show_role("follower")
@@ -131,8 +135,11 @@ class Takeover:
         try:
             try:
                 await self._lead_term(leadership, store)
+            # `except*`, because a TaskGroup wraps what ended it. What else it holds is a
+            # consequence of the first.
             except* (ReservationError, KubeError, _StoreIsBack) as group:
                 ended_by = _first_leaf(group)
+            # A lost lease and a lost store may come together; cancellation goes first.
             _obey_cancellation()
             await self._meet(ended_by, leadership, store)
         except (ReservationError, KubeError) as error:
@@ -145,6 +152,8 @@ class Takeover:
             case FenceTooLow():
                 # The store knows leaders that the lease does not: who has decided since, nobody can tell.
                 self._has_decided_blindly = True
+                # May raise Conflict: the Lease is another's, and the elector ends this leadership
+                # soon.
                 fence = await leadership.raise_fence(error.highest)
                 log.warning("fence-raised", fence=fence, above=error.highest)
             case NoFence():
@@ -162,6 +171,7 @@ class Takeover:
         """List, recover, decide; ends by an error or by cancellation alone."""
         book = self._book
         assert book is not None, "who leads has a book"
+        # A new executor a term: orders of the old one must never be sent under a new fence.
         executor = Executor(
             self._sender,
             self._clock,
@@ -171,17 +181,22 @@ class Takeover:
         )
         term = self._make_term(executor, store, book, leadership.fence)
         async with asyncio.TaskGroup() as group:
+            # Runs during recovery too, which sends writes of its own.
             group.create_task(executor.run(), name="executor")
             try:
+                # In this order: what the cluster shows, what the store holds, what was promised.
+                # Only then is anything decided.
                 await self._list_workloads()
                 kept = await self._recover(executor, store, leadership.fence)
                 await book.take_over(leadership.fence)
                 log.info("deciding", fence=leadership.fence, workloads=len(self._brain.knowledge.workloads))
                 ended = self._brain.begin(term)
+                # What could not be given back is tried again by the term, at leisure.
                 for one in kept:
                     self._brain.call_later(
                         one.decision, partial(term.fence_off, one.decision, one.may_land_on)
                     )
+                # Waits for the end: an error set by the brain, or cancellation.
                 await ended
             finally:
                 self._brain.end()
@@ -231,6 +246,8 @@ class Takeover:
         )
         blindly = self._has_decided_blindly
         kept = await Recovery(executor, store, state, fence=fence, has_decided_blindly=blindly).run()
+        # A store that was lost at the beginning may hold what nobody has judged; decisions since
+        # are blind to it.
         self._has_decided_blindly |= store.status().needs_recovery
         return kept
 
@@ -243,6 +260,7 @@ class Takeover:
         self._brain.forget_all()
         for raw in await self._read_quorum():
             self._brain.post(partial(self._brain.knowledge.see_raw, "Workload", raw))
+        # A call behind all the others: when it has its answer, they have all been taken in.
         await self._brain.ask(lambda: None)
 
     async def _read_quorum(self) -> list[bytes]:
@@ -252,6 +270,7 @@ class Takeover:
         try:
             async with aclosing(pages(self._client.fetch_page, resources.WORKLOADS.path(), {})) as stream:
                 async for page in stream:
+                    # The list began anew: earlier pages are of another moment.
                     raws = [] if page.restarted else raws
                     raws += [reader.own_bytes(raw) for raw in page.items]
         except NotFound:
@@ -268,11 +287,15 @@ class Takeover:
         if status.is_up and not self._is_store_up:
             log.info("store-back", unwritten=status.unwritten)
         self._is_store_up = status.is_up
+        # The plan's keeper compares versions now rather than at its next turn.
         if status.is_up and self._book is not None:
             self._book.wake()
         match status.state:
+            # This leadership has never read what its predecessor left; the term ends, and the next
+            # one recovers.
             case StoreState.UP if status.needs_recovery:
                 self._brain.fail(_StoreIsBack())
+            # Nothing may be decided until a fence is seeded.
             case StoreState.NEEDS_SEED:
                 self._brain.fail(NoFence())
             case StoreState.LOST:
@@ -288,6 +311,7 @@ class Takeover:
 
 def _first_leaf(group: BaseExceptionGroup[BaseException]) -> BaseException:
     error: BaseException = group
+    # Groups in groups, one task each: the first leaf is what began it.
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

@@ -96,7 +96,10 @@ class Term(Dispatch):
         self._store = store
         self._flush_plan = flush_plan
         # When each was sent, the oldest first.
+        # An OrderedDict for its first key: the oldest is looked at before every cycle.
         self._unconfirmed: OrderedDict[ReservationId, float] = OrderedDict()
+        # Gathered for the next store call: a store call of its own for each confirmation would
+        # double their number.
         self._to_confirm: list[ReservationId] = []
         self._to_release: list[ReservationId] = []
         self._has_ended = False
@@ -114,6 +117,8 @@ class Term(Dispatch):
     @property
     def is_paused(self) -> bool:
         """Whether the cycle has to wait for answers."""
+        # Both bounds: many that are quick, and one that hangs, mean alike that the cluster does not
+        # keep up.
         if len(self._unconfirmed) >= self.settings.max_unconfirmed:
             return True
         oldest = next(iter(self._unconfirmed.values()), None)
@@ -131,22 +136,28 @@ class Term(Dispatch):
 
         Waits are not sent here: see `tell`.
         """
+        # Numbered per term; in the log fence and cycle together name one round.
         self._cycle += 1
         try:
             prepared = [one for one in map(self._prepare, decisions) if one is not None]
             answers = await self._reserve(prepared, decisions)
             # Promises and leases are stored before anybody is told of them, or starts on one.
             await self._flush_plan()
+        # BaseException, as a cancelled commit may have taken effect or not: in this process nothing
+        # may stay assumed.
         except BaseException:
             for decision in decisions:
                 if not isinstance(decision, Wait | Plan):
                     self._hooks.forget(decision.id)
             raise
+        # Looked at after the await: the term may have ended while the store was asked.
         if self._has_ended:
             # The lease was lost while the store was asked: the next leader judges what was reserved.
             return
         for one, answer in zip(prepared, answers, strict=True):
             self._guarded(one.decision, partial(self._take_answer, one, answer))
+        # After the admissions: victims keep their quota until they have stopped, so there is no
+        # hurry among the two.
         for decision in decisions:
             if isinstance(decision, Evict):
                 self._guarded(decision, partial(self._submit_eviction, decision))
@@ -172,6 +183,7 @@ class Term(Dispatch):
 
     async def flush(self) -> None:
         """Tell the store what has been confirmed and what was given back. Raises what the store raises."""
+        # Promises first: who is confirmed may have started on one.
         await self._flush_plan()
         await self._flush_log()
         confirmed, self._to_confirm = self._to_confirm, []
@@ -182,6 +194,7 @@ class Term(Dispatch):
             if released:
                 await self._store.release(released, fence=self.settings.fence)
         except BaseException:
+            # Back to the front, in order; what was added meanwhile stays behind.
             self._to_confirm[:0], self._to_release[:0] = confirmed, released
             raise
 
@@ -189,6 +202,7 @@ class Term(Dispatch):
         """Log what was told. A log entry is expendable: one that meets a fault is not kept."""
         told, self._told = self._told, []
         if told:
+            # A commit without reservations: the log has no call of its own.
             await self._store.commit((), fence=self.settings.fence, request_id=uuid.uuid4().hex, log=told)
 
     def _submit_wait(self, decision: Wait, write: Write) -> None:
@@ -207,12 +221,15 @@ class Term(Dispatch):
         if not isinstance(decision, Admit):
             return None
         try:
+            # Rendering may meet an object that nobody foresaw; it costs this Workload its turn.
             prepared = self._written(decision)
         except Exception:
             self._hooks.stumbled()
             self._hooks.forget_later(decision.id)
             return None
         if prepared is None:
+            # The Workload is gone or another by now: there is nothing to wait for, so it is taken
+            # back at once.
             self._hooks.forget(decision.id)
         return prepared
 
@@ -230,8 +247,10 @@ class Term(Dispatch):
         self, prepared: Sequence[_Prepared], decisions: Sequence[Decision | Reassign]
     ) -> tuple[Reserved | Lost, ...]:
         """Return one answer an admission."""
+        # One id for the whole cycle; a repeated call is answered as the first was.
         request_id = uuid.uuid4().hex
         reservations = [self._reservation(one, request_id) for one in prepared]
+        # Waits are logged when they are told (`_submit_wait`).
         entries = [self._entry(decision) for decision in decisions if not isinstance(decision, Wait)]
         if not reservations and not entries:
             return ()
@@ -274,10 +293,13 @@ class Term(Dispatch):
 
     def _submit_admission(self, prepared: _Prepared) -> None:
         decision, write = prepared.decision, prepared.write
+        # From here on it counts as unconfirmed, whatever becomes of the write.
         self._unconfirmed[decision.key, decision.uid] = self._clock.monotonic()
 
         def rebuild(raw: bytes) -> Write | None:
             workload = self._hooks.to_workload(raw)
+            # The object has changed. Only onto the very spec that was decided on may the admission
+            # be put again.
             if workload is None or not _is_as_decided(workload, prepared.decided_on):
                 return None
             return self._admission_write(
@@ -289,6 +311,7 @@ class Term(Dispatch):
                 write=write,
                 on_result=lambda result: self._admission_answered(decision, write, result),
                 rebuild=rebuild,
+                # Admissions before everything else that waits to be sent.
                 priority=0,
                 before=self._reaching(Step.BEFORE_PATCH),
                 after=self._reaching(Step.AFTER_PATCH),
@@ -303,9 +326,13 @@ class Term(Dispatch):
             case Moot(raw=raw) if self._shows_quota(decision.id, raw):
                 # It may be our own, seen back: its answer had got lost.
                 self._to_confirm.append((decision.key, decision.uid))
+            # Refused, and perhaps stored all the same a moment later: the quota stays until that is
+            # ruled out.
             case Refused(may_land_on=version) if version:
                 self.fence_off(decision.id, version)
             case _:
+                # A refusal would repeat itself at once, so it is forgotten after a pause; one that
+                # was overtaken is not.
                 forget = self._hooks.forget_later if isinstance(result, Refused) else self._hooks.forget
                 self._give_back(decision.id, forget)
         if not isinstance(result, Written):
@@ -328,6 +355,7 @@ class Term(Dispatch):
         `raw` is the Workload where it is known better than to `look_up`.
         """
         seen = self._hooks.look_up(decision.key)
+        # The watch may be ahead of the answer that we were handed, or behind: the caller knows.
         raw = raw if raw is not None or seen is None else seen[1]
         fence = self.settings.fence
         write = fence_write(decision, fence=fence, raw=raw)
@@ -337,15 +365,23 @@ class Term(Dispatch):
                 on_result=lambda result: self._fence_answered(decision, may_land_on, write, result),
                 rebuild=lambda fresh: refenced(write, fence=fence, raw=fresh),
             )
+            # No rebuild of another's write: only the annotation is changed, whatever else the object is
+            # by now.
         )
 
     def _fence_answered(self, decision: DecisionId, may_land_on: str, write: Write, result: Result) -> None:
+        # The write that may be on its way is known by the version that it was sent for.
         stray = decision._replace(resource_version=may_land_on)
         match result:
+            # It did arrive, before it could be fenced off.
             case Written(raw=raw) if self._shows_quota(decision, raw):
                 self._to_confirm.append((decision.key, decision.uid))
+            # The server stored no new version (the annotation said so already): once more, with
+            # another value.
             case Written(raw=raw) if not is_fenced_off(stray, raw):
                 self.fence_off(decision, may_land_on, raw)
+            # Even this write is refused. The quota stays where it is; a place too few is better
+            # than one given twice.
             case Refused(error=error):
                 log.error("reservation-kept", workload=decision.key, error=error)
                 self._hooks.call_later(decision, partial(self.fence_off, decision, may_land_on))
@@ -361,6 +397,7 @@ def _is_as_decided(workload: Workload, decided_on: Workload) -> bool:
     have given its quota to another.
     """
     return (
+        # Still pending, the same life, the same spec; other annotations and statuses do not matter.
         is_pending(workload, decided_on.uid)
         and workload.deleted_at is None
         and workload.generation == decided_on.generation

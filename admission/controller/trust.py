@@ -99,6 +99,7 @@ class TrustPublisher:
             resource,
             type_,
             lambda _: self.publish(),
+            # By name: the watch brings this one object and no others of its kind.
             on_error=partial(_log_error, resource),
             params={"fieldSelector": f"metadata.name={name}"},
             optional=True,
@@ -109,6 +110,7 @@ class TrustPublisher:
         self._is_due.set()
 
     async def run(self) -> None:
+        # One task writes; watches only say that there is something to do.
         """Watch and write until cancelled."""
         async with asyncio.TaskGroup() as group:
             for informer in (*self._configurations, *self._services):
@@ -117,6 +119,7 @@ class TrustPublisher:
                 await self._is_due.wait()
                 self._is_due.clear()
                 if not await self._write_all():
+                    # Sooner where an object changes: the new version may be what it waited for.
                     with suppress(TimeoutError):
                         async with asyncio.timeout(RETRY_SECONDS):
                             await self._is_due.wait()
@@ -128,6 +131,7 @@ class TrustPublisher:
         if trusted is None:
             return True
         bundle = base64.b64encode(trusted).decode()
+        # A copy, since a write changes the very store that is walked over.
         results = [await self._write(fields, bundle) for fields in list(self._outdated(bundle))]
         return all(results)
 
@@ -141,6 +145,7 @@ class TrustPublisher:
                 ]
                 if pointers:
                     yield _Fields(informer.resource, found.metadata, pointers)
+        # Somebody else's APIService of the same group is none of ours: it may lead to Kueue.
         ours = _ServiceRef(namespace=self._namespace, name=SERVICE)
         for informer in self._services:
             for found in informer.store.values():
@@ -149,12 +154,14 @@ class TrustPublisher:
 
     async def _write(self, fields: _Fields, bundle: str) -> bool:
         resource, name = fields.resource, fields.metadata.name
+        # The index of a webhook is only right for the version that was seen.
         # The version is checked by the server: the indexes are those of the object as it was seen.
         version = {
             "op": "replace",
             "path": "/metadata/resourceVersion",
             "value": fields.metadata.resource_version,
         }
+        # "add" replaces what is there and works where nothing is.
         steps = [{"op": "add", "path": pointer, "value": bundle} for pointer in fields.pointers]
         try:
             await self._client.request(

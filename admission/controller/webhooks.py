@@ -51,13 +51,17 @@ class Webhooks:
 
     async def _mutate(self, request: Request) -> Response:
         review = _read(request)
+        # Deployments and StatefulSets need nothing of what the caches know, so they are answered at
+        # once.
         if self._is_serving(review):
             return _answer_serving(review)
         make_patch = self._patches.get(_kind(review))
+        # Subresources (status, scale) are no new Jobs.
         is_asked = review.operation is Operation.CREATE and not review.sub_resource
         if make_patch is None or not is_asked:
             return Response(body=admissionreview.allow(review.uid))
         # What may have to wait, as far as anybody knows, must not run: the user tries again.
+        # What may have to wait must not start before anybody knows whether it has to.
         if not self._is_ready():
             raise HttpError(503, "the caches have not synced yet; try again in a moment")
         return Response(body=admissionreview.allow(review.uid, patch=make_patch(review)))
@@ -68,6 +72,7 @@ class Webhooks:
         return is_served and not review.sub_resource
 
     def _pod_patch(self, review: AdmissionRequest) -> list[dict[str, Any]]:
+        # Without the pod integration nobody would ever take the gate off again.
         if not self._knowledge.pods.is_kept:
             return []
         body = _object(review.object)
@@ -85,11 +90,13 @@ class Webhooks:
         )
         patch = admissionreview.labels_patch(body, defaults.labels)
         if defaults.suspends:
+            # `add` replaces what is there: a Job may say suspend: false.
             patch.append({"op": "add", "path": "/spec/suspend", "value": True})
         return patch
 
     async def _validate(self, request: Request) -> Response:
         review = _read(request)
+        # DELETE brings no new object, and needs no rules.
         if review.operation not in (Operation.CREATE, Operation.UPDATE):
             return Response(body=admissionreview.allow(review.uid))
         new, old = _object(review.object), _object(review.old_object)
@@ -109,6 +116,8 @@ class Webhooks:
         if (new.get("metadata") or {}).get("deletionTimestamp"):
             return ()
         errors = validate_update(old, new)
+        # Only where a default queue would take the Job back in at once: taking the label off would
+        # say nothing then.
         if _kind(review) == ("batch", "Job") and self._has_default_queue(review.namespace):
             errors = (*errors, *_removed_queue(old, new))
         return errors
@@ -149,6 +158,7 @@ def _decoded(review: AdmissionRequest, wire: type[Decoded]) -> Decoded:
         found = msgspec.json.decode(review.object, type=wire)
     except msgspec.DecodeError as error:
         raise HttpError(400, f"the {review.kind.kind} cannot be read: {error}") from error
+    # In an AdmissionReview the object may lack the namespace that it is created in.
     metadata = msgspec.structs.replace(found.metadata, namespace=review.namespace or found.metadata.namespace)
     return msgspec.structs.replace(found, metadata=metadata)
 
