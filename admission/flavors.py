@@ -19,7 +19,7 @@ from admission.answers import Weighed, lack_message
 from admission.assignment import Assignment, Attempt, FlavorChoice, Mode, PodSetChoice, graver
 from admission.grades import BEST, MODES, WORST, Grade, Granular, is_preferred, should_try_next
 from admission.snapshot import QueueGroup, QueueState, Snapshot
-from admission.topology import place, topology_refusal
+from admission.topology import topology_refusal
 from admission.wishes import reservation_refusal
 from api.objects import WirePodSpec
 from api.quantities import CPU, to_text
@@ -62,7 +62,7 @@ class FlavorSearch:
     weighed: list[Weighed] = field(default_factory=list)
 
     def assign(self, counts: Sequence[int] | None = None) -> Assignment:
-        """Return the best flavors for `counts` pods of each pod set (all of them by default).
+        """Return the best flavors for `counts` pods of each pod set (all of them by default), without places.
 
         Pod sets are served in order, each on top of what those before it took. The first that cannot be
         served ends the search: the Workload runs as a whole or not at all.
@@ -82,8 +82,8 @@ class FlavorSearch:
                 is_unserved |= choice.is_unserved
             if is_unserved:
                 break
-        # A place is asked for once, for all pod sets together: they may share nodes.
-        return place(self.snapshot, self.queue, self.pending, self._to_assignment(tuple(served), usage))
+        # A place is asked for by the caller, once for all pod sets together: they may share nodes.
+        return self._to_assignment(tuple(served), usage)
 
     def _to_assignment(
         self, served: tuple[PodSetChoice, ...], usage: dict[FlavorResource, int]

@@ -18,7 +18,8 @@ from admission.preemption.fair import FairSharing
 from admission.preemption.preemptor import Preemptor
 from admission.preemption.targets import Target
 from admission.snapshot import QueueState, Snapshot
-from admission.topology import placement_requests, with_places
+from admission.steps import Steps
+from admission.topology import place, placement_requests, with_places
 from api.reasons import PendingReason
 from api.requests import QuotaCheckStrategy
 from api.selectors import matches_selector
@@ -98,7 +99,7 @@ def nominate(
     preemptor: Preemptor,
     policy: CyclePolicy,
     pins: Pins | None = None,
-) -> Entry:
+) -> Steps[Entry]:
     """Return the best the head could have now. With `pins` only the pinned flavors are looked at, from the
     first.
     """
@@ -124,7 +125,7 @@ def nominate(
         quota_check=policy.quota_check,
         pins=pins,
     )
-    whole = _attempt(search, preemptor, None)
+    whole = yield from _attempt(search, preemptor, None)
     if is_whole_search and starts_anew:
         learn(queue, pending, whole.assignment)
     if _is_promising(whole):
@@ -132,7 +133,7 @@ def nominate(
     if is_whole_search and starts_anew and not _spare_pods(pending):
         learn_in_vain(queue, pending, whole.assignment, search.weighed)
     # Only where all pods neither fit nor could by evictions.
-    return _fewer_pods(search, preemptor) or whole
+    return (yield from _fewer_pods(search, preemptor)) or whole
 
 
 def _recall(queue: QueueState, pending: Pending, preemptor: Preemptor) -> Assignment | None:
@@ -143,13 +144,13 @@ def _recall(queue: QueueState, pending: Pending, preemptor: Preemptor) -> Assign
     return recall_in_vain(queue, pending, lambda pairs: preemptor.finds_nobody(queue, pending, pairs))
 
 
-def _attempt(search: FlavorSearch, preemptor: Preemptor, counts: tuple[int, ...] | None) -> Entry:
-    assignment = search.assign(counts)
+def _attempt(search: FlavorSearch, preemptor: Preemptor, counts: tuple[int, ...] | None) -> Steps[Entry]:
+    assignment = yield from place(search.snapshot, search.queue, search.pending, search.assign(counts))
     targets: tuple[Target, ...] = ()
     if assignment.mode is Mode.PREEMPT:
         # Without evictions there is nobody to ask; and whom to evict is asked once, for the whole
         # Workload.
-        targets = preemptor.targets(search.queue, search.pending, assignment)
+        targets = yield from preemptor.targets(search.queue, search.pending, assignment)
         assignment = _with_places_after(search, assignment, targets)
     return Entry(queue=search.queue, pending=search.pending, assignment=assignment, targets=targets)
 
@@ -174,7 +175,7 @@ def _is_promising(entry: Entry) -> bool:
     return entry.assignment.mode is Mode.FIT or bool(entry.targets)
 
 
-def _fewer_pods(search: FlavorSearch, preemptor: Preemptor) -> Entry | None:
+def _fewer_pods(search: FlavorSearch, preemptor: Preemptor) -> Steps[Entry | None]:
     """Return the entry with the most pods that could run, None where no smaller number is allowed or fits.
 
     A binary search: it takes for granted that fewer pods never fit worse.
@@ -191,7 +192,7 @@ def _fewer_pods(search: FlavorSearch, preemptor: Preemptor) -> Entry | None:
         # The same share is taken from each pod set that has some to spare, so that workers and
         # their helper shrink together.
         counts = tuple(one.count - spare * cut // total for one, spare in zip(pod_sets, slack, strict=True))
-        entry = _attempt(search, preemptor, counts)
+        entry = yield from _attempt(search, preemptor, counts)
         if _is_promising(entry):
             # Fewer pods were enough; try to give up fewer still. `best` keeps the entry that fits
             # with the most pods so far.

@@ -32,6 +32,7 @@ from admission.preemption.saves import asked_first, leaving_seconds
 from admission.preemption.targets import Target
 from admission.runtimes import eviction_seconds
 from admission.snapshot import QueueState, Snapshot
+from admission.steps import Steps
 from api.keys import JOB_UID
 from api.queueing import CheckRule, PreemptionPolicy
 from api.reasons import EvictionReason, PendingReason
@@ -103,12 +104,13 @@ def schedule(
         if rejection is not None:
             outcomes.append(_lost(queue, pending, rejection.reason, rejection.message, rejection.requeue))
         else:
-            entries.append(nominate(snapshot, queue, pending, preemptor=preemptor, policy=policy))
+            found = yield from nominate(snapshot, queue, pending, preemptor=preemptor, policy=policy)
+            entries.append(found)
         yield
     is_fair = policy.fair_sharing is not None
     in_order = fair_order(snapshot, entries) if is_fair else classical_order(entries)
     for entry in in_order:
-        outcome = cycle.process(entry)
+        outcome = yield from cycle.process(entry)
         spared_until = losses.spared.get(entry.queue.name) if outcome.requeue is not None else None
         outcomes.append(replace(outcome, spared_until=spared_until) if spared_until else outcome)
         yield
@@ -151,14 +153,15 @@ class _Cycle:
             self._expected.append((claim.queue, claim.usage, claim.places))
             self.snapshot.reserve(claim.queue, claim.usage, claim.places)
 
-    def process(self, entry: Entry) -> Outcome:
+    def process(self, entry: Entry) -> Steps[Outcome]:
         """Return what becomes of the entry on top of what those before it took."""
         if entry.targets and self._overlaps(entry):
-            again = self._to_deferred(self._nominate_again(entry))
+            again = yield from self._nominate_again(entry)
+            again = self._to_deferred(again)
             outcome = self._settle(again)
             return replace(outcome, recomputation=_recomputation(again, outcome))
         if self._is_out_of_place(entry):
-            entry = self._nominate_again(entry)
+            entry = yield from self._nominate_again(entry)
         return self._settle(entry)
 
     def _settle(self, entry: Entry) -> Outcome:
@@ -274,19 +277,21 @@ class _Cycle:
         with self.snapshot.without((target.queue, target.held) for target in entry.targets):
             return node.fits(usage), self.snapshot.fleet.fits(places)
 
-    def _nominate_again(self, entry: Entry) -> Entry:
+    def _nominate_again(self, entry: Entry) -> Steps[Entry]:
         """Nominate on the picture as it is now, for the same flavors."""
         pins = tuple(
             {resource: chosen.flavor for resource, chosen in choice.choices.items()}
             for choice in entry.assignment.pod_sets
         )
-        return nominate(
-            self.snapshot,
-            entry.queue,
-            entry.pending,
-            preemptor=self.preemptor,
-            policy=self.policy,
-            pins=pins,
+        return (
+            yield from nominate(
+                self.snapshot,
+                entry.queue,
+                entry.pending,
+                preemptor=self.preemptor,
+                policy=self.policy,
+                pins=pins,
+            )
         )
 
     def _to_deferred(self, entry: Entry) -> Entry:

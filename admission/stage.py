@@ -13,6 +13,8 @@ from admission.grades import Grade, Granular
 from admission.nomination import CyclePolicy
 from admission.room import may_have_room
 from admission.snapshot import QueueState, Snapshot
+from admission.steps import finish
+from admission.topology import place
 from queues.pending import Pending
 from queues.profile import Spots
 from queues.resources import FlavorResource, Quantities
@@ -100,7 +102,8 @@ class StartTrial:
 
     def find(self) -> Footing | None:
         """Return what it would run on if it began now."""
-        assignment = self._search.assign(self.counts)
+        assigned = self._search.assign(self.counts)
+        assignment = finish(place(self.snapshot, self.queue, self.pending, assigned))
         if assignment.mode is not Mode.FIT:
             return None
         spots = self.snapshot.fleet.spots(assignment.places) if assignment.places else {}

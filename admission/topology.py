@@ -25,6 +25,7 @@ from admission.placement.replacement import Standing
 from admission.placement.request import NodeRules, PlacementRequest
 from admission.placement.site import Amounts
 from admission.snapshot import Held, QueueState, Snapshot
+from admission.steps import Steps
 from admission.wishes import with_wishes
 from api.objects import WirePodSetUpdate, WirePodSpec, WireToleration
 from api.policy import PlacementRules
@@ -231,7 +232,9 @@ def flavors_of(assignment: PodSetAssignment) -> list[str]:
     return sorted(set(assignment.flavors.values()))
 
 
-def place(snapshot: Snapshot, queue: QueueState, pending: Pending, assignment: Assignment) -> Assignment:
+def place(
+    snapshot: Snapshot, queue: QueueState, pending: Pending, assignment: Assignment
+) -> Steps[Assignment]:
     """Return the assignment with a place for every pod set that needs one, or lowered where there is none.
 
     Pod sets that are placed later are marked, and ask for no place now.
@@ -242,6 +245,7 @@ def place(snapshot: Snapshot, queue: QueueState, pending: Pending, assignment: A
         return assignment
     assignment = replace(assignment, strategy=requests[0].strategy)
     if assignment.mode is Mode.FIT:
+        yield from snapshot.fleet.preparing(requests)
         found = snapshot.fleet.place(requests)
         if not isinstance(found, Unplaced):
             return with_places(assignment, requests, found)

@@ -23,8 +23,13 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
+from admission.steps import Steps, finish
+
 # Heaps are put in order once they hold so many times as much out of date as there are groups.
 _MOST_STALE = 3
+
+# Groups that are judged without a pause, at some thirty microseconds each.
+_JUDGED_AT_ONCE = 100
 
 Tail = tuple[object, ...]
 
@@ -60,7 +65,7 @@ class Contest:
     judge: Judge
     # At its place among the groups, so that a heap entry can be told from an outdated one.
     rooms: Rooms
-    _standings: list[Standing | None] = field(init=False)
+    _standings: list[Standing | None] = field(default_factory=list)
     _groups_of: dict[int, list[int]] = field(default_factory=dict)
     _heaps: dict[Family, _Heap] = field(default_factory=dict)
     # The number under which each group's key went into its heap last.
@@ -73,9 +78,16 @@ class Contest:
             for leaf in group:
                 self._groups_of.setdefault(leaf, []).append(number)
         self._serials = [-1] * len(self.groups)
-        # Judged once at the start; afterwards only what changed is.
-        self._standings = [self.judge(group) for group in self.groups]
-        self._fill()
+
+    def judging(self) -> Steps[None]:
+        """Judge the groups that nobody has looked at yet, in steps; without it `best` does so in one."""
+        judged = self._standings
+        while len(judged) < len(self.groups):
+            begin = len(judged)
+            judged += [self.judge(group) for group in self.groups[begin : begin + _JUDGED_AT_ONCE]]
+            if len(judged) == len(self.groups):
+                self._fill()
+            yield
 
     def _fill(self) -> None:
         self._heaps = {}
@@ -90,6 +102,7 @@ class Contest:
 
     def changed(self, leaves: Iterable[int]) -> None:
         """Judge the groups anew that these leaves are in."""
+        finish(self.judging())
         for number in {number for leaf in leaves for number in self._groups_of.get(leaf, ())}:
             standing = self.judge(self.groups[number])
             # The same standing as before: its key is still right, and its entry still good.
@@ -108,6 +121,7 @@ class Contest:
 
     def best(self) -> tuple[tuple[object, ...], tuple[int, ...]] | None:
         """Return the first group in the order, after its place in it; None where no group holds the gang."""
+        finish(self.judging())
         best: tuple[object, ...] | None = None
         winner = -1
         for family in list(self._heaps):

@@ -19,6 +19,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 from admission.placement.ranking import Ranking
 from admission.placement.refusals import Refusals
 from admission.placement.request import NodeRules, Plan
@@ -31,8 +33,7 @@ _MOST_PODS = 1 << 40
 _TOPOLOGY_DOMAIN = "topologyDomain"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class Shape(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     """What the counts depend on. `leader` None: no leader is needed. `is_empty`: as if nothing was placed."""
 
     per_pod: tuple[tuple[str, int], ...]

@@ -19,6 +19,7 @@ from admission.placement.request import NoPlacement, Placement, PlacementGates, 
 from admission.placement.search import PlacementSearch
 from admission.placement.site import Amounts, Site, UsedByLeaf
 from admission.placement.tree import Values
+from admission.steps import Steps
 from api.keys import HOSTNAME
 from api.node import NodeInfo, PodUsage
 from api.queueing import ResourceFlavor, Topology
@@ -236,6 +237,14 @@ class Fleet:
     def search(self, flavor: str) -> PlacementSearch:
         """Return the search in the flavor's nodes."""
         return self._searches[flavor]
+
+    def preparing(self, requests: Iterable[PlacementRequest]) -> Steps[None]:
+        """Work out what `place` reads of the nodes where that is much: of a shape that nobody asked for yet.
+
+        Nothing else follows from it: `place` would do it itself, in one piece.
+        """
+        for request in requests:
+            yield from self.search(request.flavor).preparing(request)
 
     def place(
         self, requests: Sequence[PlacementRequest], *, is_empty: bool = False

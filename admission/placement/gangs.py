@@ -26,6 +26,7 @@ from admission.placement.rules import UNLIMITED, Demand, GangSize, Leaf, choose_
 from admission.placement.scoring import NEUTRAL_PERFORMANCE, sub_scores
 from admission.placement.strategies import SCORE_DIGITS, Candidate, Room, fewest_nodes, score_order, spread
 from admission.placement.wishes import Strategy, Wishes
+from admission.steps import Steps
 
 NodeShares = list[tuple[int, int]]
 # Without size rules any leaves will do.
@@ -49,9 +50,18 @@ class GangSearch:
     # How good the leaves are for a single pod, for those that are to be spread.
     _marks: dict[int, tuple[float, tuple[str, ...]]] = field(default_factory=dict)
 
+    def preparing(self) -> Steps[None]:
+        """Look at the leaves, and judge the groups of them, in steps: as `find` would in one."""
+        yield from self.ground.refreshing()
+        self._refresh()
+        contest = self._first_contest()
+        if contest is not None:
+            yield from contest.judging()
+
     def find(self) -> NodeShares | str:
         """Return nodes with the pods that each gets, or why there is no place, as a part of a sentence."""
         # Counts are of the present; what was remembered of candidates is brought up to them first.
+        self.ground.refresh()
         self._refresh()
         per_node = self._per_node
         if per_node == 0:
@@ -61,17 +71,9 @@ class GangSearch:
         if self.ground.rules is NO_RULES:
             nearest = self._nearest()
             return self._hand_out(nearest, _ANYTHING) if nearest is not None else self._shortage()
-        # In nodes of its own size: so many as it needs when each is full of it.
-        size = GangSize(pods=self.pods, nodes=-(-self.pods // per_node))
-        # Kept for the next gang of this size: which sets may hold it follows from the empty cluster
-        # alone.
-        if self._demand is None or self._by_rules is None:
-            leaves = sorted(self._leaves(), key=lambda leaf: leaf.name)
-            self._demand = need = demand(self.ground.rules, size, leaves)
-            groups = (tuple([leaf.index for leaf in group]) for group in need.groups)
-            self._by_rules = self._contest(groups, need)
-        best = self._by_rules.best()
-        return self._hand_out(best[1], self._demand) if best else self._rule_shortage(self._demand, size)
+        need, contest = self._ruled(per_node)
+        best = contest.best()
+        return self._hand_out(best[1], need) if best else self._rule_shortage(need, self._size(per_node))
 
     # --- the ground ---------------------------------------------------------------------------------------
 
@@ -105,6 +107,28 @@ class GangSearch:
                 contest.changed(changed)
         for leaf in changed:
             self._marks.pop(leaf, None)
+
+    def _size(self, per_node: int) -> GangSize:
+        # In nodes of its own size: so many as it needs when each is full of it.
+        return GangSize(pods=self.pods, nodes=-(-self.pods // per_node))
+
+    def _ruled(self, per_node: int) -> tuple[Demand, Contest]:
+        """Return what the size rules ask for, and the contest of the groups that meet it."""
+        # Kept for the next gang of this size: which sets may hold it follows from the empty cluster
+        # alone.
+        if self._demand is None or self._by_rules is None:
+            leaves = sorted(self._leaves(), key=lambda leaf: leaf.name)
+            self._demand = need = demand(self.ground.rules, self._size(per_node), leaves)
+            groups = (tuple([leaf.index for leaf in group]) for group in need.groups)
+            self._by_rules = self._contest(groups, need)
+        return self._demand, self._by_rules
+
+    def _first_contest(self) -> Contest | None:
+        """Return the contest that is asked first, None where there is none to ask."""
+        per_node = self._per_node
+        if per_node == 0 or self.wishes.strategy is Strategy.DISTRIBUTED:
+            return None
+        return self._of_width(0) if self.ground.rules is NO_RULES else self._ruled(per_node)[1]
 
     # --- candidates ---------------------------------------------------------------------------------------
 
@@ -148,11 +172,7 @@ class GangSearch:
         best = None
         for width in range(level + 2):
             # Kept by width: the same gang asks again and again.
-            contest = self._by_width.get(width)
-            if contest is None:
-                groups = _grouped(self._leaves(), _group_of(width, level))
-                contest = self._by_width[width] = self._contest(groups, _ANYTHING)
-            found = contest.best()
+            found = self._of_width(width).best()
             if found is not None:
                 best = found if best is None else min(best, found)
                 is_preferred = found[0][0] != 0
@@ -161,6 +181,15 @@ class GangSearch:
                 if is_preferred or not self.wishes.preferred_domain:
                     break
         return best[1] if best is not None else None
+
+    def _of_width(self, width: int) -> Contest:
+        """Return the contest of all domains of a width: 0 is a leaf by itself."""
+        # Kept by width: the same gang asks again and again.
+        contest = self._by_width.get(width)
+        if contest is None:
+            groups = _grouped(self._leaves(), _group_of(width, self.ground.level))
+            contest = self._by_width[width] = self._contest(groups, _ANYTHING)
+        return contest
 
     def _candidate(self, chosen: tuple[tuple[Leaf, int], ...]) -> Candidate:
         ground = self.ground
@@ -193,7 +222,7 @@ class GangSearch:
         first, pods = chosen[0]
         if len(chosen) == 1:
             room = self._counts.pods
-            fits_one = any(room[node] >= pods for node in self.ground.nodes(first.index))
+            fits_one = max([room[node] for node in self.ground.nodes(first.index)], default=0) >= pods
             # On one leaf it may even lie on one node, which is as near as can be.
             return len(self.ground.site.levels) if fits_one else self.ground.level + 1
         shared = 0
@@ -240,11 +269,7 @@ class GangSearch:
 
     def _nearest_leaf(self) -> list[Leaf] | None:
         """Return the leaf that takes all pods best."""
-        contest = self._by_width.get(0)
-        if contest is None:
-            contest = self._contest(((leaf.index,) for leaf in self._leaves()), _ANYTHING)
-            self._by_width[0] = contest
-        best = contest.best()
+        best = self._of_width(0).best()
         return None if best is None else [self.ground.leaves[best[1][0]]]
 
     def _mark(self, leaf: Leaf) -> tuple[float, tuple[str, ...]]:

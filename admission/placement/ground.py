@@ -9,17 +9,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import msgspec
+
 from admission.placement.changelog import ChangeLog
 from admission.placement.counts import Counts
 from admission.placement.rules import UNLIMITED, Leaf, leaf_level
 from admission.placement.site import Site
+from admission.steps import Steps, finish
 from api.policy import DomainRules
 
+# Leaves that are looked at without a pause, at some twenty microseconds each.
+_LEAVES_AT_ONCE = 200
 NO_RULES = DomainRules(max_nodes_per_leaf=UNLIMITED, max_gpus_per_leaf=UNLIMITED)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class Terms(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     """What makes a difference between gangs on the same leaf. `rules` None: no rules by size."""
 
     rules: DomainRules | None
@@ -46,6 +50,8 @@ class Ground:
     rules: DomainRules = field(init=False)
     _nodes_read: int = -1
     _uses_read: int = -1
+    # Leaves that have changed and have not been looked at since.
+    _outdated: set[int] = field(default_factory=set)
     # The domains above each domain, as they were asked for.
     _chains: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
@@ -59,6 +65,20 @@ class Ground:
 
     def refresh(self) -> None:
         """Look again at the leaves whose nodes have changed. The counts must be up to date."""
+        finish(self.refreshing())
+
+    def refreshing(self) -> Steps[None]:
+        """As `refresh`, in steps."""
+        self._read_logs()
+        hooked = self.site.tree.at_level[self.level]
+        # Sorted, so that what is worked out in their order is the same each time.
+        for number, index in enumerate(sorted(self._outdated)):
+            if number % _LEAVES_AT_ONCE == _LEAVES_AT_ONCE - 1:
+                yield
+            self._look_at(index, is_there=index in hooked)
+            self._outdated.discard(index)
+
+    def _read_logs(self) -> None:
         nodes, uses = self.site.nodes_log, self.site.uses_log
         # Both logs: a leaf changes by what its nodes are and by what is on them.
         if self._nodes_read == nodes.end and self._uses_read == uses.end:
@@ -66,15 +86,11 @@ class Ground:
         changed, used = nodes.since(self._nodes_read), uses.since(self._uses_read)
         self._nodes_read, self._uses_read = nodes.end, uses.end
         tree = self.site.tree
-        hooked = tree.at_level[self.level]
         if changed is None or used is None:
             # Forgotten history: all that is known and all that is there.
-            domains = {**self.leaves, **dict.fromkeys(hooked)}.keys()
+            self._outdated.update(self.leaves, tree.at_level[self.level])
         else:
-            domains = {tree.ancestor(node, self.level): None for node in changed | used}.keys()
-        # Sorted, so that what is worked out in their order is the same each time.
-        for index in sorted(domains):
-            self._look_at(index, is_there=index in hooked)
+            self._outdated.update([tree.ancestor(node, self.level) for node in changed | used])
 
     def _look_at(self, index: int, *, is_there: bool) -> None:
         known = self.leaves.get(index)

@@ -25,6 +25,7 @@ from admission.placement.request import (
 from admission.placement.site import Amounts, Site
 from admission.placement.tree import Values
 from admission.placement.wishes import Wishes
+from admission.steps import Steps
 from api.workload import TopologyAssignment
 
 _Key = TypeVar("_Key")
@@ -79,6 +80,25 @@ class PlacementSearch:
             leader=self._leader_assignment(chosen) if leaders else None,
         )
 
+    def preparing(self, request: PlacementRequest) -> Steps[None]:
+        """Work out, in steps, what `find` reads of the site and nobody has worked out yet."""
+        plan = make_plan(request, self.site.levels, self._gates)
+        if isinstance(plan, NoPlacement):
+            return
+        if not self._is_counted(request, plan, is_empty=False):
+            self.counts(request, plan)
+            yield
+        wishes = request.wishes
+        if wishes is None or request.topology is not None or not self.site.is_by_host:
+            return
+        if not self._is_counted(request, plan, is_empty=True):
+            self.counts(request, plan, is_empty=True)
+            yield
+        yield from self._gang_search(request, plan, wishes, is_empty=False).preparing()
+
+    def _is_counted(self, request: PlacementRequest, plan: Plan, *, is_empty: bool) -> bool:
+        return make_shape(request.per_pod, None, request.rules, plan, is_empty=is_empty) in self._counts
+
     def has_place(self, request: PlacementRequest) -> bool:
         """Return whether `find` finds a place: a fraction of its cost for those who try again and again."""
         plan = make_plan(request, self.site.levels, self._gates)
@@ -125,7 +145,6 @@ class PlacementSearch:
         if ground is None:
             ground = Ground(site=self.site, counts=counts, empty=empty, terms=terms)
         _keep(self._grounds, key, ground, most=_MOST_GANGS)
-        ground.refresh()
         return ground
 
     def counts(

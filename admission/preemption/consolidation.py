@@ -36,6 +36,7 @@ from admission.placement.site import Site
 from admission.preemption.candidates import Need
 from admission.preemption.targets import Target
 from admission.snapshot import Held, QueueState, Snapshot
+from admission.steps import Steps
 from admission.topology import requests_again
 from api.policy import Aliases, Consolidation
 from api.reasons import PreemptionReason
@@ -46,7 +47,7 @@ _MOST_DOMAINS = 8
 _ANYWHERE = -1
 
 
-def consolidating_targets(snapshot: Snapshot, need: Need) -> tuple[Target, ...]:
+def consolidating_targets(snapshot: Snapshot, need: Need) -> Steps[tuple[Target, ...]]:
     """Return whom to move so that `need`, whose quota is free, has a place; () where no plan is found.
 
     Those who are leaving anyway are named too where the gang waits for them. The snapshot is left as it was.
@@ -57,7 +58,11 @@ def consolidating_targets(snapshot: Snapshot, need: Need) -> tuple[Target, ...]:
         return ()
     # One search for all domains: losses and moves are looked at once.
     search = _Search(snapshot=snapshot, need=need, rules=rules, budget=_budget(snapshot, need, rules))
-    plans = (plan for movers in search.domains() if (plan := search.plan(movers)))
+    plans: list[tuple[Target, ...]] = []
+    for movers in search.domains():
+        plan = yield from search.plan(movers)
+        if plan:
+            plans.append(plan)
     # By cost, and of equals the first domain: those were asked for in order of what they lack.
     return min(plans, key=search.cost, default=())
 
@@ -194,31 +199,34 @@ class _Search:
 
     # --- 2 to 4: the plan ---------------------------------------------------------------------------------
 
-    def plan(self, movers: list[Target]) -> tuple[Target, ...]:
+    def plan(self, movers: list[Target]) -> Steps[tuple[Target, ...]]:
         """Return who of them is to be moved, () where the gang gets no place, or one of them no other."""
         mark = self.snapshot.mark()
-        taken = self._without_idle(self._take(movers))
+        taken = yield from self._take(movers)
+        taken = yield from self._without_idle(taken)
         # Bounds first: to place everybody costs more than to add up.
         is_plan = bool(taken) and self._is_within_bounds(taken) and self._all_are_placed(taken)
         self.snapshot.rollback(mark)
         return tuple(taken) if is_plan else ()
 
-    def _take(self, movers: list[Target]) -> list[Target]:
+    def _take(self, movers: list[Target]) -> Steps[list[Target]]:
         taken: list[Target] = []
         for one in sorted(movers, key=self._order):
             self.snapshot.remove(one.queue, one.held.usage, one.held.places)
             taken.append(one)
+            yield
             if self._has_place():
                 return taken
         # All of them are gone and there is still no place.
         return []
 
-    def _without_idle(self, taken: list[Target]) -> list[Target]:
+    def _without_idle(self, taken: list[Target]) -> Steps[list[Target]]:
         """Put back those that the gang does not need gone."""
         kept = list(taken)
         # The greatest loss first: who would lose most is the first to be let be.
         for one in sorted(taken, key=self._order, reverse=True):
             self.snapshot.add(one.queue, one.held.usage, one.held.places)
+            yield
             if self._has_place():
                 kept.remove(one)
             else:

@@ -22,6 +22,7 @@ from admission.preemption.candidates import Need, candidate_order, rank_within, 
 from admission.preemption.replicas import Floors
 from admission.preemption.targets import Target, fill_back, fits
 from admission.snapshot import Held, QueueState, Snapshot
+from admission.steps import Steps
 from api.reasons import PreemptionReason
 from queues.fair_sharing import Share, dominant_resource_share
 from queues.quota import QuotaNode
@@ -44,7 +45,7 @@ class FairSharing:
     )
 
 
-def fair_targets(snapshot: Snapshot, need: Need, settings: FairSharing) -> tuple[Target, ...]:
+def fair_targets(snapshot: Snapshot, need: Need, settings: FairSharing) -> Steps[tuple[Target, ...]]:
     """Return whom to evict so that `need` fits, () where no allowed set would do. The snapshot is left as
     found.
     """
@@ -57,8 +58,8 @@ def fair_targets(snapshot: Snapshot, need: Need, settings: FairSharing) -> tuple
     search = _FairSearch(snapshot=snapshot, need=need, floors=Floors(snapshot))
     # Fill back with borrowing allowed, as the search itself had it: shares decide, and not who
     # borrows.
-    if search.run(candidates, settings.rules):
-        targets = fill_back(snapshot, need, search.targets, is_borrowing=True)
+    if (yield from search.run(candidates, settings.rules)):
+        targets = yield from fill_back(snapshot, need, search.targets, is_borrowing=True)
     else:
         targets = []
     snapshot.rollback(mark)
@@ -105,24 +106,25 @@ class _FairSearch:
     floors: Floors
     targets: list[Target] = field(default_factory=list)
 
-    def run(self, candidates: _Candidates, rules: tuple[FairRule, ...]) -> bool:
+    def run(self, candidates: _Candidates, rules: tuple[FairRule, ...]) -> Steps[bool]:
         """Take candidates until `need` fits; return whether it does. The usage is gone again afterwards."""
         own, usage = self.need.queue, self.need.usage
         # Shares are compared as they would be with the newcomer.
         self.snapshot.add(own, usage)
         refused: _Candidates = {}
-        done = self._first_pass(candidates, rules[0], refused)
+        done = yield from self._first_pass(candidates, rules[0], refused)
         if not done and len(rules) > 1:
-            done = self._second_pass(refused)
+            done = yield from self._second_pass(refused)
         # Taken off again: targets are what the caller wants, and not the newcomer's usage.
         self.snapshot.remove(own, usage)
         return done
 
-    def _first_pass(self, candidates: _Candidates, rule: FairRule, refused: _Candidates) -> bool:
+    def _first_pass(self, candidates: _Candidates, rule: FairRule, refused: _Candidates) -> Steps[bool]:
         # A queue that stays within its own quota even with the newcomer may claim it back from anyone.
         is_entitled = self.need.queue.node.is_within_nominal(self.need.pairs)
         # The ordering looks at the shares anew after each step, because each taking changes them.
         for queue in _Ordering(self.snapshot, self.need, candidates):
+            yield
             heads = candidates[queue.name]
             if queue is self.need.queue:
                 if self._take(queue, heads.pop(0), PreemptionReason.IN_CLUSTER_QUEUE):
@@ -156,9 +158,10 @@ class _FairSearch:
             refused.append(held)
         return False
 
-    def _second_pass(self, candidates: _Candidates) -> bool:
+    def _second_pass(self, candidates: _Candidates) -> Steps[bool]:
         ordering = _Ordering(self.snapshot, self.need, candidates)
         for queue in ordering:
+            yield
             ours, theirs = self._shares(queue)
             # Rule 2: strictly less, and without looking at what the eviction leaves; one from each
             # queue.

@@ -19,6 +19,7 @@ answers the first counts, which makes the choice repeatable. A gang is one Workl
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -26,6 +27,7 @@ from admission.placement.request import PlacementRequest
 from admission.preemption.candidates import Need, Order, Pools, satisfies_any, uses
 from admission.preemption.targets import Target, classical_targets
 from admission.snapshot import Held, Snapshot
+from admission.steps import Steps
 from api.workload import WorkloadKey
 
 # Each domain costs a search of its own, at 2,000 nodes and 700 candidates a fifth of the plain one.
@@ -38,26 +40,32 @@ _TAKEN_BESIDES = 16
 _Cost = list[tuple[bool, int, float]]
 
 
-def least_loss_targets(snapshot: Snapshot, need: Need, pools: Pools) -> tuple[Target, ...]:
+def least_loss_targets(snapshot: Snapshot, need: Need, pools: Pools) -> Steps[tuple[Target, ...]]:
     """Return whom to evict so that `need` fits and least is lost, () where nobody may be or it does not help.
 
     The snapshot is left as it was found.
     """
     # Kueue's order first: it alone says whether there is room at all, and how many it takes at
     # most.
-    plain = classical_targets(snapshot, replace(need, order=Order.KUEUE), pools)
+    plain = yield from classical_targets(snapshot, replace(need, order=Order.KUEUE), pools)
     if not plain:
         return ()  # No order finds room where this one, which takes everybody in the end, does not.
     answers = [plain]
+
+    def look(**terms: Any) -> Steps[None]:
+        found = yield from classical_targets(snapshot, replace(bounded, **terms), pools)
+        if found:
+            answers.append(found)
+
     # An answer that takes far more than Kueue's will not be cheaper; the search for it is cut off.
     bounded = replace(need, most_taken=_MOST_TAKEN * len(plain) + _TAKEN_BESIDES)
-    by_domain = (replace(bounded, within=keys) for keys in _by_domain(snapshot, need))
-    answers += (found for one in by_domain if (found := classical_targets(snapshot, one, pools)))
+    for keys in _by_domain(snapshot, need):
+        yield from look(within=keys)
     # Where a whole domain was found the two orders by loss are hardly ever better, and each costs a
     # search.
     if len(answers) == 1:
-        by_loss = (replace(bounded, order=order) for order in (Order.LOSS, Order.LOSS_PER_AMOUNT))
-        answers += (found for one in by_loss if (found := classical_targets(snapshot, one, pools)))
+        for order in (Order.LOSS, Order.LOSS_PER_AMOUNT):
+            yield from look(order=order)
     # `min` takes the first of equals: Kueue's own.
     return min(answers, key=lambda targets: cost_of(need, targets))
 

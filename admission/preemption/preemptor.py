@@ -18,6 +18,7 @@ from admission.preemption.least_loss import least_loss_targets
 from admission.preemption.loss import Losses
 from admission.preemption.targets import Target, classical_targets
 from admission.snapshot import QueueState, Snapshot
+from admission.steps import Steps, finish
 from admission.topology import placement_requests
 from api.queueing import PreemptionPolicy
 from api.reasons import PreemptionReason
@@ -35,7 +36,9 @@ _RIGHTS = {
 
 # Whose targets, for how much, with places or without: what an answer depends on besides the
 # picture.
-_Question = tuple[int, WorkloadKey, frozenset[FlavorResource], frozenset[tuple[FlavorResource, int]], bool]
+_Question = tuple[
+    int, WorkloadKey, Order, frozenset[FlavorResource], frozenset[tuple[FlavorResource, int]], bool
+]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,7 +56,9 @@ class Preemptor:
     def __post_init__(self) -> None:
         self._pools = Pools(self.snapshot)
 
-    def targets(self, queue: QueueState, pending: Pending, assignment: Assignment) -> tuple[Target, ...]:
+    def targets(
+        self, queue: QueueState, pending: Pending, assignment: Assignment
+    ) -> Steps[tuple[Target, ...]]:
         """Return whom to evict so that the whole assignment fits, () where nobody may be or it does not
         help.
 
@@ -70,7 +75,8 @@ class Preemptor:
         )
         # Moving others first: nobody loses more than the way to another place. Only where that
         # fails somebody goes for good.
-        return consolidating_targets(self.snapshot, need) or self._targets(need)
+        moved = yield from consolidating_targets(self.snapshot, need)
+        return moved or (yield from self._targets(need))
 
     def grade(
         self, queue: QueueState, pending: Pending, pair: FlavorResource, amount: int, height: int
@@ -79,16 +85,17 @@ class Preemptor:
 
         Taking back what others borrow (RECLAIM) is better than evicting the queue's own work (PREEMPT).
         """
-        targets = self._targets(
-            Need(
-                queue=queue,
-                pending=pending,
-                usage={pair: amount},
-                pairs=frozenset((pair,)),
-                losses=self.losses,
-                order=_order_of(queue),
-            )
+        need = Need(
+            queue=queue,
+            pending=pending,
+            usage={pair: amount},
+            pairs=frozenset((pair,)),
+            losses=self.losses,
+            # Whether there is anybody is no matter of who loses least, and this order asks it soonest.
+            order=Order.KUEUE,
         )
+        # Of quota alone, so that it is over soon: it does not pause.
+        targets = finish(self._targets(need))
         if not targets:
             # `height` as it is without evictions: nothing changes.
             return Grade(Granular.NO_CANDIDATES, height)
@@ -132,22 +139,23 @@ class Preemptor:
             below = cohort
         return True
 
-    def _targets(self, need: Need) -> tuple[Target, ...]:
+    def _targets(self, need: Need) -> Steps[tuple[Target, ...]]:
         # A trial is no picture that would come again.
         if self.snapshot.has_trial:
-            return self._search(need)
+            return (yield from self._search(need))
         question = (
             self.snapshot.decided,
             need.pending.key,
+            need.order,
             need.pairs,
             frozenset(need.usage.items()),
             bool(need.placing),
         )
         if question not in self._known:
-            self._known[question] = self._search(need)
+            self._known[question] = yield from self._search(need)
         return self._known[question]
 
-    def _search(self, need: Need) -> tuple[Target, ...]:
+    def _search(self, need: Need) -> Steps[tuple[Target, ...]]:
         if self.fair_sharing is not None:
             return fair_targets(self.snapshot, need, self.fair_sharing)
         if need.order is not Order.KUEUE:

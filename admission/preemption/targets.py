@@ -12,8 +12,12 @@ import msgspec
 from admission.preemption.candidates import Candidates, Need, Order, Pools, collect
 from admission.preemption.replicas import Floors
 from admission.snapshot import Held, QueueState, Snapshot
+from admission.steps import Steps
 from api.queueing import PreemptionPolicy
 from api.reasons import PreemptionReason
+
+# Without places a look whether it fits is a few additions: a search pauses after so many.
+_LOOKS_AT_ONCE = 64
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,7 +28,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     reason: PreemptionReason
 
 
-def classical_targets(snapshot: Snapshot, need: Need, pools: Pools) -> tuple[Target, ...]:
+def classical_targets(snapshot: Snapshot, need: Need, pools: Pools) -> Steps[tuple[Target, ...]]:
     """Return whom to evict so that `need` fits, () where no set of candidates would do.
 
     The snapshot is left as it was found.
@@ -35,11 +39,11 @@ def classical_targets(snapshot: Snapshot, need: Need, pools: Pools) -> tuple[Tar
     mark = snapshot.mark()
     # In Kueue's order of attempts, which decides whom users see evicted.
     for is_borrowing in _attempts(need, candidates):
-        targets = _take_until_it_fits(snapshot, need, candidates, is_borrowing=is_borrowing)
+        targets = yield from _take_until_it_fits(snapshot, need, candidates, is_borrowing=is_borrowing)
         # From the whole set of those taken, not while taking: only in the end it is known who is
         # not needed.
         if targets:
-            targets = fill_back(snapshot, need, targets, is_borrowing=is_borrowing)
+            targets = yield from fill_back(snapshot, need, targets, is_borrowing=is_borrowing)
         snapshot.rollback(mark)
         if targets:
             return tuple(targets)
@@ -60,16 +64,20 @@ def fits(snapshot: Snapshot, need: Need, *, is_borrowing: bool) -> bool:
     return not need.placing or snapshot.fleet.has_place(need.placing)
 
 
-def fill_back(snapshot: Snapshot, need: Need, targets: list[Target], *, is_borrowing: bool) -> list[Target]:
+def fill_back(
+    snapshot: Snapshot, need: Need, targets: list[Target], *, is_borrowing: bool
+) -> Steps[list[Target]]:
     """Return the targets without those whose place is not needed after all.
 
     Fill back in reverse: a Workload evicted early may have become unnecessary once a later, larger one was
     chosen. The last is always needed. As in Kueue, it moves into the place of one that is put back.
     """
     if need.order is not Order.KUEUE:
-        return _fill_back_by_loss(snapshot, need, targets, is_borrowing=is_borrowing)
+        return (yield from _fill_back_by_loss(snapshot, need, targets, is_borrowing=is_borrowing))
     kept = list(targets)
     for index in range(len(kept) - 2, -1, -1):
+        if _is_to_pause(need, index):
+            yield
         target = kept[index]
         snapshot.add(target.queue, target.held.usage, target.held.places)
         if fits(snapshot, need, is_borrowing=is_borrowing):
@@ -84,12 +92,14 @@ def fill_back(snapshot: Snapshot, need: Need, targets: list[Target], *, is_borro
 
 def _fill_back_by_loss(
     snapshot: Snapshot, need: Need, targets: list[Target], *, is_borrowing: bool
-) -> list[Target]:
+) -> Steps[list[Target]]:
     """Return the targets that are needed, each asked in turn: the most important first, then the greatest
     loss. The order of taking has no say in that, so the last may stay too.
     """
     kept = list(targets)
-    for target in sorted(targets, key=lambda one: _grief(need, one), reverse=True):
+    for number, target in enumerate(sorted(targets, key=lambda one: _grief(need, one), reverse=True)):
+        if _is_to_pause(need, number):
+            yield
         snapshot.add(target.queue, target.held.usage, target.held.places)
         if fits(snapshot, need, is_borrowing=is_borrowing):
             kept.remove(target)
@@ -129,9 +139,14 @@ def _is_below_nominal(need: Need) -> bool:
     return all((cell := node.cell(pair)).nominal > cell.usage for pair in need.pairs)
 
 
+def _is_to_pause(need: Need, number: int) -> bool:
+    """Return whether the search lets others have a turn before its look of this number."""
+    return bool(need.placing) or number % _LOOKS_AT_ONCE == _LOOKS_AT_ONCE - 1
+
+
 def _take_until_it_fits(
     snapshot: Snapshot, need: Need, candidates: Candidates, *, is_borrowing: bool
-) -> list[Target]:
+) -> Steps[list[Target]]:
     targets: list[Target] = []
     floors = Floors(snapshot)
     for candidate in candidates.in_order(is_borrowing=is_borrowing):
@@ -142,6 +157,8 @@ def _take_until_it_fits(
         if not floors.take(candidate.held, candidate.queue):
             # Its application, or a budget, cannot do without it: the next one.
             continue
+        if _is_to_pause(need, len(targets)):
+            yield
         snapshot.remove(candidate.queue, candidate.held.usage, candidate.held.places)
         targets.append(Target(held=candidate.held, queue=candidate.queue, reason=candidate.right.reason))
         # After each single one: the first set that is enough is taken.

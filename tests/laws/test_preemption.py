@@ -14,6 +14,7 @@ from admission.preemption.fair import FairSharing
 from admission.preemption.loss import Losses
 from admission.preemption.preemptor import Preemptor
 from admission.scheduler import schedule
+from admission.steps import finish
 from api.queueing import LocalQueue, Namespace, PreemptionPolicy, ResourceFlavor
 from queues.quota import QuotaNode
 from queues.resources import Quantities
@@ -67,9 +68,8 @@ def nominated(engine: Engine, sharing: FairSharing | None) -> Iterator[Entry]:
     snapshot = engine._cache.snapshot()
     preemptor = Preemptor(snapshot=snapshot, losses=Losses(now=0.0), fair_sharing=sharing)
     for queue, pending in engine._pop_heads():
-        yield nominate(
-            snapshot, queue, pending, preemptor=preemptor, policy=CyclePolicy(fair_sharing=sharing)
-        )
+        policy = CyclePolicy(fair_sharing=sharing)
+        yield finish(nominate(snapshot, queue, pending, preemptor=preemptor, policy=policy))
 
 
 @_settings
