@@ -29,6 +29,7 @@ _CACHE_SIZE = 4096
 def node(is_member: bool, children: Fields) -> Fields | None:
     """Return the tree node with these children; None where it would hold nothing."""
     if not children:
+        # Members without children are {}, with children they carry the mark ".".
         return {} if is_member else None
     return {".": {}, **children} if is_member else children
 
@@ -47,6 +48,7 @@ def union(one: Fields, other: Fields) -> Fields:
             out[key] = theirs
         elif key != ".":
             # A node's own membership is told by its form, so it is decided apart from its children.
+            # A path in either set is in the union, even where only one of them has it as a member.
             both = is_member(mine) or is_member(theirs)
             out[key] = node(both, union(_children(mine), _children(theirs))) or {}
     return out
@@ -87,6 +89,7 @@ def with_named_members(fields: Fields, schema: Schema) -> Fields:
 
     Owning spec.a then means owning spec, when spec is a declared field and not a free key.
     """
+    # The mark of membership is worked out below, by `node`.
     out = {}
     for key, below in fields.items():
         if key == ".":
@@ -103,6 +106,7 @@ def without(fields: Fields, *path: str) -> Fields:
     below = fields.get(key)
     if below is None:
         return fields
+    # Nothing below is touched: owning a container and owning what is in it are two things.
     inner: Fields | None
     inner = without(_children(below), *rest) if rest else _children(below)
     inner = node(bool(rest) and is_member(below), inner)
@@ -110,6 +114,7 @@ def without(fields: Fields, *path: str) -> Fields:
 
 
 def paths(fields: Fields, prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    # Sorted, so that two servers print conflicts in one order.
     """Yield every member, as a tuple of path elements, a parent before its children."""
     for key in sorted(fields):
         if key == ".":
@@ -142,10 +147,12 @@ def child_schema(schema: Schema, element: str) -> Schema:
 
 
 def item_element(schema: Schema, item: Json) -> str:
+    # Associative lists of scalars (finalizers) are told apart by the values themselves.
     """Return the path element of an item of the granular list `schema`."""
     if schema.is_set:
         return f"v:{_text(item)}"
     keys = schema.keys
+    # A wrong item in a keyed list: told apart by its value, so that `misfits` can name it.
     if not isinstance(item, dict):
         return f"v:{_text(item)}"
     # Nearly every list has one textual key; its path element is worth remembering.

@@ -53,6 +53,7 @@ class Api:
             return _refusal(error)
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        # Path parts are unquoted one by one: a name may hold a quoted slash.
         parts = [unquote(part) for part in request.rel_url.raw_path.strip("/").split("/")]
         if parts[0] in _HEALTH:
             return web.Response(text="ok")
@@ -60,14 +61,17 @@ class Api:
             body = await requests.read_body(request)
             review = requests.decode_body(body, request.content_type)
             return _json(encode(self._tokens.review(review)), status=201)
+        # Discovery is everything that leads to no kind's objects.
         target = requests.find_target(self._catalog, parts)
         if target is None:
             if request.method != "GET":
                 raise method_not_allowed()
             return _json(encode(discover(self._catalog, parts)))
+        # Parsing an empty query for each of a thousand requests a second costs more than the check.
         query: Mapping[str, str] = request.query if request.query_string else {}
         if request.method == "GET":
             return await self._read(request, target, query)
+        # Read before anything is looked up: from here on the request is one indivisible step.
         body = await requests.read_body(request)
         match request.method:
             case "POST":
@@ -98,6 +102,7 @@ class Api:
     def _post(
         self, request: web.BaseRequest, target: Target, query: Mapping[str, str], body: bytes
     ) -> web.Response:
+        # kubectl create of a few kinds, and Go clients, send protobuf.
         is_binary = request.content_type == PROTOBUF
         data = read_protobuf(body) if is_binary else requests.decode_body(body, request.content_type)
         options = requests.write_options(query, request.headers)
@@ -136,12 +141,14 @@ class Api:
         options = requests.write_options(query, request.headers, target.subresource)
         if request.content_type == requests.APPLY_PATCH:
             return _outcome(self._apply(target, query, data, options))
+        # Two managers cannot disagree in a patch that names no manager.
         if "force" in query:
             raise bad_request("force: may not be specified for non-apply patch")
         change = _change(target, request.content_type, data)
         return _outcome(self._verbs.update(target.kind, target.space, target.name or "", change, options))
 
     def _apply(self, target: Target, query: Mapping[str, str], data: Json, options: WriteOptions) -> Outcome:
+        # Without a manager there is nobody whom the fields could belong to.
         if not query.get("fieldManager"):
             message = 'PatchOptions.meta.k8s.io "" is invalid: fieldManager: Required value: '
             raise ApiError(422, "Invalid", message + "is required for apply patch")
@@ -155,6 +162,7 @@ class Api:
             raise method_not_allowed()
         options = requests.delete_options(query, requests.decode_body(body, request.content_type))
         outcome = self._verbs.delete(target.kind, target.space, target.name or "", options)
+        # 202 while something still holds it, 200 when it is gone, as kubectl distinguishes them.
         is_pending = not outcome.deleted and options.propagation in ("Foreground", "Background")
         if outcome.deleted and not target.kind.strategy.returns_deleted:
             return _json(encode(_deleted_status(target, outcome.stored)))
@@ -173,6 +181,7 @@ class Api:
             outcome = self._verbs.delete(target.kind, namespace, metadata["name"], options)
             deleted.append(outcome.stored.raw)
         kind = target.kind
+        # The list is put together from bytes that exist already.
         head = encode({"kind": kind.list_kind, "apiVersion": kind.api_version, "metadata": {}})
         return _json(head[:-1] + b',"items":[' + b",".join(deleted) + b"]}")
 
@@ -187,6 +196,7 @@ class Api:
         given = (data or {}).get("deleteOptions") or {}
         options = requests.delete_options(query, given)
         pod = self._verbs.get(target.kind, target.space, target.name or "").item
+        # Before the deletion, and in the same step: no second eviction can come between.
         check_budgets(pod, self._verbs)
         self._verbs.delete(target.kind, target.space, target.name or "", options)
         return _json(encode(_success()), status=201)
@@ -214,6 +224,7 @@ def _change(target: Target, content_type: str, data: Json) -> Callable[[JsonObje
         return lambda item: json_patch(item, data)
     if not isinstance(data, dict):
         raise bad_request("the patch is no JSON object")
+    # RFC 7386 knows other patches; as a change of an object they make no sense.
     if content_type == requests.MERGE_PATCH:
         return lambda item: merge_patch(item, data)
     schema = target.kind.schema

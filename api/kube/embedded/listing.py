@@ -26,6 +26,7 @@ def matcher(target: Target, query: Mapping[str, str]) -> Predicate | None:
         tests.append(lambda item: item["metadata"]["name"] == name)
     if text := query.get("labelSelector"):
         tests.append(label_selector(text))
+    # Joined into one test only where there are several: most lists have one selector.
     if text := query.get("fieldSelector"):
         kind = target.kind
         tests.append(field_selector(text, kind.selectable, kind.selectable_aliases))
@@ -62,6 +63,7 @@ class Lister:
         """Return the body of a list. Raises ApiError (400, 410, 504)."""
         self._check_version(query)
         limit = whole_number("limit", query.get("limit") or 0)
+        # Pages are of one moment: what is left stays as it was, whatever changes meanwhile.
         if token := query.get("continue"):
             version, found = self._continued(token)
         else:
@@ -78,9 +80,12 @@ class Lister:
         text = query.get("resourceVersion") or "0"
         asked = whole_number("resourceVersion", text)
         current = self._store.version
+        # A client that has seen a later version than exists here: from before a restart. It is told
+        # to try again.
         if asked > current:
             message = f"Timeout: Too large resource version: {asked}, current: {current}"
             raise ApiError(504, "Timeout", message, details={"retryAfterSeconds": 1}, retry_after_seconds=1)
+        # Old versions are not kept; the present one is all there is.
         if query.get("resourceVersionMatch") == "Exact" and asked != current:
             raise expired(f"The provided resource version {asked} is no longer kept; list without it.")
 
@@ -90,6 +95,7 @@ class Lister:
                 "The provided continue parameter is too old to display a consistent list result. "
                 "Restart the list without it."
             )
+        # Popped: each page can be read once, like a generator.
         return self._open.pop(token)
 
     def _keep(self, version: int, rest: Sequence[Stored]) -> str:

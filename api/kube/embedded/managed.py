@@ -78,6 +78,8 @@ class Writer:
     def key(self, operation: str) -> _Key:
         """Return the key of this writer's entry for "Apply" or "Update"."""
         api_version = self.api_version if operation == "Update" else ""
+        # An applier's entry moves with it from one API version to the next; an updater has one for
+        # each.
         return _Key(self.manager or "unknown", operation, self.subresource, api_version)
 
 
@@ -103,6 +105,7 @@ def after_update(
     # 3. ... and then the writer's. One that changed nothing keeps its entry, and the entry its time.
     mine = _stripped(union(changed.added, changed.modified))
     if mine:
+        # A write of the same manager adds to what it owned; it does not state all that it wants.
         key = writer.key("Update")
         before = managers.get(key)
         fields = union(mine, before.fields) if before else mine
@@ -125,32 +128,39 @@ def apply(
     Raises ConflictsOfFields where fields of others would change and `force` is not set.
     """
     if applied.get("metadata", {}).get("managedFields") is not None:
+        # Clients that read an object and apply it back must take the ownership out first; silently
+        # ignoring it would let them take over everything.
         raise bad_request("metadata.managedFields must be nil")
     _check_form(schema, applied)
     managers = _decode(live.get("metadata", {}).get("managedFields"))
     bare = _bare(live)
+    # An object that was made without managedFields: what is there belongs to somebody.
     if not managers and live.get("metadata", {}).get("uid"):
         managers = _before_first_apply(schema, bare, writer)
     # 1. What the applier wants, and what it wanted last time.
     key = writer.key("Apply")
     last = managers.get(key)
     mine = _without_keys(field_set(schema, applied), reset)
+    # The time of the last apply is kept until it is known that this one changes anything.
     managers[key] = _Entry(api_version=writer.api_version, time=last.time if last else None, fields=mine)
     # 2. Overlay, then take away what it no longer wants. The new claim is registered before, so that pruning
     # sees it beside those of all others.
     merged = merge(schema, bare, applied)
     pruned = _prune(schema, merged, managers, last.fields) if last else merged
+    # Everything may have been taken out.
     pruned = pruned if isinstance(pruned, dict) else {}
     # 3. What that changes of others is a conflict, or is taken from them.
     changed = _relevant(compare(schema, bare, pruned), reset)
     if not force:
         _refuse_conflicts(managers, changed, key)
+    # Before the applier's own entry is finished: its claim must not be taken by itself.
     _take(managers, changed, keep=key)
     if fields := _stripped(mine):
         # The time tells when the object last changed by this manager: applying the same again leaves it.
         time = writer.at if pruned != bare or last is None else last.time
         managers[key] = replace(managers[key], fields=fields, time=time)
     else:
+        # An applier that wants nothing any more owns nothing, and its entry goes.
         managers.pop(key, None)
     return _with_managers(pruned, _encode(managers))
 
@@ -164,6 +174,7 @@ def _check_form(schema: Schema, applied: JsonObject) -> None:
         f"{metadata.get('namespace', '')}/{metadata.get('name', '')}; {version}, Kind={applied.get('kind')}"
     )
     told = found[0] if len(found) == 1 else "errors:" + "".join(f"\n  {each}" for each in found)
+    # One fault in one line, several in a list: the words are the real server's.
     # A client's fault, which the real server answers as one of its own: without a reason, with 500.
     raise ApiError(500, "", f"failed to create typed patch object ({title}): {told}")
 
@@ -195,6 +206,7 @@ def _refuse_conflicts(managers: _Managers, changed: Comparison, own: _Key) -> No
         for path in paths(intersection(entry.fields, touched))
     ]
     if conflicts:
+        # All conflicts at once: the applier decides about all of them together.
         raise ConflictsOfFields(conflicts)
 
 
@@ -213,6 +225,7 @@ def _take(managers: _Managers, changed: Comparison, *, keep: _Key | None) -> Non
     for key, entry in list(managers.items()):
         if key == keep:
             continue
+        # A path that came or went whole takes everything below it along.
         fields = difference(entry.fields, gone)
         if not fields:
             del managers[key]
@@ -240,6 +253,7 @@ def _stripped(fields: Fields) -> Fields:
 
 
 def _bare(item: JsonObject) -> JsonObject:
+    # Their fields describe the object and would count as changes of it.
     """Return the object without managedFields, which describe it and are no part of what they describe."""
     metadata = item.get("metadata")
     if not metadata or "managedFields" not in metadata:
@@ -255,8 +269,10 @@ def _with_managers(item: JsonObject, entries: list[JsonObject]) -> JsonObject:
 def _managers_of_request(old: JsonObject, new: JsonObject, writer: Writer) -> _Managers:
     given = new.get("metadata", {}).get("managedFields")
     current = old.get("metadata", {}).get("managedFields")
+    # Only a client that brings entries of its own means to edit them; a status write never does.
     if writer.subresource or given is None or given is current:
         return _decode(current)
+    # Two ways of clearing that clients use, kubectl's among them.
     if given in ([], [{}]):
         return {}
     try:
@@ -270,6 +286,7 @@ def _before_first_apply(schema: Schema, live: JsonObject, writer: Writer) -> _Ma
     """Own what an object without any entry holds, so that the first apply cannot silently take it over."""
     fields = _stripped(compare(schema, {}, live).added)
     key = replace(writer, manager=_BEFORE_FIRST_APPLY).key("Update")
+    # As an update and not as an apply: the first real apply may take it over where values agree.
     return {key: _Entry(api_version=writer.api_version, time=writer.at, fields=fields)}
 
 
@@ -290,6 +307,7 @@ def _decode(entries: Sequence[Mapping[str, Json]] | None) -> _Managers:
 
 
 def _encode(managers: _Managers) -> list[JsonObject]:
+    # Applies before updates, then by time: the order in which the real server writes them.
     def rank(item: tuple[_Key, _Entry]) -> tuple[str, str, str, str, str]:
         key, entry = item
         return key.operation, entry.time or "", key.manager, entry.api_version, key.subresource
@@ -313,6 +331,8 @@ def _encode_entry(key: _Key, entry: _Entry) -> JsonObject:
 
 def _cap(managers: _Managers) -> None:
     """Merge the oldest plain writers of one API version into one entry while there are too many."""
+    # Only plain updates: an applier's entry says what it wants, and cannot be merged with
+    # another's.
     updates = sorted((entry.time or "", key) for key, entry in managers.items() if key.operation == "Update")
     surplus = len(updates) - _MAX_UPDATE_MANAGERS
     first: dict[str, _Key] = {}
@@ -323,6 +343,7 @@ def _cap(managers: _Managers) -> None:
         if key.api_version not in first:
             first[key.api_version] = key
             continue
+        # The first two of one version become the bucket, all later ones join it.
         older = managers.pop(bucket, None) or managers.pop(first[key.api_version])
         entry = managers.pop(key)
         managers[bucket] = replace(entry, time=time or None, fields=union(older.fields, entry.fields))

@@ -18,6 +18,7 @@ _MAX_GENERATED_BASE = 63 - _NAME_SUFFIX_LENGTH
 
 # What an update cannot touch, whatever the body says.
 _FIXED_METADATA: Final = (
+    # Labels of a name stay within 63 signs, whatever the base.
     "name",
     "namespace",
     "uid",
@@ -33,6 +34,7 @@ _FIXED_METADATA: Final = (
 def complete_name(metadata: JsonObject) -> None:
     """Complete a generated name."""
     base = metadata.get("generateName")
+    # A name that is given counts, though generateName stands beside it.
     if not metadata.get("name") and base:
         suffix = "".join(random.choices(_NAME_SIGNS, k=_NAME_SUFFIX_LENGTH))
         metadata["name"] = base[:_MAX_GENERATED_BASE] + suffix
@@ -47,6 +49,7 @@ def keep_fixed(new: JsonObject, old: JsonObject) -> None:
             new.pop(key, None)
 
 
+# Status writes do not count generations where status is a subresource of its own.
 def counted_content(kind: Kind, item: JsonObject) -> JsonObject:
     """Return what a generation counts the changes of."""
     aside = {"metadata", "status"} if kind.has_status else {"metadata"}
@@ -54,6 +57,7 @@ def counted_content(kind: Kind, item: JsonObject) -> JsonObject:
 
 
 def is_same(new: JsonObject, old: JsonObject) -> bool:
+    # The cheap question first: the spec of most updates has changed.
     """Whether an update changes nothing but, at most, the times in managedFields."""
     if any(new.get(key) != old.get(key) for key in new.keys() | old.keys() if key != "metadata"):
         return False
@@ -73,9 +77,11 @@ def is_finished(item: JsonObject) -> bool:
 
 
 def set_propagation(metadata: JsonObject, asked: str | None, default: str) -> None:
+    # With a grace left it is on its way, but not finished.
     """Turn how dependents are to fare into the finalizer that the garbage collector looks for."""
     finalizers = [each for each in metadata.get("finalizers", ()) if each not in _GC_FINALIZERS.values()]
     was_set = [each for each in metadata.get("finalizers", ()) if each in _GC_FINALIZERS.values()]
+    # Deleted a second time without saying how: what was said before stands.
     if asked is None and was_set:
         return
     if finalizer := _GC_FINALIZERS.get(asked or default):
@@ -89,8 +95,10 @@ def set_propagation(metadata: JsonObject, asked: str | None, default: str) -> No
 def mark_deleted(metadata: JsonObject, grace: int) -> None:
     """Note that the object is to go after so many seconds; an earlier end that was set before stands."""
     left = metadata.get("deletionGracePeriodSeconds")
+    # Only ever sooner: a second delete may shorten the grace and not lengthen it.
     if metadata.get("deletionTimestamp") and left is not None and grace >= left:
         return
+    # The real server counts a deletion as a change of the object.
     if metadata.get("generation"):
         metadata["generation"] += 1
     due = datetime.now(UTC) + timedelta(seconds=grace)

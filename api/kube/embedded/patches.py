@@ -41,10 +41,13 @@ def json_patch(document: JsonObject, operations: Json) -> Json:
         message = f"The allowed maximum operations in a JSON patch is {_MAX_OPERATIONS}"
         raise ApiError(413, "RequestEntityTooLarge", f"{message}, got {len(operations)}")
     # The document hangs under one key, so that the root is a place like any other.
+    # A copy: a patch that fails half way must leave nothing behind.
     root: JsonObject = {"": deepcopy(document)}
     for operation in operations:
         try:
             _operate(root, operation)
+        # Whatever does not apply is the client's fault, and told in the server's one sentence for
+        # it.
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise _unapplicable() from error
     return root[""]
@@ -58,11 +61,13 @@ def _operate(root: JsonObject, operation: JsonObject) -> None:
         case "remove":
             _remove(root, path)
         case "replace":
+            # A replace of what is not there fails, while `add` would make it.
             _get(root, path)
             _replace(root, path, operation["value"])
         case "move":
             _add(root, path, _remove(root, operation["from"]))
         case "copy":
+            # A copy of the value, not another name for it: later operations may change either.
             _add(root, path, deepcopy(_get(root, operation["from"])))
         case "test":
             # A missing field equals null, as in the library that the real server uses.
@@ -81,6 +86,7 @@ def _place(root: JsonObject, path: str) -> tuple[Json, str]:
     """Return the container of the value at `path`, and the value's key in it."""
     if path and not path.startswith("/"):
         raise ValueError(path)
+    # RFC 6901: first "~1", then "~0", or "~01" would become "/".
     *way, last = [part.replace("~1", "/").replace("~0", "~") for part in path.split("/")]
     container: Json = root
     for part in way:
@@ -106,6 +112,7 @@ def _add(root: JsonObject, path: str, value: Json) -> None:
     if not isinstance(container, list):
         container[key] = value
         return
+    # "-" is the place behind the last item.
     index = len(container) if key == "-" else _index(key)
     if index > len(container):
         raise IndexError(path)
@@ -132,12 +139,14 @@ def strategic_merge(schema: Schema, target: Json, patch: Json) -> Json:
         return patch
     directive = patch.get("$patch")
     if directive == "delete":
+        # $patch: delete in an item of a list is handled where its list is merged.
         return {}
     given = {key: value for key, value in patch.items() if not key.startswith("$")}
     if directive == "replace":
         return given
     out = dict(target) if isinstance(target, dict) else {}
     if (kept := patch.get("$retainKeys")) is not None:
+        # $retainKeys clears all other keys first, so that one of a union replaces the other.
         out = {key: value for key, value in out.items() if key in kept}
     for key, value in given.items():
         _merge_field(schema.child(key), out, key, value)
@@ -158,8 +167,10 @@ def _merge_field(schema: Schema, out: JsonObject, key: str, value: Json) -> None
 
 def _merge_list(schema: Schema, current: Sequence[Json], patch: Sequence[Json]) -> list[Json]:
     if not schema.merge_key:
+        # Scalars have no key: what is there stays, what is new is added.
         joined = [*current, *(item for item in patch if item not in current)]
         return _in_order(schema, joined, patch, current)
+    # One item that says so replaces the list as a whole; the items beside it are the new list.
     if any(isinstance(item, dict) and item.get("$patch") == "replace" for item in patch):
         return [item for item in patch if "$patch" not in item]
     merged = list(current)
@@ -174,6 +185,7 @@ def _merge_item(schema: Schema, merged: list[Json], item: Json) -> None:
         raise bad_request(f"map: {item} does not contain declared merge key: {key}")
     place = next((at for at, each in enumerate(merged) if each.get(key) == item[key]), None)
     if item.get("$patch") == "delete":
+        # Deleting what is not there is no error, so that a patch may be sent twice.
         merged[:] = [each for each in merged if each.get(key) != item[key]]
     elif place is None:
         merged.append(strategic_merge(schema.item(), None, item))
@@ -201,12 +213,14 @@ def _in_order(
     def identity(item: Json) -> str:
         return str(item.get(schema.merge_key) if schema.merge_key and isinstance(item, dict) else item)
 
+    # Reversed, so that of an identity given twice the first place counts.
     wanted = {identity(item): place for place, item in reversed(list(enumerate(order)))}
     stood = {identity(item): place for place, item in enumerate(before)}
     named = deque(sorted((i for i in items if identity(i) in wanted), key=lambda i: wanted[identity(i)]))
     others = deque(item for item in items if identity(item) not in wanted)
     out: list[Json] = []
     while named and others:
+        # New ones stood nowhere and count as first among the others.
         stood_ahead = stood.get(identity(others[0]), -1) < stood.get(identity(named[0]), -1)
         out.append((others if stood_ahead else named).popleft())
     return [*out, *named, *others]

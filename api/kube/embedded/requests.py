@@ -54,11 +54,14 @@ def find_target(catalog: Catalog, parts: Sequence[str]) -> Target | None:
         case _:
             return None
     namespace = None
+    # namespaces/x/status is the namespace's own, namespaces/x/pods leads into it.
     if rest[0] == "namespaces" and len(rest) > 2 and rest[2] not in _OF_NAMESPACES:
         namespace, rest = rest[1], rest[2:]
     kind = catalog.find(group, version, rest[0])
     name = rest[1] if len(rest) > 1 else None
     subresource = "/".join(rest[2:])
+    # An unknown kind and a cluster-scoped one inside of a namespace are both paths that nobody
+    # serves.
     if kind is None or (namespace is not None and not kind.namespaced):
         raise unknown_path()
     if (name and kind.namespaced and namespace is None) or (
@@ -86,6 +89,7 @@ async def read_body(request: web.BaseRequest) -> bytes:
         size += len(part)
         if size > MAX_BODY_BYTES:
             message = f"Request entity too large: limit is {MAX_BODY_BYTES}"
+            # Counted while it is read: a length in a header may be wrong, or missing.
             raise ApiError(413, "RequestEntityTooLarge", message)
         parts.append(part)
     return b"".join(parts)
@@ -95,6 +99,7 @@ def decode_body(body: bytes, content_type: str, accepted: Sequence[str] = BODY_T
     """Return the body as JSON value; None for an empty one. Raises ApiError (400, 415)."""
     if not body:
         return None
+    # kubectl sends deletes without a type.
     if content_type not in accepted and content_type not in ("", "application/octet-stream"):
         raise unsupported_media_type(accepted)
     try:
@@ -110,6 +115,7 @@ def write_options(
     query: Mapping[str, str], headers: Mapping[str, str], subresource: str = ""
 ) -> WriteOptions:
     """Return what query and headers say about a write. Raises ApiError (400)."""
+    # The program's name before the slash, as the real server takes it where nothing is given.
     manager = query.get("fieldManager") or headers.get("User-Agent", "unknown").partition("/")[0]
     if len(manager) > _MAX_MANAGER_CHARACTERS:
         raise bad_request(f"fieldManager: may not be more than {_MAX_MANAGER_CHARACTERS} characters")
@@ -118,6 +124,7 @@ def write_options(
         raise bad_request(f"fieldValidation: {validation!r} is none of {', '.join(_FIELD_VALIDATIONS)}")
     return WriteOptions(
         manager=manager,
+        # Of subresources only status is a part with owners of its own.
         subresource=subresource if subresource == "status" else "",
         dry_run=is_dry_run(query.get("dryRun")),
         field_validation=validation,
@@ -139,12 +146,14 @@ def is_true(text: str | None) -> bool:
 
 def delete_options(query: Mapping[str, str], body: Json) -> DeleteOptions:
     """Return what query and body say about a deletion; the body counts first. Raises ApiError (400)."""
+    # A DELETE may have no body, or one of any kind.
     options: Mapping[str, Any] = body if isinstance(body, dict) else {}
     preconditions = options.get("preconditions") or {}
     propagation = options.get("propagationPolicy") or query.get("propagationPolicy")
     orphans = options.get("orphanDependents")
     if orphans is None and "orphanDependents" in query:
         orphans = is_true(query["orphanDependents"])
+    # The old field still counts where the new one is absent.
     if propagation is None and orphans is not None:
         propagation = "Orphan" if orphans else "Background"
     if propagation not in (None, "Orphan", "Background", "Foreground"):

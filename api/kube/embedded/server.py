@@ -55,6 +55,7 @@ class EmbeddedServer:
         self._populate()
         server = web.Server(self._api.handle, access_log=None, handler_cancellation=True)
         self._runner = web.ServerRunner(server, shutdown_timeout=_SHUTDOWN_SECONDS)
+        # A watch is closed by the handler itself; the runner would wait for it.
         await self._runner.setup()
         site = web.TCPSite(self._runner, host, port, ssl_context=tls, backlog=_BACKLOG)
         try:
@@ -62,6 +63,7 @@ class EmbeddedServer:
         except OSError:
             await self._runner.cleanup()
             raise
+        # Port 0 has become a number only now.
         bound_host, bound_port = self._runner.addresses[0][:2]
         shown = f"[{bound_host}]" if ":" in bound_host else bound_host
         self.url = f"{'https' if tls else 'http'}://{shown}:{bound_port}"
@@ -107,6 +109,7 @@ class EmbeddedServer:
         classes = self._catalog.find("scheduling.k8s.io", "v1", "priorityclasses")
         assert spaces is not None
         assert classes is not None
+        # Started a second time on the same state.
         if self._verbs.items("", "namespaces"):
             return
         for name in _NAMESPACES:

@@ -45,6 +45,7 @@ class Stored:
     @property
     def item(self) -> JsonObject:
         """The object. It may be shared and must not be altered."""
+        # Made when first asked for and kept: most entries of the log are never read as objects.
         if self._item is None:
             self._item = msgspec.json.decode(self.raw)
         return self._item
@@ -102,6 +103,7 @@ class Collection:
     def position_of(self, version: int) -> int:
         """Return the place behind the last change that is not newer than `version`."""
         newer = 0
+        # From the end, since a watch mostly begins at a version of a moment ago.
         for change in reversed(self._log):
             if change.version <= version:
                 break
@@ -134,11 +136,13 @@ class Collection:
             version=version,
             type=type_,
             namespace=namespace,
+            # Bytes alone: the log would else keep thousands of decoded objects alive.
             stored=Stored(stored.raw),
             previous=Stored(previous.raw) if previous else None,
         )
         self._log.append(change)
         if len(self._log) > _LOG_EVENTS:
+            # Of this version the changes behind it are still there, so a watch may begin at it.
             self.oldest_version = self._log.popleft().version
             self._dropped += 1
         self.wake()
@@ -146,6 +150,7 @@ class Collection:
     def wake(self) -> None:
         """Let every waiting watcher look again."""
         self.changed.set()
+        # Whoever waits holds the former event; a new one is for who comes later.
         self.changed = asyncio.Event()
 
 
@@ -157,6 +162,7 @@ class Store:
     """Every collection and the counter that they share."""
 
     def __init__(self, first_version: int) -> None:
+        # Versions are shared by all kinds, as in etcd: they order changes across kinds.
         self.version = first_version
         self._collections: dict[tuple[str, str], Collection] = {}
         self._listeners: list[Listener] = []
@@ -175,6 +181,7 @@ class Store:
     def drop(self, collection: Collection) -> None:
         """Forget a collection whose kind is no longer served."""
         self._collections.pop((collection.group, collection.plural), None)
+        # Its watchers find the collection gone, and end.
         collection.wake()
 
     def listen(self, listener: Listener) -> None:
@@ -188,8 +195,11 @@ class Store:
         self.version += 1
         metadata = {**item["metadata"], "resourceVersion": str(self.version)}
         numbered = {**item, "metadata": metadata}
+        # Encoded once: every read, list and watch sends these bytes.
         stored = Stored(encode(numbered), numbered)
         collection.put(self.version, type_, stored)
+        # In order and at once: the garbage collector and the stand-ins see each change before the
+        # next one.
         for listener in self._listeners:
             listener(collection, type_, numbered, previous)
         return stored

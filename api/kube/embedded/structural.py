@@ -58,6 +58,7 @@ class Structural(Schema):
 
 def structural_schema(document: JsonObject, *, name: str = "") -> Structural:
     """Return the type that a CRD's openAPIV3Schema describes; its root owns metadata as built-in kinds do."""
+    # One tree a version of a CRD, built once: objects are walked beside it.
     root = _node(document, name)
     metadata = builtin_schema("ObjectMeta")
     root.properties = {
@@ -77,6 +78,7 @@ def _node(document: JsonObject, name: str = "") -> Structural:
     schema.is_nullable = bool(document.get("nullable"))
     schema.has_default = "default" in document
     schema.default = document.get("default")
+    # A tuple for `in`; enums are short.
     schema.enum = tuple(document.get("enum", ()))
     schema.required = tuple(document.get("required", ()))
     schema.pattern = re.compile(document["pattern"]) if "pattern" in document else None
@@ -90,6 +92,7 @@ def _type(document: JsonObject) -> Type:
     if document.get("x-kubernetes-int-or-string"):
         return Type.INT_OR_STRING
     found = _TYPES.get(document.get("type", ""), Type.ANY)
+    # additionalProperties makes an object a map, whose keys are free and whose values have a type.
     has_free_keys = found is Type.OBJECT and document.get("additionalProperties")
     return Type.MAP if has_free_keys else found
 
@@ -101,6 +104,7 @@ def _read_containers(schema: Structural, document: JsonObject) -> None:
         schema.is_open = True
     if isinstance(items := document.get("items"), dict):
         schema.items = _node(items)
+    # Lists are atomic unless the CRD says otherwise, which is the API's own default.
     list_type = document.get("x-kubernetes-list-type", "atomic")
     schema.is_set = list_type == "set"
     schema.keys = tuple(document.get("x-kubernetes-list-map-keys", ())) if list_type == "map" else ()
@@ -131,11 +135,14 @@ def fit(schema: Schema, value: Json, unknown: list[str], path: str = "") -> Json
 def _fit_object(schema: Schema, value: JsonObject, unknown: list[str], path: str) -> JsonObject:
     if not isinstance(schema, Structural):
         return value
+    # A new object, since bodies are shared with the store.
     out: JsonObject = {}
     for key, item in value.items():
         here = f"{path}.{key}" if path else key
         below = schema.properties.get(key) or schema.values
         if below is not None:
+            # A null for a field that may not be null is dropped, so that a default can take its
+            # place.
             if not (item is None and _drops_null(below)):
                 out[key] = fit(below, item, unknown, here)
         elif schema.is_open or (schema.is_embedded and key in _ALWAYS_KNOWN):
@@ -145,6 +152,7 @@ def _fit_object(schema: Schema, value: JsonObject, unknown: list[str], path: str
     # Last, so that a default also takes the place of a null that was dropped above.
     for key, below in schema.properties.items():
         if isinstance(below, Structural) and below.has_default and key not in out:
+            # Fitted as well: a default may lack what its own type has defaults for.
             out[key] = fit(below, deepcopy(below.default), unknown, f"{path}.{key}")
     return out
 
@@ -156,9 +164,11 @@ def _drops_null(schema: Schema) -> bool:
 
 def faults(schema: Schema, value: Json, path: str = "") -> Iterator[FieldError]:
     """Yield every rule of the schema that `value` breaks."""
+    # Free parts have no rules.
     if not isinstance(schema, Structural) or (value is None and schema.is_nullable):
         return
     if not _has_type(schema, value):
+        # Nothing else of a value of a wrong type can be judged.
         yield _type_fault(schema, value, path)
         return
     if schema.enum and value not in schema.enum:
@@ -222,6 +232,7 @@ def _string_faults(schema: Structural, value: str, path: str) -> Iterator[FieldE
     if "minLength" in rules and len(value) < rules["minLength"]:
         why = f"{path} in body should be at least {rules['minLength']} chars long"
         yield invalid_value(path, value, why)
+    # `search` and not `match`: patterns of OpenAPI are not anchored.
     if schema.pattern is not None and not schema.pattern.search(value):
         yield invalid_value(path, value, f"{path} in body should match '{schema.pattern.pattern}'")
     if rules.get("format") == "date-time" and not _is_date_time(value):
@@ -230,6 +241,7 @@ def _string_faults(schema: Structural, value: str, path: str) -> Iterator[FieldE
 
 def _is_date_time(text: str) -> bool:
     try:
+        # RFC 3339 asks for a time zone, which Python's parser does not.
         return datetime.fromisoformat(text).tzinfo is not None
     except ValueError:
         return False
@@ -246,6 +258,7 @@ def _number_faults(rules: Mapping[str, Any], value: float, path: str) -> Iterato
         if value >= high if is_open else value > high:
             limit = f"less than {high}" if is_open else f"less than or equal to {high}"
             yield invalid_value(path, value, f"{path} in body should be {limit}")
+    # A remainder of floats: the API server computes it likewise.
     if (multiple := rules.get("multipleOf")) and value % multiple:
         yield invalid_value(path, value, f"{path} in body should be a multiple of {multiple}")
     if (bits := _INT_BITS.get(rules.get("format", ""))) and not -(2**bits) <= value < 2**bits:
@@ -285,6 +298,7 @@ def _object_faults(schema: Structural, value: JsonObject, path: str) -> Iterator
         yield too_many(path, len(value), rules["maxProperties"])
     if "minProperties" in rules and len(value) < rules["minProperties"]:
         why = f"{path} in body should have at least {rules['minProperties']} properties"
+        # In the order of the schema's own rules, as the real server tells them.
         yield invalid_value(path, len(value), why)
     for key, item in value.items():
         below = schema.properties.get(key) or schema.values

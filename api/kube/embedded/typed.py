@@ -18,6 +18,7 @@ class _Absent:
     """Stands for a value that is not there, which JSON's null is not."""
 
 
+# JSON's null is a value that may be set; this is none, and is compared by identity.
 _ABSENT: Final = _Absent()
 
 
@@ -41,6 +42,8 @@ def field_set(schema: Schema, value: Json) -> Fields:
     for key, below in value.items():
         # A free key is claimed beside what it holds; a declared field is only the way to it.
         is_claimed = key not in schema.properties or _is_leaf(schema.child(key), below)
+        # A declared field on the way to a leaf is nobody's: else applying spec.a would claim all of
+        # spec.
         claimed = node(is_claimed, field_set(schema.child(key), below))
         if claimed is not None:
             fields[f"f:{key}"] = claimed
@@ -68,6 +71,7 @@ def _compare(schema: Schema, old: Json, new: Json) -> _Differences:
         return _whole(schema, new), None, None
     if new is _ABSENT:
         return None, None, _whole(schema, old)
+    # Python's 1 == True and 1 == 1.0; a change of type is a change all the same.
     if old == new and type(old) is type(new):
         return _SAME
     # Only where both sides are leaves is the change one of value; else it is one of parts, even when a
@@ -78,6 +82,7 @@ def _compare(schema: Schema, old: Json, new: Json) -> _Differences:
 
 
 def _compare_parts(schema: Schema, old: Json, new: Json) -> _Differences:
+    # `or {}`: a container that has become null or empty is compared as one without parts.
     if isinstance(old or {}, dict) and isinstance(new or {}, dict):
         return _compare_maps(schema, old or {}, new or {})
     return _compare_items(schema, _parts(schema, old), _parts(schema, new))
@@ -96,6 +101,8 @@ def _compare_maps(schema: Schema, old: JsonObject, new: JsonObject) -> _Differen
 
 def _compare_items(schema: Schema, old: Mapping[str, Json], new: Mapping[str, Json]) -> _Differences:
     fields: tuple[Fields, Fields, Fields] = ({}, {}, {})
+    # In the order of the new list, and what is gone behind it: the sets do not care, the reader of
+    # a test does.
     for element in [*new, *(each for each in old if each not in new)]:
         before, after = old.get(element, _ABSENT), new.get(element, _ABSENT)
         _collect(fields, element, _compare(child_schema(schema, element), before, after))
@@ -124,6 +131,7 @@ def _whole(schema: Schema, value: Json) -> Fields:
 
 def _is_open(schema: Schema, value: Json) -> bool:
     """Whether the parts of this value are owned apart. What is empty, atomic or scalar is one leaf."""
+    # An empty container is a leaf: owning it is owning that it is empty.
     if not value or schema.atomic:
         return False
     if isinstance(value, dict):
@@ -141,12 +149,14 @@ def _parts(schema: Schema, value: Json) -> Mapping[str, Json]:
 
 def merge(schema: Schema, live: Json, applied: Json) -> Json:
     """Return `live` overlaid with `applied`. Nothing is dropped: what only `live` has stays."""
+    # null says "remove" to the merge that follows; an atomic value is replaced as a whole.
     if applied is None or live is None or schema.atomic:
         return applied
     if isinstance(applied, dict) and isinstance(live, dict):
         return {**live, **{key: _merged(schema, live, key, below) for key, below in applied.items()}}
     if isinstance(applied, list) and isinstance(live, list) and schema.is_granular_array:
         return _merge_items(schema, live, applied)
+    # A list that is no map and no set is one value.
     return applied
 
 
@@ -170,6 +180,7 @@ def _merge_items(schema: Schema, live: Sequence[Json], applied: Sequence[Json]) 
     taken: set[str] = set()
     left = right = 0
     while left < len(ours) or right < len(theirs):
+        # The empty text is no item's element: elements begin with "k:" or "v:".
         element, item = ours[left] if left < len(ours) else ("", None)
         if left < len(ours) and element not in wanted:
             out.append(item)
@@ -184,6 +195,7 @@ def _merge_items(schema: Schema, live: Sequence[Json], applied: Sequence[Json]) 
         if left < len(ours) and (element == turn or element in taken):
             left += 1
         if turn:
+            # Merged with the live item of the same key, wherever in the list that stood.
             out.append(merge(schema.item(), known.get(turn), theirs[right][1]))
             taken.add(turn)
             right += 1
@@ -197,6 +209,7 @@ def remove(schema: Schema, value: Json, fields: Fields) -> Json:
     if not fields:
         return value
     if isinstance(value, dict):
+        # What is taken out of an atomic object takes all of it along.
         return (None if schema.atomic else _remove_keys(schema, value, fields)) if value else None
     if isinstance(value, list):
         return _remove_items(schema, value, fields) if value and schema.is_granular_array else None
@@ -211,6 +224,7 @@ def _remove_keys(schema: Schema, value: Mapping[str, Json], fields: Fields) -> J
             out[key] = below
         elif not is_member(found):
             out[key] = remove(schema.child(key), below, found)
+    # None, so that a container which nobody fills any more goes too, as in the real server.
     return out or None
 
 
@@ -230,6 +244,7 @@ def misfits(schema: Schema, value: Json, path: str = "") -> Iterator[str]:
 
     Server-side apply looks at the body as it came, before anything is dropped or defaulted.
     """
+    # These forms take anything, or are judged by their own readers.
     if value is None or schema.type in (Type.ANY, Type.QUANTITY, Type.INT_OR_STRING):
         return
     match schema.type:
@@ -259,9 +274,12 @@ def _has_form(type_: Type, value: Json) -> bool:
     match _FORMS[type_]:
         case "string":
             return isinstance(value, str)
+        # A dict or list where another form was declared; the cases above have let the right ones
+        # through.
         case "boolean":
             return isinstance(value, bool)
         case "map" | "list":
+            # No scalar is a container.
             return False
     return isinstance(value, int | float) and not isinstance(value, bool)
 
@@ -278,6 +296,7 @@ def _item_misfits(schema: Schema, value: Sequence[Json], path: str) -> Iterator[
     seen = set()
     for index, below in enumerate(value):
         here = f"{path}[{index}]"
+        # Told by its keys, as the real server does: its index means nothing to who applies.
         if schema.is_granular_array:
             element = item_element(schema, below)
             here = f"{path}{shown((element,))}"

@@ -75,11 +75,13 @@ class Verbs:
         self, kind: Kind, namespace: str, body: Json, options: WriteOptions, *, is_tracked: bool = False
     ) -> Outcome:
         """Create the object; `is_tracked`: its managedFields are settled already. Raises ApiError."""
+        # Who it is, before what it says: a body of another kind is judged by nobody's rules.
         check_type(kind, body)
         check_namespace(kind, namespace, body)
         item, warnings = self._decode(kind, body, options)
         metadata = item["metadata"]
         if metadata.get("resourceVersion"):
+            # A name may be made from generateName, so it is asked for after that.
             # The real server answers this with 500 and this sentence; a client's fault is no server error.
             raise bad_request("resourceVersion should not be set on objects to be created")
         complete_name(metadata)
@@ -92,9 +94,12 @@ class Verbs:
         # Ownership is recorded before the server adds its own: what that sets belongs to nobody.
         if not is_tracked:
             self._track(kind, kind.empty, item, options)
+        # The kind's own preparation (a Job's selector and labels) after ownership: what the server
+        # adds belongs to nobody.
         kind.strategy.prepare_create(item, self)
         kind.strategy.admit(item, self)
         self._judge(kind, item, kind.strategy.faults(item))
+        # Last, as in the real server: what is wrong with the object is told before that it exists.
         if kind.collection.find(namespace, metadata["name"]) is not None:
             raise already_exists(kind, metadata["name"])
         stored = self._commit(kind, ChangeType.ADDED, item, None, options)
@@ -126,11 +131,13 @@ class Verbs:
         check_name(name, body)
         new, warnings = self._decode(kind, body, options)
         check_version(kind, name, new["metadata"], old["metadata"])
+        # Version and identity are of the stored object, whatever the body says.
         # 2. What the system keeps, fills in and records.
         keep_fixed(new["metadata"], old["metadata"])
         kind.fill(new)
         if not is_tracked:
             self._track(kind, old, new, options)
+        # Status stays as it is in a write of the rest, and the rest in a write of the status.
         self._prepare(kind, new, old, options)
         # 3. Nothing new: no version, no event. Else the rules, and the commit.
         if is_same(new, old):
@@ -145,6 +152,7 @@ class Verbs:
         check_type(kind, body)
         check_name(name, body)
         is_new = kind.collection.find(namespace, name) is None
+        # PUT creates where the kind allows it: Leases, Events, and a few more.
         if is_new and kind.strategy.allows_create_on_update and not options.subresource:
             return self.create(kind, namespace, body, options)
         return self.update(kind, namespace, name, lambda _: body, options)
@@ -166,6 +174,7 @@ class Verbs:
             reset = _reset(kind, options)
             return managed.apply(kind.schema, live, wanted, writer, force=force, reset=reset)
 
+        # Applying a status creates nothing.
         if kind.collection.find(namespace, name) is None and not options.subresource:
             if wanted["metadata"].get("uid"):
                 raise conflict(kind, name, "uid mismatch: the provided object specified a uid")
@@ -181,9 +190,12 @@ class Verbs:
         check_preconditions(kind, name, old["metadata"], options)
         metadata = dict(old["metadata"])
         set_propagation(metadata, options.propagation, kind.strategy.default_propagation)
+        # Only pods have a grace; other kinds answer 0.
         grace = kind.strategy.grace_seconds(old, options.grace_seconds)
         is_held = bool(metadata.get("finalizers")) or kind.strategy.holds(old)
         is_over = not is_held and grace == 0
+        # With nothing to hold it and no time to wait for, it goes at once, without ever being
+        # marked.
         if kind.strategy.is_graceful or not is_over:
             mark_deleted(metadata, grace)
         if kind.strategy.holds(old):
@@ -192,6 +204,7 @@ class Verbs:
         marked = {**old, "metadata": metadata}
         if is_over:
             return Outcome(stored=self._deleted(kind, marked, old, options), deleted=True)
+        # Deleted a second time: nothing new to say, no version, no event.
         kind.strategy.mark_deletion(marked)
         if marked == old:
             return Outcome(stored=kind.view(current))
@@ -206,22 +219,26 @@ class Verbs:
         """Assign a pod to a node, once. Raises ApiError (404, 409)."""
         current = kind.collection.find(namespace, name)
         if current is None:
+            # A uid in the binding makes it about this very pod, not another of its name.
             raise not_found(kind, name)
         old = current.item
         metadata, spec = old["metadata"], old["spec"]
         wanted = binding.get("metadata") or {}
         if wanted.get("uid") and wanted["uid"] != metadata["uid"]:
             raise conflict(kind, name, f"Precondition failed: UID in precondition: {wanted['uid']}")
+        # The real server's order of refusals: gone, taken, gated.
         if metadata.get("deletionTimestamp"):
             raise conflict(kind, name, f"pod {name} is being deleted, cannot be assigned to a host")
         if spec.get("nodeName"):
             raise conflict(kind, name, f'pod {name} is already assigned to node "{spec["nodeName"]}"')
+        # The scheduler never binds a gated pod; somebody else might.
         if spec.get("schedulingGates"):
             raise conflict(kind, name, f"pod {name} has non-empty .spec.schedulingGates")
         new = {**old, "spec": {**spec, "nodeName": node}, "status": _scheduled(old["status"], self.now())}
         stored = self._commit(kind, ChangeType.MODIFIED, new, old, options)
         return Outcome(stored=stored)
 
+    # A namespace's finalizers stand in its spec, and only this subresource changes them.
     def finalize(self, kind: Kind, name: str, body: Json) -> Outcome:
         """Set a namespace's own finalizers; in deletion it goes with the last. Raises ApiError."""
         check_type(kind, body)
@@ -242,6 +259,7 @@ class Verbs:
             decoded = kind.decode(typed)
         except DecodeError as error:
             raise bad_request(f"{refused}: {error}") from error
+        # Strict refuses, Warn tells, Ignore is silent; the same paths for all three.
         shown = [f'unknown field "{path}"' for path in decoded.unknown]
         if shown and options.field_validation == "Strict":
             prefix = "" if kind.is_custom else f"{refused}: "
@@ -253,6 +271,7 @@ class Verbs:
         if not kind.namespaced:
             return
         spaces = self._catalog.find("", "v1", "namespaces")
+        # A server without namespaces at all is one that is being set up.
         found = self.find("", "namespaces", namespace)
         if found is None and spaces is not None:
             raise not_found(spaces, namespace)
@@ -268,8 +287,11 @@ class Verbs:
     def _born(self, kind: Kind, namespace: str, metadata: JsonObject) -> None:
         if kind.namespaced:
             metadata["namespace"] = namespace
+        # random and not os.urandom: a replay creates hundreds of thousands, and nobody guesses them
+        # here.
         metadata["uid"] = str(uuid.UUID(int=random.getrandbits(128), version=4))
         metadata["creationTimestamp"] = self.now()
+        # A body that was read from a cluster brings these along.
         for key in ("deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink"):
             metadata.pop(key, None)
         if kind.strategy.counts_generations:
@@ -301,6 +323,8 @@ class Verbs:
             else:
                 new.pop("status", None)
         kind.strategy.prepare_update(new, old)
+        # Where the spec changed the generation goes up, which controllers compare with
+        # observedGeneration.
         if kind.strategy.counts_generations and counted_content(kind, new) != counted_content(kind, old):
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
@@ -310,6 +334,8 @@ class Verbs:
         yield from metadata_update_faults(new["metadata"], old["metadata"])
         if options.subresource == "status":
             yield from kind.strategy.status_faults(new, old)
+        # Rules of the status only: a status write must not fail for a spec that was accepted by
+        # older rules.
         else:
             yield from kind.strategy.faults(new)
             yield from kind.strategy.update_faults(new, old)
@@ -333,6 +359,7 @@ class Verbs:
         previous: JsonObject | None,
         options: WriteOptions,
     ) -> Stored:
+        # A dry run goes all the way to here, so it fails exactly where the real one would.
         if options.dry_run:
             return Stored(encode(item), item)
         kept = kind.kept(item)

@@ -83,10 +83,13 @@ class Watcher:
         is_initial: bool,
     ) -> None:
         collection = watch.kind.collection
+        # Without a version, or where it asks for them, a watch begins with all that is there.
         if since == 0 or is_initial:
             position = collection.position
             first = [_line(watch, ChangeType.ADDED, each) for each in self._lister.select(target, query)]
             if is_initial:
+                # The mark that the list is complete: client-go waits for it before it calls itself
+                # synced.
                 first.append(self._bookmark(watch, is_initial_end=True))
             await response.write(b"".join(first))
         elif not collection.oldest_version <= since <= self._store.version:
@@ -121,6 +124,7 @@ class Watcher:
                 async with asyncio.timeout(max(min(watch.ends_at, next_bookmark) - now, 0.001)):
                     await changed.wait()
             except TimeoutError:
+                # Nobody wants bookmarks: the instant only bounds the wait, so it is moved on.
                 next_bookmark = next_bookmark if watch.bookmarks else loop.time() + _BOOKMARK_SECONDS
 
     def _bookmark(self, watch: _Watch, *, is_initial_end: bool = False) -> bytes:
@@ -147,12 +151,14 @@ def _watch_of(request: web.BaseRequest, target: Target, query: Mapping[str, str]
 def _change_line(watch: _Watch, change: Change) -> bytes | None:
     """Return the line that tells this watcher of a change, or None when it is none of its business."""
     kind = watch.kind
+    # The cheapest question first: it is asked of every change for every watcher.
     if watch.namespace is not None and change.namespace != watch.namespace:
         return None
     stored = change.stored if kind.from_stored is None else _viewed(kind, change)
     if watch.match is None:
         return _line(watch, change.type, stored)
     is_in = watch.match(stored.item)
+    # Read from its bytes only for watchers with a selection.
     was_in = change.previous is not None and watch.match(kind.view(change.previous).item)
     match change.type:
         case ChangeType.MODIFIED if is_in and not was_in:
