@@ -55,6 +55,7 @@ class Agenda(Generic[K]):
     def take_due(self, now: float) -> list[K]:
         """Return the keys whose instant has come, the earliest first, and cross them off."""
         due = []
+        # Entries that are outdated are dropped by `next_at` on the way.
         while (at := self.next_at()) is not None and at <= now:
             key = heapq.heappop(self._heap)[2]
             del self._at[key]
@@ -64,6 +65,7 @@ class Agenda(Generic[K]):
     def next_at(self) -> float | None:
         """Return the earliest instant, None where there is none."""
         heap = self._heap
+        # The table says what counts; the heap may hold older instants of the same key.
         while heap and self._at.get(heap[0][2]) != heap[0][0]:
             heapq.heappop(heap)
         return heap[0][0] if heap else None
@@ -74,6 +76,7 @@ class Agenda(Generic[K]):
         self._heap.clear()
 
     def _sweep(self) -> None:
+        # Only what the table confirms: a deadline that moves at every look would fill the heap.
         self._heap = [entry for entry in self._heap if self._at.get(entry[2]) == entry[0]]
         heapq.heapify(self._heap)
 
@@ -97,6 +100,7 @@ class Backoffs(Generic[K]):
     def fail(self, key: K, now: float) -> float:
         """Leave `key` alone and return for how many seconds. One that rests already rests no longer by it."""
         rest = self._rests.setdefault(key, _Rest())
+        # A second failure within the same rest is no further proof.
         if rest.until <= now:
             doubled = FIRST_REST_SECONDS * 2.0 ** min(rest.failures, _MAX_DOUBLINGS)
             rest.until = now + min(doubled, LAST_REST_SECONDS)

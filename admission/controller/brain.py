@@ -58,6 +58,7 @@ class Brain:
         self._board = board
         self._journal = journal
         self._clock = clock
+        # Calls and not values: who posts knows what is to be done, and the brain when.
         self._inbox: deque[Callable[[], object]] = deque()
         self._wake = asyncio.Event()
         self._term: Acting | None = None
@@ -79,8 +80,10 @@ class Brain:
 
     def begin(self, term: Acting) -> asyncio.Future[None]:
         """Act from now on; the future fails with the store's error when the term cannot go on."""
+        # Before anything is marked: what is marked from here on is for this term.
         self._term = term
         self._failed = asyncio.get_running_loop().create_future()
+        # What was about to be told was found out under another term.
         self._tellings.clear()
         self._reconciler.begin()
         self._later.clear()
@@ -95,6 +98,7 @@ class Brain:
 
     def fail(self, error: Exception) -> None:
         """End the present term with this error; nothing happens where there is none."""
+        # Only the first error of a term counts; later ones are its consequences.
         if self._failed is not None and not self._failed.done():
             self._failed.set_exception(error)
         self._term = None
@@ -102,6 +106,7 @@ class Brain:
     def end(self) -> None:
         """Act no longer."""
         self._term = None
+        # No longer awaited by anybody; a late fail() must not reach the next term's future.
         self._failed = None
         # Who does not lead shows the cluster as it is. Not at once: the term may be asking the store still.
         self.forget_all()
@@ -112,6 +117,8 @@ class Brain:
 
     async def ask(self, question: Callable[[], Answer]) -> Answer:
         """Return what a call gives that the brain makes in its turn, after all that was posted before."""
+        # The answer is given in the brain's turn, so that whoever asks sees a consistent state and
+        # changes nothing himself.
         answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
         def answer() -> None:
@@ -138,8 +145,11 @@ class Brain:
 
     def call_later(self, decision: DecisionId, call: Callable[[], None]) -> None:
         """Make a call about a decision after a growing pause, in this term."""
+        # The pause grows per Workload and is shared with its other writes: one that is refused
+        # rests as a whole.
         rest = self._reconciler.fail(Target("Workload", decision.key.namespace, decision.key.name))
         self._later.put(decision, self._clock.monotonic() + rest)
+        # The latest call counts: of two about one decision the earlier one is outdated.
         self._calls[decision] = call
         self._wake.set()
 
@@ -164,6 +174,7 @@ class Brain:
 
     def is_busy(self, target: Target) -> bool:
         """Return whether a write on the object is on its way, or was refused a moment ago."""
+        # Observers too: a status that rests after a refusal is left alone whoever acts.
         return self._term is not None and self._reconciler.is_left_alone(self._term, target)
 
     # --- the task ---------------------------------------------------------------------------------
@@ -171,8 +182,12 @@ class Brain:
     async def run(self) -> None:
         """Work until cancelled."""
         while True:
+            # Cleared before looking, so that whatever is posted from here on wakes the next round.
             self._wake.clear()
+            # First of all: decisions are made on everything that is known.
             await self._take_in()
+            # Also a follower takes in, so that it is warm when it leads; it acts only once all
+            # first lists have come.
             if self._term is not None and self.is_synced:
                 await self._act_guarded(self._term)
             await self._rest()
@@ -196,6 +211,7 @@ class Brain:
             await self._act(term)
         except (StoreUnreachable, StoreRefused) as error:
             log.warning("store-required", error=error)
+            # Nothing is wrong with this leader: it waits and tries again, as `require_store` asks.
             self._store_pause_until = self._clock.monotonic() + STORE_PAUSE_SECONDS
         except ReservationError as error:
             # A call of a term that has ended meanwhile says nothing about the present one.
@@ -203,11 +219,14 @@ class Brain:
                 self.fail(error)
         except Exception:
             self.stumbled()
+            # A fault that stands would otherwise turn the loop as fast as it can.
             await asyncio.sleep(STORE_PAUSE_SECONDS)
             # What was left undone is not announced again.
             self._wake.set()
 
     async def _act(self, term: Acting) -> None:
+        # In this order: what is due, what reconcilers need, what the store must hear, repairs, then
+        # new decisions. Statuses last, since they change with each of those.
         self._note_due()
         self.knowledge.engine.sample_usage(now=self._clock.now())
         await self._reconcile(term)
@@ -229,6 +248,7 @@ class Brain:
 
     def _seconds_to_next(self) -> float | None:
         term = self._term
+        # Who does not act has nothing to wait for but the inbox.
         if term is None or not self.is_synced:
             return None
         now, monotonic = self._clock.now(), self._clock.monotonic()
@@ -243,6 +263,8 @@ class Brain:
             *self._waits_to_decide(term, now),
         ]
         soonest = min((wait for wait in waits if wait is not None), default=None)
+        # Never zero: a deadline in the past is met by the next round, and a loop without sleep
+        # would starve the others.
         return None if soonest is None else max(0.001, soonest)
 
     def _waits_to_decide(self, term: Acting, now: float) -> tuple[float | None, ...]:
@@ -250,6 +272,7 @@ class Brain:
         if self._is_held_up(term):
             return (STORE_PAUSE_SECONDS,)
         engine = self.knowledge.engine
+        # Who only observes repairs nothing.
         repair_at = engine.next_repair_at() if term.is_alone else None
         return _seconds_until(engine.next_wake_at(), now), _seconds_until(repair_at, now)
 
@@ -268,6 +291,8 @@ class Brain:
         # A mark is taken by the term that can act on it alone: a new one marks everything, once.
         while self._term is term and (key := take()) is not None:
             self._guarded(partial(look, term, key))
+            # Between two looks whatever has come in is taken in, so that later looks do not see old
+            # objects.
             if await pace.breathe():
                 await self._take_in()
 
@@ -283,6 +308,7 @@ class Brain:
         """Find other nodes for Workloads that have lost some."""
         if not self._may_decide(term):
             return
+        # Before the cycle: places of lost nodes must not be given to somebody else meanwhile.
         decisions = self.knowledge.engine.second_pass(now=self._clock.now())
         if decisions:
             self._journal.note_second_pass(decisions)
@@ -302,9 +328,12 @@ class Brain:
         turn_ends_at = self._clock.monotonic() + TURN_SECONDS
         while self._may_decide(term) and engine.has_heads(now=self._clock.now()):
             if self._clock.monotonic() > turn_ends_at:
+                # What is left over is done in the next round, which comes at once.
                 self._wake.set()
                 break
             await self._decide_once(term)
+            # The store and the loop have had their turn; what came in meanwhile may change the next
+            # cycle.
             await pace.breathe()
             await self._take_in()
             await self._reconcile(term)
@@ -313,6 +342,7 @@ class Brain:
                 await term.flush()
         self._journal.note_pause(term.is_paused, term.unconfirmed)
         self._explain(term)
+        # Expected starts are worked out in quiet moments, slice by slice.
         if self._is_quiet(term) and self._forecasting.go_on():
             self._wake.set()
 
@@ -321,10 +351,13 @@ class Brain:
 
     def _explain(self, term: Acting) -> None:
         """In a quiet moment, note why those wait whom no cycle has tried."""
+        # Only when nothing is under way: what is told now would be out of date with the next
+        # answer.
         if term.unconfirmed or not self._is_quiet(term):
             return
         waits = self.knowledge.engine.explain(EXPLAINED_AT_ONCE)
         self._tellings.collect(waits)
+        # As many as that may mean that there are more.
         if len(waits) == EXPLAINED_AT_ONCE:
             self._wake.set()
 
@@ -334,6 +367,8 @@ class Brain:
         try:
             # The inbox stays closed meanwhile: a change of what is known would end the cycle undecided.
             while cycle.step():
+                # The snapshot's trials are taken back for the pause, so that readers see the state
+                # as it is.
                 if pace.is_over:
                     cycle.pause()
                     await pace.breathe()
@@ -357,6 +392,8 @@ class Brain:
         self._journal.note_time(engine.take_kept(), engine.take_measured())
         for decision in decisions:
             if isinstance(decision, Admit) and engine.is_backfilled(decision.key):
+                # Asked of the engine and not of the decision: a lease is given by the planner after
+                # the decision.
                 self._journal.note_backfilled(decision.admission.cluster_queue)
             elif isinstance(decision, Plan):
                 # What is promised is told by annotations, which the reconciler keeps in step.
@@ -374,14 +411,17 @@ class Brain:
         for decision in self._tellings.take_due():
             if self._term is not term:
                 return
+            # It got its quota while its reason waited to be told.
             if self.knowledge.engine.is_holding(decision.key):
                 continue
             if not term.tell(decision):
+                # Not worth a write just now: it is told later, with the words that hold then.
                 self._tellings.tell_in(decision, REWORD_AFTER_SECONDS)
             await pace.breathe()
 
     def _tell_faults(self, term: Acting) -> None:
         """Tell the owners of objects that break a rule."""
+        # One owner at a time, since each telling may end the term.
         while self._term is term and (
             actions := self.knowledge.inspection.take_untold(now=self._clock.now())
         ):
@@ -393,6 +433,7 @@ class Brain:
             return
         for write in self._board.due(now=self._clock.now(), monotonic=self._clock.monotonic()):
             if write is not None:
+                # Behind decisions and reconcilers: a status may be late.
                 term.submit(write, priority=3)
             await pace.breathe()
             if self._term is not term:

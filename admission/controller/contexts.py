@@ -92,8 +92,11 @@ class Contexts:
         cluster_queue = (
             self.specs.cluster_queues.get(local_queue.cluster_queue) if local_queue is not None else None
         )
+        # The queue whose quota it holds decides about it, also where its LocalQueue leads elsewhere
+        # by now.
         if workload.admission is not None:
             cluster_queue = self.specs.cluster_queues.get(workload.admission.cluster_queue, cluster_queue)
+        # Without a queue no policy governs it.
         policy = self.engine.policy_of(cluster_queue.name) if cluster_queue is not None else KUEUE
         return LifecycleContext(
             owner=self._owner(workload),
@@ -119,6 +122,8 @@ class Contexts:
         return admission is not None and self.engine.policy_of(admission.cluster_queue).preemption is not None
 
     def _recovery(self, workload: Workload) -> Recovery | None:
+        # While many nodes fail at once something larger is wrong (a network, say), and nobody is
+        # moved for it.
         if workload.admission is None or self.ground.is_disrupted:
             return None
         placement = self.engine.policy_of(workload.admission.cluster_queue).placement
@@ -131,6 +136,7 @@ class Contexts:
         Workloads. It is missing when it was seen to go, or when the garbage collector takes its Workload.
         """
         unit = self.pods.unit_of_workload(workload) if self.pods.is_kept else None
+        # A group stands for its pods as long as there are any.
         if unit is not None and unit.group:
             return Owner.JOB if self.pods.members(unit) else Owner.NONE
         if workload.owner_uid is None:
@@ -141,6 +147,7 @@ class Contexts:
         if owners.by_uid(workload.owner_uid) is not None:
             return Owner.JOB
         is_gone = owners.has_gone(workload.owner_uid) or workload.deleted_at is not None
+        # Unknown and not seen to go: the watch of Jobs may be behind.
         return Owner.MISSING if is_gone else Owner.JOB
 
     def _is_namespace_managed(self, namespace: str) -> bool:
@@ -156,6 +163,7 @@ class Contexts:
     def _ancestor(self, job: Job) -> Ancestor:
         """Return what stands above the Job: Jobs are the one kind of ancestor that is managed here."""
         found, depth = job.owner, 0
+        # Other kinds of ancestors are their own integrations' affair.
         while found is not None and found.kind == "Job" and found.api_version == BATCH_VERSION:
             parent = self.jobs.by_uid(found.uid)
             if parent is None:
@@ -164,6 +172,8 @@ class Contexts:
                 return self._state_of_ancestor(parent)
             found, depth = parent.value.owner, depth + 1
             if depth >= MAX_NESTING:
+                # A loop of owners, or one that nobody would build; the answer must come in a
+                # bounded time.
                 return Ancestor.TOO_DEEP
         return Ancestor.NONE
 

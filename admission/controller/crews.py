@@ -81,6 +81,7 @@ class Crews:
     def _see(self, obj: PodObject) -> None:
         metadata = obj.metadata
         crew = _crew_of(obj)
+        # A pod that ends tells nothing more, and nobody can ask it.
         if not crew or is_finished(obj) or metadata.deletion_timestamp:
             self._forget(metadata.uid)
             return
@@ -98,6 +99,7 @@ class Crews:
         known = self._members.get(metadata.uid)
         if known == member:
             return
+        # It changed owners, as adopted pods do.
         if known is not None and known.crew != crew:
             self._forget(metadata.uid)
         self._members[metadata.uid] = member

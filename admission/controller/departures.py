@@ -34,8 +34,10 @@ class Departures:
         subject = after if after is not None else before
         if subject is None:
             return
+        # Whoever gives way for this one is looked at: it may have found room elsewhere.
         for key in self._for.get(subject.uid, ()):
             self._mark(key)
+        # Out with what was said before, in with what is said now.
         if before is not None and has_request(before):
             self._leave_out(before)
         if after is not None and has_request(after):
@@ -61,6 +63,7 @@ class Departures:
 
     def saved_at(self, workload: Workload) -> float | None:
         """Return when the last checkpoint was complete by what Workload and pods tell; None: nobody does."""
+        # The later of both: the pod is heard of directly, the Workload by way of its Job.
         told = (checkpoint_facts(workload).saved_at, self._crews.saved_at(crew_of(workload)))
         return max((at for at in told if at is not None), default=None)
 

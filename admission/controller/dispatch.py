@@ -95,6 +95,7 @@ class Dispatch:
             workload = self._hooks.to_workload(raw)
             if workload is None or not is_pending(workload, decision.uid):
                 return None
+            # The version is the one that was just read: the write is guarded by it.
             fresh = structs.replace(decision, resource_version=workload.resource_version)
             return write_of(fresh, raw, now=self._clock.now())
 
@@ -113,6 +114,7 @@ class Dispatch:
         if told.message == decision.message:
             return True
         now = self._clock.monotonic()
+        # Told within the last minute, or the executor has other things to do: later.
         if self._clock.now() - told.at <= REWORD_SECONDS or self.executor.backlog:
             return False
         if now < self._next_reword_at:
@@ -131,11 +133,14 @@ class Dispatch:
             workload = self._hooks.to_workload(raw)
             if workload is None or workload.uid != decision.uid:
                 return None
+            # There is nothing left to evict it from.
             if workload.is_finished or workload.is_evicted or not workload.has_quota_reservation:
                 return None
             if decision.save_by is not None and standing_request(workload) is not None:
                 # It has been asked already, and its time runs from then.
                 return None
+            # Made anew from the fresh object, because its status may have other checks and gates by
+            # now.
             fresh = replace(decision, resource_version=workload.resource_version)
             return write_of(fresh, raw, now=self._clock.now())
 
@@ -166,6 +171,7 @@ class Dispatch:
 
         def rebuild(raw: bytes) -> Write | None:
             workload = self._hooks.to_workload(raw)
+            # An eviction that came between takes the places with it.
             if workload is None or workload.uid != decision.uid or workload.is_finished:
                 return None
             # Whoever changed the admission meanwhile did not know of these nodes, nor we of that.
@@ -190,6 +196,7 @@ class Dispatch:
             )
         )
 
+    # Without failpoints nothing is called: this stands in every order.
     def _reaching(self, step: Step | None) -> Callable[[], None] | None:
         return None if step is None else lambda: self._failpoint.reach(step)
 

@@ -49,6 +49,7 @@ class Inspection:
         """Judge an object as it is now. A change of its status alone is not looked at again."""
         key = (kind, metadata.namespace, metadata.name)
         version = (metadata.uid, metadata.generation)
+        # Without a generation (nodes, for one) every version is judged.
         if self._judged.get(key) == version and metadata.generation:
             return
         self._judged[key] = version
@@ -63,6 +64,7 @@ class Inspection:
         """Take note of a fault that reading the object has met; what the rules say of it goes first."""
         key = (kind, metadata.namespace, metadata.name)
         known = self._found.get(key)
+        # Told once a generation: a fault that stands is no news.
         is_same = known is not None and known.metadata.generation == metadata.generation
         if known is not None and is_same and known.metadata.uid == metadata.uid:
             return
@@ -101,6 +103,7 @@ class Inspection:
         """Return what tells the next owner, () where all have been told. `now` in Unix seconds."""
         if not self._untold:
             return ()
+        # One at a time, so that the caller may stop between two.
         key = next(iter(self._untold))
         del self._untold[key]
         kind, found = key[0], self._found[key]
@@ -135,6 +138,7 @@ def _waiting(found: Finding, *, now: float) -> tuple[Write, ...]:
         reason=PendingReason.MISCONFIGURED,
         message=found.sentence,
     )
+    # Without bytes there is nothing to build the write upon.
     body = wait(found.raw, decision, now=now) if found.raw else None
     if body is None:
         return ()

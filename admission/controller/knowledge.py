@@ -119,6 +119,7 @@ class Knowledge:
         metadata = change.object.metadata
         if change.type is not ChangeType.DELETED:
             self._see_job(change.object, change.raw or b"")
+        # Gone for good: nothing of it is to be looked at, but its Workloads are.
         elif self.jobs.forget(metadata):
             self.marks.forget_job((metadata.namespace, metadata.name))
             self.marks.owned_by(metadata.uid)
@@ -129,6 +130,8 @@ class Knowledge:
         if change.type is not ChangeType.DELETED:
             self._see_workload(change.object, change.raw or b"")
             return
+        # Looked up before it is forgotten: the census and the departures need to know as what it
+        # was counted.
         known = self.workloads.get((metadata.namespace, metadata.name))
         if self.workloads.forget(metadata):
             self.census.move(known.value if known is not None else None, None)
@@ -157,6 +160,7 @@ class Knowledge:
                 self.ground.see_raw(raw)
                 self.pods.see_raw(raw)
                 self.crews.see_raw(raw)
+            # Queues, flavors and the like that carry our finalizer.
             if kind in KEPT_KINDS:
                 self.keeping.see(kind, _NAMED.decode(raw).metadata)
         except msgspec.DecodeError as error:
@@ -210,6 +214,7 @@ class Knowledge:
     def _see_workload(self, obj: WorkloadObject, raw: bytes) -> bool:
         metadata = obj.metadata
         if not self.workloads.is_news(metadata):
+            # Seen already, from our own answer: the watch is late, and it says nothing new.
             return True
         key = (metadata.namespace, metadata.name)
         known = self.workloads.get(key)
@@ -218,14 +223,18 @@ class Knowledge:
         except (msgspec.DecodeError, ValueError) as error:
             self._journal.note_unreadable("Workload", "/".join(key), str(error))
             self.inspection.note("Workload", metadata, str(error), raw)
+            # In the engine its last good version stays, if there was one: to forget it would free
+            # what it uses.
             self.engine.unreadable(Workload, key, str(error), now=self._clock.now())
             return False
         self.inspection.clear("Workload", metadata)
+        # Before the mirror takes it over: both versions are needed to see what has come about.
         self._count_change(known.value if known is not None else None, workload)
         self.workloads.see(metadata, workload, raw)
         self.engine.upsert(workload, now=self._clock.now())
         self.departures.see(known.value if known is not None else None, workload)
         self.marks.workload(key)
+        # The Job of a Workload waits for what the Workload says, and so is looked at with it.
         self.marks.owner(Seen(metadata, workload, raw))
         return True
 
@@ -240,6 +249,7 @@ class Knowledge:
             if before.unhealthy_nodes and not after.unhealthy_nodes:
                 self._note_recovery(before, after)
             return
+        # Seen for the first time: how long its Job waited for it.
         job = self.jobs.by_uid(after.owner_uid) if after.owner_uid is not None else None
         if job is not None:
             self._journal.note_created("Job", now - to_seconds(job.metadata.creation_timestamp))
@@ -254,6 +264,7 @@ class Knowledge:
     def _note_recovery(self, before: Workload, after: Workload) -> None:
         """Measure the time from the first sign of a failed node until the gang had another, or went."""
         seconds = self.ground.seconds_since_fault(before.unhealthy_nodes)
+        # Healed by itself, neither replaced nor evicted: that is no recovery of ours.
         if seconds is not None and (after.is_evicted or after.admission != before.admission):
             self._journal.note_recovery("evicted" if after.is_evicted else "replaced", seconds)
 
@@ -262,6 +273,7 @@ class Knowledge:
     def take_spec(self, kind: type, read: Callable[[Any], Any], change: Change[Any]) -> None:
         """Take a change of an object that the engine keeps as a value: queues, flavors, limit ranges, ..."""
         metadata: Meta = change.object.metadata
+        # Namespaced kinds by both, others by their name alone.
         key = (metadata.namespace, metadata.name) if metadata.namespace else metadata.name
         if change.type is ChangeType.DELETED:
             self._labels.forget(kind.__name__, metadata)
@@ -277,10 +289,12 @@ class Knowledge:
             return
         if kind in _LABELLED:
             self._labels.see(kind.__name__, metadata)
+        # A cost that cannot be read stops nothing; it is only told.
         if kind is ResourceFlavor and (problem := specs.cost_problem(metadata.annotations or {})):
             self.inspection.restate(kind.__name__, metadata, problem)
         try:
             value = read(change.object)
+        # Everything that makes a spec unusable is a ValueError with a sentence for its owner.
         except ValueError as error:
             self.inspection.note(kind.__name__, metadata, str(error))
             self.take_unreadable(kind, metadata.namespace, metadata.name, str(error))
@@ -293,6 +307,7 @@ class Knowledge:
         if isinstance(value, LocalQueue) and value.past_usage is not None:
             # What another leader has written: its status is no spec, and equal specs are passed over below.
             self.engine.adopt_usage((value.namespace, value.name), value.past_usage)
+        # Status changes come by here a thousand times as often as specs.
         if self._values.get((kind, key)) == value:
             return False
         self._values[kind, key] = value
@@ -315,15 +330,18 @@ class Knowledge:
         """Take note of an object that could not even be decoded."""
         self._journal.note_unreadable(kind.__name__, f"{namespace}/{name}" if namespace else name, error)
         key: SpecKey = (namespace, name) if namespace else name
+        # Neither is a spec, and neither holds quota by itself.
         if kind in (Job, Pod):
             return
         self._values.pop((kind, key), None)
         self.engine.unreadable(kind, key, error, now=self._clock.now())
+        # A broken Workload changes nothing for the others.
         if kind is not Workload:
             self._mark_waiting(kind, namespace, name)
 
     def drop_unreadable(self, kind: type, namespace: str, name: str) -> None:
         """Take note that an object is gone that could not be decoded."""
+        # Of these the engine knows nothing.
         is_kept_elsewhere = kind in (Job, Pod, PriorityClassObject)
         if is_kept_elsewhere or (kind is Workload and self.workloads.get((namespace, name)) is not None):
             # Of a Workload, another of its name is there by now, and readable.
@@ -337,6 +355,7 @@ class Knowledge:
             self.specs.namespaces.pop(metadata.name, None)
         else:
             labels = metadata.labels or {}
+            # Labels alone matter; a namespace's status is none of ours.
             if self.specs.namespaces.get(metadata.name) == labels:
                 return
             self.specs.namespaces[metadata.name] = labels
@@ -372,6 +391,7 @@ class Knowledge:
             self.marks.job(key)
             job = self.jobs.get(key)
             if job is not None:
+                # A Job is judged together with its Workloads.
                 self.marks.owned_by(job.metadata.uid)
             return
         if kind == "Pod":
@@ -396,6 +416,7 @@ class Knowledge:
         """
         if kind is LocalQueue:
             self.marks.workloads_in(self.engine.members((namespace, name)))
+        # A budget is read when victims are sought, and tells nobody anything.
         elif kind is not DisruptionBudget:
             self.marks.all_unfinished()
 

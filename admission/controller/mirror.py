@@ -82,6 +82,7 @@ class Mirror(Generic[V]):
         key = (metadata.namespace, metadata.name)
         known = self._objects.get(key)
         if known is not None and known.metadata.uid != metadata.uid:
+            # Two lives of one name: the first has ended, though nobody said so.
             self._bury(known.metadata.uid)
         self._unlink(key)
         self._objects[key] = Seen(metadata, value, raw)
@@ -92,6 +93,7 @@ class Mirror(Generic[V]):
 
     def forget(self, metadata: Meta) -> bool:
         """Take note that the object is gone; False where another of the same name has taken its place."""
+        # Remembered even where another has taken its name: a late answer about it may still come.
         self._bury(metadata.uid)
         key = (metadata.namespace, metadata.name)
         known = self._objects.get(key)

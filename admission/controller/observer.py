@@ -53,6 +53,7 @@ class Observer:
 
     async def carry_out(self, decisions: Sequence[Decision | Reassign]) -> None:
         """Note what would be done."""
+        # Believed for as long, whatever the decision: the observed scheduler has its own.
         until = self._clock.monotonic() + BELIEVED_SECONDS
         for decision in decisions:
             if not isinstance(decision, Wait | Plan):

@@ -109,6 +109,8 @@ class PlanBook:
         follower stands. Raises what the store raises.
         """
         self._fence = fence
+        # The first term of this leadership takes the stored plan for its own; later ones know
+        # better themselves.
         is_whole = not self._has_begun
         async with self._writing:
             stored = await self._store.read_plan(tuple(PlanTable))
@@ -117,6 +119,8 @@ class PlanBook:
             self._note(one)
         engine, now = self._engine, self._clock.now()
         is_whole &= stored is not None
+        # A follower's picture of the plan may be a second old; what the store holds is what was
+        # promised.
         # Not under the lock: the brain may be waiting for it.
         untrue = await self._brain.ask(lambda: engine.adopt_plan(plan, now=now, is_whole=is_whole))
         self._has_begun = True
@@ -129,6 +133,7 @@ class PlanBook:
         self._has_read = True
         self._foreign = stored.foreign
         # The chain goes on where the last leader's ended; under a key that is no table nothing can be put.
+        # What is no table has to go as a whole before rows can be put into it.
         self._version = stored.version if not stored.foreign else None
         self._rows = {table: dict(stored.rows.get(table, {})) for table in PLAN_TABLES}
         self._compares = True
@@ -138,6 +143,7 @@ class PlanBook:
                 self._garbage[row.table][row.field] = None
         for table in HISTORY_TABLES:
             entries, known = self._engine.plan_tables()[table], plan.table(table)
+            # Taken and marked anew: only what differs from the store is to be written.
             entries.take_changed()
             entries.mark(key for key, value in entries.items() if known.get(key) != value)
             entries.mark(key for key in known if key not in entries)
@@ -152,6 +158,8 @@ class PlanBook:
             return
         async with self._writing:
             changes = self._changes()
+            # Another version is there: one look at what, and everything once more in the same
+            # flush.
             if changes and await self._send(changes) is False:
                 self._lose_track(await self._store.plan_state())
                 await self._send(self._changes())
@@ -164,12 +172,15 @@ class PlanBook:
         for table in PLAN_TABLES:
             entries, rows = self._engine.plan_tables()[table], self._rows[table]
             changed = entries.take_changed()
+            # Taken in any case, so that the next flush sees only what comes after this.
             if compares:
                 changed = dict(entries)
             fields: Fields = {to_field(table, key): _row_of(value) for key, value in changed.items()}
+            # Rows that the store holds and nobody knows any more are to go.
             if compares and not is_anew:
                 fields |= dict.fromkeys(rows.keys() - fields.keys())
             if not is_anew:
+                # What is there already is not written again.
                 fields = {field: row for field, row in fields.items() if rows.get(field) != row}
             if fields or is_anew:
                 changes[table] = fields
@@ -178,6 +189,8 @@ class PlanBook:
     async def _send(self, changes: Mapping[PlanTable, Fields]) -> bool | None:
         """Write these rows. Returns False where the store holds another version, None where it is lost."""
         before = self._version
+        # Higher than whatever the store has seen of this fence, or it would take the write for a
+        # late one.
         self._number = max(self._number, before.number if before is not None else 0) + 1
         version = PlanVersion(self._fence, self._number)
         is_done: bool | None = None
@@ -195,6 +208,7 @@ class PlanBook:
 
     def _note_written(self, changes: Mapping[PlanTable, Fields], *, is_anew: bool) -> None:
         if is_anew:
+            # Written anew, those keys hold tables again.
             self._foreign = ()
             self._rows = {table: {} for table in PLAN_TABLES}
         for table in PLAN_TABLES:
@@ -213,6 +227,7 @@ class PlanBook:
             self._number = max(self._number, found.version.number)
         self._version, self._compares = None, True
         for table in HISTORY_TABLES:
+            # All of what was learned too: the store may have lost any of it.
             entries = self._engine.plan_tables()[table]
             entries.mark(entries)
 
@@ -224,6 +239,7 @@ class PlanBook:
                 await self._send_history(table, garbage)
             entries = self._engine.plan_tables()[table]
             changed = list(entries.take_changed().items())
+            # Counted as written chunk by chunk: what was not stays marked, whatever ends this.
             written = 0
             try:
                 while changed[written:]:
@@ -239,6 +255,8 @@ class PlanBook:
         """Write rows of what was learned. Returns False where that has to wait."""
         async with self._writing:
             # A write anew would wipe out the table's other rows; it is for the plan to be written anew first.
+            # Without a version nothing can be built upon, and rows would be put beside what is
+            # about to be wiped.
             if self._version is None or not self._may_write:
                 return False
             is_done = await self._send({table: rows})
@@ -258,6 +276,7 @@ class PlanBook:
             self._woken.clear()
             # Whoever leads no longer, or has to seed the store, learns of it by other ways as well.
             with suppress(ReservationError):
+                # Errors of the store are met by the term; here they only mean "not now".
                 await self._look()
 
     async def _look(self) -> None:
@@ -273,8 +292,11 @@ class PlanBook:
         """Compare version and sizes with what was left there: rows may have been lost without a word."""
         async with self._writing:
             state = await self._store.plan_state()
+            # Lost at the moment, or to be written anew already.
             if state is None or self._version is None:
                 return
+            # Equal versions and another number of rows: a key was deleted by hand, or evicted from
+            # a full Redis.
             is_whole = all(state.sizes[table] == len(self._rows[table]) for table in PLAN_TABLES)
             if state.version != self._version or not is_whole:
                 self._lose_track(state)

@@ -42,6 +42,8 @@ class PlanReader:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             if not self._is_following() or not self._brain.is_synced:
+                # What was shown belongs to the time as a follower; whoever follows again reads
+                # anew.
                 self._shown = None
             else:
                 await self._look_guarded()
@@ -61,6 +63,7 @@ class PlanReader:
         state = await self._store.plan_state()
         if state.version is None or (state.version == self._shown and not self._untrue):
             return
+        # Without what was learned, which followers learn by themselves from the same Workloads.
         stored = await self._store.read_plan(PLAN_TABLES)
         plan, _ = read_rows(stored)
 

@@ -57,7 +57,9 @@ class PodBook:
         """Take a change of who keeps a serving group up: how many pods it is to have."""
         metadata, count = change.object.metadata, change.object.spec.replicas
         unit = UnitKey(metadata.namespace, group_name(kind, metadata.name), "")
+        # Absent means one, as the API server defaults it.
         self._scales[unit] = 1 if count is None else count
+        # Also before it goes: its group may have to be ended.
         self.mark(unit)
         if change.type is ChangeType.DELETED:
             del self._scales[unit]
@@ -76,6 +78,7 @@ class PodBook:
 
         Until then the next look would ask for the very same.
         """
+        # Of this very pod; another of its name is somebody else.
         seen = self._pods.get(key)
         if seen is not None and seen.metadata.uid == uid:
             self._pods.see(seen.metadata, replace(seen.value, is_deleted=True), seen.raw)
@@ -165,6 +168,7 @@ class PodBook:
         metadata = obj.metadata
         key = (metadata.namespace, metadata.name)
         known = self._pods.get(key)
+        # Another of the same name is here already.
         if known is None or known.metadata.uid != metadata.uid:
             return
         self._unlink(key)

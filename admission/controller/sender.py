@@ -48,6 +48,7 @@ FIELD_MANAGER = {"fieldManager": "berth"}
 def request_of(write: Write) -> tuple[str, str, str]:
     """Return method, path and content type of a write."""
     resource = _RESOURCES[write.kind]
+    # A create goes to the collection.
     name = None if write.verb is Verb.CREATE else write.name
     subresource = "eviction" if write.verb is Verb.EVICT else write.subresource
     path = resource.path(write.namespace or None, name, subresource)
@@ -67,6 +68,8 @@ class KubeSender:
         except TooManyRequests as error:
             if write.verb is not Verb.EVICT:
                 raise
+            # A budget's 429 is about one pod; as a TooManyRequests it would stop every write of the
+            # controller.
             # Here it is no call for patience with all writes, but the budget's word on this pod.
             raise KubeError(error.message, status=error.status, reason=error.reason) from error
 
