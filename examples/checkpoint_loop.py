@@ -1,6 +1,12 @@
 """A training loop that saves when Berth asks, and resumes where it was. Any framework fits into `train`.
 
-python examples/checkpoint_loop.py /tmp/checkpoint.json --steps 100
+Needs `berth_checkpoint`: it comes with `pip install berth-queue`, or is api/checkpoint.py, copied beside this
+file under that name. Try it without a cluster, stop it with `kill`, and start it again:
+
+    cp api/checkpoint.py examples/checkpoint_loop.py /tmp && cd /tmp && mv checkpoint.py berth_checkpoint.py
+    python checkpoint_loop.py /tmp/checkpoint.json --steps 100
+
+examples/training.yaml runs it in a cluster.
 """
 
 import argparse
@@ -22,11 +28,13 @@ def resume(path: str) -> int:
 
 def save(path: str, step: int) -> None:
     """Write a checkpoint. A crash half way must not cost the one before, so it is renamed into place."""
-    with open(f"{path}.new", "w") as file:
-        json.dump({"step": step}, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(f"{path}.new", path)
+    with berth_checkpoint.saving(step):
+        with open(f"{path}.new", "w") as file:
+            json.dump({"step": step}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(f"{path}.new", path)
+    print(f"saved step {step}", flush=True)
 
 
 def train(step: int, seconds: float) -> int:
@@ -44,18 +52,17 @@ def main() -> None:
     parser.add_argument("--save-every", type=int, default=500)
     arguments = parser.parse_args()
 
-    step = resume(arguments.checkpoint)
+    saved = step = resume(arguments.checkpoint)
     print(f"starts at step {step}", flush=True)
+    berth_checkpoint.resumed()
     while step < arguments.steps and not berth_checkpoint.stopping():
         step = train(step, arguments.step_seconds)
         if step % arguments.save_every == 0 or berth_checkpoint.requested():
-            with berth_checkpoint.saving(step):
-                save(arguments.checkpoint, step)
-            print(f"saved step {step}", flush=True)
-    if berth_checkpoint.requested():
-        with berth_checkpoint.saving(step):
             save(arguments.checkpoint, step)
-        print(f"saved step {step}", flush=True)
+            saved = step
+    # What was done since is saved whatever ended the loop: its last step, or SIGTERM within its grace.
+    if step > saved:
+        save(arguments.checkpoint, step)
     print(f"ends at step {step}", flush=True)
 
 

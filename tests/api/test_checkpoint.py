@@ -17,6 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+
+from api import checkpoint
+from api.tokens import AUDIENCE
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_SECONDS = 60.0
@@ -24,11 +28,12 @@ PATIENCE_SECONDS = 60.0
 
 @dataclass
 class Berth:
-    """A server that notes what is reported to it, and answers `status`."""
+    """A server that notes what checkpoints and starts are reported to it, and answers `status`."""
 
     url: str = ""
     status: int = 204
     reports: list[dict[str, Any]] = field(default_factory=list)
+    starts: list[str] = field(default_factory=list)
     tokens: set[str] = field(default_factory=set)
 
 
@@ -39,7 +44,11 @@ def berth() -> Iterator[Berth]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             assert self.path == "/v1/checkpoints"
-            noted.reports.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            report = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if "resumedAt" in report:
+                noted.starts.append(report["resumedAt"])
+            else:
+                noted.reports.append(report)
             noted.tokens.add(self.headers["Authorization"])
             self.send_response(noted.status)
             self.end_headers()
@@ -120,12 +129,18 @@ ENDLESS = ("--steps", "1000000", "--step-seconds", "0.01", "--save-every", "1000
 
 
 def test_a_loop_reports_its_checkpoints(image: Image, berth: Berth) -> None:
-    process = image.run("--steps", "20", "--step-seconds", "0", "--save-every", "10")
+    process = image.run("--steps", "25", "--step-seconds", "0", "--save-every", "10")
 
     out, err = process.communicate(timeout=PATIENCE_SECONDS)
 
-    assert out.splitlines() == ["starts at step 0", "saved step 10", "saved step 20", "ends at step 20"]
-    assert ([one["step"] for one in berth.reports], berth.tokens, err) == ([10, 20], {"Bearer secret"}, "")
+    said = ["starts at step 0", "saved step 10", "saved step 20", "saved step 25", "ends at step 25"]
+    assert out.splitlines() == said
+    assert ([one["step"] for one in berth.reports], berth.tokens, err) == (
+        [10, 20, 25],
+        {"Bearer secret"},
+        "",
+    )
+    assert len(berth.starts) == 1
     assert all(one["saveSeconds"] >= 0 and one["time"].endswith("Z") for one in berth.reports)
 
 
@@ -251,6 +266,20 @@ def test_a_handler_of_the_framework_is_called_as_well(image: Image) -> None:
 
 
 @pytest.mark.slow
+def test_the_example_mounts_what_the_helper_reads_where_it_looks() -> None:
+    (_, job) = yaml.safe_load_all((ROOT / "examples/training.yaml").read_text())
+    spec = job["spec"]["template"]["spec"]
+    mounts = {one["name"]: one["mountPath"] for one in spec["containers"][0]["volumeMounts"]}
+    volumes = {one["name"]: one for one in spec["volumes"]}
+
+    (item,) = volumes["podinfo"]["downwardAPI"]["items"]
+    assert f"{mounts['podinfo']}/{item['path']}" == checkpoint._ANNOTATIONS_FILE
+    assert item["fieldRef"] == {"fieldPath": "metadata.annotations"}
+    token = volumes["berth-token"]["projected"]["sources"][0]["serviceAccountToken"]
+    assert f"{mounts['berth-token']}/{token['path']}" == checkpoint._TOKEN_FILES[0]
+    assert token["audience"] == AUDIENCE
+
+
 def test_the_wheel_holds_the_helper_under_its_name(tmp_path: Path) -> None:
     source = tmp_path / "source"
     ignored = shutil.ignore_patterns(".git", ".venv", "tests", ".*cache", "__pycache__", "*.egg-info")
