@@ -96,6 +96,19 @@ class Engine(Intake):
         self._applier = Applier(cache, roster)
         self._cycles = 0
 
+    # --- taking in, in steps -----------------------------------------------------------------------------
+
+    def catch_up(self, most: int = 200, *, now: float) -> bool:
+        """Let changed specs take effect for so many Workloads. Returns whether there are more to be moved.
+
+        A policy or a LimitRange may concern every Workload there is, which in one piece takes longer than a
+        controller may be deaf. Whoever decides does what is left; whoever asks sees how far it has come.
+        """
+        if not self._roster.has_to_catch_up:
+            return False
+        self._begin_change(now)
+        return self._roster.catch_up(most)
+
     # --- what did not come about -------------------------------------------------------------------------
 
     def forget(self, key: WorkloadKey, uid: str, *, now: float, decided_on: str | None = None) -> None:
@@ -244,7 +257,7 @@ class Engine(Intake):
 
     def next_sample_at(self) -> float | None:
         """Return when past usage is to be sampled next, None where no ClusterQueue goes by it."""
-        self._roster.refresh()
+        self._roster.see()
         ledger, queues = self._cache.ledger, self._cache.queues.values()
         if ledger is None or all(queue.usage_of is None for queue in queues):
             return None
@@ -314,7 +327,7 @@ class Engine(Intake):
 
     def drain_touched(self) -> Touched:
         """Return whose status may have changed since the last call."""
-        self._roster.refresh()
+        self._roster.see()
         roster, queues = self._roster, self._cache.queues
         touched = [queues[name] for name in roster.touched_queues if name in queues]
         above = {node.name for queue in touched for node in queue.node.ancestors()}
@@ -332,7 +345,7 @@ class Engine(Intake):
 
     def statistics(self) -> EngineStatistics:
         """Return sizes and counts."""
-        self._roster.refresh()
+        self._roster.see()
         queues = self._cache.queues.values()
         return EngineStatistics(
             workloads=len(self._roster.records),

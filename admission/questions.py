@@ -64,19 +64,19 @@ class Questions:
     def policy_of(self, cluster_queue: str) -> AdmissionPolicy:
         """Return the policy that governs the ClusterQueue; `KUEUE`, with every section off, where none
         does."""
-        self._roster.refresh()
+        self._roster.see()
         queue = self._cache.queues.get(cluster_queue)
         return queue.policy if queue is not None else KUEUE
 
     def quotas_in_force(self, cluster_queue: str) -> Mapping[FlavorResource, QuotaInForce]:
         """Return the quotas that a quota window has put in place of the ClusterQueue's own."""
-        self._roster.refresh()
+        self._roster.see()
         queue = self._cache.queues.get(cluster_queue)
         return queue.quotas_in_force if queue is not None else {}
 
     def admissions(self) -> Iterator[tuple[WorkloadKey, Admission]]:
         """Return who holds quota, assumed or in fact, and what they hold, in order of key."""
-        self._roster.refresh()
+        self._roster.see()
         return ((key, held.admission) for key, held in sorted(self._cache.held.items()))
 
     def members(self, local_queue: LocalQueueKey) -> tuple[WorkloadKey, ...]:
@@ -85,7 +85,7 @@ class Questions:
 
     def is_holding(self, key: WorkloadKey) -> bool:
         """Return whether the Workload holds quota, assumed or in fact."""
-        self._roster.refresh()
+        self._roster.see()
         return key in self._cache.held
 
     def device_cost(self, flavor: str) -> float:
@@ -95,14 +95,14 @@ class Questions:
 
     def is_waiting(self, key: WorkloadKey, uid: str) -> bool:
         """Return whether this very Workload waits in a queue for quota, and has none."""
-        self._roster.refresh()
+        self._roster.see()
         record = self._roster.records.get(key)
         is_it = record is not None and record.workload.uid == uid and record.queued_in is not None
         return is_it and key not in self._cache.held
 
     def is_in_use(self, kind: str, name: str) -> bool:
         """Return whether a ClusterQueue, flavor, topology or check may not go yet, see `admission.inuse`."""
-        self._roster.refresh()
+        self._roster.see()
         return is_in_use(self._cache, kind, name)
 
     def planned(self, key: WorkloadKey) -> PlannedStart | None:
@@ -194,7 +194,7 @@ class Questions:
 
     def queue_problem(self, workload: Workload) -> Problem | None:
         """Return why the Workload cannot even be tried, with the fix; None where its turn decides."""
-        self._roster.refresh()
+        self._roster.see()
         record = self._roster.records.get(workload.key)
         return queue_problem(self._cache, workload, record.request_error if record is not None else None)
 
@@ -211,7 +211,7 @@ class Questions:
 
         With quota: those of its assigned flavors. Without: those that apply whatever the flavor.
         """
-        self._roster.refresh()
+        self._roster.see()
         held = self._cache.held.get(workload.key)
         if held is not None:
             queue = self._cache.queues.get(held.admission.cluster_queue)
@@ -232,7 +232,7 @@ class Questions:
 
     def label_problems(self, node: str) -> list[str]:
         """Return what is wrong with a node's labels for the topologies that it is part of."""
-        self._roster.refresh()
+        self._roster.see()
         return self._cache.fleet.label_problems(node)
 
     def is_in_place(self, key: WorkloadKey, pod_set: str, node: str) -> bool:
@@ -310,7 +310,7 @@ class Questions:
 
     def explanation(self, workload: Workload) -> tuple[PodSetLines, ...]:
         """Return all that a cycle would look at for the Workload, nothing where it cannot be tried at all."""
-        self._roster.refresh()
+        self._roster.see()
         record = self._roster.records.get(workload.key)
         queue = self._cache.queues.get(self.cluster_queue_of(workload))
         if record is None or queue is None:
@@ -319,7 +319,7 @@ class Questions:
 
     def pending(self, cluster_queue: str) -> tuple[PendingWorkload, ...]:
         """Return who waits in the ClusterQueue, parked ones too, in queue order."""
-        self._roster.refresh()
+        self._roster.see()
         queue = self._cache.queues.get(cluster_queue)
         if queue is None:
             return ()
@@ -336,36 +336,36 @@ class Questions:
 
     def cluster_queue_view(self, name: str) -> ClusterQueueView | None:
         """Return the ClusterQueue's status, None where there is no such queue."""
-        self._roster.refresh()
+        self._roster.see()
         queue = self._cache.queues.get(name)
         return cluster_queue_view(queue) if queue is not None else None
 
     def backlog(self, name: str) -> Backlog | None:
         """Return who waits in the ClusterQueue, summed up; None where there is no such queue."""
-        self._roster.refresh()
+        self._roster.see()
         queue = self._cache.queues.get(name)
         return backlog(queue.pending) if queue is not None else None
 
     def cohorts(self) -> tuple[str, ...]:
         """Return the names of all Cohorts, those that are only named too, sorted."""
-        self._roster.refresh()
+        self._roster.see()
         return tuple(sorted(self._cache.hierarchy.cohorts))
 
     def cohorts_above(self, cluster_queue: str) -> tuple[str, ...]:
         """Return the Cohorts above the ClusterQueue, its own first and the root last; () for none."""
-        self._roster.refresh()
+        self._roster.see()
         queue = self._cache.queues.get(cluster_queue)
         return tuple(node.name for node in queue.node.ancestors()) if queue is not None else ()
 
     def local_queue_view(self, namespace: str, name: str) -> LocalQueueView | None:
         """Return the LocalQueue's status, None where there is no such queue."""
-        self._roster.refresh()
+        self._roster.see()
         members = self._roster.by_local_queue.get((namespace, name), {})
         return local_queue_view(self._cache, (namespace, name), members)
 
     def cohort_view(self, name: str) -> CohortView | None:
         """Return the Cohort's status, None where nobody names it."""
-        self._roster.refresh()
+        self._roster.see()
         return cohort_view(self._cache, name)
 
     def domain_usages(self) -> Iterator[DomainUsage]:
@@ -377,5 +377,5 @@ class Questions:
 
     def policy_view(self, name: str) -> PolicyView | None:
         """Return the AdmissionPolicy's status, None where there is no such policy."""
-        self._roster.refresh()
+        self._roster.see()
         return policy_view(self._cache, name)

@@ -12,6 +12,7 @@ fact (`_confirm`), whoever wrote it.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from itertools import islice
 
 from admission.cache import Cache
 from admission.decision import DecisionId
@@ -28,6 +29,9 @@ from api.workload import Admission, Workload, WorkloadKey
 from queues.ordering import RequeuingTimestamp, queued_at
 from queues.pending import Pending
 from queues.resources import Quantities, is_equal, pairs_of, to_quantities
+
+# A round of a whole refresh: how many does not matter there.
+_AT_ONCE = 10_000
 
 
 class Roster(Lineup):
@@ -46,6 +50,9 @@ class Roster(Lineup):
         # Admissions that no decision of ours has weighed, and when they were seen: `admission.overadmission`.
         self.unweighed: dict[WorkloadKey, float] = {}
         self._resources = resources
+        # Of those to be placed, whose requests are to be worked out anew first.
+        self._unread: set[WorkloadKey] = set()
+        self._is_catching_up = False
 
     # --- changes of objects ------------------------------------------------------------------------------
 
@@ -87,6 +94,7 @@ class Roster(Lineup):
             self._end(record)
             self._cache.timekeeper.forget(key)
             self._unplaced.pop(key, None)
+            self._unread.discard(key)
             del self.records[key]
 
     def reroute(self, local_queue: LocalQueueKey) -> None:
@@ -98,9 +106,13 @@ class Roster(Lineup):
     def reread(self, records: Iterable[Record]) -> None:
         """Work out the requests anew of Workloads without quota, as what they depend on has changed."""
         for record in records:
-            if record.workload.key not in self._cache.held and not record.workload.is_finished:
-                record.work_out(self._cache, self._resources)
+            if self._may_be_reread(record):
+                self._unread.add(record.workload.key)
                 self._unplaced[record.workload.key] = record
+
+    def _may_be_reread(self, record: Record) -> bool:
+        """Return whether other requests may count for it: what holds quota was weighed by those it had."""
+        return record.workload.key not in self._cache.held and not record.workload.is_finished
 
     def _place(self, record: Record) -> None:
         """Put a Workload where its object says that it belongs."""
@@ -264,6 +276,48 @@ class Roster(Lineup):
 
     def refresh(self) -> None:
         """Let changed specs take effect, all at once: a thousand queues are built into trees once."""
+        while self.catch_up(_AT_ONCE):
+            pass
+
+    @property
+    def has_to_catch_up(self) -> bool:
+        """Whether a spec has changed since the Workloads were placed."""
+        return self._cache.is_stale or bool(self._unplaced)
+
+    def catch_up(self, most: int) -> bool:
+        """Let changed specs take effect, and place so many of the Workloads that they move at most.
+
+        Returns whether more are left; then `see` shows how far it has come. Who decides asks `refresh`.
+        """
+        self._take_effect()
+        for key in list(islice(self._unplaced, most)):
+            record = self._unplaced.pop(key)
+            if key in self._unread:
+                self._unread.discard(key)
+                if self._may_be_reread(record):
+                    record.work_out(self._cache, self._resources)
+            self._place(record)
+        self._is_catching_up = bool(self._unplaced)
+        if self._is_catching_up:
+            return True
+        for local_queue in self._rerouted:
+            self._wake_queue_of(local_queue)
+        self._rerouted.clear()
+        return False
+
+    def see(self) -> None:
+        """Let changed specs take effect for whoever asks.
+
+        While somebody catches up in steps it is no use to do the rest in one: a question in between sees
+        the Workloads that are placed, as if the others came later.
+        """
+        if self._is_catching_up:
+            self._take_effect()
+        else:
+            self.refresh()
+
+    def _take_effect(self) -> None:
+        """Build the queues anew where specs have changed, and note who has to be placed for it."""
         changed = self._cache.refresh()
         if changed is not None:
             names = {queue.name for tree in self.woken for queue in tree.queues}
@@ -275,13 +329,6 @@ class Roster(Lineup):
                 self._weigh(held)
             self._take_turns_anew()
             self._unplaced.update(self.joining)
-        if self._unplaced:
-            unplaced, self._unplaced = self._unplaced, {}
-            for record in unplaced.values():
-                self._place(record)
-        for local_queue in self._rerouted:
-            self._wake_queue_of(local_queue)
-        self._rerouted.clear()
 
     def settle(self) -> None:
         """Wake what may fit now, and those whose back-off has ended."""

@@ -197,6 +197,9 @@ class Brain:
         while self._inbox:
             self._guarded(self._inbox.popleft())
             await pace.breathe()
+        # Only what has synced: while lists come in, each next object would have it done again.
+        while self.is_synced and self.knowledge.engine.catch_up(now=self._clock.now()):
+            await pace.breathe()
 
     def _guarded(self, call: Callable[[], object]) -> None:
         """Make a call about one object. A fault of our own costs that object its turn, not the others."""
