@@ -17,6 +17,7 @@ from admission.advance import reservation_of
 from admission.cache import Cache
 from admission.records import LocalQueueKey, Record, reservation_problem
 from admission.room import may_have_room, never_evicts
+from admission.runtimes import kind_of
 from admission.snapshot import Held, QueueState, Tree
 from admission.turnbook import TurnBook
 from admission.turns import Turns, least_attained, pending_level, predicted_level
@@ -55,6 +56,8 @@ class Lineup:
         self.wakes: dict[str, float] = {}
         # For whom others were evicted, and its uid, as the evicted ones' objects tell.
         self.owed: dict[WorkloadKey, str] = {}
+        # Those that wait where runs of their kind are learned from, by that kind.
+        self._alike: dict[tuple[str, str], dict[WorkloadKey, Record]] = {}
         self.turns = Turns()
         # The orderings that the places in the queues were worked out by; others mean to work them out anew.
         self._orderings: dict[str, object] = {}
@@ -80,6 +83,8 @@ class Lineup:
         if queue is None:
             return
         record.queued_in = queue.name
+        if queue.policy.estimates is not None:
+            self._alike.setdefault(kind_of(record.workload), {})[record.workload.key] = record
         if record.last_wait is None:
             self.untold[record.workload.key] = None
         pending = record.to_pending(self._timestamp, level=self._level_of(record, queue))
@@ -110,12 +115,30 @@ class Lineup:
             return predicted_level(record.workload, estimate, ordering, now=self.now)
         return pending_level(record.workload, record.requests, ordering, now=self.now)
 
+    def leave(self, record: Record) -> None:
+        """Note that the Workload is in no queue any more."""
+        record.queued_in = None
+        if self._alike:
+            kind = kind_of(record.workload)
+            alike = self._alike.get(kind, {})
+            alike.pop(record.workload.key, None)
+            if not alike:
+                self._alike.pop(kind, None)
+
+    def note_run(self, ended: Workload) -> None:
+        """Place those anew that are expected to run as long as others of their kind: one has just ended.
+
+        By its length one goes before or behind a promise, and by its prediction before or behind others. Who
+        kept its old one would wait on for capacity, though it has become short enough to start.
+        """
+        self._unplaced.update(self._alike.get(kind_of(ended), {}))
+
     def unqueue(self, record: Record) -> None:
         """Take a Workload out of the queue where it waits, if it does."""
         if record.queued_in is None:
             return
         queue = self._cache.queues.get(record.queued_in)
-        record.queued_in = None
+        self.leave(record)
         self.untold.pop(record.workload.key, None)
         self._cache.timekeeper.withdraw(record.workload.key)
         if queue is not None and queue.pending.discard(record.workload.key):

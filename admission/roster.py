@@ -68,6 +68,7 @@ class Roster(Lineup):
         self._note_debt(record.workload if record is not None else None, workload)
         if workload.is_finished and (record is None or not record.workload.is_finished):
             note_ended(self._cache, workload)
+            self.note_run(workload)
         if record is not None and is_ready_again(record.workload, workload):
             self._wake_holder(workload)
         if record is None:
@@ -155,7 +156,7 @@ class Roster(Lineup):
         `usage` is what that charges, pairs of zero amount included.
         """
         record = self.records[pending.key]
-        record.queued_in = None
+        self.leave(record)
         record.last_wait = None
         self.untold.pop(pending.key, None)
         self._hold(

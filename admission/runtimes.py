@@ -17,7 +17,7 @@ from api.keys import EXPECTED_RUNTIME_SECONDS, JOB_DEADLINE_SECONDS, OPPORTUNIST
 from api.policy import AdmissionPolicy
 from api.reasons import ConditionType
 from api.workload import Workload
-from queues.estimates import Estimate, LearnedRuntimes, RunKey, Source, run_key
+from queues.estimates import Estimate, LearnedRuntimes, RunKey, Source, name_stem, run_key
 from queues.history import Run
 
 # What a pod needs to be gone after its grace has passed: the kubelet's report and the Job controller's count.
@@ -122,6 +122,11 @@ def measured_seconds(workload: Workload) -> float | None:
     if finished.reason != "Succeeded":
         return None
     return max(0.0, finished.at - admitted.at)
+
+
+def kind_of(workload: Workload) -> tuple[str, str]:
+    """Return namespace and name stem: Workloads of one key are of one kind, and it costs much less."""
+    return workload.key.namespace, name_stem(workload.owner_name or workload.key.name)
 
 
 def key_of(workload: Workload) -> RunKey:

@@ -10,11 +10,11 @@ import pytest
 from admission.runtimes import Estimator
 from api.keys import EXPECTED_RUNTIME_SECONDS, JOB_DEADLINE_SECONDS, OPPORTUNISTIC
 from api.policy import AdmissionPolicy, BackfillMode, Estimates, OnOverrun, Ordering, OrderingMode
-from api.queueing import QueueingStrategy
+from api.queueing import LocalQueue, QueueingStrategy
 from queues.estimates import Source
 from queues.promises import MoveCause
 from tests.admission.timed import TimedWorld, key, make_policy
-from tests.builders import make_cluster_queue, make_workload
+from tests.builders import NAMESPACE, make_cluster_queue, make_workload
 
 T = 1000.0
 
@@ -355,6 +355,22 @@ def test_run_times_are_learned_from_earlier_runs_of_the_same_name() -> None:
 
     assert world.started["train-7"] == at + 2
     assert "other-7" not in world.started
+
+
+def test_who_waits_takes_the_length_that_a_run_of_its_kind_has_just_shown() -> None:
+    """Though that run was in another cohort, and so freed nothing here."""
+    world = make_world(estimates=Estimates(min_observations=1, default_seconds=1000))
+    world.put(make_cluster_queue("elsewhere", quota=1))
+    world.put(LocalQueue(namespace=NAMESPACE, name="elsewhere", cluster_queue="elsewhere"))
+    world.submit("running", 6, runs=100)
+    world.submit("head", 8, runs=50, at=T + 1)
+    world.submit("train-1", 1, runs=20, says=0, at=T + 2, queue="elsewhere")
+    world.submit("train-2", 1, runs=20, says=0, at=T + 3)
+    world.submit("train-3", 1, runs=20, says=0, at=T + 4)
+
+    world.run(until=T + 30)
+
+    assert world.started == {"running": T, "train-1": T + 2, "train-2": T + 22, "train-3": T + 22}
 
 
 @pytest.mark.parametrize(
