@@ -18,7 +18,7 @@ from admission.placement.health import NodeFault, host_fault, hosts_of, is_sound
 from admission.records import LocalQueueKey, Problem, queue_problem
 from admission.roster import Roster
 from admission.scheduler import required_checks
-from admission.timekeeper import Kept, Measured
+from admission.timekeeper import Kept, Measured, started_at_of
 from admission.topology import check_tolerations
 from admission.views import (
     ClusterQueueView,
@@ -138,7 +138,10 @@ class Questions:
         """Return how long the Workload is expected to run, None where nothing says so."""
         local_queue = self._cache.local_queues.get((workload.key.namespace, workload.queue_name))
         policy = self.policy_of(local_queue.cluster_queue) if local_queue is not None else KUEUE
-        return self._cache.timekeeper.estimator.estimate(workload, policy)
+        held, estimator = self._cache.held.get(workload.key), self._cache.timekeeper.estimator
+        if held is None:
+            return estimator.estimate(workload, policy)
+        return estimator.running_estimate(workload, policy, started_at=started_at_of(held))
 
     def waits_for(self, key: WorkloadKey, limit: int) -> tuple[tuple[WorkloadKey, float], ...]:
         """Return whose ends a promised Workload waits for, and when they are expected, the first first.

@@ -20,6 +20,7 @@ from admission.endings import note_ended
 from admission.lineup import Lineup
 from admission.preemption.replicas import is_ready_again
 from admission.records import LocalQueueKey, Record, make_record
+from admission.runtimes import completion_at
 from admission.snapshot import Held
 from admission.topology import places_of
 from api.eviction import eviction_request, has_request, reserved_at_of, standing_request
@@ -387,7 +388,7 @@ class Roster(Lineup):
                 self.lost[workload.key] = None
         if workload.awaits_place and not held.workload.awaits_place:
             self.lost[workload.key] = None
-        before = held.is_evicted, held.leaves_by, held.workload.maximum_execution_time_seconds
+        before, said = (held.is_evicted, held.leaves_by), _said_of_its_end(held.workload)
         held.workload = workload
         held.is_assumed = False
         if workload.admission == held.admission:
@@ -396,7 +397,9 @@ class Roster(Lineup):
         self._note_request(held)
         self._date(held, reserved_at_of(workload))
         held.queued_at = queued_at(workload, self._timestamp)
-        if before != (held.is_evicted, held.leaves_by, workload.maximum_execution_time_seconds):
+        if said != _said_of_its_end(workload):
+            self._cache.timekeeper.hold_anew(held)
+        elif before != (held.is_evicted, held.leaves_by):
             self._cache.timekeeper.hold(held)
         self.touched_queues.add(held.admission.cluster_queue)
         self._weigh(held)
@@ -482,3 +485,7 @@ def _takes_more(held: Held, admission: Admission, usage: Quantities) -> bool:
     if held.admission.cluster_queue != admission.cluster_queue:
         return True
     return any(amount > held.usage.get(pair, 0) for pair, amount in usage.items())
+
+
+def _said_of_its_end(workload: Workload) -> object:
+    return workload.maximum_execution_time_seconds, completion_at(workload)

@@ -4,6 +4,10 @@ Sources in order, the first that exists counts: maximumExecutionTimeSeconds, the
 (which the Workload carries as an annotation, because the Job is not looked at when it is decided on),
 `berth.dev/expected-runtime-seconds`, learned runs, the queue's default. The last two only under a policy's
 `estimates`.
+
+While it runs, `berth.dev/expected-completion-time` comes before all that nobody enforces: work that knows how
+far it is knows better than what was said of it before. It says when others may count on its end, and nothing
+else: who was let in on its word is held to the word of then, or would only have to put off its end to stay.
 """
 
 from __future__ import annotations
@@ -12,8 +16,15 @@ from collections.abc import Iterator
 
 import msgspec
 
+from api.checkpoint_facts import parse_instant
 from api.decimals import whole_number
-from api.keys import EXPECTED_RUNTIME_SECONDS, JOB_DEADLINE_SECONDS, OPPORTUNISTIC, WORKLOAD_TYPE
+from api.keys import (
+    EXPECTED_COMPLETION_TIME,
+    EXPECTED_RUNTIME_SECONDS,
+    JOB_DEADLINE_SECONDS,
+    OPPORTUNISTIC,
+    WORKLOAD_TYPE,
+)
 from api.policy import AdmissionPolicy
 from api.reasons import ConditionType
 from api.workload import Workload
@@ -45,6 +56,18 @@ class Estimator:
         if declared is not None:
             return Estimate(seconds=declared, source=Source.DECLARED)
         return self._by_policy(workload, policy)
+
+    def running_estimate(
+        self, workload: Workload, policy: AdmissionPolicy, *, started_at: float
+    ) -> Estimate | None:
+        """Return how long a Workload that runs since `started_at` is expected to, by its latest word."""
+        estimate, told = self.estimate(workload, policy), completion_at(workload)
+        if told is None or told <= started_at:
+            return estimate
+        seconds = told - started_at
+        if estimate is not None and estimate.is_enforced and estimate.seconds <= seconds:
+            return estimate
+        return Estimate(seconds=seconds, source=Source.COMPLETION_TIME)
 
     def observe(self, workload: Workload, seconds: float) -> RunKey:
         """Learn that the Workload, which has finished, ran for so many seconds. Returns under which key."""
@@ -83,6 +106,21 @@ def runtime_problem(text: str) -> str | None:
         return None
     return (
         f"{EXPECTED_RUNTIME_SECONDS} is {text!r}, but must be a whole number of seconds above 0; "
+        "it counts as not given"
+    )
+
+
+def completion_at(workload: Workload) -> float | None:
+    """Return when the Workload says that it will be complete (Unix seconds), None where it says nothing."""
+    return parse_instant(workload.annotations.get(EXPECTED_COMPLETION_TIME, ""))
+
+
+def completion_problem(text: str) -> str | None:
+    """Return the sentence for an expected completion that cannot be read, None where it can."""
+    if parse_instant(text) is not None:
+        return None
+    return (
+        f"{EXPECTED_COMPLETION_TIME} is {text!r}, but must be an RFC 3339 time such as 2026-01-31T12:00:00Z; "
         "it counts as not given"
     )
 

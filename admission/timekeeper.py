@@ -24,7 +24,7 @@ from admission.snapshot import Held, QueueState
 from api.policy import Backfill, BackfillMode, OnOverrun
 from api.reasons import ConditionType
 from api.workload import Workload, WorkloadKey
-from queues.estimates import Estimate, raised
+from queues.estimates import Estimate, Source, raised
 from queues.pending import Pending
 from queues.profile import Claim, Edge, Profile, Spots
 from queues.promises import BackfillLease, MoveCause, PlannedStart, own_rank
@@ -179,6 +179,18 @@ class Timekeeper:
             )
         )
 
+    def hold_anew(self, held: Held) -> None:
+        """Take in that running work says otherwise of its end, which promises were made by."""
+        before = self.profile.get(held.key)
+        self.hold(held)
+        after = self.profile.get(held.key)
+        if before is None or after is None:
+            return
+        if after.ends_at < before.ends_at:
+            self.note_free_until(before.ends_at)
+        elif after.ends_at > before.ends_at:
+            self.causes.add(MoveCause.OVERRUN)
+
     def forget(self, key: WorkloadKey) -> None:
         """Forget a Workload that is gone."""
         self.withdraw(key)
@@ -221,14 +233,28 @@ class Timekeeper:
             since = evicted.at if is_told and evicted is not None else self.now
             return since + eviction_seconds(held.workload)
         started_at = started_at_of(held)
-        seconds = self._raised.get(held.key)
-        if seconds is None:
-            seconds = self.length(held.workload, held.admission.cluster_queue)
+        seconds = self._seconds_of(held, started_at)
         lease = self.leases.get(held.key)
         if lease is not None and self.gives_way(lease):
             # It is believed until its estimate is up, and stopped then: a promise cannot begin earlier.
             seconds += lease.eviction_seconds
         return started_at + seconds
+
+    def _seconds_of(self, held: Held, started_at: float) -> float:
+        """Return how long running work is believed to run: its latest word, until that is outrun as well.
+
+        Who runs on a lease is held to the word that let it in: a later end would move who it overtook.
+        """
+        policy = self._queues[held.admission.cluster_queue].policy
+        latest = self.estimator.running_estimate(held.workload, policy, started_at=started_at)
+        if latest is not None and latest.source is Source.COMPLETION_TIME:
+            is_outrun = started_at + latest.seconds <= self.now
+            if held.key not in self.leases and not is_outrun:
+                return latest.seconds
+        raised_to = self._raised.get(held.key)
+        if raised_to is not None:
+            return raised_to
+        return self.length(held.workload, held.admission.cluster_queue)
 
     def length(self, workload: Workload, queue: str) -> float:
         """Return how many seconds the Workload will run in the queue: its estimate, else the window.

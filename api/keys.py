@@ -117,6 +117,8 @@ MIN_REPLICAS = BERTH_PREFIX + "min-replicas"
 # training, inference or batch; on a Job or its pod template.
 WORKLOAD_TYPE = BERTH_PREFIX + "workload-type"
 # On a Job or its pod template, by the user or by a report to /v1/checkpoints.
+# When a running Job expects to be complete, as it goes.
+EXPECTED_COMPLETION_TIME = BERTH_PREFIX + "expected-completion-time"
 CHECKPOINT_TIME = BERTH_PREFIX + "checkpoint-time"
 CHECKPOINT_STEP = BERTH_PREFIX + "checkpoint-step"
 CHECKPOINT_SAVE_SECONDS = BERTH_PREFIX + "checkpoint-save-seconds"

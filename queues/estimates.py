@@ -40,6 +40,7 @@ class Source(StrEnum):
 
     EXECUTION_LIMIT = "ExecutionLimit"
     JOB_DEADLINE = "JobDeadline"
+    COMPLETION_TIME = "CompletionTime"
     DECLARED = "Declared"
     LEARNED = "Learned"
     QUEUE_DEFAULT = "QueueDefault"

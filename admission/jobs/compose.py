@@ -12,7 +12,7 @@ from admission.checkpoints import taken_over
 from admission.jobs import priorities
 from admission.jobs.view import Held, View
 from admission.jobs.writes import normal, refusal, warning
-from admission.runtimes import runtime_problem
+from admission.runtimes import completion_problem, runtime_problem
 from admission.writes import workload_patch
 from api import keys
 from api.checkpoint_facts import parse_instant
@@ -81,7 +81,9 @@ def _runtime_problems(view: View) -> tuple[str, ...]:
     metadata = view.template.get("metadata") or {}
     sources = (view.job.labels, view.job.annotations, metadata.get("annotations") or {})
     texts = (source[keys.EXPECTED_RUNTIME_SECONDS] for source in sources if _declares_runtime(source))
-    return tuple(said for said in map(runtime_problem, texts) if said is not None)
+    completion = view.job.annotations.get(keys.EXPECTED_COMPLETION_TIME)
+    found = [*map(runtime_problem, texts), completion_problem(completion) if completion is not None else None]
+    return tuple(said for said in found if said is not None)
 
 
 def _declares_runtime(source: Mapping[str, str]) -> bool:

@@ -24,6 +24,7 @@ from admission.jobs.compose import changed_fields, create, rewrite
 from admission.jobs.context import Ancestor, JobContext
 from admission.jobs.view import Held, View
 from admission.jobs.writes import adopt, delete, finish, job_patch, normal, refusal, suspend, warning
+from admission.runtimes import completion_problem
 from admission.writes import finalizer_off, workload_patch, workload_status
 from api import keys
 from api.job import ComposeError, Job
@@ -58,7 +59,7 @@ def reconcile_job(
     if not _is_managed(view):
         return ()
     # Beside whatever comes next: a checkpoint that cannot be taken over stops nothing.
-    notes = _note_checkpoint(view)
+    notes = (*_note_checkpoint(view), *_note_completion(view))
     for step in _STEPS:
         answer = step(view)
         if answer is not None:
@@ -86,6 +87,13 @@ def _note_checkpoint(view: View) -> tuple[Event, ...]:
         return ()
     said = checkpoints.refusal(view.job.annotations, view.match.workload.annotations, now=view.now)
     return (warning(view, "CheckpointRefused", f"Job {view.job}: {said}"),) if said is not None else ()
+
+
+def _note_completion(view: View) -> tuple[Event, ...]:
+    """A running Job may say when it will be complete at any time: what cannot be read is named then."""
+    text = view.job.annotations.get(keys.EXPECTED_COMPLETION_TIME)
+    said = completion_problem(text) if text is not None and view.match is not None else None
+    return (warning(view, "InvalidExpectedRuntime", f"Job {view.job}: {said}"),) if said is not None else ()
 
 
 def _is_queued(view: View) -> bool:

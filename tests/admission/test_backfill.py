@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from admission.runtimes import Estimator
-from api.keys import EXPECTED_RUNTIME_SECONDS, JOB_DEADLINE_SECONDS, OPPORTUNISTIC
+from api.keys import EXPECTED_COMPLETION_TIME, EXPECTED_RUNTIME_SECONDS, JOB_DEADLINE_SECONDS, OPPORTUNISTIC
 from api.policy import AdmissionPolicy, BackfillMode, Estimates, OnOverrun, Ordering, OrderingMode
 from api.queueing import LocalQueue, QueueingStrategy
+from api.workload import to_rfc3339
 from queues.estimates import Source
 from queues.promises import MoveCause
 from tests.admission.timed import TimedWorld, key, make_policy
@@ -371,6 +372,79 @@ def test_who_waits_takes_the_length_that_a_run_of_its_kind_has_just_shown() -> N
     world.run(until=T + 30)
 
     assert world.started == {"running": T, "train-1": T + 2, "train-2": T + 22, "train-3": T + 22}
+
+
+def say(world: TimedWorld, name: str, **annotations: str) -> None:
+    """Let a Workload say something of itself."""
+    known = world.get(name)
+    world.put(replace(known, annotations={**known.annotations, **annotations}))
+
+
+def test_running_work_that_says_when_it_will_be_complete_moves_who_waits_for_it() -> None:
+    world = make_world()
+    world.submit("running", 8, runs=300, says=100)
+    world.submit("head", 8, runs=50, at=T + 1)
+    world.run(until=T + 10)
+
+    say(world, "running", **{EXPECTED_COMPLETION_TIME: to_rfc3339(T + 300)})
+    world.run(until=T + 20)
+    say(world, "running", **{EXPECTED_COMPLETION_TIME: to_rfc3339(T + 200)})
+    world.run(until=T + 30)
+
+    assert world.promised("head") == [T + 100, T + 300, T + 200]
+    assert world.causes("head") == [MoveCause.OVERRUN]
+
+
+def test_who_was_let_in_on_its_word_cannot_put_off_its_end() -> None:
+    world = make_world()
+    world.submit("running", 6, runs=100)
+    world.submit("head", 8, runs=50, at=T + 1)
+    world.submit("small", 1, runs=900, says=50, at=T + 2)
+    world.run(until=T + 10)
+
+    say(world, "small", **{EXPECTED_COMPLETION_TIME: to_rfc3339(T + 900)})
+    world.run(until=T + 120)
+
+    assert set(world.evicted) == {"small"}
+    assert world.started["head"] == T + 100
+
+
+@pytest.mark.parametrize(
+    ("annotations", "fields", "want"),
+    [
+        pytest.param(
+            {EXPECTED_COMPLETION_TIME: to_rfc3339(T + 70)}, {}, (70, Source.COMPLETION_TIME), id="its word"
+        ),
+        pytest.param({EXPECTED_COMPLETION_TIME: "7 h"}, {}, None, id="what is no time counts not"),
+        pytest.param({EXPECTED_COMPLETION_TIME: to_rfc3339(T - 5)}, {}, None, id="an end before the start"),
+        pytest.param(
+            {EXPECTED_COMPLETION_TIME: to_rfc3339(T + 70), EXPECTED_RUNTIME_SECONDS: "60"},
+            {},
+            (70, Source.COMPLETION_TIME),
+            id="before what was said of it at first",
+        ),
+        pytest.param(
+            {EXPECTED_COMPLETION_TIME: to_rfc3339(T + 70), JOB_DEADLINE_SECONDS: "60"},
+            {},
+            (60, Source.JOB_DEADLINE),
+            id="not beyond its Job's deadline",
+        ),
+        pytest.param(
+            {EXPECTED_COMPLETION_TIME: to_rfc3339(T + 70)},
+            {"maximum_execution_time_seconds": 80},
+            (70, Source.COMPLETION_TIME),
+            id="within an enforced limit",
+        ),
+    ],
+)
+def test_of_running_work_its_latest_word_counts(
+    annotations: dict[str, str], fields: dict[str, Any], want: tuple[float, Source] | None
+) -> None:
+    workload = make_workload("w", annotations=annotations, **fields)
+
+    found = Estimator().running_estimate(workload, AdmissionPolicy(name="p"), started_at=T)
+
+    assert (found and (found.seconds, found.source)) == want
 
 
 @pytest.mark.parametrize(

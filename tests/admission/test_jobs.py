@@ -593,6 +593,7 @@ def test_quota_is_given_back_while_the_last_pod_still_ends_where(awaits_ends: bo
 
 BAD = {
     "berth.dev/expected-runtime-seconds": "soon",
+    "berth.dev/expected-completion-time": "tomorrow",
     "berth.dev/placement-strategy": "Tight",
     "berth.dev/latency-sensitive": "very",
     "berth.dev/paralelism": "ddp",
@@ -612,4 +613,5 @@ def test_whatever_is_wrong_with_a_job_is_told_at_once_each_kind_in_one_event(is_
     assert "Tight" in notes["InvalidWish"]
     assert "very" in notes["InvalidWish"]
     assert "'soon'" in notes["InvalidExpectedRuntime"]
+    assert "'tomorrow'" in notes["InvalidExpectedRuntime"]
     assert ("ErrWorkloadCompose" in notes) is is_refused
