@@ -7,11 +7,12 @@ Source: Kueue, pkg/controller/jobs/job; Kubernetes, batch/v1 Job.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from api import keys
-from api.objects import JobObject, OwnerReference
+from api.objects import JobObject
+from api.queued import Queued
 from api.workload import NOTHING
 
 JOB_KIND = "Job"
@@ -33,20 +34,12 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Job(Queued):
     """One Job. Counts of pods are the Job controller's; `completions` None is a work queue.
 
     `is_dispatched`: it is to run in another cluster (MultiKueue).
     """
 
-    namespace: str
-    name: str
-    uid: str
-    resource_version: str = ""
-    labels: Mapping[str, str] = field(default_factory=lambda: NOTHING)
-    annotations: Mapping[str, str] = field(default_factory=lambda: NOTHING)
-    owner: OwnerReference | None = None
-    is_deleted: bool = False
     is_suspended: bool = False
     parallelism: int = 1
     completions: int | None = None
@@ -60,12 +53,8 @@ class Job:
     uncounted_succeeded: int = 0
     terminal_indexes: int = 0
     has_start_time: bool = False
-    active_deadline_seconds: int | None = None
     is_seen_suspended: bool = False
     outcome: Outcome | None = None
-
-    def __str__(self) -> str:
-        return f"{self.namespace}/{self.name}"
 
     @property
     def queue_name(self) -> str:

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, Protocol
+from typing import Any
 
 from api import keys
 from api.checkpoint_facts import checkpoint_faults
@@ -25,6 +25,7 @@ from api.podtemplate import (
     resource_faults,
     sanitised,
 )
+from api.queued import Queued
 from api.requests import gpus_of
 from api.topologyrequest import topology_request_body
 from api.validation.jobs import job_errors
@@ -56,22 +57,6 @@ class Priority:
         if not self.class_name:
             return None
         return {"group": self.class_group, "kind": self.class_kind, "name": self.class_name}
-
-
-class Described(Protocol):
-    """What a Workload takes over from its Job, or from its pod."""
-
-    @property
-    def labels(self) -> Mapping[str, str]:
-        """metadata.labels."""
-
-    @property
-    def annotations(self) -> Mapping[str, str]:
-        """metadata.annotations."""
-
-    @property
-    def active_deadline_seconds(self) -> int | None:
-        """spec.activeDeadlineSeconds."""
 
 
 def workload_name(kind: str, group: str, owner_name: str, owner_uid: str) -> str:
@@ -183,7 +168,7 @@ def job_template(body: Mapping[str, Any]) -> Template:
     return found or {}
 
 
-def maximum_execution_time_seconds(job: Described) -> int | None:
+def maximum_execution_time_seconds(job: Queued) -> int | None:
     """Return the Job's limit on admitted time, None for none (and for what is no number)."""
     return whole_number(job.labels.get(keys.MAX_EXEC_TIME_SECONDS))
 
@@ -193,13 +178,13 @@ def min_count(job: Job) -> int | None:
     return whole_number(job.annotations.get(keys.JOB_MIN_PARALLELISM))
 
 
-def copied_labels(job: Described, wanted: Iterable[str]) -> dict[str, str]:
+def copied_labels(job: Queued, wanted: Iterable[str]) -> dict[str, str]:
     """Return the labels that the configuration lets a Workload take over from its Job."""
     # Only labels that are there: an absent one must not become an empty one, which selectors match.
     return {key: job.labels[key] for key in wanted if key in job.labels}
 
 
-def copied_annotations(job: Described) -> dict[str, str]:
+def copied_annotations(job: Queued) -> dict[str, str]:
     """Return the annotations that a Workload takes over: gates, provisioning parameters, Berth's own."""
     ours = {
         key: value
@@ -220,7 +205,7 @@ def copied_annotations(job: Described) -> dict[str, str]:
     return {**ours, **theirs}
 
 
-def unknown_keys(job: Described, template: Template) -> tuple[str, ...]:
+def unknown_keys(job: Queued, template: Template) -> tuple[str, ...]:
     """Return a sentence for each berth.dev key of the Job or its template that nobody reads.
 
     A misspelt key would change nothing and say nothing; the nearest known one is named.

@@ -19,6 +19,7 @@ import msgspec
 
 from api import keys
 from api.objects import OwnerReference, PodObject
+from api.queued import Queued
 from api.workload import NOTHING, to_seconds
 
 POD_KIND = "Pod"
@@ -45,20 +46,13 @@ _QUEUED_OWNERS = frozenset({("batch/v1", "Job"), ("apps/v1", "DaemonSet"), ("v1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pod:
+class Pod(Queued):
     """One pod. `node` is where it is bound, "" where it is not; `gates` are all its scheduling gates.
 
     `is_forced`: it is to be gone without anybody waiting for its containers. `is_told_to_end`: it carries the
     condition by which its end is known as ours.
     """
 
-    namespace: str
-    name: str
-    uid: str
-    resource_version: str = ""
-    labels: Mapping[str, str] = field(default_factory=lambda: NOTHING)
-    annotations: Mapping[str, str] = field(default_factory=lambda: NOTHING)
-    owner: OwnerReference | None = None
     created_at: float = 0.0
     phase: str = "Pending"
     message: str = ""
@@ -66,14 +60,9 @@ class Pod:
     node_selector: Mapping[str, str] = field(default_factory=lambda: NOTHING)
     gates: tuple[str, ...] = ()
     has_finalizer: bool = False
-    is_deleted: bool = False
     is_forced: bool = False
     is_ready: bool = False
     is_told_to_end: bool = False
-    active_deadline_seconds: int | None = None
-
-    def __str__(self) -> str:
-        return f"{self.namespace}/{self.name}"
 
     @property
     def is_managed(self) -> bool:
