@@ -23,10 +23,12 @@ from admission.cli.machine import to_api_keys
 from admission.cli.running import run
 from admission.cli.settings_file import read_settings
 from admission.cli.tables import make_console, make_table, print_table
+from admission.cli.workload_view import bounds_behind
 from admission.engine import Engine
 from admission.explain import DomainLine, FlavorLines, PodSetLines, TopologyLines
 from admission.writes import request_text
 from api.eviction import standing_request
+from api.keys import EXPECTED_START, PLANNED_START
 from api.kube.client import KubeClient
 from api.quantities import to_text
 from api.reasons import ConditionType
@@ -68,6 +70,17 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Starts:
+    """When a waiting Workload is expected to start (RFC 3339, "" for nobody can say), and whether that is a
+    promise; or the start of the last before it that is known.
+    """
+
+    expected: str = ""
+    is_promised: bool = False
+    after: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Answer:
     """What is shown. `position` counts from 1 and is None where the Workload is in no queue."""
 
@@ -78,6 +91,7 @@ class _Answer:
     waiting: int
     reason: str
     message: str
+    starts: Starts
     admission: Admission | None
     pod_sets: tuple[PodSetLines, ...]
 
@@ -128,9 +142,27 @@ def _answer(engine: Engine, workload: Workload) -> _Answer:
         waiting=len(order),
         reason=reason,
         message=message,
+        starts=_starts(engine, workload, order),
         admission=admission,
         pod_sets=() if workload.is_finished else engine.explanation(workload),
     )
+
+
+def _starts(engine: Engine, workload: Workload, order: Sequence[WorkloadKey]) -> Starts:
+    if workload.key not in order:
+        return Starts()
+    told = [_told(engine.workload(key)) for key in order]
+    place = order.index(workload.key)
+    return Starts(
+        expected=told[place],
+        is_promised=PLANNED_START in workload.annotations,
+        after=bounds_behind(told)[place],
+    )
+
+
+def _told(workload: Workload | None) -> str:
+    annotations = workload.annotations if workload is not None else {}
+    return annotations.get(PLANNED_START) or annotations.get(EXPECTED_START, "")
 
 
 def _state(workload: Workload, admission: Admission | None) -> str:
@@ -168,6 +200,9 @@ def _to_json(answer: _Answer) -> dict[str, object]:
         "waiting": answer.waiting,
         "reason": answer.reason,
         "message": answer.message,
+        "expectedStart": answer.starts.expected,
+        "expectedAfter": answer.starts.after,
+        "isPromised": answer.starts.is_promised,
         "podSets": [to_api_keys(asdict(one)) for one in answer.pod_sets],
     }
 
@@ -181,6 +216,11 @@ def _print(console: Console, answer: _Answer) -> None:
     console.print(f"{answer.workload.key}: {answer.state} in {queue}{place}", style="bold")
     if answer.message:
         console.print(f"{answer.reason}: {answer.message}", style="yellow")
+    if answer.starts.expected:
+        word = "promised to start" if answer.starts.is_promised else "expected to start"
+        console.print(f"{word} at {answer.starts.expected}")
+    elif answer.starts.after:
+        console.print(f"expected to start after {answer.starts.after}, as far as turns go")
     if answer.admission is not None:
         _print_admission(console, answer.admission)
     for pod_set in answer.pod_sets:

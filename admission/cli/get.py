@@ -18,6 +18,7 @@ from admission.cli.estimate_view import EstimateRow, estimate_rows
 from admission.cli.machine import to_api_keys
 from admission.cli.policy_view import PolicyRow, policy_rows, quotas_in_force
 from admission.cli.queue_view import QueueRow, queue_rows
+from admission.cli.reservation_view import ReservationRow, reservation_rows
 from admission.cli.running import run
 from admission.cli.tables import duration_text, make_console, make_table, print_table, quota_text
 from admission.cli.workload_view import WorkloadRow, workload_rows
@@ -33,6 +34,8 @@ _WORKLOADS = ("workloads", "workload", "kwl", "wl")
 _ESTIMATES = ("estimates", "estimate")
 _POLICIES = ("policies", "policy", "admissionpolicies", "admissionpolicy", "apol")
 
+_RESERVATIONS = ("reservations", "reservation")
+
 
 def add_parser(subparsers: Subparsers) -> None:
     """Add the command."""
@@ -42,20 +45,24 @@ def add_parser(subparsers: Subparsers) -> None:
         help_line="queues, workloads, policies and run times of a cluster, and why they wait",
         description=(
             "Show ClusterQueues with their use of quota, Workloads with their place in the queue (1 is\n"
-            "next), when they are expected to start (* marks a promise) and why they wait, policies\n"
-            "with the ClusterQueues that they govern, or how long like Workloads ran that ended well.\n"
+            "next), when they are expected to start (* marks a promise, `after` a lower bound) and why they\n"
+            "wait, policies with the ClusterQueues that they govern, what is reserved for whom, or how long\n"
+            "like Workloads ran that ended well.\n"
             "Reads the API server only."
         ),
         examples=(
             "  berth get queues\n"
             "  berth get workloads -n team-a\n"
             "  berth get policies\n"
+            "  berth get reservations\n"
             "  berth get estimates -n team-a\n"
             "  berth get workloads -o json | jq '.[] | select(.status == \"pending\")'"
         ),
         run=_run,
     )
-    parser.add_argument("kind", metavar="queues|workloads|policies|estimates", help="what to show")
+    parser.add_argument(
+        "kind", metavar="queues|workloads|policies|reservations|estimates", help="what to show"
+    )
     scope = parser.add_mutually_exclusive_group()
     scope.add_argument("-A", "--all-namespaces", action="store_true", help="all namespaces (the default)")
     scope.add_argument(
@@ -72,9 +79,11 @@ def _run(arguments: argparse.Namespace) -> int:
         return run(_get_workloads(arguments))
     if arguments.kind in _POLICIES:
         return run(_get_policies(arguments))
+    if arguments.kind in _RESERVATIONS:
+        return run(_get_reservations(arguments))
     if arguments.kind in _ESTIMATES:
         return run(_get_estimates(arguments))
-    known = "queues, workloads, policies and estimates"
+    known = "queues, workloads, policies, reservations and estimates"
     raise WrongUsageError(f"cannot get {arguments.kind!r}; berth get knows {known}")
 
 
@@ -128,6 +137,20 @@ async def _get_policies(arguments: argparse.Namespace) -> int:
     rows = policy_rows(found.items)
     if not _printed([to_api_keys(asdict(row)) for row in rows], arguments.output):
         _print_policies(rows)
+    return ExitCode.DONE
+
+
+async def _get_reservations(arguments: argparse.Namespace) -> int:
+    async with await KubeClient.connect(arguments.kubeconfig) as client:
+        try:
+            found = await client.list(ADMISSION_POLICIES, type_=AdmissionPolicyObject)
+        except NotFound as error:
+            raise _no_kinds(client, "berth.dev/v1alpha1") from error
+    rows = reservation_rows(found.items, now=time.time())
+    if arguments.namespace:
+        rows = tuple(row for row in rows if row.namespace == arguments.namespace)
+    if not _printed([to_api_keys(asdict(row)) for row in rows], arguments.output):
+        _print_reservations(rows)
     return ExitCode.DONE
 
 
@@ -208,15 +231,34 @@ def _print_workloads(rows: Sequence[WorkloadRow]) -> None:
 
 
 def _starts_text(row: WorkloadRow, *, now: float) -> str:
-    """Return how long it is until the expected start, with a star where that is a promise."""
-    if not row.expected_start:
+    """Return how long it is until the expected start, with a star where that is a promise.
+
+    Of who waits behind all whose start is known: how long it is at least.
+    """
+    told = row.expected_start or row.expected_after
+    if not told:
         return ""
     try:
-        left = to_seconds(row.expected_start) - now
+        left = to_seconds(told) - now
     except ValueError:
-        return row.expected_start
+        return told
+    if not row.expected_start:
+        return f"after {duration_text(left)}" if left > 0 else ""
     text = f"in {duration_text(left)}" if left > 0 else "now"
     return f"{text}*" if row.is_promised else text
+
+
+def _print_reservations(rows: Sequence[ReservationRow]) -> None:
+    console = make_console()
+    if not rows:
+        console.print("there is no reservation")
+        return
+    columns = ("NAME", "POLICY", "NAMESPACE", "LOCALQUEUE", "KEEPS", "START", "END", "STATE", "MESSAGE")
+    table = make_table(*columns)
+    for row in rows:
+        own = (row.name, row.policy, row.namespace, row.local_queue, ", ".join(row.keeps))
+        table.add_row(*own, row.start, row.end, row.state, row.message)
+    print_table(console, table)
 
 
 def _print_estimates(rows: Sequence[EstimateRow]) -> None:

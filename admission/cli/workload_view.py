@@ -5,14 +5,14 @@ What Kueue's own list command shows, and what it leaves out: the sentence that s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from admission.writes import request_text
 from api.eviction import EvictionRequest, read_request
 from api.keys import EVICTION, EXPECTED_START, PLANNED_START
 from api.objects import LocalQueueObject, WireCondition, WirePodSetAssignment, WorkloadObject
-from api.reasons import ConditionType, EvictionReason
+from api.reasons import ConditionType, EvictionReason, PendingReason
 from api.workload import WorkloadKey, to_seconds
 
 BOOST_ANNOTATION = "kueue.x-k8s.io/priority-boost"
@@ -29,6 +29,8 @@ class WorkloadRow:
     `status` is finished, admitted, quotaReserved or pending; `reason` and `message` are those of the
     condition that tells most: why it waits, how it ended, why it was evicted. `expected_start` is when a
     pending one is expected to start (RFC 3339), `is_promised` whether that is a promise; "": nobody can say.
+    Of who waits behind all whose start was worked out `expected_after` is the latest of these: it has its
+    turn after them.
     """
 
     namespace: str
@@ -43,6 +45,7 @@ class WorkloadRow:
     message: str
     age_seconds: float
     expected_start: str = ""
+    expected_after: str = ""
     is_promised: bool = False
 
 
@@ -59,7 +62,38 @@ def workload_rows(
     workloads = tuple(workloads)
     positions = queue_positions(workloads, cluster_queue_of)
     rows = [_workload_row(workload, cluster_queue_of, positions, now) for workload in workloads]
-    return tuple(sorted(rows, key=_row_order))
+    return tuple(sorted(_with_bounds(rows), key=_row_order))
+
+
+def _with_bounds(rows: Iterable[WorkloadRow]) -> Iterator[WorkloadRow]:
+    """Yield the rows, those behind all whose starts are told with the latest of these."""
+    by_queue: dict[str, list[WorkloadRow]] = {}
+    for row in rows:
+        if row.position is None:
+            yield row
+        else:
+            by_queue.setdefault(row.cluster_queue, []).append(row)
+    for own in by_queue.values():
+        in_order = sorted(own, key=lambda row: row.position or 0)
+        bounds = bounds_behind([row.expected_start for row in in_order])
+        for row, bound in zip(in_order, bounds, strict=True):
+            # What cannot even be tried has no turn.
+            is_tried = row.reason != PendingReason.MISCONFIGURED
+            yield replace(row, expected_after=bound) if bound and is_tried else row
+
+
+def bounds_behind(starts: Sequence[str]) -> list[str]:
+    """Return of each place in a queue before when nobody there starts as far as turns go; "": no bound.
+
+    `starts` are those told (RFC 3339, "" for none), in the queue's order. Only behind the last that is told
+    there is a bound: between them a start may merely not have been written yet.
+    """
+    told = [place for place, start in enumerate(starts) if start]
+    if not told:
+        return [""] * len(starts)
+    # As text they compare like the instants that they are: all are UTC, to the second.
+    latest = max(starts)
+    return [latest if place > told[-1] else "" for place in range(len(starts))]
 
 
 def queue_positions(

@@ -162,6 +162,18 @@ def test_what_can_never_fit_is_told(
     assert want in explain(capsys, cluster, "speech/w")[1]
 
 
+def test_when_it_is_expected_to_start_is_told_or_after_whom(
+    cluster: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = make_workload("a", pods=3), make_workload("b", pods=3, priority=-1)
+    first["metadata"]["annotations"] = {"berth.dev/planned-start": "2030-01-01T00:00:00Z"}
+    fill(cluster, (WORKLOADS, first), (WORKLOADS, second))
+
+    assert "promised to start at 2030-01-01T00:00:00Z" in explain(capsys, cluster, "speech/a")[1]
+    assert "expected to start after 2030-01-01T00:00:00Z" in explain(capsys, cluster, "speech/b")[1]
+    assert json.loads(explain(capsys, cluster, "speech/b", "-o", "json")[1])["expectedAfter"]
+
+
 def test_scripts_read_the_same_as_json(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
     fill(cluster, (WORKLOADS, make_workload("w", pods=3)))
 

@@ -9,8 +9,10 @@ import msgspec
 import pytest
 
 from admission.cli.queue_view import QuotaRow, queue_rows
+from admission.cli.reservation_view import reservation_rows
 from admission.cli.workload_view import workload_rows
 from api.objects import ClusterQueueObject, LocalQueueObject, WorkloadObject
+from api.policyspec import AdmissionPolicyObject
 
 GPU = "nvidia.com/gpu"
 NOW = 1_000_000_000.0  # 2001-09-09T01:46:40Z
@@ -183,6 +185,64 @@ def test_places_go_by_priority_then_time_then_uid() -> None:
 
     want = ["boosted", "high", "preempted", "twin-a", "twin-b", "late", "evicted"]
     assert [(row.name, row.position) for row in rows] == [(name, i) for i, name in enumerate(want, start=1)]
+
+
+def test_who_waits_behind_all_whose_starts_are_told_has_the_last_of_them_as_a_bound() -> None:
+    """Between two who are told, one whose start has not been written yet has none."""
+    starts = {"a": "2001-09-09T02:00:00Z", "b": "", "c": "2001-09-09T01:50:00Z", "d": "", "e": ""}
+    workloads = [
+        make_workload(name, annotations={"berth.dev/expected-start": start} if start else {})
+        for name, start in starts.items()
+    ]
+    lost = make_workload("f", ("QuotaReserved", FALSE, "Misconfigured", "no such reservation"))
+
+    rows = workload_rows([*workloads, lost], LOCAL_QUEUES, now=NOW)
+
+    late = "2001-09-09T02:00:00Z"
+    assert {row.name: row.expected_after for row in rows} == {
+        **dict.fromkeys("abcf", ""),
+        **dict.fromkeys("de", late),
+    }
+
+
+REFUSED = 'spec.reservations[0].domain is "r7": there are r0; nothing is kept'
+
+
+@pytest.mark.parametrize(
+    ("message", "accepted", "now", "want"),
+    [
+        pytest.param("Governs ClusterQueue cq", TRUE, -60, ("upcoming", ""), id="before its start"),
+        pytest.param("Governs ClusterQueue cq", TRUE, 3600, ("kept", ""), id="within its time"),
+        pytest.param("Governs ClusterQueue cq", TRUE, 9000, ("ended", ""), id="after its end"),
+        pytest.param(f"Governs cq; {REFUSED}; and more", TRUE, 0, ("refused", REFUSED), id="keeping nothing"),
+        pytest.param("not in force", FALSE, 0, ("refused", "not in force"), id="of an invalid policy"),
+        pytest.param(None, TRUE, 0, ("unknown", "no controller has looked at it yet"), id="unseen"),
+    ],
+)
+def test_the_state_of_a_reservation(
+    message: str | None, accepted: str, now: float, want: tuple[str, str]
+) -> None:
+    reservation = {
+        "name": "big",
+        "namespace": "team",
+        "localQueue": "lq",
+        "start": "2001-09-09T02:00:00Z",
+        "end": "2001-09-09T04:00:00Z",
+        "domain": "r7",
+    }
+    told = {"type": "Accepted", "status": accepted, "reason": "Said", "message": message}
+    policy = {
+        "metadata": {"name": "p"},
+        "spec": {"reservations": [reservation]},
+        "status": {"conditions": [told] if message is not None else []},
+    }
+
+    (row,) = reservation_rows(
+        [msgspec.json.decode(json.dumps(policy), type=AdmissionPolicyObject)], now=NOW + 800 + now
+    )
+
+    assert (row.state, row.message) == want
+    assert (row.policy, row.keeps) == ("p", ("domain r7",))
 
 
 @pytest.mark.parametrize(
