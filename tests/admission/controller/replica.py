@@ -180,7 +180,9 @@ class Replica:
         *,
         seed: int = 0,
         require_store: bool = False,
+        with_pods: bool = False,
     ) -> None:
+        """`with_pods`: pods are queued themselves."""
         chance = random.Random(f"{name} {seed}")
         self.name = name
         self.line = Line(cluster, loop, chance)
@@ -188,7 +190,7 @@ class Replica:
         self.recorder = FakeRecorder()
         self.metrics = Metrics(version="test")
         self.journal = Journal(self.recorder, self.metrics, monotonic=loop.monotonic)
-        settings = KnowledgeSettings(lifecycle=LifecycleSettings(pods_ready=None))
+        settings = KnowledgeSettings(lifecycle=LifecycleSettings(pods_ready=None), with_pods=with_pods)
         self.knowledge = Knowledge(Engine(), self.journal, loop, settings)
         self.board = StatusBoard(self.knowledge.engine, with_share=False, is_busy=self._is_busy)
         self.brain = Brain(self.knowledge, self.board, self.journal, loop)
@@ -209,7 +211,10 @@ class Replica:
             require_store=require_store,
         )
         kinds = (*watched_kinds(self.knowledge, self.board), *ground_kinds(self.knowledge))
-        self._kinds = {kind.resource.kind: kind for kind in kinds}
+        # Pods are watched twice where they are queued: all of them, and those that a queue has marked.
+        self._kinds: dict[str, list[WatchedKind]] = {}
+        for kind in kinds:
+            self._kinds.setdefault(kind.resource.kind, []).append(kind)
         self._known: dict[tuple[str, str, str], Any] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._leading: asyncio.Task[None] | None = None
@@ -288,15 +293,21 @@ class Replica:
     def _hear(self, type_: ChangeType, obj: Object) -> None:
         """Do as an informer does."""
         metadata = obj["metadata"]
-        kind: WatchedKind = self._kinds[obj["kind"]]
         key = obj["kind"], metadata.get("namespace", ""), metadata["name"]
         raw = msgspec.json.encode(obj)
-        value = msgspec.json.decode(raw, type=kind.wire)
         previous = self._known.pop(key, None)
-        if type_ is not ChangeType.DELETED:
-            self._known[key] = value
-        change = Change(type_, value, previous, raw if kind.keeps_raw else None)
-        self.brain.post(partial(kind.take, change))
+        for kind in self._kinds[obj["kind"]]:
+            value = msgspec.json.decode(raw, type=kind.wire)
+            if type_ is not ChangeType.DELETED:
+                self._known[key] = value
+            if _is_selected(kind, metadata):
+                change = Change(type_, value, previous, raw if kind.keeps_raw else None)
+                self.brain.post(partial(kind.take, change))
+
+
+def _is_selected(kind: WatchedKind, metadata: Object) -> bool:
+    label, _, value = kind.params.get("labelSelector", "").partition("=")
+    return not label or (metadata.get("labels") or {}).get(label) == value
 
 
 async def _at_once() -> None:

@@ -54,10 +54,13 @@ class ServingCluster(FakeCluster):
 class Victims:
     """The scene. Time passes by `run_for`; `close` it."""
 
+    # Whether the controllers queue pods themselves.
+    with_pods = False
+
     def __init__(self, **preemption: Any) -> None:
         """`preemption` are fields of the policy's section."""
         self.loop = VirtualLoop()
-        self.cluster = ServingCluster(self.loop)
+        self.cluster = self._make_cluster()
         self.cluster.laws.append(quota_holds)
         self.cluster.watchers.append(self._hear)
         self.cluster.on_written = self._note_written
@@ -180,9 +183,13 @@ class Victims:
                 return key
         raise AssertionError(f"{name} has no Workload")
 
+    def _make_cluster(self) -> ServingCluster:
+        return ServingCluster(self.loop)
+
     def _make(self) -> Replica:
         self.born += 1
-        replica = Replica(f"replica-{self.born}", self.cluster, self.store, self.lease, self.loop)
+        name = f"replica-{self.born}"
+        replica = Replica(name, self.cluster, self.store, self.lease, self.loop, with_pods=self.with_pods)
         replica.start()
         return replica
 
@@ -303,7 +310,7 @@ def quota_holds(objects: Any, before: Object | None, after: Object | None) -> No
     for (kind, _, name), obj in objects.items():
         status = obj.get("status", {})
         if kind == "Workload" and status.get("admission") and not is_true(obj, "Finished"):
-            (pod_set,) = obj["spec"]["podSets"]
-            (container,) = pod_set["template"]["spec"]["containers"]
-            held += int(container["resources"]["requests"]["cpu"])
+            for pod_set in obj["spec"]["podSets"]:
+                (container,) = pod_set["template"]["spec"]["containers"]
+                held += pod_set["count"] * int(container["resources"]["requests"]["cpu"])
             assert held <= CPUS, f"with {name} {held} CPUs of {CPUS} are held"

@@ -1,0 +1,101 @@
+"""A group of pods is asked to save before it gives way, and gives way once, whatever fails at which step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from admission.actions import Purpose
+from tests.admission.controller.grouped import MEMBERS, GroupVictims
+
+
+@pytest.fixture
+def scene() -> Iterator[GroupVictims]:
+    """Give a scene in which the group `low` has run for a hundred seconds."""
+    victims = GroupVictims()
+    victims.submit_group()
+    victims.run_for(100)
+    assert victims.is_running("low")
+    yield victims
+    victims.close()
+
+
+def test_all_its_pods_are_asked_and_the_first_word_of_one_ends_the_wait(scene: GroupVictims) -> None:
+    scene.submit("high", priority="high")
+    scene.run_for(30)
+    assert set(scene.asked("low")) == {"checkpoint-requested-at", "checkpoint-deadline"}
+    assert scene.is_running("low")
+
+    scene.save("low")
+    scene.run_for(10)
+
+    assert scene.is_running("high")
+    assert scene.members() == []
+    assert scene.count("berth_eviction_saves_total", cluster_queue="cq", outcome="kept") == 1
+
+
+def test_a_group_that_does_not_save_is_stopped_at_its_deadline(scene: GroupVictims) -> None:
+    scene.submit("high", priority="high")
+    scene.run_for(118)
+    assert scene.is_running("low")
+
+    scene.run_for(12)
+
+    assert scene.is_running("high")
+    assert scene.count("berth_eviction_saves_total", cluster_queue="cq", outcome="missed") == 1
+
+
+STEPS = [
+    pytest.param(Purpose.REQUEST_EVICTION, id="the request is on the Workload"),
+    pytest.param(Purpose.ASK_POD, id="the first pod is asked"),
+    pytest.param(Purpose.EVICT, id="it is evicted"),
+    pytest.param(Purpose.TELL_POD, id="the first pod is told why it ends"),
+    pytest.param(Purpose.STOP_POD, id="the first pod is deleted"),
+    pytest.param(Purpose.RELEASE, id="its quota is given back"),
+    pytest.param(Purpose.CLEAR_EVICTION, id="the request is taken off"),
+]
+
+
+@pytest.mark.parametrize(
+    ("is_flushed", "is_saving"),
+    [
+        pytest.param(False, True, id="dies and the group saves"),
+        pytest.param(False, False, id="dies and the group does not save"),
+        pytest.param(True, True, id="loses its store"),
+    ],
+)
+@pytest.mark.parametrize("step", STEPS)
+def test_it_gives_way_once_though_the_controller_fails_when(
+    step: Purpose, is_flushed: bool, is_saving: bool, scene: GroupVictims
+) -> None:
+    if is_flushed:
+        scene.flushes_after = step
+    else:
+        scene.dies_after = step
+    scene.submit("high", priority="high")
+    scene.run_for(60)
+
+    if is_saving:
+        scene.save("low")
+    scene.run_for(100)
+
+    assert (scene.dies_after, scene.flushes_after) == (None, None), "the step was never reached"
+    assert scene.is_running("high")
+    assert scene.evictions["low"] == 1
+    assert scene.starts == {**dict.fromkeys(MEMBERS, 1), "high": 1}
+
+
+def test_no_pod_is_left_with_a_request_that_was_taken_back(scene: GroupVictims) -> None:
+    scene.dies_after = Purpose.CANCEL_EVICTION
+    scene.submit("high", priority="high")
+    scene.run_for(30)
+    assert scene.asked("low")
+
+    scene.delete("high")
+    scene.run_for(100)
+
+    assert scene.dies_after is None
+    assert (scene.asked("low"), scene.request("low")) == ({}, "")
+    assert scene.is_running("low")
+    assert scene.evictions.get("low", 0) == 0
