@@ -105,8 +105,8 @@ class PlanBook:
         """Go on with the plan that the store holds. To be called before the first cycle of each term.
 
         The first time in a leadership it replaces what this replica knew as a follower; later, what both have
-        promised is kept as this leader has told it. With the store lost, the plan that it last showed to this
-        follower stands. Raises what the store raises.
+        promised is kept as this leader has told it. With the store lost, or emptied, the plan that it last
+        showed to this follower stands. Raises what the store raises.
         """
         self._fence = fence
         # The first term of this leadership takes the stored plan for its own; later ones know
@@ -118,9 +118,9 @@ class PlanBook:
         for one in bad:
             self._note(one)
         engine, now = self._engine, self._clock.now()
-        is_whole &= stored is not None
-        # A follower's picture of the plan may be a second old; what the store holds is what was
-        # promised.
+        # A follower's picture of the plan may be a second old; what the store holds is what was promised. A
+        # store in which nobody has written a plan was emptied, by the accident maybe that ended the leader.
+        is_whole &= stored is not None and stored.version is not None
         # Not under the lock: the brain may be waiting for it.
         untrue = await self._brain.ask(lambda: engine.adopt_plan(plan, now=now, is_whole=is_whole))
         self._has_begun = True

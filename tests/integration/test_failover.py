@@ -5,17 +5,18 @@ A Redis is between them. Leaders die, freeze and wake, lose their network, and s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import pytest
 
 from admission.controller.failpoints import Step
 from tests.controlplane import ControlPlane
 from tests.integration.conftest import Cluster, Controllers
-from tests.integration.manifests import is_true
+from tests.integration.manifests import LONG, is_true, make_job
 from tests.integration.proxy import Proxy
 from tests.integration.replica import Replica
 from tests.integration.scene import Scene
@@ -25,6 +26,8 @@ from tests.redisserver import RedisServer
 
 pytestmark = [pytest.mark.real, pytest.mark.redis, pytest.mark.xdist_group("failover")]
 
+POLICIES = "/apis/berth.dev/v1alpha1/admissionpolicies"
+EXPECTED = "berth.dev/expected-runtime-seconds"
 # Nobody would take over in time by waiting for the end of this lease.
 LONG_LEASE = """
 apiVersion: berth.dev/v1alpha1
@@ -198,3 +201,59 @@ def test_a_patch_that_was_long_on_its_way_is_refused_when_the_quota_is_given_awa
     stage.scene.set_active("first", active=True)
     stage.scene.wait_finished("first")
     stage.check_each_ran_once("first", "second")
+
+
+# --- what the leader has promised -----------------------------------------------------------------------
+
+
+def submit(scene: Scene, name: str, *, cpus: int, says: int, **fields: Any) -> None:
+    """Create a Job that runs for an hour and declares `says` seconds."""
+    job = make_job(name, cpus=cpus, seconds=LONG, annotations={EXPECTED: str(says)}, **fields)
+    scene.rest.create(scene.jobs, job)
+
+
+@pytest.fixture
+def backfill(stage: Stage) -> Iterator[None]:
+    """Put the stage's queue under backfill."""
+    name, queue = stage.scene.scoped("time"), stage.cluster_queue
+    body = {"apiVersion": "berth.dev/v1alpha1", "kind": "AdmissionPolicy", "metadata": {"name": name}}
+    spec = {"clusterQueues": {"names": [queue]}, "backfill": {"mode": "EASY"}}
+    stage.scene.rest.create(POLICIES, {**body, "spec": spec})
+    yield
+    stage.scene.rest.delete(f"{POLICIES}/{name}")
+
+
+@pytest.mark.usefixtures("backfill")
+@pytest.mark.parametrize(
+    "befall",
+    [
+        pytest.param(lambda _: None, id="its Redis goes on"),
+        pytest.param(RedisServer.flush, id="its Redis is emptied with it"),
+    ],
+)
+def test_a_promise_does_not_move_when_its_leader_is_killed_and(
+    befall: Callable[[RedisServer], None], stage: Stage, redis_server: RedisServer
+) -> None:
+    leader, follower = stage.start_two()
+    submit(stage.scene, "running", cpus=1, says=3600)
+    stage.scene.wait_admitted("running")
+    high = {"kueue.x-k8s.io/priority-class": stage.scene.create_priority("high", 100)}
+    submit(stage.scene, "gang", cpus=2, says=600, labels=high)
+    wait_for(lambda: leader.json("/v1/plan")["promises"], "a promise")
+    submit(stage.scene, "small", cpus=1, says=60)
+    wait_for(lambda: leader.json("/v1/plan")["leases"], "a lease")
+    plan = leader.json("/v1/plan")
+    wait_for(lambda: follower.json("/v1/plan") == plan, "the leader's plan on the follower")
+
+    leader.child.kill()
+    befall(redis_server)
+    follower.wait_leading()
+
+    # It decides anew, and everybody who waits is tried.
+    submit(stage.scene, "another", cpus=1, says=7200)
+    stage.scene.wait_pending("another")
+    assert follower.json("/v1/plan") == plan
+    stage.scene.delete_job("running")
+    stage.scene.delete_job("small")
+    stage.scene.wait_admitted("gang")
+    stage.check_each_ran_once("running", "small", "gang")

@@ -149,6 +149,21 @@ def test_a_promise_outlives_its_leader_while_the_store_is_away(site: Site) -> No
     site.check(site.second)
 
 
+def test_a_promise_outlives_its_leader_and_its_store_at_once(site: Site) -> None:
+    site.loop.run_for(3.0)
+    before, lease = promise(site.first), site.stored(PlanTable.LEASES)[SMALL]
+
+    site.store.flush()
+    site.first.crash()
+    site.loop.run_for(LEASE_SECONDS)
+    site.second.lead(2)
+    site.loop.run_for(10.0)
+
+    assert promise(site.second) == before
+    assert site.stored(PlanTable.LEASES)[SMALL] == lease
+    site.check(site.second)
+
+
 def test_an_emptied_store_has_the_promises_back(site: Site) -> None:
     before = promise(site.first)
     site.store.flush()
