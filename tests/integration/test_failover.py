@@ -223,6 +223,12 @@ def backfill(stage: Stage) -> Iterator[None]:
     stage.scene.rest.delete(f"{POLICIES}/{name}")
 
 
+def same_plan(leader: Replica, follower: Replica) -> Any:
+    """Return the plan where the follower shows what the leader does now, None where it does not."""
+    plan = leader.json("/v1/plan")
+    return plan if follower.json("/v1/plan") == plan else None
+
+
 @pytest.mark.usefixtures("backfill")
 @pytest.mark.parametrize(
     "befall",
@@ -239,11 +245,10 @@ def test_a_promise_does_not_move_when_its_leader_is_killed_and(
     stage.scene.wait_admitted("running")
     high = {"kueue.x-k8s.io/priority-class": stage.scene.create_priority("high", 100)}
     submit(stage.scene, "gang", cpus=2, says=600, labels=high)
-    wait_for(lambda: leader.json("/v1/plan")["promises"], "a promise")
+    wait_for(lambda: bool(leader.json("/v1/plan")["promises"]), "a promise")
     submit(stage.scene, "small", cpus=1, says=60)
-    wait_for(lambda: leader.json("/v1/plan")["leases"], "a lease")
-    plan = leader.json("/v1/plan")
-    wait_for(lambda: follower.json("/v1/plan") == plan, "the leader's plan on the follower")
+    wait_for(lambda: bool(leader.json("/v1/plan")["leases"]), "a lease")
+    plan = wait_for(lambda: same_plan(leader, follower), "the leader's plan on the follower")
 
     leader.child.kill()
     befall(redis_server)
