@@ -13,7 +13,7 @@ from typing import Any
 
 from admission.advance import NO_RESERVATIONS, Cluster, KeptCapacity, Reservations, read_reservations
 from admission.ahead import Ahead
-from admission.calendar import NO_WINDOWS, Calendar, read_windows
+from admission.calendar import NO_WINDOWS, Calendar, read_windows, rises_ahead
 from admission.holds import Holds
 from admission.kept_domains import Ground, KeptDomain, find_domain
 from admission.moves import Moves
@@ -245,6 +245,8 @@ class Cache:
             pending.strategy = spec.queueing_strategy
             queue = QueueState(spec=spec, node=node, tree=tree, pending=pending)
             queue.policy = policies[name]
+            if name in self.calendar.windows:
+                queue.rises = rises_ahead(declared, self.calendar, now=self.timekeeper.now)
             queue.quotas_in_force = self.calendar.in_force.get(name, {})
             queue.reservations = self.reservations.phases(name, self.timekeeper.now)
             if queue.policy.backfill_rules is not None:

@@ -30,7 +30,7 @@ from api.workload import WorkloadKey, to_rfc3339
 from queues.hierarchy import to_quotas
 from queues.profile import Claim, Edge
 from queues.resources import FlavorResource
-from queues.windows import closes_at, first_overlap, in_force, next_change_at, opens_at, steps
+from queues.windows import QuotaStep, closes_at, first_overlap, in_force, next_change_at, opens_at, steps
 
 # How far ahead changes of quota are known to promises and expected starts: a week, the default window of
 # backfill; and so many of one quota at most, as a window that opens every few minutes has thousands.
@@ -136,6 +136,25 @@ def _flavor_in_force(flavor: FlavorQuotas, known: Mapping[FlavorResource, QuotaI
         if present is not None:
             resources[resource] = replace(quota, nominal=present.amount)
     return replace(flavor, resources=resources)
+
+
+def rises_ahead(
+    spec: ClusterQueue, calendar: Calendar, *, now: float
+) -> dict[FlavorResource, tuple[QuotaStep, ...]]:
+    """Return when quotas of the ClusterQueue will be above what is in force at `now`, the soonest first.
+
+    `spec` is the object's. For who asks for more than there is at present: it need not wait in the dark.
+    """
+    quotas = to_quotas(spec.resource_groups)
+    found = {}
+    for pair, windows in calendar.windows.get(spec.name, {}).items():
+        nominal, window = quotas[pair].nominal, in_force(windows, now)
+        amount = nominal if window is None else window.nominal
+        coming = steps(windows, nominal, after=now, until=now + HORIZON_SECONDS, most=_MOST_STEPS)
+        rises = tuple(step for step in coming if step.amount > amount)
+        if rises:
+            found[pair] = rises
+    return found
 
 
 # --- what lies ahead -------------------------------------------------------------------------------------

@@ -27,10 +27,11 @@ from api.queueing import PreemptionPolicy
 from api.reasons import PendingReason
 from api.requests import PODS, QuotaCheckStrategy
 from api.selectors import find_untolerated, matches_flavor, taint_text
-from api.workload import PodSet
+from api.workload import PodSet, to_rfc3339
 from queues.pending import FlavorScan, Pending
 from queues.quota import QuotaCell
 from queues.resources import FlavorResource
+from queues.windows import QuotaStep
 
 
 class Oracle(Protocol):
@@ -266,6 +267,11 @@ class FlavorSearch:
         # help.
         if total > cell.potential:
             message = _above_capacity(pair, assumed, amount, cell.potential)
+            for step in self.queue.rises.get(pair, ()):
+                # What its own quota rises by, the most that it can have rises by as well.
+                if total <= cell.potential + step.amount - cell.nominal:
+                    message += _until_then(pair, step)
+                    break
             return Weighed(pair, cell, total, None, WORST, message, PendingReason.EXCEEDS_MAX_QUOTA)
         reach = cell.borrow_height(total)
         # Usage may exceed quota; what is lacking is then the whole request and not the excess as
@@ -394,6 +400,13 @@ def _charge(usage: dict[FlavorResource, int], choice: PodSetChoice) -> None:
     for resource, chosen in choice.choices.items():
         pair = FlavorResource(chosen.flavor, resource)
         usage[pair] = usage.get(pair, 0) + choice.requests.get(resource, 0)
+
+
+def _until_then(pair: FlavorResource, step: QuotaStep) -> str:
+    amount, at = to_text(pair.resource, step.amount), to_rfc3339(step.at)
+    if step.window is None:
+        return f"; waits for {at}, when the nominal quota is {amount} again"
+    return f"; waits for {at}, when quota window {step.window.name} makes the nominal quota {amount}"
 
 
 def _above_capacity(pair: FlavorResource, assumed: int, amount: int, most: int) -> str:

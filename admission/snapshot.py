@@ -28,6 +28,7 @@ from api.workload import Admission, Workload, WorkloadKey
 from queues.pending import LocalQueueKey, PendingQueue, UsageOf
 from queues.quota import QuotaCell, QuotaNode
 from queues.resources import FlavorResource, Quantities
+from queues.windows import QuotaStep
 
 
 class Held(msgspec.Struct, eq=False, kw_only=True):
@@ -129,6 +130,8 @@ class QueueState:
     usage_of: UsageOf | None = None
     # Quotas of `spec` that a window has put in place of those of the object.
     quotas_in_force: Mapping[FlavorResource, QuotaInForce] = field(default_factory=dict)
+    # When the calendar will give it more than is in force now.
+    rises: Mapping[FlavorResource, tuple[QuotaStep, ...]] = field(default_factory=dict)
     # Advance reservations of its quota, and which have begun.
     reservations: tuple[tuple[KeptCapacity, bool], ...] = ()
     # Who gives way to whom, where equals take turns.

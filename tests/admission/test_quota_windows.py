@@ -325,3 +325,28 @@ def test_expected_starts_see_a_window_that_opens() -> None:
         pass
 
     assert forecast.starts == {key("behind"): T + 150}
+
+
+def test_who_asks_for_more_than_there_is_now_is_told_when_a_window_brings_it() -> None:
+    world = make_world(window("some", 100, 200, 6), window("night", 300, 400, 16), quota=4)
+    world.submit("large", 12, runs=10)
+    world.submit("huge", 20, runs=10)
+
+    world.run(until=T + 50)
+    assert world.said["large"][-1].endswith(
+        "> maximum capacity (4); waits for 1970-01-01T00:21:40Z, when quota window night makes the nominal "
+        "quota 16"
+    )
+    assert world.said["huge"][-1].endswith("> maximum capacity (4)")
+
+    world.run()
+    assert world.started == {"large": T + 300}
+
+
+def test_who_asks_for_more_than_a_window_leaves_is_told_when_it_closes() -> None:
+    world = make_world(window("maintenance", 0, 100, 0), quota=4)
+    world.submit("w", 4, runs=10)
+
+    world.run(until=T + 50)
+
+    assert world.said["w"][-1].endswith("waits for 1970-01-01T00:18:20Z, when the nominal quota is 4 again")
