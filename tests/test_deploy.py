@@ -79,6 +79,7 @@ def test_the_controller_reads_a_configuration_that_it_understands() -> None:
     assert (*config.warnings, *config.unused()) == ()
 
 
+@pytest.mark.covers("002_27")
 def test_the_controller_runs_under_its_own_account_with_no_role_but_its_own() -> None:
     pod = only("Deployment", SERVICE)["spec"]["template"]["spec"]
     account = only("ServiceAccount", pod["serviceAccountName"])["metadata"]["name"]

@@ -110,6 +110,7 @@ def cells(out: str) -> list[list[str]]:
     return [line.split() for line in out.splitlines()]
 
 
+@pytest.mark.covers("002_34")
 def test_every_domain_and_node_is_shown_with_its_count(
     cluster: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -160,6 +160,7 @@ async def test_reports_that_come_while_one_is_written_are_one_write(door: Door) 
     assert door.api.patches[-1][CHECKPOINT_STEP] == "90"
 
 
+@pytest.mark.covers("004_27")
 async def test_a_checkpoint_that_another_replica_has_stored_is_not_taken_back(door: Door) -> None:
     door.api.failures["patch"] = [Conflict("old", status=409)]
     door.api.job = job("2", **{CHECKPOINT_TIME: to_rfc3339(NOW - 5)})

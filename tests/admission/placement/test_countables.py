@@ -1,0 +1,60 @@
+"""What a node has a number of is counted, whatever it is; and nodes are looked at once for all equal pods."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from admission.placement.fleet import Fleet
+from admission.placement.request import NodeRules
+from api.node import PodUsage
+from api.queueing import ResourceFlavor, Topology
+from api.selectors import matches_node
+from tests.admission.placement.fleets import FLAVOR, LEVELS, counts, make_node, make_request
+
+# Addresses that are reserved for pods of a node, advertised by a device plugin or an operator.
+ADDRESS = "example.com/reserved-ip"
+
+
+def make_fleet(addresses: dict[str, int]) -> Fleet:
+    """Return a fleet of a rack whose nodes have so many addresses each."""
+    fleet = Fleet()
+    for name, count in addresses.items():
+        node = make_node(name, "b0", "r0", 8)
+        fleet.put_node(replace(node, allocatable={**node.allocatable, ADDRESS: count}))
+    flavor = ResourceFlavor(name=FLAVOR, topology_name="default")
+    fleet.set_flavors({FLAVOR: flavor}, {"default": Topology(name="default", levels=LEVELS)})
+    return fleet
+
+
+@pytest.mark.covers("004_09")
+def test_pods_go_where_the_addresses_that_they_need_are_free() -> None:
+    fleet = make_fleet({"n0": 1, "n1": 2, "n2": 0})
+    fleet.put_pod(PodUsage(namespace="x", name="taken", node="n1", requests={ADDRESS: 1}))
+    stateful = replace(make_request(2), per_pod={ADDRESS: 1, "pods": 1})
+
+    assert counts(fleet, stateful) == {"main": {"n0": 1, "n1": 1}}
+    assert "fit only 2 out of 3" in str(counts(fleet, replace(stateful, count=3)))
+
+
+@pytest.mark.covers("004_10", "004_21")
+def test_a_thousand_nodes_are_looked_at_once_for_all_equal_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a pod of the gang nor a second gang of the shape asks any node about its labels again."""
+    fleet = make_fleet({f"n{number}": 1 for number in range(1000)})
+    looks: list[str] = []
+
+    def counting(*arguments: object, name: str, **fields: object) -> object:
+        looks.append(name)
+        return matches_node(*arguments, name=name, **fields)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("admission.placement.refusals.matches_node", counting)
+    gang = make_request(500, gpus=8, rules=NodeRules(node_selector=(("rack", "r0"),)))
+
+    first, second = counts(fleet, gang), counts(fleet, gang)
+
+    assert first == second
+    assert isinstance(first, dict)
+    assert len(first["main"]) == 500
+    # One verdict for all nodes that read alike.
+    assert len(looks) == 1
