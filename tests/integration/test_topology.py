@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from tests.integration.conftest import Cluster
 from tests.integration.manifests import KUEUE, POOL, Object, condition, kueue_object, make_job, quota
 from tests.integration.replica import Replica
 from tests.integration.scene import Scene
@@ -25,21 +24,10 @@ HOST = "kubernetes.io/hostname"
 NODES = ("blue-0", "blue-1")
 
 
-@pytest.fixture(scope="module")
-def controller(real_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replica]:
-    """Give the one controller of this module, leading."""
-    folder = tmp_path_factory.mktemp("controller")
-    lease_namespace = real_cluster.new_scene().namespace
-    replica = Replica(real_cluster.kubeconfig, folder, "--namespace", lease_namespace)
-    with replica.child:
-        replica.wait_leading()
-        yield replica
-
-
 @pytest.fixture
-def scene(controller: Replica, real_scene: Scene) -> Iterator[Scene]:
+def scene(real_controller: Replica, real_scene: Scene) -> Iterator[Scene]:
     """Give a namespace with a queue whose flavor has racks."""
-    assert controller.child.is_running()
+    assert real_controller.child.is_running()
     rack = rack_label(real_scene)
     for number, node in enumerate(NODES):
         real_scene.rest.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": {rack: f"r{number}"}}})
@@ -131,12 +119,12 @@ def test_the_racks_that_were_chosen_stand_on_the_job(scene: Scene) -> None:
     wait_for(lambda: not scene.job("two")["spec"]["template"]["spec"].get("affinity"), "as it was written")
 
 
-def test_a_pod_that_runs_elsewhere_is_told(scene: Scene, controller: Replica) -> None:
+def test_a_pod_that_runs_elsewhere_is_told(scene: Scene, real_controller: Replica) -> None:
     create_gang(scene, "gang", pods=2, cpus=12)
     scene.wait_admitted("gang")
     (node,) = nodes_of(scene, "gang")
     (other,) = set(NODES) - {node}
-    counted = controller.metric("berth_misplaced_pods_total")
+    counted = real_controller.metric("berth_misplaced_pods_total")
     (pod, _) = scene.pods_of("gang")
     metadata = {key: pod["metadata"][key] for key in ("labels", "annotations")}
     container = {"name": "main", "image": "none"}
@@ -152,7 +140,7 @@ def test_a_pod_that_runs_elsewhere_is_told(scene: Scene, controller: Replica) ->
     workload = scene.wait_true("gang", "berth.dev/Misplaced")
     assert f"pod astray runs on node {other}" in condition(workload, "berth.dev/Misplaced")["message"]
     scene.wait_events(workload["metadata"]["name"], "PodMisplaced")
-    assert controller.metric("berth_misplaced_pods_total") == counted + 1
+    assert real_controller.metric("berth_misplaced_pods_total") == counted + 1
 
 
 # --- nodes that are provisioned ----------------------------------------------------------------------------
