@@ -124,8 +124,8 @@ CHECKPOINT_STEP = BERTH_PREFIX + "checkpoint-step"
 CHECKPOINT_SAVE_SECONDS = BERTH_PREFIX + "checkpoint-save-seconds"
 CHECKPOINT_RESTART_SECONDS = BERTH_PREFIX + "checkpoint-restart-seconds"
 CHECKPOINT_INTERVAL_SECONDS = BERTH_PREFIX + "checkpoint-interval-seconds"
-# Written by Berth on a Job, a queued pod or the Workload of a group: the last lengths of saving and restarting
-# that it has measured, as JSON.
+# Written by Berth on a Job, a queued pod or the Workload of a group: the last lengths of saving and
+# restarting that it has measured, as JSON.
 CHECKPOINT_MEASURED = BERTH_PREFIX + "checkpoint-measured"
 # On a pod, by Berth: since when a checkpoint is asked for, and until when it is waited for.
 CHECKPOINT_REQUESTED_AT = BERTH_PREFIX + "checkpoint-requested-at"
