@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from admission.advance import NO_RESERVATIONS, Cluster, KeptCapacity, Reservations, read_reservations
@@ -82,7 +83,10 @@ class Cache:
     reservations: Reservations = NO_RESERVATIONS
     # The domains that reservations name, as they were when those were read.
     _domains: list[KeptDomain | str] = field(default_factory=list)
-    _is_stale: bool = False
+    # Whether a change of specs has not taken effect yet.
+    is_stale: bool = False
+    # When a quota window or a reservation begins or ends next, infinity for never.
+    next_boundary_at: float = inf
     # Whether a flavor, topology, check or policy has changed, which may matter to any queue.
     _wakes_all: bool = False
     _generation: int = 0
@@ -92,19 +96,9 @@ class Cache:
 
     # --- specs -------------------------------------------------------------------------------------------
 
-    @property
-    def next_boundary_at(self) -> float:
-        """When a quota window or a reservation begins or ends next, infinity for never."""
-        return min(self.calendar.next_at, self.reservations.next_at)
-
-    @property
-    def is_stale(self) -> bool:
-        """Whether a change of specs has not taken effect yet."""
-        return self._is_stale
-
     def invalidate(self) -> None:
         """Note that a ClusterQueue, Cohort, flavor, topology or check has changed."""
-        self._is_stale = True
+        self.is_stale = True
 
     def put_spec(self, spec: Spec) -> bool | None:
         """Take in a spec. Returns whether it is new, None where it is known and the same."""
@@ -113,13 +107,13 @@ class Cache:
         if known == spec:
             return None
         table[spec.name] = spec
-        self._is_stale = True
+        self.is_stale = True
         self._wakes_all |= not isinstance(spec, ClusterQueue | Cohort)
         return known is None
 
     def remove_spec(self, kind: type, name: str) -> bool:
         """Forget a spec. Returns whether it was known."""
-        self._is_stale = True
+        self.is_stale = True
         # Without its policy a queue may admit what the policy held back.
         self._wakes_all |= kind is AdmissionPolicy
         return self._table(kind).pop(name, None) is not None
@@ -153,9 +147,9 @@ class Cache:
 
         Returns the trees in which something may fit now. All trees are new ones then.
         """
-        if not self._is_stale:
+        if not self.is_stale:
             return None
-        self._is_stale = False
+        self.is_stale = False
         wakes_all, self._wakes_all = self._wakes_all, False
         before = self.queues
         policies = {
@@ -179,6 +173,7 @@ class Cache:
             now=now,
         )
         self._domains = self._find_domains()
+        self.next_boundary_at = min(self.calendar.next_at, self.reservations.next_at)
         self.hierarchy = self._build_hierarchy()
         self._rebuild_queues(policies)
         self.timekeeper.ahead = Ahead(
@@ -211,9 +206,9 @@ class Cache:
 
     def note_nodes(self) -> bool:
         """Note that nodes came, went or changed. Returns whether that changes what reservations keep."""
-        if self._is_stale or self._find_domains() == self._domains:
+        if self.is_stale or self._find_domains() == self._domains:
             return False
-        self._is_stale = True
+        self.is_stale = True
         return True
 
     def _find_domains(self) -> list[KeptDomain | str]:
@@ -422,17 +417,15 @@ class Cache:
         self._vacate(held)
         self.timekeeper.release(key)
         queue = self.queues.get(held.admission.cluster_queue)
-        if queue is None or queue.held.pop(key, None) is None:
+        if queue is None or not queue.release(key):
             return None
-        queue.node.remove(held.usage)
         queue.tree.generation = self.next_generation()
         return queue
 
     def _charge(self, held: Held) -> QueueState | None:
         queue = self.queues.get(held.admission.cluster_queue)
         if queue is not None:
-            queue.held[held.key] = held
-            queue.node.add(held.usage)
+            queue.charge(held)
         return queue
 
     def snapshot(self, *, now: float = 0.0) -> Snapshot:
@@ -455,6 +448,7 @@ class Cache:
             if node is not None:
                 node.add(held.usage)
         for name, queue in self.queues.items():
+            queue.validate()
             _check_usage(queue.node, fresh.queues[name])
             for key, held in queue.held.items():
                 assert self.held.get(key) is held, f"{key} holds quota of {name} but is not known to"

@@ -178,7 +178,8 @@ class Lineup:
             (Workload, record.workload.key) in unreadable or (LocalQueue, record.local_queue) in unreadable
         ):
             return None
-        if reservation_problem(self._cache, record.workload) is not None:
+        joins = record.workload.key in self.joining
+        if joins and reservation_problem(self._cache, record.workload) is not None:
             return None
         return self._cache.queues.get(local_queue.cluster_queue)
 
@@ -251,8 +252,9 @@ class Lineup:
             record = self.records.get(key)
             if record is not None and record.queued_in is not None:
                 self._route(record)
-        for name, queue in self._cache.queues.items():
-            if name in self.turns.books and self.turns.look(queue, now=self.now):
+        for name in self.turns.books:
+            queue = self._cache.queues[name]
+            if self.turns.look(queue, now=self.now):
                 self.woken.add(queue.tree)
 
     def _take_turns_anew(self) -> None:
@@ -261,7 +263,9 @@ class Lineup:
         orderings = {name: _order_of(queue) for name, queue in queues.items()}
         changed = {name for name in queues if orderings.get(name) != self._orderings.get(name)}
         self._orderings = orderings
-        self.turns.books = {name: book for name, book in self.turns.books.items() if name not in changed}
+        # A queue that is gone has no turns to take either.
+        kept = queues.keys() - changed
+        self.turns.books = {name: book for name, book in self.turns.books.items() if name in kept}
         for record in self.records.values() if changed else ():
             if record.queued_in in changed:
                 # Not at once: the queues' turn books are made below, and `refresh` places them after that.

@@ -389,7 +389,10 @@ class Roster(Lineup):
         if workload.awaits_place and not held.workload.awaits_place:
             self.lost[workload.key] = None
         before, said = (held.is_evicted, held.leaves_by), _said_of_its_end(held.workload)
+        has_moved = workload.priority != held.workload.priority
         held.workload = workload
+        if has_moved and (queue := self._cache.queues.get(held.admission.cluster_queue)) is not None:
+            queue.note_priority()
         held.is_assumed = False
         if workload.admission == held.admission:
             # What was decided has come about; an older version shows the former nodes still.

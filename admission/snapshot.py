@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import inf
 
 import msgspec
 
@@ -122,6 +123,7 @@ class QueueState:
     spec: ClusterQueue
     node: QuotaNode
     tree: Tree
+    name: str = field(init=False)
     pending: PendingQueue
     groups: dict[str, QueueGroup] = field(default_factory=dict)
     held: dict[WorkloadKey, Held] = field(default_factory=dict)
@@ -145,8 +147,12 @@ class QueueState:
     delayed_flavors: frozenset[str] = frozenset()
     # Whether its Workloads run in other clusters.
     is_dispatching: bool = False
+    # Not above the lowest priority of who holds quota here; below it where that one has left since.
+    _lowest: float = inf
+    _is_lowest_held: bool = True
 
     def __post_init__(self) -> None:
+        self.name = self.spec.name
         # The cells are looked up once here. The search asks for them thousands of times a cycle,
         # and they stay the same objects until the tree is built anew.
         for index, spec in enumerate(self.spec.resource_groups):
@@ -165,10 +171,44 @@ class QueueState:
             cells=tuple({one.resource: (one, self.node.cell(one)) for one in of_name} for of_name in pairs),
         )
 
-    @property
-    def name(self) -> str:
-        """The ClusterQueue's name."""
-        return self.spec.name
+    def charge(self, held: Held) -> None:
+        """Count the Workload's usage as used here."""
+        self.held[held.key] = held
+        self._lowest = min(self._lowest, held.workload.priority)
+        self.node.add(held.usage)
+
+    def release(self, key: WorkloadKey) -> bool:
+        """Stop counting the Workload's usage. Returns whether it was counted here."""
+        held = self.held.pop(key, None)
+        if held is None:
+            return False
+        self._is_lowest_held = False
+        self.node.remove(held.usage)
+        return True
+
+    def note_priority(self) -> None:
+        """Note that a Workload that holds quota here has another priority."""
+        self._lowest, self._is_lowest_held = -inf, False
+
+    def holds_at_most(self, priority: float) -> bool:
+        """Return whether anybody of at most this priority holds quota here.
+
+        Every Workload that waits asks this whenever something comes free, so it is not looked for among
+        thousands: whoever leaves makes a new look due only where the answer hangs on it.
+        """
+        if self._lowest > priority:
+            return False
+        if not self._is_lowest_held:
+            self._lowest = min([held.workload.priority for held in self.held.values()], default=inf)
+            self._is_lowest_held = True
+        return self._lowest <= priority
+
+    def validate(self) -> None:
+        """Raise AssertionError where somebody holds quota at a lower priority than is believed possible."""
+        lowest = min((held.workload.priority for held in self.held.values()), default=inf)
+        assert self._lowest <= lowest, f"{self.name} has a holder of priority {lowest} < {self._lowest}"
+        is_exact = not self._is_lowest_held or self._lowest == lowest
+        assert is_exact, f"{self.name} takes {self._lowest} for its lowest priority, which is {lowest}"
 
 
 # Whose usage, what of it, on which nodes; and whether it was added, else removed.

@@ -6,6 +6,9 @@ Three shapes in virtual time, every decision carried out at once:
 - baseline: the same, arriving at that test's pace, so that later ones of higher priority evict earlier ones;
 - wide: 1,000 ClusterQueues in one tree of cohorts, so that a change anywhere is near everyone.
 
+A queue full of waiting work (full): some 2,000 run, 15,000 wait, and as one ends it is decided who starts
+instead. Printed is what such an end costs, all told.
+
 And one search: a Workload for which some of 700 running ones in 20 ClusterQueues have to give way.
 
 Printed are Workloads per second of engine time, the time of a cycle, and what was decided. Nothing is
@@ -107,6 +110,19 @@ _WIDE = Shape(
 )
 
 
+# Priorities alike, so that nobody is evicted; each runs for another time, so that they end one by one.
+_FULL = replace(
+    _BACKLOG,
+    name="full",
+    nominal_cpu=250,
+    classes=tuple(
+        replace(one, count=count, priority=50, run_seconds=1000.0)
+        for one, count in zip(_BASELINE.classes, (400, 110, 57), strict=True)
+    ),
+)
+_ENDS = 2_000
+
+
 @dataclass(slots=True)
 class Run:
     """A run of one shape: the engine, the virtual clock, and what is due when."""
@@ -117,6 +133,9 @@ class Run:
     workloads: dict[WorkloadKey, Workload] = field(default_factory=dict)
     run_seconds: dict[WorkloadKey, float] = field(default_factory=dict)
     engine_seconds: float = 0.0
+    # What each end costs, and what follows from it; where only so many ends are wanted.
+    most_ends: int | None = None
+    end_seconds: list[float] = field(default_factory=list)
     longest_cycle_seconds: float = 0.0
     longest_step_seconds: float = 0.0
     cycles: int = 0
@@ -133,12 +152,15 @@ class Run:
             self.run_seconds[workload.key] = seconds
             self._plan(at, "submit", workload)
         keep_collector_off_what_lives_long()
-        while self.due:
+        while self.due and (self.most_ends is None or self.finished < self.most_ends):
             now = self.due[0][0]
+            finished, spent = self.finished, self.engine_seconds
             while self.due and self.due[0][0] == now:
                 _, _, what, workload = heappop(self.due)
                 self._happen(what, workload, now)
             self._decide(now)
+            if self.finished > finished:
+                self.end_seconds.append((self.engine_seconds - spent) / (self.finished - finished))
 
     def _plan(self, at: float, what: str, workload: Workload) -> None:
         self._sequence += 1
@@ -195,7 +217,9 @@ class Run:
                 admission=decision.admission,
             )
             self._put(workload, now)
-            self._plan(now + self.run_seconds[workload.key], "finish", workload)
+            # No two of a shape end in the same instant where the shape says that they run for long.
+            spread = self.admits * 0.137 if self.most_ends is not None else 0.0
+            self._plan(now + self.run_seconds[workload.key] + spread % 997, "finish", workload)
         elif isinstance(decision, Evict):
             self.evicts += 1
             # Its pods stop at once: evicted, then without quota.
@@ -282,6 +306,19 @@ def _report(shape: Shape) -> str:
     )
 
 
+def _full() -> str:
+    """Return what an end costs while thousands wait."""
+    run = Run(_FULL, most_ends=_ENDS)
+    run.go()
+    running, times = run.admits - run.finished, sorted(run.end_seconds)
+    return (
+        f"full      {running:>6} running, {len(run.workloads) - run.admits:,} waiting: an end costs "
+        f"{1e6 * sum(times) / len(times):,.0f} µs, at the 99th percentile "
+        f"{1e6 * times[len(times) * 99 // 100]:,.0f} µs, and {run.cycles / run.finished:.1f} cycles; longest "
+        f"step without a pause {1000 * run.longest_step_seconds:.1f} ms (target {_STEP_TARGET_MS:.0f})"
+    )
+
+
 def _search() -> str:
     """Return the time of one cycle whose head has to find its victims among 700 running Workloads."""
     shape = replace(_WIDE, cohorts=1, queues_per_cohort=21, nominal_cpu=34, classes=())
@@ -308,11 +345,13 @@ def main() -> None:
     """Run all, or the one that is named, and print a line for each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     shapes = {shape.name: shape for shape in (_BACKLOG, _BASELINE, _WIDE)}
-    parser.add_argument("what", nargs="?", choices=(*shapes, "search"))
+    parser.add_argument("what", nargs="?", choices=(*shapes, "full", "search"))
     chosen = parser.parse_args().what
     for name, shape in shapes.items():
         if chosen in (None, name):
             print(_report(shape), flush=True)
+    if chosen in (None, "full"):
+        print(_full(), flush=True)
     if chosen in (None, "search"):
         print(_search())
 

@@ -115,12 +115,6 @@ class ShapeClass:
             if not bucket.size:
                 del self._by_length[_bucket(pending.seconds)]
 
-    def pop(self) -> None:
-        """Let the first that counts go, who must be on top."""
-        top = self.top()
-        assert top is not None, "asked only where somebody is on top"
-        self.discard(top[4])
-
     def top(self) -> _Entry | None:
         """Return the entry of the first queued below the limit, None where nobody is left."""
         if self.limit == inf:
@@ -207,7 +201,7 @@ class Lane:
         if first is None:
             return None
         class_ = self._ready[0][-1]
-        class_.pop()
+        class_.discard(first)
         if class_.size == 0:
             heappop(self._ready)
             del self.classes[class_.key]

@@ -125,7 +125,7 @@ class Preemptor:
             is_lower = preemption.within_cluster_queue is PreemptionPolicy.LOWER_PRIORITY
             # `- is_lower`: strictly lower is what this policy asks.
             highest = inf if is_any else pending.workload.priority - is_lower
-            if any(held.workload.priority <= highest for held in queue.held.values()):
+            if queue.holds_at_most(highest):
                 return False
         if preemption.reclaim_within_cohort is PreemptionPolicy.NEVER:
             # Nothing of others may be taken, and of its own there is nobody.

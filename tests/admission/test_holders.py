@@ -1,0 +1,33 @@
+"""Whether a ClusterQueue has anybody of at most some priority, as Workloads come, go and change."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.workload import Workload, WorkloadKey
+from tests.builders import NAMESPACE, World, make_cluster_queue, make_workload, reserved
+
+NAMES = ("a", "b", "c", "d")
+PRIORITIES = (-1, 0, 1, 2)
+
+_steps = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from((None, *PRIORITIES))), max_size=20)
+
+
+@given(_steps, st.sampled_from(PRIORITIES))
+def test_it_is_known_without_a_look_at_all_of_them(steps: list[tuple[str, int | None]], asked: int) -> None:
+    world = World().put(make_cluster_queue("queue", quota=9))
+    priorities: dict[str, int] = {}
+    for name, priority in steps:
+        if priority is None:
+            priorities.pop(name, None)
+            world.remove(Workload, WorkloadKey(NAMESPACE, name))
+        else:
+            priorities[name] = priority
+            world.put(replace(reserved(make_workload(name)), priority=priority))
+
+        queue = world.engine._cache.queues["queue"]
+        assert queue.holds_at_most(asked) == any(one <= asked for one in priorities.values())
+        world.engine.validate()
