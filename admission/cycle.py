@@ -58,6 +58,7 @@ class Cycle:
         time: CycleTime,
     ) -> None:
         """`apply` carries one outcome into the state and adds what is to be done about it."""
+        # Evictions that time demands come first: they hold whatever becomes of the heads.
         self.decisions: list[Decision] = [*time.evictions]
         self._time = time
         self._snapshot = snapshot
@@ -82,6 +83,7 @@ class Cycle:
         """
         if self._steps is None:
             return False
+        # The trial is put back on the state, as it was taken off in the pause.
         self._snapshot.resume()
         try:
             next(self._steps)
@@ -92,6 +94,7 @@ class Cycle:
             self._snapshot.rollback()
             self._time.undo()
             for queue, pending in self._in_flight.values():
+                # As passing failures, so that one fault does not park a head for good.
                 queue.pending.requeue(pending, RequeueReason.GENERIC, now=self._now)
             raise
         return self._steps is not None
@@ -106,11 +109,13 @@ class Cycle:
 
         Returns the ClusterQueues whose heads were put back as they came.
         """
+        # What is decided together is carried out together; there is no way back from a half.
         if self._is_applying:
             while self.step():
                 pass
         if self._steps is None:
             return []
+        # Closing lets `finally` clauses on the way put the picture right before the rollback.
         self._steps.close()
         self._steps = None
         self._snapshot.rollback()
@@ -131,6 +136,8 @@ class Cycle:
         )
         self._is_applying = True
         for outcome in outcomes:
+            # From here on it is in the state; whoever interrupts must not put it back into its
+            # queue.
             del self._in_flight[outcome.queue.name]
             self._apply(outcome, self.decisions)
             yield

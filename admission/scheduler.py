@@ -93,27 +93,33 @@ def schedule(
     `heads` holds at most one Workload of each ClusterQueue. The snapshot is left as it was found. With
     `backfill` promised starts are kept, and more are promised. `claims` are kept from all heads.
     """
+    # One for the cycle: what evicting a victim costs is worked out once, however many ask.
     losses = Losses(now=now)
     preemptor = Preemptor(snapshot=snapshot, losses=losses, fair_sharing=policy.fair_sharing)
     cycle = _Cycle(snapshot=snapshot, policy=policy, preemptor=preemptor, now=now, backfill=backfill)
+    # Before the first head is nominated, so that none finds room there.
     cycle.keep(claims)
     entries: list[Entry] = []
     outcomes: list[Outcome] = []
     for queue, pending in heads:
         rejection = find_rejection(snapshot, queue, pending)
         if rejection is not None:
+            # It needs no picture, and so no place in the order.
             outcomes.append(_lost(queue, pending, rejection.reason, rejection.message, rejection.requeue))
         else:
             found = yield from nominate(snapshot, queue, pending, preemptor=preemptor, policy=policy)
             entries.append(found)
         yield
     is_fair = policy.fair_sharing is not None
+    # All are nominated first: the order is by what each would borrow.
     in_order = fair_order(snapshot, entries) if is_fair else classical_order(entries)
     for entry in in_order:
         outcome = yield from cycle.process(entry)
         spared_until = losses.spared.get(entry.queue.name) if outcome.requeue is not None else None
+        # Only for those who wait: who starts needs nobody's time to run out.
         outcomes.append(replace(outcome, spared_until=spared_until) if spared_until else outcome)
         yield
+    # Whatever was tried; the outcomes are carried into the state one by one.
     snapshot.rollback()
     if backfill is not None:
         backfill.finish()
@@ -151,6 +157,7 @@ class _Cycle:
                 if not self.snapshot.is_gone(held):
                     self.snapshot.evict(queue, held)
             self._expected.append((claim.queue, claim.usage, claim.places))
+            # Reserved though it may not fit: what others free for it on the way must not be taken.
             self.snapshot.reserve(claim.queue, claim.usage, claim.places)
 
     def process(self, entry: Entry) -> Steps[Outcome]:
@@ -158,6 +165,8 @@ class _Cycle:
         if entry.targets and self._overlaps(entry):
             again = yield from self._nominate_again(entry)
             again = self._to_deferred(again)
+            # An earlier head of this cycle evicts one of its victims too, so that the choice has to
+            # be made again.
             outcome = self._settle(again)
             return replace(outcome, recomputation=_recomputation(again, outcome))
         if self._is_out_of_place(entry):
@@ -166,6 +175,7 @@ class _Cycle:
 
     def _settle(self, entry: Entry) -> Outcome:
         mode, queue = entry.assignment.mode, entry.queue
+        # The common case, spared the trial of places and promises.
         if mode is Mode.FIT and not entry.assignment.places and self.backfill is None:
             return self._admit(entry)
         if mode is Mode.NO_FIT:
@@ -176,6 +186,8 @@ class _Cycle:
             # A promise keeps the capacity for longer than a cycle, and from when it is needed.
             if self._plan(entry):
                 return _waiting(entry, PendingReason.WAITING_FOR_QUOTA, RequeueReason.HELD_BACK)
+            # Under `Any` what comes free is reclaimed when its turn comes; nothing has to be kept
+            # for it.
             if not is_any or entry.is_preemptor:
                 self.snapshot.reserve(queue, self._to_reserve(entry), self._places_to_reserve(entry))
             return _waiting(entry, PendingReason.WAITING_FOR_QUOTA, RequeueReason.PREEMPTION_NO_CANDIDATES)
@@ -189,6 +201,7 @@ class _Cycle:
             return _skipped(entry, "Workload no longer fits after processing another workload")
         verdict = self.backfill.judge(entry) if self.backfill is not None else Verdict(entry=entry)
         if verdict.kept_from is not None:
+            # Even who is kept by the calendar may be promised a start after the appointment.
             self._plan(entry)
             return _kept_back(entry, verdict.kept_from)
         if verdict.behind is not None:
@@ -201,6 +214,7 @@ class _Cycle:
         """Give the entry what it was nominated for, or evict its targets first."""
         entry = verdict.entry
         for target in entry.targets:
+            # Gone from the picture for those who follow, and kept for this one by `_expect`.
             self.snapshot.evict(target.queue, target.held)
         if entry.assignment.mode is Mode.PREEMPT:
             self._expect(entry)
@@ -230,6 +244,7 @@ class _Cycle:
         The picture has them gone and their place kept for who evicts them. What they leave over beyond that
         is nobody's until they have stopped: an entry that started on it would run beside them.
         """
+        # Nobody gives way in this cycle, so what the picture shows is free.
         if not self.snapshot.gone:
             return True
         with self.snapshot.with_evicted(), self.snapshot.without_usage(self._expected):
@@ -239,6 +254,7 @@ class _Cycle:
 
     def _admit(self, entry: Entry) -> Outcome:
         """Admit an entry that fitted when nominated and asks for quota alone, if it still fits."""
+        # Nominated alone; heads before it may have taken its quota since.
         if not entry.queue.node.fits(entry.assignment.usage):
             return _skipped(entry, "Workload no longer fits after processing another workload")
         if not self._is_free_now(entry):
@@ -274,11 +290,13 @@ class _Cycle:
         usage, places, node = entry.assignment.usage, entry.assignment.places, entry.queue.node
         if not entry.targets:
             return node.fits(usage), self.snapshot.fleet.fits(places)
+        # Only to look: they are back in the picture at the end of the block.
         with self.snapshot.without((target.queue, target.held) for target in entry.targets):
             return node.fits(usage), self.snapshot.fleet.fits(places)
 
     def _nominate_again(self, entry: Entry) -> Steps[Entry]:
         """Nominate on the picture as it is now, for the same flavors."""
+        # Same flavors, so that one head cannot go through all of them twice in a cycle.
         pins = tuple(
             {resource: chosen.flavor for resource, chosen in choice.choices.items()}
             for choice in entry.assignment.pod_sets
@@ -310,8 +328,10 @@ class _Cycle:
         queue, reserved = entry.queue, {}
         for pair, amount in entry.assignment.usage.items():
             cell = queue.node.cell(pair)
+            # What those who go still use is not free to reserve.
             used = cell.usage + self.snapshot.evicted_usage(queue, pair)
             if entry.assignment.borrowing == 0:
+                # Never more than its own nominal quota leaves, or it would keep others from theirs.
                 amount = max(0, min(amount, cell.nominal - used))
             elif cell.borrowing_limit is not None:
                 amount = min(amount, cell.nominal + cell.borrowing_limit - used)
@@ -326,6 +346,7 @@ def _admitted(entry: Entry, *, now: float) -> Outcome:
     queue, workload = entry.queue, entry.pending.workload
     admission = entry.assignment.to_admission(queue.name)
     checks = required_checks(queue.spec.checks, admission)
+    # Ready from an earlier admission: a check need not be made twice.
     ready = {check.name for check in workload.checks if check.state == "Ready"} if checks else checks
     decision = Admit(
         key=workload.key,
@@ -354,6 +375,7 @@ def _preempting(entry: Entry, *, now: float) -> Outcome:
         message,
         RequeueReason.PENDING_PREEMPTION,
     )
+    # Some may be on their way out already, evicted for somebody else; they are not told again.
     fresh = [target for target in entry.targets if not target.held.is_evicted]
     # The preemptor starts when the slowest is gone, so that the others may take as long.
     slowest = max((leaving_seconds(one.held.workload, one.queue.policy) for one in fresh), default=0.0)
@@ -373,6 +395,7 @@ def _preempting(entry: Entry, *, now: float) -> Outcome:
         evictions=evictions,
         usage=assignment.usage,
         places=assignment.places,
+        # Promised in its status only when somebody was really sent away for it.
         admission=assignment.to_admission(entry.queue.name) if evictions else None,
     )
 

@@ -51,6 +51,8 @@ class ByAge:
         """Take note that an entry, whose ticket has been taken, no longer holds."""
         self.size -= 1
         if len(self.entries) > max(_SMALL_HEAP, 2 * self.size):
+            # The ticket tells an entry that holds: a Workload gets a new one each time it is put
+            # in, 0 where it is out.
             self.entries = [entry for entry in self.entries if entry[4].ticket == entry[3]]
             heapify(self.entries)
 
@@ -99,6 +101,7 @@ class ShapeClass:
         """Take in a Workload under the ticket that it has been given."""
         workload = pending.workload
         entry = (pending.place_at, workload.uid, workload.key, pending.ticket, pending)
+        # `pending` itself is never compared: key and ticket come before it.
         self._all.add(entry)
         self._first = None
         if self._by_length is not None:
@@ -109,6 +112,7 @@ class ShapeClass:
         pending.ticket = 0
         self._all.discard()
         self._first = None
+        # With no bucket left over for lengths that nobody has, a search looks at few.
         if self._by_length is not None:
             bucket = self._by_length[_bucket(pending.seconds)]
             bucket.discard()
@@ -119,6 +123,8 @@ class ShapeClass:
         """Return the entry of the first queued below the limit, None where nobody is left."""
         if self.limit == inf:
             return self._all.top()
+        # A search that found nobody holds until somebody comes; one that found somebody, until that
+        # one leaves.
         if self._first is None or (self._first[0] is not None and not _holds(self._first[0])):
             self._first = (self._first_below(self.limit),)
         return self._first[0]
@@ -147,6 +153,8 @@ class ShapeClass:
         last = _bucket(limit)
         tops = [one.top() for number, one in self._by_length.items() if number < last]
         found = [top for top in tops if top is not None]
+        # Lengths on both sides of the limit share this bucket, so its members are looked at one by
+        # one.
         border = self._by_length.get(last)
         if border is not None:
             found += [entry for entry in border.holding() if entry[4].seconds < limit]
@@ -184,6 +192,8 @@ class Lane:
     def discard(self, key: ClassKey, pending: Pending, *, is_parked: bool) -> None:
         """Take a Workload out of its class; the next of it may be first in the lane."""
         class_ = self.classes[key]
+        # Asked before it goes: afterwards nobody can say whether it stood for the class in the
+        # heap.
         top = class_.top()
         was_top = top is not None and top[4] is pending
         class_.discard(pending)
@@ -202,6 +212,7 @@ class Lane:
             return None
         class_ = self._ready[0][-1]
         class_.discard(first)
+        # The class's place in the heap is taken over by its next: one step, not a pop and a push.
         if class_.size == 0:
             heappop(self._ready)
             del self.classes[class_.key]
@@ -219,6 +230,7 @@ class Lane:
 
     def announce(self, class_: ShapeClass) -> None:
         """Let the heap know the class by its present first, unless it does already."""
+        # The ticket of the first is the class's in the heap: equal, and nothing has changed there.
         top = class_.top()
         if top is None or top[3] == class_.announced:
             return
@@ -233,10 +245,13 @@ class Lane:
         """Return the first of those whose class is not parked, None where there is none."""
         while self._ready:
             *_, ticket, class_ = self._ready[0]
+            # A parked class is dropped from the heap; waking it announces it again.
             top = None if class_.key in parked else class_.top()
             if top is not None and top[3] == ticket:
                 return top[4]
             heappop(self._ready)
+            # Only the entry by which the class is known now: an older one that surfaces says
+            # nothing of it.
             if class_.announced == ticket:
                 class_.announced = 0
         return None

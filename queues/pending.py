@@ -141,6 +141,8 @@ class PendingQueue:
 
     def next_retry_at(self) -> float | None:
         """Return the earliest end of a back-off, None where none is running."""
+        # An entry outlives its Workload's leaving or its back-off's being set anew; such ones are
+        # dropped as they surface.
         while self._retries and not self._is_due_later(self._retries[0][2], self._retries[0][0]):
             heappop(self._retries)
         return self._retries[0][0] if self._retries else None
@@ -153,6 +155,8 @@ class PendingQueue:
 
     def share_by(self, usage_of: UsageOf | None) -> None:
         """Let the LocalQueue that has used least go first from now on; None: no regard to LocalQueues."""
+        # Only the change from or to sharing parts the lanes anew: a new function for the usage says
+        # the same of all.
         has_changed = (usage_of is None) != (self._usage_of is None)
         self._usage_of = usage_of
         if has_changed:
@@ -169,11 +173,15 @@ class PendingQueue:
             return self._place(pending, now=now)
         if self._is_parked(old):
             if not _may_fit_now(old, pending):
+                # A parked one is told apart first: a mere status write must not bring it back, or
+                # every Condition would.
                 old.workload = pending.workload
                 return False
         elif _position(old) == _position(pending):
             old.workload, old.requests, old.problem = pending.workload, pending.requests, pending.problem
             return False
+        # Same request: what its last search has found of the flavors still holds, and the next goes
+        # on there.
         if old.shape == pending.shape:
             pending.scan = old.scan
         self._take_out(old)
@@ -196,6 +204,8 @@ class PendingQueue:
         A BestEffortFIFO queue keeps the Workload that evicted others first until it is admitted or replaced.
         """
         self._pop_cycle += 1
+        # The common way, without asking for an order across lanes: the classes know their first
+        # themselves.
         if self._usage_of is None and self.preemptor is None:
             head = self._classes.pop()
             if head is not None:
@@ -210,6 +220,7 @@ class PendingQueue:
     def put_back(self, pending: Pending) -> None:
         """Put a popped Workload back as if it had not been popped: nothing was decided."""
         self._in_flight = None
+        # The pop counts as not having been, or a wake in between would look older than it is.
         self._pop_cycle -= 1
         self._members[pending.key] = pending
         self._classes.add(pending)
@@ -249,16 +260,20 @@ class PendingQueue:
         self._in_flight = None
         self._remember_preemptor(pending, reason)
         is_backing_off = pending.retry_at > now
+        # Counted whatever becomes of it: an observer wants to know how many a promise has cost.
         self.held_back += reason in FOR_A_PROMISE
         self._members[pending.key] = pending
         if not is_backing_off and self._is_to_be_tried(pending, reason):
             self._classes.add(pending)
             return False
+        # Too long for the room before a promise: shorter ones of the class may fit, so it is
+        # limited, not parked.
         if reason is RequeueReason.TOO_LONG and pending.seconds < inf and not is_backing_off:
             self._classes.limit(pending)
             self._classes.add(pending)
             return True
         is_whole_class = is_of_whole_class(reason, self.strategy)
+        # Into its class first, so that it is parked with the others and woken with them.
         if is_whole_class and not is_backing_off:
             self._classes.add(pending)
         else:
@@ -279,9 +294,11 @@ class PendingQueue:
         A class whose first is hopeless, as whoever asks can tell without trying it, stays parked.
         Returns whether anything moved.
         """
+        # Whoever is in flight now was decided on with what was known before; `requeue` reads this.
         self._wake_cycle = self._pop_cycle
         self.held_back = 0
         moved = self._classes.wake(is_hopeless)
+        # A copy, since members leave it on the way.
         for pending in list(self._parked.values()):
             if pending.retry_at <= now and may_enter(pending.workload):
                 del self._parked[pending.key]
@@ -294,6 +311,8 @@ class PendingQueue:
         moved = False
         while self._retries and self._retries[0][0] <= now:
             at, _, pending = heappop(self._retries)
+            # The Workload may have left, or backs off for longer by now: then its newer entry
+            # speaks for it.
             if self._is_due_later(pending, at):
                 del self._parked[pending.key]
                 moved |= self._place(pending, now=now)
@@ -311,6 +330,7 @@ class PendingQueue:
     # --- within ------------------------------------------------------------------------------------------
 
     def _sticky(self) -> WorkloadKey | None:
+        # StrictFIFO needs no such rule: its head stays its head anyway.
         return self.preemptor if self.strategy is QueueingStrategy.BEST_EFFORT_FIFO else None
 
     def _is_parked(self, pending: Pending) -> bool:
@@ -327,9 +347,12 @@ class PendingQueue:
 
     def _peek(self) -> Pending | None:
         sticky = self._active_sticky()
+        # With sharing, past usage comes before stickiness, so the sticky one has to be compared
+        # with the heads.
         if sticky is not None and self._usage_of is None:
             return sticky
         heads = self._classes.heads()
+        # It may be one of the heads already; twice in a comparison does no harm.
         if sticky is not None:
             heads.append(sticky)
         if len(heads) < 2:
@@ -368,6 +391,7 @@ class PendingQueue:
     def _park(self, pending: Pending) -> None:
         pending.ticket = 0
         self._parked[pending.key] = pending
+        # Without an end in sight it waits for an event, not for the clock.
         if 0 < pending.retry_at < inf:
             self._sequence += 1
             heappush(self._retries, (pending.retry_at, self._sequence, pending))
@@ -382,6 +406,7 @@ class PendingQueue:
         if reason is RequeueReason.PENDING_PREEMPTION:
             self.preemptor = pending.key
             self.preemptor_generation = pending.workload.generation
+        # It was tried and asked for no evictions this time: nothing is owed to it.
         elif self.preemptor == pending.key:
             self.preemptor = None
 

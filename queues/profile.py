@@ -141,6 +141,8 @@ class Profile:
         """Take in a claim, in place of the one that the holder had. Raises ValueError for an empty span."""
         if claim.ends_at < claim.begins_at:
             raise ValueError(f"the claim of {claim.holder} ends at {claim.ends_at}, before it begins")
+        # A holder has one claim, so that who changes its estimate needs no record of the former
+        # one.
         self.drop(claim.holder)
         self.version += 1
         self._claims[claim.holder] = claim
@@ -153,11 +155,13 @@ class Profile:
         if claim is not None:
             self.version += 1
             for edge in _edges_of(claim):
+                # Found by its order, which is unique: a holder has one begin and one end.
                 del self._edges[bisect_left(self._edges, _order(edge), key=_order)]
         return claim
 
     def outrun(self, now: float) -> list[Claim]:
         """Return the running claims that should have ended by now, and have not."""
+        # Ends at exactly `now` are due too: what has not ended by then has outrun its estimate.
         due = self._edges[: bisect_right(self._edges, now, key=time_of)]
         return [claim for _, sign, _, claim in due if sign == RELEASE and claim.is_running]
 
@@ -182,6 +186,8 @@ class Profile:
 
 def _edges_of(claim: Claim) -> tuple[Edge, ...]:
     end = (claim.ends_at, RELEASE, claim.holder, claim)
+    # What never ends has no edge there, and running work none at its begin: both would only be
+    # walked over.
     ends = (end,) if claim.ends_at < inf else ()
     return ends if claim.is_running else ((claim.begins_at, BEGIN, claim.holder, claim), *ends)
 

@@ -62,8 +62,11 @@ def stands(
     None where all stand. The stage is left as it was found.
     """
     walk = _Walk(edges=_from_now(edges, now), stage=stage, trial=trial, at=now, seconds=until - now)
+    # Until, not for: the same walk serves both, as its span is counted from where it stands.
     try:
         walk.go_to(walk.due())
+        # Promises that should have begun by now and have not: their room is theirs, though nothing
+        # takes it yet.
         begun = [edge[2] for edge in walk.edges[: walk.position] if edge[1] == BEGIN]
         if begun and not walk.holds(value):
             return begun[-1]
@@ -91,6 +94,7 @@ def holds_at(
 
     For a promise that has been made: does it stand? Ends up to `at` count as come.
     """
+    # Ends up to `at` count as come, passed ones too: the promise was made on them.
     walk = _Walk(edges=edges, stage=stage, trial=trial, at=at, seconds=seconds)
     try:
         walk.go_to(walk.due())
@@ -144,6 +148,8 @@ class _Shift:
     ) -> None:
         for queue, total in totals.items():
             shown = all_shown.setdefault(queue, {})
+            # Only the difference, so that walking back and forth over an edge costs the stage
+            # nothing.
             change = {pair: more for pair, value in total.items() if (more := value - shown.get(pair, 0))}
             if change:
                 carry_over(queue, change)
@@ -175,6 +181,8 @@ class _Shift:
 
     def take_back(self) -> None:
         """Let the stage show the present again."""
+        # Zero beyond the present, but only for what the stage has been shown: the rest never
+        # reached it.
         self.usage = {queue: dict.fromkeys(total, 0) for queue, total in self._shown_usage.items()}
         self.quota = {queue: dict.fromkeys(total, 0) for queue, total in self._shown_quota.items()}
         self.spots = {spot: dict.fromkeys(total, 0) for spot, total in self._shown_spots.items()}
@@ -213,6 +221,7 @@ class _Walk(Generic[Value]):
         for index in range(self.position, position):
             edge = edges[index]
             add(edge[3], edge[1])
+        # Backwards the same edges count the other way round.
         for index in range(self.position - 1, position - 1, -1):
             edge = edges[index]
             add(edge[3], -edge[1])
@@ -227,9 +236,12 @@ class _Walk(Generic[Value]):
     def search(self) -> Start[Value] | None:
         """Return the first start from the present position on."""
         self.go_to(self.due())
+        # Now is tried in earnest before anything else: most who are asked about can start, or
+        # nearly.
         found = self.attempt()
         if found is not None:
             return Start(at=self.at, value=found)
+        # From one begin to the next, as between them capacity only grows.
         for begin in self._begins[bisect_left(self._begins, self.position) :]:
             if self.at > self.latest:
                 return None
@@ -244,6 +256,8 @@ class _Walk(Generic[Value]):
     def _search_before(self, begin: int) -> Start[Value] | None:
         """Return the first start at a release after the present position and before a begin."""
         instants = self._releases(self.position, begin)
+        # Each of them, not by halving: a later start meets more begins, so that fitting is no
+        # longer monotone here.
         for at in instants[self._first_that_may_fit(instants, end=begin) :]:
             self.at = at
             self.go_to(self.due())
@@ -264,6 +278,8 @@ class _Walk(Generic[Value]):
         A begin at `end` does not count as having come, though it may be at the last of the instants.
         """
         low, high = 0, len(instants)
+        # The last instant is the roomiest: where it does not fit there, one look has spared all the
+        # others.
         if not instants or not self._may_fit_at(instants[-1], end):
             return high
         high -= 1
@@ -288,6 +304,8 @@ class _Walk(Generic[Value]):
         instants = self._releases(self.position, len(self.edges))
         low = high = self._first_that_may_fit(instants, end=len(self.edges))
         step, found = 1, None
+        # Strides that double: the first that may fit is often the first that does, and a search
+        # costs most.
         while found is None:
             if high >= len(instants):
                 return None
@@ -349,8 +367,10 @@ class _Walk(Generic[Value]):
         self._shift.show_spots()
         if peaks:
             self.stage.occupy(peaks)
+        # Searched with the peaks in place, so that the nodes found are free all through the span.
         found = self.trial.find()
         if found is not None and self.first_conflict(found) is not None:
+            # The flavors may be to blame, not the nodes: peaks know spots only.
             found = self._find_clear_of_appointments()
         if peaks:
             self.stage.occupy({spot: _negative(amounts) for spot, amounts in peaks.items()})
@@ -373,6 +393,8 @@ class _Walk(Generic[Value]):
             self._shift.add(claim, 1)
         self._shift.show_quota()
         self._shift.show_spots()
+        # Nodes and flavors are chosen with everything of the span begun, which is stricter than it
+        # needs to be.
         found = self.trial.find()
         for claim in coming:
             self._shift.add(claim, -1)
@@ -402,6 +424,7 @@ class _Walk(Generic[Value]):
         for _, sign, _, claim in window:
             for spot in claim.spots.keys() & promised:
                 for resource, amount in claim.spots[spot].items():
+                    # The sum runs from the present: releases on the way make room for later begins.
                     change = changes[spot, resource] = changes.get((spot, resource), 0) + sign * amount
                     if change > peaks.get(spot, {}).get(resource, 0):
                         peaks.setdefault(spot, {})[resource] = change
@@ -413,6 +436,8 @@ def _from_now(edges: Sequence[Edge], now: float) -> Sequence[Edge]:
     past = bisect_right(edges, now, key=time_of)
     if not past:
         return edges
+    # A begin in the past has not come true yet and is due; an end in the past has not come true and
+    # is a lie.
     return [edge for edge in edges[:past] if edge[1] == BEGIN] + list(edges[past:])
 
 

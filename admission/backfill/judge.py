@@ -56,6 +56,7 @@ class Verdict:
 
 def judge(outlook: Outlook, entry: Entry) -> Verdict:
     """Return whether the entry, which fits, may start (or have its targets evicted) now."""
+    # Appointments come before any promise: they cannot be moved, whatever the rank.
     if outlook.keeper.ahead.is_heeded:
         entry, words = _clear_of_calendar(outlook, entry)
         if words is not None:
@@ -71,6 +72,7 @@ def judge(outlook: Outlook, entry: Entry) -> Verdict:
     verdict = _clear_of_lower(outlook, entry, rank, above)
     if verdict.behind is not None or verdict.kept_from is not None or not above:
         return verdict
+    # Its targets will be gone by its start, so what they hold is no obstacle.
     with outlook.snapshot.without((target.queue, target.held) for target in entry.targets):
         return replace(_judge(outlook, verdict.entry, rank, above), is_outranking=verdict.is_outranking)
 
@@ -89,12 +91,16 @@ def _clear_of_calendar(outlook: Outlook, entry: Entry) -> tuple[Entry, str | Non
         return entry, None
     leaving = frozenset(target.held.key for target in entry.targets)
     with outlook.snapshot.without((target.queue, target.held) for target in entry.targets):
+        # No promise counts here, only running work and the calendar: those have their own questions
+        # below.
         edges = outlook.edges(queue, outlook.rank_of(entry), (), leaving=leaving, of=workload)
         edges = keeper.gone_by(edges)
         trial, footing = outlook.trial_of(entry), outlook.footing(entry)
         key = stands(edges, outlook.stage, trial, footing, now=now, until=now + span)
         if key is None:
             return entry, None
+        # Targets were chosen for this very assignment; with other flavors they would be the wrong
+        # ones.
         if not entry.targets:
             found = fits_from(edges, outlook.stage, trial, now=now, seconds=span)
             if found is not None and found.assignment is not None:
@@ -144,9 +150,11 @@ def _clear_of_lower(outlook: Outlook, entry: Entry, rank: Rank, above: Sequence[
     found = fits_from(edges, outlook.stage, trial, now=now, seconds=span)
     if found is not None and found.assignment is not None:
         return Verdict(entry=structs.replace(entry, assignment=found.assignment))
+    # Its own time has come: it takes what it was promised, even from one of lower rank.
     own = keeper.promises.get(entry.pending.key)
     if own is not None and own.planned.start_at <= now:
         return Verdict(entry=entry, is_outranking=True)
+    # What is left is to break a promise of lower rank, which age alone does not license.
     edges = outlook.edges(queue, rank, outlook.firm_below(rank, entry.pending.key), of=workload)
     behind = stands(edges, outlook.stage, trial, footing, now=now, until=until)
     if behind is None:
@@ -176,6 +184,7 @@ def _judge(outlook: Outlook, entry: Entry, rank: Rank, above: Sequence[Promise])
             return Verdict(entry=entry, kept_from=words[behind])
         elif not _is_opportunity(outlook, workload, promise.planned, queue):
             return _held_back(outlook, entry, promise.planned)
+    # On and on, beyond its span: whom it overtakes now, it may have to give way to much later.
     in_the_way = stands(edges, outlook.stage, trial, footing, now=now, until=inf)
     lease = BackfillLease(
         key=workload.key,
@@ -196,6 +205,7 @@ def _held_back(outlook: Outlook, entry: Entry, behind: PlannedStart) -> Verdict:
     """
     rules = rules_of(entry.queue)
     is_in_hold = rules is not None and rules.mode is BackfillMode.OPPORTUNISTIC
+    # Each of these makes a refusal this head's own, of which the others of its class learn nothing.
     has_more = entry.targets or entry.queue.reservations or outlook.snapshot.decided
     if has_more or is_in_hold:
         return Verdict(entry=entry, behind=behind)
@@ -212,6 +222,8 @@ def _is_opportunity(outlook: Outlook, workload: Workload, promised: PlannedStart
     is_lower = -workload.priority > promised.rank.negative_priority
     if not is_lower and workload.annotations.get(OPPORTUNISTIC) != "true":
         return False
+    # Told in time to be gone when the promise is due, and no sooner than its minimum runtime
+    # allows.
     leaving = leaving_seconds(workload, queue.policy)
     return outlook.now + _least_seconds(queue) + leaving <= promised.start_at
 

@@ -16,6 +16,8 @@ from queues.walks import holds_at
 def expired(outlook: Outlook) -> tuple[tuple[BackfillLease, PlannedStart], ...]:
     """Return whose time has come to give way, and to which promise; each once."""
     found: dict[WorkloadKey, tuple[BackfillLease, PlannedStart]] = {}
+    # The slowest to leave says how early anybody has to be looked at; promises further off need no
+    # search.
     longest = outlook.keeper.longest_eviction()
     if longest is None:
         return ()
@@ -24,6 +26,7 @@ def expired(outlook: Outlook) -> tuple[tuple[BackfillLease, PlannedStart], ...]:
         if planned.start_at - longest > outlook.now:
             continue
         for lease in _in_the_way(outlook, promise, frozenset(found)):
+            # Noted before its time has come, so that an observer sees to whom it will give way.
             outlook.keeper.lend(replace(lease, promised=planned.key))
             if planned.start_at - lease.eviction_seconds <= outlook.now:
                 found[lease.key] = (lease, planned)
@@ -56,6 +59,7 @@ def _in_the_way(
         return holds_at(edges, outlook.stage, trial, footing, at=at, seconds=0.0)
 
     going: list[BackfillLease] = []
+    # First without anybody: the promise may stand as it is.
     for lease in (None, *leases):
         if lease is not None:
             going.append(lease)
@@ -63,6 +67,8 @@ def _in_the_way(
             break
     else:
         return ()
+    # The last is needed, or the loop had ended before it; of the others some may have been sent in
+    # vain.
     for lease in going[:-1]:
         if is_enough(one.key for one in going if one is not lease):
             going.remove(lease)
@@ -76,4 +82,5 @@ def _lower_leases(outlook: Outlook, rank: Rank, leaving: frozenset[WorkloadKey])
         for lease in outlook.keeper.leases.values()
         if lease.rank > rank and lease.key not in leaving and outlook.keeper.can_leave(lease)
     ]
+    # The key breaks ties, so that two replicas choose the same.
     return sorted(lower, key=lambda lease: (-lease.started_at, lease.key))

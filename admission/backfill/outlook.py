@@ -43,6 +43,8 @@ class Outlook:
 
     def rank(self, queue: QueueState, pending: Pending, height: int) -> Rank:
         """Return the place of a Workload of the queue among the promised, were it to borrow so high."""
+        # Without this an older one that borrows less would come before those whose rank it had been
+        # behind.
         own = own_rank(pending)
         for promise in self.keeper.promises.values():
             planned = promise.planned
@@ -68,6 +70,7 @@ class Outlook:
         younger one.
         """
         promises = (one for one in self.keeper.promises.values() if one.planned.key != key)
+        # Equal in height, priority and level: older alone.
         return [one for one in promises if one.planned.rank > rank and one.planned.rank[:3] == rank[:3]]
 
     # --- edges -------------------------------------------------------------------------------------------
@@ -87,6 +90,8 @@ class Outlook:
         `leaving` have been taken off the snapshot already, or are taken not to end; `going` to end now. Who
         outran a lease ends as soon as it can be stopped, where it gives way to that rank.
         """
+        # Who is gone has its claim in the profile until it has really left; here it counts as
+        # ended.
         gone = self.snapshot.gone | leaving | going
         late = [*self._overstaying(rank, gone), *((key, self.now) for key in going)]
         edges = self._without(self._left_out(promises, gone, late), self._of_tree(queue))
@@ -98,12 +103,15 @@ class Outlook:
         ahead = self.keeper.ahead.edges(names, self.keeper.profile, joining=of)
         edges += ahead
         if late or ahead:
+            # The edges of the profile are in order; only what was added makes sorting necessary,
+            # and that is nearly free.
             edges.sort(key=lambda edge: edge[:3])
         return edges
 
     def _of_tree(self, queue: QueueState) -> list[Edge]:
         """Return the edges of claims on quota of the queue's tree, or on nodes, which trees may share."""
         profile, queues, tree = self.keeper.profile, self.snapshot.queues, queue.tree
+        # One tree needs no filter, and that is how most clusters are.
         if self.keeper.is_one_tree:
             return profile.edges()
 
@@ -120,6 +128,7 @@ class Outlook:
         late: Iterable[tuple[WorkloadKey, float]],
     ) -> set[int]:
         """Return the claims, by identity, that are not to be met: there are few as a rule."""
+        # By identity, as claims hash slowly and the profile hands out the same objects.
         profile = self.keeper.profile
         wanted = {id(one.claim) for one in promises}
         left_out = {id(one.claim) for one in self.keeper.promises.values()} - wanted

@@ -37,8 +37,11 @@ class Planner:
         rules, key = rules_of(entry.queue), entry.pending.key
         if rules is None:
             return False
+        # A promise that stands is the settling's to move, not the planner's to make anew.
         if key in self.outlook.keeper.promises:
             return True
+        # The depth counts only those before it: a promise further down must not keep the next from
+        # one.
         before = self.outlook.keeper.promised_before(entry.pending, entry.queue.name)
         if before >= rules.reservation_depth:
             return False
@@ -56,6 +59,7 @@ class Planner:
         if rules_of(entry.queue) is None:
             return False
         workload, queue = entry.pending.workload, entry.queue
+        # The slowest target decides; until then its room is not there.
         wait = max(leaving_seconds(one.held.workload, one.queue.policy) for one in entry.targets)
         known = self.outlook.keeper.promises.get(workload.key)
         at = self.outlook.now + wait
@@ -70,6 +74,7 @@ class Planner:
             made_at=known.planned.made_at if known is not None else self.outlook.now,
             first_start_at=known.planned.first_start_at if known is not None else at,
         )
+        # Kept only at the end of the cycle: the claim would count what `_claim_now` counts already.
         self._later.append((planned, self.outlook.footing(entry)))
         self._claim_now(entry)
         return True
@@ -84,6 +89,8 @@ class Planner:
             start = self.earliest(queue, pending, rank, self.outlook.before(rank, pending.key))
             if start is None or start.value.assignment is None:
                 return None
+            # It was assumed to borrow no higher than this, and who comes before it was chosen
+            # accordingly.
             if start.value.assignment.borrowing <= rank.height:
                 return self.planned(queue, pending, rank, start, known), start.value
             # It has to borrow higher than was assumed, and so comes after more of the others.
@@ -108,6 +115,7 @@ class Planner:
     def _seconds(self, queue: QueueState, pending: Pending, rank: Rank) -> float:
         """Return for how long a promise holds: as long as it must be out of the way of those before it."""
         keeper = self.outlook.keeper
+        # Nobody before it: what it holds is for as long as it says it runs, and no longer.
         if self.outlook.above(rank, pending.key):
             return keeper.span(pending.workload, queue.name)
         return keeper.length(pending.workload, queue.name)
@@ -156,6 +164,8 @@ class Planner:
             lower = promise.planned
             is_outranked = lower.rank > rank if of_equals else lower.rank[:3] > rank[:3]
             if is_outranked and lower.key != key:
+                # Own quota taken back from a borrower, which is told by other words than being
+                # outranked.
                 is_reclaim = lower.cluster_queue != queue and lower.rank.height > rank.height
                 cause = MoveCause.RECLAIM if is_reclaim else MoveCause.HIGHER_PRIORITY
                 self.outlook.keeper.causes.add(cause)
@@ -168,6 +178,7 @@ class Planner:
         if verdict.is_outranking:
             rank = self.outlook.rank_of(entry)
             self._note_precedence(entry.pending.key, rank, entry.queue.name, of_equals=True)
+        # What was promised to it goes with its Workload's leaving the queue, not here.
         self._claim_now(entry, verdict.lease)
 
     def finish(self) -> None:
@@ -179,6 +190,8 @@ class Planner:
     def _claim_now(self, entry: Entry, lease: BackfillLease | None = None) -> None:
         self.outlook.keeper.ahead.join(entry.pending.workload)
         seconds = self.outlook.keeper.length(entry.pending.workload, entry.queue.name)
+        # It may be asked to go at its end and take as long as it is allowed: nobody is promised
+        # that time.
         if lease is not None and self.outlook.keeper.gives_way(lease):
             seconds += lease.eviction_seconds
         keeper, ends_at = self.outlook.keeper, self.outlook.now + seconds

@@ -29,15 +29,20 @@ class Settler:
     def settle(self) -> None:
         """Take back or move what does not stand, start earlier what can."""
         keeper = self.outlook.keeper
+        # Taken before the look, so that what the look itself brings about is for the next one.
         causes, keeper.causes = keeper.causes, set()
         self._until, keeper.improvable_until = keeper.improvable_until, -inf
         for promise in keeper.in_order():
             queue = self.outlook.snapshot.queues[promise.planned.cluster_queue]
             pending = queue.pending.get(promise.planned.key)
             if pending is None:
+                # It is not in its queue now: being tried, or gone; whoever changes that sets a
+                # cause of its own.
                 continue
+            # Without a cause nothing can have broken a promise, so none is tried.
             if causes and not self._stands(promise, queue, pending):
                 self._move(promise, queue, pending, causes)
+            # Moved, it is as early as can be; only what stands may be improved.
             elif self._until >= self.outlook.now:
                 self._improve(promise, queue, pending)
 
@@ -57,6 +62,7 @@ class Settler:
             keeper.withdraw(known.key)
             return
         planned, footing = found
+        # Within the slack nobody is told: the estimates are no better than that.
         if planned.start_at > known.start_at + SLACK_SECONDS:
             planned = replace(planned, moves=known.moves + 1, cause=self._cause(promise, causes))
         keeper.keep(planned, footing.usage, footing.spots)
@@ -87,11 +93,15 @@ class Settler:
             return
         others = [one for key, one in outlook.keeper.promises.items() if key != known.key]
         start = self.planner.earliest(queue, pending, known.rank, others, latest=latest)
+        # `earliest` tries now whatever `latest` says, so a start after both is none that was asked
+        # for.
         if start is None or start.at > max(latest, outlook.now):
             self._in_vain[pending.shape] = known.seconds
             return
+        # Borrowing higher would cost it its rank, and with that perhaps the very start.
         if start.value.assignment is None or start.value.assignment.borrowing > known.rank.height:
             return
         planned = self.planner.planned(queue, pending, known.rank, start, known)
         outlook.keeper.keep(planned, start.value.usage, start.value.spots)
+        # Those after it may have what it leaves at its former end.
         self._until = max(self._until, known.ends_at)
