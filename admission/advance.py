@@ -115,6 +115,7 @@ NO_RESERVATIONS = Reservations()
 
 def reservation_of(workload: Workload) -> str | None:
     """Return the name of the reservation that the Workload, or a pod template of it, asks to join."""
+    # The Workload's own word before its templates': a job's metadata is copied to both.
     own = workload.annotations.get(RESERVATION)
     if own is not None:
         return own
@@ -146,18 +147,22 @@ def read_reservations(cluster: Cluster, listed: Iterable[AdmissionPolicy], *, no
         (one.start_at, policy.name, index, one, policy)
         for policy in listed
         for index, one in enumerate(policy.reservations)
+        # Those that have ended keep nothing and are told of nowhere.
         if one.end_at > now
     ]
     if not asked:
         return NO_RESERVATIONS
     kept: list[KeptCapacity] = []
     problems: dict[str, list[tuple[int, str]]] = {}
+    # The earlier start is served first, then by name, so that which of two is refused follows from
+    # the objects.
     for _, _, index, one, policy in sorted(asked, key=lambda entry: entry[:3]):
         candidate = _read(f"spec.reservations[{index}]", one, policy, kept, cluster, now=now)
         if isinstance(candidate, str):
             problems.setdefault(policy.name, []).append((index, candidate))
         else:
             kept.append(candidate)
+    # In the order of the policy's list, as a user reads it.
     told = {name: tuple(text for _, text in sorted(found)) for name, found in problems.items()}
     next_at = min((at for one in kept for at in (one.start_at, one.end_at) if at > now), default=inf)
     return Reservations(kept=tuple(kept), problems=told, next_at=next_at)
@@ -185,6 +190,7 @@ def _read(
         start_at=one.start_at,
         end_at=one.end_at,
     )
+    # Amounts follow from its nodes, and so cannot be too many.
     if one.domain:
         return _of_domain(path, one, candidate, before, cluster, now=now)
     return _shortage(path, candidate, before, cluster, now=now) or candidate
@@ -204,14 +210,18 @@ def _of_domain(
     domain = find_domain(one.domain, cluster.queues[empty.queue], cluster.ground)
     if isinstance(domain, str):
         return f"{what}: {domain}; nothing is kept"
+    # Also across queues: nodes are shared by whoever has a flavor of them.
     for other in before:
         is_at_a_time = other.start_at < empty.end_at and empty.start_at < other.end_at
         if other.domain is not None and is_at_a_time and domain.overlaps(other.domain):
             return f"{what}: {other.words} (policy {other.id.policy}); nothing is kept"
     declared = to_quotas(cluster.queues[empty.queue].resource_groups)
+    # Resources without quota (pods, storage) are not the tree's to keep.
     usage = {pair: amount for pair, amount in domain.amounts.items() if pair in declared}
+    # The least over all instants: a window in the middle of it may leave less.
     for _, node in _instants(empty, before, cluster, now=now):
         usage = {pair: min(amount, node.available(pair)) for pair, amount in usage.items()}
+    # Quota that is not there is not kept; the nodes are.
     usage = {pair: amount for pair, amount in usage.items() if amount > 0}
     if not usage:
         has = f"ClusterQueue {empty.queue} can have nothing of its {domain.hosts} nodes' resources then"
@@ -228,6 +238,7 @@ def _misfit(path: str, one: CapacityReservation, policy: AdmissionPolicy, cluste
     queue = local_queue.cluster_queue
     if queue not in cluster.queues:
         return f'{path}.localQueue is "{name}": its ClusterQueue {queue} does not exist'
+    # Two policies may both name it; only the one that governs has a say.
     if cluster.policies.get(queue) != policy:
         return f'{path}.localQueue is "{name}": this policy does not govern its ClusterQueue {queue}'
     declared = to_quotas(cluster.queues[queue].resource_groups)
@@ -247,6 +258,7 @@ def _shortage(
         for number, (pair, amount) in enumerate(one.usage.items()):
             if amount > node.available(pair):
                 has = to_text(pair.resource, max(0, node.available(pair)))
+                # Named only where it is so: otherwise the quota itself is too small.
                 beside = " beside other reservations" if _others(at, before) else ""
                 return (
                     f"{path}.resources[{number}].amount is {to_text(pair.resource, amount)}: ClusterQueue "
@@ -260,9 +272,11 @@ def _instants(
     one: KeptCapacity, before: Sequence[KeptCapacity], cluster: Cluster, *, now: float
 ) -> Iterator[tuple[float, QuotaNode]]:
     """Yield its start, or now, and when the quotas change until its end; each with its ClusterQueue then."""
+    # It may have begun long ago: what has passed cannot be short any more.
     at = max(now, one.start_at)
     windows = read_windows(cluster.queues, cluster.policies, now=now).windows
     every = [window for of_queue in windows.values() for listed in of_queue.values() for window in listed]
+    # Bounded, for windows that open every few minutes make many changes in a week.
     for _ in range(_MOST_CHANGES):
         yield at, _empty_node(one.queue, at, before, cluster)
         at = next_change_at(every, at)
@@ -274,6 +288,8 @@ def _empty_node(queue: str, at: float, before: Sequence[KeptCapacity], cluster: 
     """Return the ClusterQueue in the quota tree of that instant, used by other reservations alone."""
     calendar: Calendar = read_windows(cluster.queues, cluster.policies, now=at)
     specs = [calendar.spec_in_force(spec) for spec in cluster.queues.values()]
+    # A tree of its own, without anybody's usage: whether work is in the way is a matter for
+    # promises.
     tree = build_hierarchy(specs, cluster.cohorts)
     for other in _others(at, before):
         tree.queues[other.queue].add(other.usage)
@@ -298,11 +314,13 @@ def joining_problem(
     name = reservation_of(workload)
     if name is None:
         return None
+    # In the policy whose queue it came by: elsewhere the same name means another reservation.
     wanted = next((one for one in policy.reservations if one.name == name), None)
     if wanted is None:
         by = (
             f"policy {policy.name} has no such reservation" if policy.name else "there is no such reservation"
         )
+        # Most that is wrong here is wrong for good, so it is told as a mistake and not as waiting.
         return PendingReason.MISCONFIGURED, f'{RESERVATION} is "{name}": {by}'
     owner = "/".join(wanted.local_queue)
     if wanted.local_queue != (workload.key.namespace, workload.queue_name):
@@ -323,4 +341,5 @@ def next_turn_at(workload: Workload, policy: AdmissionPolicy, *, now: float) -> 
     """Return when the reservation that the Workload names begins or ends next, None where it does not."""
     name = reservation_of(workload)
     named = (one for one in policy.reservations if one.name == name)
+    # Also the start: until then it waits outside the queue, and has to be brought in.
     return min((at for one in named for at in (one.start_at, one.end_at) if at > now), default=None)

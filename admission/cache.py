@@ -104,6 +104,7 @@ class Cache:
         """Take in a spec. Returns whether it is new, None where it is known and the same."""
         table = self._table(type(spec))
         known = table.get(spec.name)
+        # The same again: the relist of an informer must not rebuild all trees.
         if known == spec:
             return None
         table[spec.name] = spec
@@ -132,10 +133,15 @@ class Cache:
         except KeyError:
             raise TypeError(f"the cache knows no {kind.__name__}") from None
 
-    def set_limit_range(self, namespace: str, name: str, limits: LimitRange | None) -> None:
-        """Take in a LimitRange, or forget it."""
-        others = tuple(known for known in self.limits.get(namespace, ()) if known.name != name)
-        self.limits[namespace] = others if limits is None else (*others, limits)
+    def set_limit_range(self, namespace: str, name: str, limits: LimitRange | None) -> bool:
+        """Take in a LimitRange, or forget it. Returns whether anything has changed."""
+        known = self.limits.get(namespace, ())
+        others = tuple(one for one in known if one.name != name)
+        listed = others if limits is None else (*others, limits)
+        # By name, as the first that has a default gives it: which one was edited last is known to those alone
+        # who saw it, and a leader that starts now must find the same requests.
+        self.limits[namespace] = tuple(sorted(listed, key=lambda one: one.name))
+        return self.limits[namespace] != known
 
     def next_generation(self) -> int:
         """Return a number higher than any before: capacity changed."""
@@ -153,12 +159,17 @@ class Cache:
         wakes_all, self._wakes_all = self._wakes_all, False
         before = self.queues
         policies = {
+            # Worked out first: windows, reservations and queues below all hang on who is governed
+            # by what.
             name: choose_policy(self.policies.values(), spec, default=self.default_policy)
             for name, spec in self.cluster_queues.items()
         }
         now = self.timekeeper.now
+        # Before the trees are built, since those are built of the quotas that windows leave in
+        # force.
         self.calendar = read_windows(self.cluster_queues, policies, now=now)
         if self.fleet.set_flavors(self.flavors, self.topologies):
+            # New flavors mean empty counters of the fleet; who holds places is counted in again.
             for held in self.held.values():
                 self.fleet.use(held.places, sign=1)
         self.reservations = read_reservations(
@@ -179,10 +190,13 @@ class Cache:
         self.timekeeper.ahead = Ahead(
             specs=self.cluster_queues, calendar=self.calendar, reservations=self.reservations, now=now
         )
+        # Last: the keeper's claims are made of the new queues and of what is ahead of them.
         self.timekeeper.set_queues(self.queues, self.held.values())
         # Nodes belong to no tree: who waits for those of a domain may be in any.
         if wakes_all or _reserved_domains(before) != _reserved_domains(self.queues):
             return {queue.tree for queue in self.queues.values()}
+        # Trees compared once a pair, not once a queue: a tree of a thousand queues is described
+        # twice.
         unchanged: dict[tuple[int, int], bool] = {}
         changed = set()
         for name, queue in self.queues.items():
@@ -192,10 +206,12 @@ class Cache:
                 queue.inactive,
                 queue.reservations,
             ):
+                # The queue itself has changed, whatever its tree looks like.
                 changed.add(queue.tree)
                 continue
             pair = (id(old.tree), id(queue.tree))
             if pair not in unchanged:
+                # Quotas and borrowing as they are declared: the usage is no part of it.
                 unchanged[pair] = old.tree.describe() == queue.tree.describe()
             if not unchanged[pair]:
                 changed.add(queue.tree)
@@ -206,6 +222,7 @@ class Cache:
 
     def note_nodes(self) -> bool:
         """Note that nodes came, went or changed. Returns whether that changes what reservations keep."""
+        # A refresh is due anyhow, and finds the domains then.
         if self.is_stale or self._find_domains() == self._domains:
             return False
         self.is_stale = True
@@ -227,6 +244,7 @@ class Cache:
         return build_hierarchy(specs, self.cohorts.values())
 
     def _rebuild_queues(self, policies: Mapping[str, AdmissionPolicy]) -> None:
+        # By root node: queues that share a root share a tree, whoever was seen first.
         trees: dict[QuotaNode, Tree] = {}
         queues = {}
         for name, declared in sorted(self.cluster_queues.items()):
@@ -235,6 +253,7 @@ class Cache:
             tree = trees.get(node.root)
             if tree is None:
                 tree = trees[node.root] = Tree(root=node.root, generation=self.next_generation())
+            # The queue object is new each time, but who waits in it stays, parked or not.
             known = self.queues.get(name)
             pending = known.pending if known is not None else PendingQueue(name)
             pending.strategy = spec.queueing_strategy
@@ -256,12 +275,14 @@ class Cache:
             tree.queues.append(queue)
             queues[name] = queue
         self.queues = queues
+        # Usage is not carried over from the former trees but summed up again from who holds it.
         for held in self.held.values():
             self._charge(held)
 
     def _delayed_flavors(self, spec: ClusterQueue) -> Iterator[str]:
         """Return the flavors whose checks provide the nodes: a ProvisioningRequest, another cluster."""
         flavors = [flavor.name for group in spec.resource_groups for flavor in group.flavors]
+        # Another cluster gives the nodes of all flavors; the rules below are about single ones.
         if self._is_dispatching(spec):
             yield from flavors
         for rule in spec.checks:
@@ -311,6 +332,7 @@ class Cache:
                 reason=InactiveReason.COHORT_CYCLE,
                 message=f"its cohorts form a cycle ({cycle}); change spec.parentName of one of them",
             )
+        # Not one by one through all parts where nothing is unreadable, which is nearly always.
         if self.unreadable:
             yield from self._unreadable_parts(spec)
         yield from self._missing_flavors(spec)
@@ -330,6 +352,7 @@ class Cache:
             (AdmissionCheck, (rule.name for rule in spec.checks)),
         )
         for kind, names in parts:
+            # In order and each once: two flavors may name one topology.
             for name in dict.fromkeys(names):
                 sentence = self.unreadable.get((kind, name))
                 if sentence is not None:
@@ -340,7 +363,10 @@ class Cache:
         """Return the names of objects that do not exist; one that cannot be read is not missing."""
         unreadable = self.unreadable
         return [
-            one for one in names if one is not None and one not in known and (kind, one) not in unreadable
+            # It is reported as unreadable already, and "create it" would be the wrong advice.
+            one
+            for one in names
+            if one is not None and one not in known and (kind, one) not in unreadable
         ]
 
     def _missing_flavors(self, spec: ClusterQueue) -> Iterator[Inactive]:
@@ -384,6 +410,7 @@ class Cache:
 
     def hold(self, held: Held) -> QueueState | None:
         """Count the Workload's usage. Returns its ClusterQueue, None where that does not exist (yet)."""
+        # In the table first: it counts as held though its queue may be yet to come.
         self.held[held.key] = held
         self._occupy(held)
         self.timekeeper.hold(held)
@@ -391,6 +418,7 @@ class Cache:
 
     def move(self, held: Held, places: tuple[Place, ...]) -> None:
         """Let the Workload take these places and not those it had."""
+        # Out of the old places before it is put into the new: they may overlap.
         self._vacate(held)
         held.places = places
         self._occupy(held)
@@ -408,6 +436,7 @@ class Cache:
             for host in hosts_of(place.assignment):
                 of_host = self.tenants.get(host, {})
                 of_host.pop(held.key, None)
+                # No empty entries, as hosts come and go in a cluster that scales.
                 if not of_host:
                     self.tenants.pop(host, None)
 
@@ -419,6 +448,7 @@ class Cache:
         queue = self.queues.get(held.admission.cluster_queue)
         if queue is None or not queue.release(key):
             return None
+        # A new number tells parked searches of this tree that capacity has changed.
         queue.tree.generation = self.next_generation()
         return queue
 
@@ -442,6 +472,8 @@ class Cache:
 
     def validate(self) -> None:
         """Raise AssertionError where the usage in a tree is not the sum over the Workloads held."""
+        # Built anew from the specs alone, so that nothing of the running books leaks into what is
+        # expected.
         fresh = self._build_hierarchy()
         for held in self.held.values():
             node = fresh.queues.get(held.admission.cluster_queue)
@@ -475,6 +507,7 @@ def _reserved_domains(queues: Mapping[str, QueueState]) -> list[tuple[KeptCapaci
 
 
 def _check_usage(node: QuotaNode, expected: QuotaNode) -> None:
+    # Both sides' pairs: usage of a resource that is declared nowhere is counted, too.
     for pair in {*node.cells, *node.undeclared, *expected.undeclared}:
         got, want = node.cell(pair).usage, expected.cell(pair).usage
         assert got == want, f"{node.name} counts {got} of {pair} as used, its Workloads hold {want}"

@@ -91,6 +91,7 @@ def read_windows(
 ) -> Calendar:
     """Return what is in force at `now`; `policies` are those that govern, by ClusterQueue."""
     windows: dict[str, Windows] = {}
+    # Windows for flavors that the queue does not have are told by the policy's status, not here.
     for name, policy in policies.items():
         if policy.quota_windows and (found := _windows_of(specs[name], policy)):
             windows[name] = found
@@ -105,6 +106,7 @@ def read_windows(
             window = in_force(listed, now)
             if window is not None:
                 present.setdefault(name, {})[pair] = _quota_in_force(window, quotas[pair].nominal, now)
+    # The earliest change of any window: until then the whole picture stands.
     return Calendar(windows=windows, in_force=present, next_at=next_at)
 
 
@@ -115,10 +117,12 @@ def _windows_of(spec: ClusterQueue, policy: AdmissionPolicy) -> Windows:
         pair = FlavorResource(window.flavor, window.resource)
         if window.cluster_queue == spec.name and pair in declared:
             found[pair] = (*found.get(pair, ()), window)
+    # In the order of the list, as the later counts where two are open.
     return found
 
 
 def _quota_in_force(window: QuotaWindow, nominal: int, now: float) -> QuotaInForce:
+    # Open for ever has no end, which is told apart from one that is unknown.
     end = closes_at(window, now)
     return QuotaInForce(
         window=window.name, amount=window.nominal, nominal=nominal, closes_at=inf if end is None else end
@@ -173,18 +177,24 @@ def window_edges(spec: ClusterQueue, calendar: Calendar, *, now: float) -> Itera
         amount = nominal if window is None else window.nominal
         until = now + HORIZON_SECONDS
         for number, step in enumerate(steps(windows, nominal, after=now, until=until, most=_MOST_STEPS)):
+            # No Workload has an empty namespace, so that it never meets one in the profile; the
+            # number tells steps apart.
             holder = WorkloadKey("", f"{spec.name} {pair} {number}")
             name = step.window.name if step.window is not None else "its end"
             words = (
                 f"the quota of {pair.resource} in flavor {pair.flavor} of ClusterQueue {spec.name} falls to "
                 f"{to_text(pair.resource, step.amount)} at {to_rfc3339(step.at)} (quota window: {name})"
             )
+            # No usage: the quota itself is less, which may leave usage above it for a while.
             claim = partial(Claim, holder=holder, queue=spec.name, usage={}, lead_seconds=step.lead_seconds)
+            # From the value before this step, not from what is declared: windows may follow one
+            # another.
             if step.amount < amount:
                 begun = claim(begins_at=step.at, quota={pair: amount - step.amount})
                 yield (step.at, _BEGIN, holder, begun), words
             else:
                 ended = claim(ends_at=step.at, quota={pair: step.amount - amount})
+                # A claim that ends, running since ever: its amount is lost now and comes back then.
                 yield (step.at, _RELEASE, holder, ended), words
             amount = step.amount
 
@@ -205,9 +215,13 @@ def window_problems(
         problem = _misfit(path, window, policy, specs.get(window.cluster_queue), governing)
         if problem is not None:
             yield problem
+        # Such a schedule is valid word for word (the 30th of February); only looking for a day
+        # shows it.
         elif window.schedule is not None and opens_at(window, now) is None:
             yield f'{path}.schedule is "{window.schedule.cron}": there is no such day, it never opens'
         else:
+            # With those before it alone, so that each pair is told once, at the later one, which
+            # counts.
             yield from _overlaps(path, window, policy.quota_windows[:index], now=now)
 
 
@@ -225,6 +239,7 @@ def _misfit(
     ruler = governing.get(name)
     if ruler != policy:
         other = f"policy {ruler.name} does" if ruler is not None and ruler.name else "no policy does"
+        # By its content, as an equal policy of another name cannot be.
         return f'{path}.clusterQueue is "{name}": this policy does not govern it, {other}'
     pairs = to_quotas(spec.resource_groups)
     flavors = sorted({pair.flavor for pair in pairs})
@@ -246,6 +261,7 @@ def _overlaps(path: str, window: QuotaWindow, before: Iterable[QuotaWindow], *, 
         if (other.cluster_queue, other.flavor, other.resource) != quota:
             continue
         until = now + _OVERLAP_SECONDS
+        # Bounded both ways: two crontabs may first meet in years, or never.
         if first_overlap(other, window, after=now, until=until, most=_MOST_TURNS) is not None:
             yield (
                 f'{path}.name is "{window.name}": overlaps quota window {other.name}; where both are open '

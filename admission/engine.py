@@ -128,6 +128,7 @@ class Engine(Intake):
         where there is no room; `always` leaves out the question for room.
         """
         self._begin_change(now)
+        # Room is judged on trees as they are by all that has been put in so far.
         self._roster.refresh()
         return self._roster.adopt(workload, always=always)
 
@@ -157,14 +158,18 @@ class Engine(Intake):
         """
         self._begin_change(now)
         self._roster.refresh()
+        # What time alone brings about comes first: ended back-offs and expired leases change who is
+        # a head.
         evictions = pass_time(self._cache, self._roster, self._policy, now=now)
         self._applier.evicts += len(evictions)
+        # After time has passed, so that whom it woke are among the heads of this very cycle.
         self._roster.settle()
         heads = self._pop_heads()
         self._cycles += bool(heads)
 
         def apply(outcome: Outcome, decisions: list[Decision]) -> None:
             self.tally.count((outcome,))
+            # The tree has changed under its other heads; it is due again.
             if self._applier.apply(outcome, decisions, now=now):
                 self._roster.unsettled[outcome.queue.tree] = None
 
@@ -192,6 +197,7 @@ class Engine(Intake):
         """
         self._begin_change(now)
         self._roster.refresh()
+        # Asked before every cycle, and as a rule nobody has lost anything.
         if not self._roster.lost:
             return ()
         decisions = second_pass(self._cache, self._roster, self._node_failures)
@@ -201,6 +207,8 @@ class Engine(Intake):
     def has_heads(self, *, now: float) -> bool:
         """Return whether a cycle would decide on anything."""
         self._begin_change(now)
+        # Ended here, where it is asked whether to run a cycle, or a hold alone would never come to
+        # its end.
         self._end_holds(now)
         self._roster.settle()
         if is_due(self._cache, now=now):
@@ -227,6 +235,7 @@ class Engine(Intake):
         keeper = self._cache.timekeeper
         if not keeper.is_on:
             return None
+        # On a snapshot without a time: what is spared at this instant says nothing of later ones.
         return Forecast(snapshot=self._cache.snapshot(), keeper=keeper, policy=self._policy, now=now)
 
     def take_forecast(self, forecast: Forecast, *, most: int, now: float) -> tuple[WorkloadKey, ...]:
@@ -235,6 +244,7 @@ class Engine(Intake):
         news = changed_starts(
             keeper.expected, forecast.starts, now=now, least_seconds=_EXPECTED_AGAIN_SECONDS
         )
+        # Told to so many at a time; the rest is still news next time, for it is not marked as told.
         taken = tuple(news)[:most]
         keeper.expected_after = forecast.after
         keeper.expected.update({key: (news[key], now) for key in taken})
@@ -247,12 +257,14 @@ class Engine(Intake):
         """
         at = self.next_sample_at()
         if self._cache.ledger is None or at is None or at > now:
+            # Asked at every turn of the loop, so a sample too early has to be free.
             return
         local_queues = self._cache.sharing_local_queues()
         self._cache.ledger.sample(local_queues, now=now)
         self._roster.touched_local_queues.update(local_queues)
         for queue in self._cache.queues.values():
             if queue.usage_of is not None:
+                # A sample changes who is first, which no event tells of.
                 self._roster.unsettled[queue.tree] = None
 
     def next_sample_at(self) -> float | None:
@@ -278,6 +290,7 @@ class Engine(Intake):
         Each is given once; `forget` where it could not be written.
         """
         roster = self._roster
+        # Asked before anything is refreshed: there is nothing to judge in nearly every call.
         due_at = overadmission.due_at(self._cache, roster.unweighed)
         if due_at is None or due_at > now:
             return ()
@@ -285,9 +298,12 @@ class Engine(Intake):
         roster.refresh()
         fitting, evictions = overadmission.judge(self._cache, roster.unweighed, now=now)
         for key in fitting:
+            # Within the quota, so it is left alone from here on, as if this process had admitted
+            # it.
             del roster.unweighed[key]
         for eviction in evictions:
             self._applier.evicts += 1
+            # It holds its quota until it has stopped, but is not chosen as a victim again.
             self._cache.held[eviction.key].is_evicting = True
         return tuple(evictions)
 
@@ -300,6 +316,7 @@ class Engine(Intake):
         window opens or closes, or a Workload is spared no longer.
         """
         ends = [queue.pending.next_retry_at() for queue in self._cache.queues.values()]
+        # A look at each queue's heap, not a timer for each Workload.
         ends += [self._cache.timekeeper.wake_at, self._roster.next_turn_at(), self._cache.holds.next_end_at()]
         ends += self._roster.wakes.values()
         next_at = self._cache.next_boundary_at
@@ -319,7 +336,9 @@ class Engine(Intake):
         """
         self._begin_change(now)
         self._roster.refresh()
+        # What is taken in is dated by this, before any cycle has told the keeper the time.
         self._cache.timekeeper.now = now
+        # History first: how long work runs is what the promises' claims are made of.
         adopt_history(self._cache, plan)
         return adopt_plan(self._cache, self._roster, plan, now=now, is_whole=is_whole)
 
@@ -328,6 +347,7 @@ class Engine(Intake):
     def drain_touched(self) -> Touched:
         """Return whose status may have changed since the last call."""
         self._roster.see()
+        # One may have gone since it was touched; its status went with it.
         roster, queues = self._roster, self._cache.queues
         touched = [queues[name] for name in roster.touched_queues if name in queues]
         above = {node.name for queue in touched for node in queue.node.ancestors()}
@@ -337,6 +357,7 @@ class Engine(Intake):
             cohorts=frozenset(self._touched_cohorts | above),
             policies=frozenset(self._touched_policies),
         )
+        # Handed out once: whoever asks is the one that writes the statuses.
         roster.touched_queues.clear()
         roster.touched_local_queues.clear()
         self._touched_cohorts.clear()
@@ -381,6 +402,7 @@ class Engine(Intake):
 
     def _queues_to_try(self) -> Iterator[QueueState]:
         for tree in self._roster.unsettled:
+            # An inactive queue keeps its Workloads, but none of them is a head.
             yield from (queue for queue in tree.queues if not queue.inactive)
 
     def _pop_heads(self) -> list[tuple[QueueState, Pending]]:
@@ -388,13 +410,17 @@ class Engine(Intake):
         heads: list[tuple[QueueState, Pending]] = []
         unsettled = self._roster.unsettled
         while unsettled and len(heads) < _MOST_HEADS:
+            # The tree that was unsettled first, so that none is passed over however many there are.
             tree = next(iter(unsettled))
             # What is not tried again below rests until something changes in its tree.
             del unsettled[tree]
+            # Whole trees, though the number may be exceeded: heads of one tree compete and must be
+            # compared.
             for queue in tree.queues:
                 pending = None if queue.inactive else queue.pending.pop()
                 if pending is not None:
                     heads.append((queue, pending))
+        # The order of ties must not hang on how the trees were built.
         heads.sort(key=_by_name)
         return heads
 
@@ -408,12 +434,14 @@ class Engine(Intake):
         """Let others have what was held for too long, or is needed no more: nobody comes first by it."""
         if not self._cache.holds.kept:
             return
+        # `take_ended` compares with what the queues hold now, so changes have to be in effect.
         self._roster.refresh()
         for room in self._cache.holds.take_ended(self._cache.queues, now=now):
             queue = self._cache.queues.get(room.hold.cluster_queue)
             if queue is not None:
                 queue.pending.forgive(room.hold.key)
                 self._roster.woken.add(queue.tree)
+            # Nodes are shared across trees, so others than its own may have waited for these.
             self._roster.wake_flavors({place.flavor for place in room.places})
 
 

@@ -108,8 +108,10 @@ def explain(
 def _flavors(
     snapshot: Snapshot, queue: QueueState, workload: Workload, pod_set: PodSet, asked: PodSetRequests
 ) -> Iterator[FlavorLines]:
+    # Each flavor once, in the order in which a search looks at them.
     names = dict.fromkeys(name for group in queue.groups.values() for name in group.flavors)
     for name in names:
+        # What rules a flavor out whatever is free is told instead of its numbers.
         refusal = reservation_refusal(queue, workload, name) or flavor_refusal(snapshot, queue, name, pod_set)
         if refusal is not None:
             yield FlavorLines(flavor=name, refusal=refusal)
@@ -124,6 +126,7 @@ def _flavors(
 def _quota(queue: QueueState, flavor: str, asked: PodSetRequests) -> Iterator[QuotaLine]:
     for resource, amount in sorted(asked.per_pod.items()):
         group = queue.groups.get(resource)
+        # Only what the flavor has quota for in this queue; the rest is another group's.
         if group is not None and flavor in group.flavors:
             _, cell = group.cells[group.flavors.index(flavor)][resource]
             yield QuotaLine(
@@ -143,6 +146,7 @@ def _topology(
         return None
     search = snapshot.fleet.search(name)
     flavor, rules = snapshot.flavors[name], queue.policy.placement
+    # The request that the cycle makes, step for step: an explanation of another one would mislead.
     request = placement_request(pod_set, asked, flavor, count=asked.count, rules=rules)
     request = inside_reservation(request, queue, workload)
     levels = search.site.levels
@@ -173,6 +177,7 @@ def _domains(search: PlacementSearch, request: PlacementRequest, plan: Plan) -> 
     now = search.counts(request, plan)
     empty = search.counts(request, plan, is_empty=True)
     hooked = (index for level in tree.at_level for index in level)
+    # By path, so that a reader finds each domain under the one that holds it.
     for index in sorted(hooked, key=lambda one: tree.values[one]):
         yield DomainLine(
             level=tree.level[index],

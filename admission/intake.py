@@ -55,8 +55,8 @@ class Intake(Questions):
             case Namespace():
                 self._upsert_namespace(value)
             case LimitRange():
-                self._cache.set_limit_range(value.namespace, value.name, value)
-                self._reread_namespace(value.namespace)
+                if self._cache.set_limit_range(value.namespace, value.name, value):
+                    self._reread_namespace(value.namespace)
             case RuntimeClass():
                 if self._cache.runtime_classes.get(value.name) != value:
                     self._cache.runtime_classes[value.name] = value
@@ -67,18 +67,23 @@ class Intake(Questions):
                 self._nodes_changed(self._cache.fleet.put_node(value), are_nodes=True)
             case PodUsage():
                 self._nodes_changed(self._cache.fleet.put_pod(value))
+            # Nearly everything that comes twice is a relist; specs are compared by `put_spec`,
+            # which knows them all.
             case _:
                 self._upsert_spec(value)
 
     def remove(self, kind: type, key: ObjectKey, *, now: float) -> None:
         """Forget an object that was deleted; one that is not known is no error."""
         self._begin_change(now)
+        # A name that could not be read may be created anew and readable, and must not stay under
+        # the old sentence.
         if self._cache.unreadable.pop((kind, key), None) is not None:
             self._cache.invalidate()
         if kind is Workload:
             self._roster.drop(WorkloadKey(*_pair(key)))
         elif kind is LocalQueue:
             self._cache.local_queues.pop(_pair(key), None)
+            # Its past usage would otherwise weigh on another LocalQueue of the name.
             if self._cache.ledger is not None:
                 self._cache.ledger.forget(_pair(key))
             self._note_owner(_pair(key))
@@ -87,10 +92,11 @@ class Intake(Questions):
             self._cache.namespaces.pop(str(key), None)
         elif kind is LimitRange:
             namespace, name = _pair(key)
-            self._cache.set_limit_range(namespace, name, None)
-            self._reread_namespace(namespace)
+            if self._cache.set_limit_range(namespace, name, None):
+                self._reread_namespace(namespace)
         elif kind is RuntimeClass:
-            self._cache.runtime_classes.pop(str(key), None)
+            if self._cache.runtime_classes.pop(str(key), None) is not None:
+                self._roster.reread(self._roster.records.values())
         elif kind is DisruptionBudget:
             self._cache.budgets.pop(_pair(key), None)
             self._replicas_changed()
@@ -115,12 +121,15 @@ class Intake(Questions):
         self._specs_changed()
         if kind is ClusterQueue:
             name = str(key)
+            # It must be shown as inactive with its reason, even if it has never been readable.
             if name not in self._cache.cluster_queues:
                 self._cache.put_spec(ClusterQueue(name=name))
             self._reroute_queue(name)
         elif kind is Workload:
             record = self._roster.records.get(WorkloadKey(*_pair(key)))
             if record is not None:
+                # Out of its queue, whatever it asks: nobody can say any more what it would be
+                # admitted with.
                 self._roster.unqueue(record)
         elif kind is LocalQueue:
             namespace, name = _pair(key)
@@ -135,6 +144,7 @@ class Intake(Questions):
 
     def adopt_usage(self, local_queue: LocalQueueKey, past: PastUsage) -> None:
         """Take in the past usage in a LocalQueue's status, where it is newer than what is known here."""
+        # Newer ones only, so that the controller's own writes do not come back as news.
         if self._cache.ledger is not None:
             self._cache.ledger.adopt(local_queue, past)
 
@@ -146,6 +156,8 @@ class Intake(Questions):
             # reservation that begins or ends lets others in, too.
             self._cache.invalidate()
             self._specs_changed()
+        # Taken out first: interrupting carries decisions out, which must not find a cycle under
+        # way.
         cycle, self._cycle = self._cycle, None
         if cycle is not None:
             for queue in cycle.interrupt():
@@ -155,6 +167,8 @@ class Intake(Questions):
         key = (value.namespace, value.name)
         known = self._cache.budgets.get(key)
         self._cache.budgets[key] = value
+        # More may be taken than before, or others are covered; a budget that shrinks lets nobody
+        # in.
         if known is None or known.allowed < value.allowed or known.selector != value.selector:
             self._replicas_changed()
 
@@ -162,6 +176,7 @@ class Intake(Questions):
         """More replicas may be taken than before: who was refused them is to ask again."""
         for queue in self._cache.queues.values():
             section = queue.policy.preemption
+            # Only where a policy lets replicas be taken: elsewhere budgets decide on nothing.
             if section is not None and section.rules.prefers_inference:
                 self._roster.woken.add(queue.tree)
 
@@ -170,6 +185,7 @@ class Intake(Questions):
 
         Where the nodes themselves did, a reserved domain may be another one now.
         """
+        # Trees of those flavors alone, for nodes come and go all day in a cluster that scales.
         self._roster.wake_flavors(flavors)
         if flavors:
             self._cache.timekeeper.note_nodes()
@@ -181,6 +197,7 @@ class Intake(Questions):
     def _upsert_spec(self, value: Spec) -> None:
         was_unreadable = self._cache.unreadable.pop((type(value), value.name), None) is not None
         is_new = self._cache.put_spec(value)
+        # A spec that could not be read and is the same as before has effect again all the same.
         if is_new is None and not was_unreadable:
             return
         self._cache.invalidate()
@@ -191,6 +208,8 @@ class Intake(Questions):
     def _upsert_local_queue(self, value: LocalQueue) -> None:
         key = (value.namespace, value.name)
         if value.past_usage is not None:
+            # Past usage is our own status come back; taken in before the comparison, which it would
+            # always fail.
             self.adopt_usage(key, value.past_usage)
         was_unreadable = self._cache.unreadable.pop((LocalQueue, key), None) is not None
         if self._cache.local_queues.get(key) == value and not was_unreadable:
@@ -210,6 +229,7 @@ class Intake(Questions):
         if self._cache.namespaces.get(value.name) == value.labels:
             return
         self._cache.namespaces[value.name] = dict(value.labels)
+        # Which queues there are must be known before their trees can be woken.
         self._roster.refresh()
         for (namespace, _), spec in self._cache.local_queues.items():
             queue = self._cache.queues.get(spec.cluster_queue)
@@ -228,6 +248,7 @@ class Intake(Questions):
 
     def _specs_changed(self) -> None:
         """A change of specs may show in the status of every queue."""
+        # Everything, though most is unaffected: the statuses are compared before they are written.
         self._roster.touched_queues.update(self._cache.cluster_queues)
         self._roster.touched_local_queues.update(self._cache.local_queues)
         self._touched_cohorts.update(self._cache.cohorts)

@@ -78,6 +78,7 @@ class Lineup:
     def _route(self, record: Record) -> None:
         """Put a Workload without quota where it belongs: into its queue, or nowhere."""
         queue = self._queue_for(record)
+        # Before it is put into the other: a Workload waits in one queue at most.
         if record.queued_in is not None and (queue is None or queue.name != record.queued_in):
             self.unqueue(record)
         if queue is None:
@@ -85,12 +86,15 @@ class Lineup:
         record.queued_in = queue.name
         if queue.policy.estimates is not None:
             self._alike.setdefault(kind_of(record.workload), {})[record.workload.key] = record
+        # It has not been told anything here; if it is not tried itself, it gets its class's word.
         if record.last_wait is None:
             self.untold[record.workload.key] = None
         pending = record.to_pending(self._timestamp, level=self._level_of(record, queue))
         keeper = self._cache.timekeeper
         if keeper.is_on:
+            # How long it would be in the way decides who may pass a promise; only backfill asks.
             pending.seconds = keeper.span(record.workload, queue.name)
+        # Only where what is tried has changed: a status write of a parked one must not wake a tree.
         if queue.pending.offer(pending, now=self.now):
             self.unsettled[queue.tree] = None
         self.touched_queues.add(queue.name)
@@ -98,9 +102,12 @@ class Lineup:
 
     def _pay(self, record: Record) -> None:
         """Let a Workload come first that others were evicted for, where it waits."""
+        # The uid, since a debt is not inherited by a new object of the name.
         if self.owed.get(record.workload.key) != record.workload.uid or record.queued_in is None:
             return
         queue = self._cache.queues.get(record.queued_in)
+        # Without such rules the queue's order is Kueue's own, where nobody is owed anything by
+        # others.
         if queue is not None and queue.policy.preemption is not None:
             queue.pending.owe(record.workload)
 
@@ -109,6 +116,7 @@ class Lineup:
         ordering = queue.policy.ordering
         if ordering is None or ordering.mode is OrderingMode.PRIORITY:
             return 0
+        # It moves up by waiting alone, which no event tells of.
         self.turns.watch_waiting(record.workload, ordering, now=self.now)
         if ordering.mode is OrderingMode.SHORTEST_PREDICTED:
             estimate = self._cache.timekeeper.estimator.estimate(record.workload, queue.policy)
@@ -138,6 +146,7 @@ class Lineup:
         if record.queued_in is None:
             return
         queue = self._cache.queues.get(record.queued_in)
+        # Left first, so that whatever follows finds it outside.
         self.leave(record)
         self.untold.pop(record.workload.key, None)
         self._cache.timekeeper.withdraw(record.workload.key)
@@ -150,17 +159,20 @@ class Lineup:
         """There may be a word now for those of the queue for whom there was none."""
         for key in self.unexplained.pop(cluster_queue, ()):
             record = self.records.get(key)
+            # It may have left, or been told something in the meantime.
             if record is not None and record.queued_in == cluster_queue and record.last_wait is None:
                 self.untold[key] = None
 
     def _index(self, record: Record) -> None:
         """Keep the list of the LocalQueue's Workloads; it may have changed its queue."""
         key, present = record.workload.key, (record.workload.key.namespace, record.workload.queue_name)
+        # Its user has moved it to another queue.
         if record.local_queue != present:
             self.by_local_queue.get(record.local_queue, {}).pop(key, None)
             self.touched_local_queues.add(record.local_queue)
             record.local_queue = present
         self.by_local_queue.setdefault(present, {})[key] = record
+        # Kept apart so that the start of a reservation concerns those few, not all that wait.
         if reservation_of(record.workload) is not None:
             self.joining[key] = record
         else:
@@ -187,12 +199,14 @@ class Lineup:
 
     def wake_at(self, cluster_queue: str, at: float) -> None:
         """Try the ClusterQueue's tree again at `at`, if it is not sooner anyway."""
+        # The earliest of those asked for: at that one all are looked at anew.
         self.wakes[cluster_queue] = min(at, self.wakes.get(cluster_queue, at))
 
     def _rouse(self) -> None:
         """Wake what may fit now, and those whose back-off has ended. Changed specs have taken effect."""
         # Before the woken are: a turn that has come wakes its tree.
         self._pass_turns()
+        # A list, as the table changes on the way.
         for name in [name for name, at in self.wakes.items() if at <= self.now]:
             del self.wakes[name]
             if name in self._cache.queues:
@@ -201,11 +215,14 @@ class Lineup:
         for tree in sorted(self.woken, key=_by_root):
             self.unsettled[tree] = None
             for queue in tree.queues:
+                # In a tree built anew everybody is tried: what they failed at may not exist any
+                # more.
                 is_hopeless = None if tree in self.renewed else self._hopeless_in(queue)
                 if queue.pending.wake(now=self.now, may_enter=self._matcher(queue), is_hopeless=is_hopeless):
                     self.touched_queues.add(queue.name)
         self.woken.clear()
         self.renewed.clear()
+        # Not only in trees that were woken: a back-off ends by the clock alone.
         for queue in self._cache.queues.values():
             if queue.pending.has_retries and queue.pending.release_due(now=self.now):
                 self.unsettled[queue.tree] = None
@@ -226,6 +243,7 @@ class Lineup:
         What has no room may be given some by evictions, and may be promised some later. Where quota is all
         that there is, the search costs no more than the question (`admission.plans`).
         """
+        # Cheap only where the answer hangs on nodes; see above.
         if not never_evicts(queue) or not self._cache.fleet.has_flavors:
             return None
         snapshot, keeper = self._cache.snapshot(), self._cache.timekeeper
@@ -240,6 +258,7 @@ class Lineup:
     def next_turn_at(self) -> float | None:
         """Return when time alone may change whose turn it is, None for never."""
         queues = self._cache.queues
+        # Where nobody waits, whose turn it is interests nobody.
         return self.turns.next_at(name for name in self.turns.books if len(queues[name].pending))
 
     def _watch(self, held: Held, queue: QueueState | None) -> None:
@@ -248,6 +267,7 @@ class Lineup:
 
     def _pass_turns(self) -> None:
         """Move those who have waited too long to the front, and wake queues where somebody may give way."""
+        # Routed anew, as its level is part of its place in the queue.
         for key in self.turns.aged(now=self.now):
             record = self.records.get(key)
             if record is not None and record.queued_in is not None:
@@ -270,6 +290,7 @@ class Lineup:
             if record.queued_in in changed:
                 # Not at once: the queues' turn books are made below, and `refresh` places them after that.
                 self._unplaced[record.workload.key] = record
+        # Who runs attains service from here on by the new ordering.
         for name in changed:
             for held in queues[name].held.values():
                 self._watch(held, queues[name])
@@ -288,6 +309,7 @@ class _Entrance:
         self._queue = queue
 
     def __call__(self, workload: Workload) -> bool:
+        # Its promise wakes it when the time comes.
         if self._cache.timekeeper.waits_for_its_time(workload.key):
             return False
         labels = self._cache.namespaces.get(workload.key.namespace)

@@ -48,8 +48,10 @@ _FOR_GOOD = frozenset({PendingReason.NO_MATCHING_FLAVOR, PendingReason.EXCEEDS_M
 def recall(queue: QueueState, pending: Pending) -> Assignment | None:
     """Return what a search would find for all pods of the Workload, None where it has to be made."""
     plan = queue.plans.get(pending.shape)
+    # Everything asked again: room and heights are what another's start may have changed since.
     if plan is None or not plan.holds():
         return None
+    # A plan answers for a search from the first flavor; this one would begin further on.
     if _goes_on(pending):
         return None
     found = plan.found
@@ -65,11 +67,13 @@ def recall(queue: QueueState, pending: Pending) -> Assignment | None:
 
 def learn(queue: QueueState, pending: Pending, found: Assignment) -> None:
     """Keep what a search from the first flavor found for all pods, where equal Workloads may share it."""
+    # Places depend on nodes, which no plan asks about.
     if found.mode is not Mode.FIT or found.places:
         return
     steps = _steps(queue, found)
     if steps is None:
         return
+    # All at once: the shapes in use come back at their next search, and no order has to be kept.
     if len(queue.plans) >= _MOST_PLANS:
         queue.plans.clear()
     queue.plans[pending.shape] = Plan(steps=steps, found=found, admission=found.to_admission(queue.name))
@@ -85,7 +89,9 @@ def recall_in_vain(
     impasse = queue.impasses.get(pending.shape)
     if impasse is None or _goes_on(pending):
         return None
+    # The numbers in the reasons are of now; where something else was found, the search is made.
     renamed = impasse.renamed()
+    # Somebody may have come who can be evicted; "perhaps" is enough to search.
     if renamed is None or (impasse.pairs and not finds_nobody(impasse.pairs)):
         return None
     found = impasse.found
@@ -100,8 +106,10 @@ def recall_in_vain(
 
 def learn_in_vain(queue: QueueState, pending: Pending, found: Assignment, weighed: Sequence[Weighed]) -> None:
     """Keep what a search from the first flavor found for all pods that found neither room nor victims."""
+    # With flavors left to try the next search goes on there, and finds something else.
     if found.mode not in (Mode.PREEMPT, Mode.NO_FIT) or found.places or found.scan.has_flavors_left:
         return
+    # A refusal that may pass by itself, by time or a policy, is none to keep.
     if not all(one.is_lasting for one in weighed):
         return
     if len(queue.impasses) >= _MOST_PLANS:
@@ -109,6 +117,8 @@ def learn_in_vain(queue: QueueState, pending: Pending, found: Assignment, weighe
     queue.impasses[pending.shape] = Impasse(
         weighed=tuple(weighed),
         found=found,
+        # Only where the search looked for victims and found none: elsewhere nobody need be asked
+        # about.
         pairs=frozenset(one.pair for one in weighed if one.grade.mode is Granular.NO_CANDIDATES),
     )
 
@@ -120,6 +130,7 @@ def _goes_on(pending: Pending) -> bool:
 
 def _scan_of(found: Assignment, queue: QueueState, pending: Pending) -> FlavorScan:
     return FlavorScan(
+        # A scan of this instant: it must not seem older than the tree that it was recalled in.
         tried=found.scan.tried,
         generation=queue.tree.generation,
         cycle=queue.pending.pop_cycle,
@@ -140,6 +151,7 @@ def _steps(queue: QueueState, found: Assignment) -> tuple[Step, ...] | None:
             if group is None or not _is_first(group, choice, resource):
                 return None
             pair = FlavorResource(chosen.flavor, resource)
+            # Pod sets of one Workload add up in a cell, as the search counted them.
             total[pair] = total.get(pair, 0) + choice.requests.get(resource, 0)
             steps.append(Step(queue.node.cell(pair), total[pair], chosen.height))
     return tuple(steps)
@@ -150,6 +162,7 @@ def _is_first(group: QueueGroup, choice: PodSetChoice, resource: str) -> bool:
     chosen = choice.choices[resource]
     index = group.flavors.index(chosen.flavor)
     last = len(group.flavors) - 1
+    # Tried further than the chosen one: it weighed flavors that the questions here do not cover.
     if chosen.tried != (-1 if index == last else index):
         return False
     out = {one.flavor for one in choice.attempts if one.group == group.index and one.reason in _FOR_GOOD}

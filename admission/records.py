@@ -76,6 +76,7 @@ class Record(msgspec.Struct, eq=False, kw_only=True):
         if admission is None:
             return ()
         counts = {requests.name: requests.count for requests in self.requests}
+        # Nothing has been given back, which is nearly always so: no copy.
         if all(counts.get(one.name, one.count) >= one.count for one in admission.pod_sets):
             return admission.pod_sets
         return tuple(_scaled(one, counts.get(one.name, one.count)) for one in admission.pod_sets)
@@ -85,6 +86,7 @@ class Record(msgspec.Struct, eq=False, kw_only=True):
         before, self.workload = self.workload, workload
         if self.last_wait is not None and self._says_otherwise(before):
             self.last_wait = None
+        # Identity first: a decoder that keeps equal pod sets makes the comparison free.
         has_same_pods = workload.pod_sets is before.pod_sets or workload.pod_sets == before.pod_sets
         if not has_same_pods or workload.reclaimable != before.reclaimable:
             self.work_out(cache, settings)
@@ -94,12 +96,14 @@ class Record(msgspec.Struct, eq=False, kw_only=True):
         told = self.workload.conditions.get(ConditionType.QUOTA_RESERVED)
         if told is None or told == before.conditions.get(ConditionType.QUOTA_RESERVED):
             return False
+        # Another's word hides what it was told last, so it must not count as told.
         return told.status or (told.reason, told.message) != self.last_wait
 
     def work_out(self, cache: Cache, settings: ResourceSettings) -> None:
         """Work out requests and shape, from the object and the limits of its namespace."""
         workload = self.workload
         limits = cache.limits.get(workload.key.namespace, ())
+        # What it was told hung on the requests; with others it is told anew.
         self.last_wait = None
         self.request_error = self.request_problem = None
         try:
@@ -116,6 +120,7 @@ class Record(msgspec.Struct, eq=False, kw_only=True):
             problems = (request_problem(pod_set, limits) for pod_set in workload.pod_sets)
             self.request_problem = next((problem for problem in problems if problem is not None), None)
         except RequestError as error:
+            # No requests at all rather than half of them; `may_queue` keeps it out of every queue.
             self.requests, self.request_error = (), str(error)
         else:
             self.shape = shape_of(workload, self.requests)
@@ -144,12 +149,15 @@ def make_record(workload: Workload, cache: Cache, settings: ResourceSettings) ->
 def _scaled(assignment: PodSetAssignment, count: int) -> PodSetAssignment:
     if count >= assignment.count:
         return assignment
+    # Whole pods only; integer amounts of a pod set are multiples of its count.
     usage = {name: amount // assignment.count * count for name, amount in assignment.usage.items()}
     return PodSetAssignment(name=assignment.name, count=count, flavors=assignment.flavors, usage=usage)
 
 
 def queue_problem(cache: Cache, workload: Workload, request_error: str | None) -> Problem | None:
     """Return why the Workload cannot even be tried, as word and sentence; None where its turn decides."""
+    # In the order in which a user would look for the cause: the object, its queue, what that leads
+    # to.
     return (
         _own_problem(cache, workload, request_error)
         or _local_queue_problem(cache, workload)
@@ -189,6 +197,7 @@ def unserved(workload: Workload) -> str | None:
 
 
 def _own_problem(cache: Cache, workload: Workload, request_error: str | None) -> Problem | None:
+    # An object that cannot be read says nothing else that counts.
     unreadable = cache.unreadable.get((Workload, workload.key)) or request_error
     if unreadable is not None:
         return PendingReason.MISCONFIGURED, unreadable
@@ -226,7 +235,9 @@ def _cluster_queue_problem(cache: Cache, workload: Workload) -> Problem | None:
         message = f"ClusterQueue {local_queue.cluster_queue} doesn't exist; create it"
         return PendingReason.MISCONFIGURED, message
     if queue.inactive:
+        # The first reason only; the queue's own status lists all.
         problem = queue.inactive[0]
+        # A stop is somebody's will, anything else a mistake: the words of the two differ.
         is_stopped = problem.reason is InactiveReason.STOPPED
         reason = PendingReason.ON_HOLD if is_stopped else PendingReason.SUSPENDED
         return reason, f"ClusterQueue {queue.name} is inactive: {problem.message}"

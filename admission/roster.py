@@ -61,12 +61,17 @@ class Roster(Lineup):
         """Take in a Workload, new or changed."""
         key = workload.key
         if self._cache.unreadable:
+            # It could be read this time, whatever it was before.
             self._cache.unreadable.pop((Workload, key), None)
         record = self.records.get(key)
+        # Deleted and created anew under the same name between two events: none of the old one's
+        # state applies.
         if record is not None and record.workload.uid != workload.uid:
             self.drop(key)
             record = None
+        # Before the record changes: the debt is told by the difference.
         self._note_debt(record.workload if record is not None else None, workload)
+        # Only as it ends, not at every later event of an object that has ended.
         if workload.is_finished and (record is None or not record.workload.is_finished):
             note_ended(self._cache, workload)
             self.note_run(workload)
@@ -76,6 +81,8 @@ class Roster(Lineup):
             record = self.records[key] = make_record(workload, self._cache, self._resources)
         else:
             record.take(workload, self._cache, self._resources)
+        # Where it belongs depends on specs that are being taken in; it is placed once they have
+        # taken effect.
         if self._cache.is_stale:
             self._unplaced[key] = record
             self._note_shown(workload)
@@ -102,6 +109,7 @@ class Roster(Lineup):
     def reroute(self, local_queue: LocalQueueKey) -> None:
         """Note that the LocalQueue, or its ClusterQueue, came, went or changed: its Workloads may move."""
         self.touched_local_queues.add(local_queue)
+        # Placed anew once the specs are in effect, not now: one change of a queue comes with many.
         self._unplaced.update(self.by_local_queue.get(local_queue, {}))
         self._rerouted.add(local_queue)
 
@@ -125,6 +133,7 @@ class Roster(Lineup):
         self._index(record)
         if workload.has_quota_reservation:
             self._note_fact(record)
+        # Older events than our write are no reason to take back what was assumed.
         elif not self._keeps_assumption(workload):
             if workload.key in self._cache.held:
                 self.release(workload.key)
@@ -141,10 +150,12 @@ class Roster(Lineup):
             return
         request = eviction_request(workload) if not workload.is_finished else None
         former = eviction_request(before) if before is not None else None
+        # Removed first, even if the same one is put in again: it may be owed by another uid now.
         if former is not None and former.preemptor is not None:
             self.owed.pop(former.preemptor, None)
         if request is not None and request.preemptor is not None:
             self.owed[request.preemptor] = request.preemptor_uid
+            # The preemptor may be known already; otherwise it is paid as it comes in.
             record = self.records.get(request.preemptor)
             if record is not None:
                 self._pay(record)
@@ -179,10 +190,14 @@ class Roster(Lineup):
         if record is None or admission is None or record.workload.uid != workload.uid:
             return None
         present, usage = record.workload, to_quantities(admission.pod_sets)
+        # It holds something, assumed or for a fact: what another decided is told by the object
+        # then.
         if present.is_finished or workload.key in self._cache.held:
             return None
         queue = self._cache.queues.get(admission.cluster_queue)
         has_room = queue is not None and queue.node.fits(usage)
+        # An answer that is in the log stands even without room, or two leaders would decide
+        # differently.
         if not (always or has_room):
             return None
         self.unqueue(record)
@@ -203,6 +218,7 @@ class Roster(Lineup):
     def forget(self, key: WorkloadKey, uid: str, decided_on: str | None = None) -> None:
         """Take back a decision that could not be written: an assumed admission, or an eviction."""
         record, held = self.records.get(key), self._cache.held.get(key)
+        # A newer object of the same name is none of the decision's business.
         if record is None or held is None or held.workload.uid != uid:
             return
         if held.is_evicting:
@@ -211,10 +227,13 @@ class Roster(Lineup):
             held.leaves_by = None
             self._cache.timekeeper.hold(held)
             self._wake_tree_of(held)
+        # Back to the places that it runs on still, and on the list of those that need other ones.
         if held.former is not None:
             former, held.former = held.former, None
             self._move(held, former)
             self.lost[key] = None
+        # Decided on an older version than the one that counts now: that decision is not the one
+        # that failed.
         if held.is_assumed and decided_on in (None, held.workload.resource_version):
             self.release(key)
             self._route(record)
@@ -231,11 +250,15 @@ class Roster(Lineup):
 
     def forget_all(self) -> None:
         """Take back every decision that is not a fact yet, and let everybody be told anew why they wait."""
+        # A copy: what is forgotten is released on the way.
         for held in list(self._cache.held.values()):
             if held.is_assumed or held.is_evicting or held.former is not None:
                 self.forget(held.key, held.workload.uid)
+        # Another decider may find room for whom there was none.
         self.lost.update(self.unreplaced)
         for record in self.records.values():
+            # Whoever leads next has told nobody anything, so nobody's message may be taken for
+            # told.
             record.last_wait = None
             if record.queued_in is not None:
                 self.untold[record.workload.key] = None
@@ -250,12 +273,14 @@ class Roster(Lineup):
         """Free what the Workload holds, and let others try for it."""
         held = self._cache.held[key]
         self.unweighed.pop(key, None)
+        # First the quota, so that everything after it sees the tree without it.
         queue = self._cache.release(key)
         self.turns.release(held)
         if self._cache.ledger is not None:
             self._cache.ledger.release(key)
         self.lost.pop(key, None)
         self.unreplaced.pop(key, None)
+        # Its status counts who holds quota, wherever the ClusterQueue has gone.
         self.touched_local_queues.add((key.namespace, held.workload.queue_name))
         if queue is not None:
             self.touched_queues.add(queue.name)
@@ -267,6 +292,7 @@ class Roster(Lineup):
         """Wake every tree with a queue of one of the flavors: room has come free on nodes that they share."""
         if not flavors:
             return
+        # All queues, as nodes are shared between trees; as a rule only work with places comes here.
         for queue in self._cache.queues.values():
             if any(name in flavors for group in queue.groups.values() for name in group.flavors):
                 self.woken.add(queue.tree)
@@ -302,6 +328,7 @@ class Roster(Lineup):
         self._is_catching_up = bool(self._unplaced)
         if self._is_catching_up:
             return True
+        # After all are placed, so that a queue is woken with its Workloads in it.
         for local_queue in self._rerouted:
             self._wake_queue_of(local_queue)
         self._rerouted.clear()
@@ -322,14 +349,17 @@ class Roster(Lineup):
         """Build the queues anew where specs have changed, and note who has to be placed for it."""
         changed = self._cache.refresh()
         if changed is not None:
+            # By name, as the trees that were to be woken have been replaced by new ones.
             names = {queue.name for tree in self.woken for queue in tree.queues}
             queues = self._cache.queues
             self.renewed = set(changed)
             self.woken = changed | {queues[name].tree for name in names if name in queues}
+            # Nothing says which trees a change left alone: each is tried once.
             self.unsettled = {queue.tree: None for queue in queues.values()}
             for held in self._cache.held.values():
                 self._weigh(held)
             self._take_turns_anew()
+            # Those that wait to join a set may be able to now.
             self._unplaced.update(self.joining)
 
     def settle(self) -> None:
@@ -344,6 +374,7 @@ class Roster(Lineup):
         key = record.workload.key
         self.unqueue(record)
         self.joining.pop(key, None)
+        # By its end alone it may have been out of every queue, and holding nothing.
         if key in self._cache.held:
             self.release(key)
         if self.by_local_queue.get(record.local_queue, {}).pop(key, None) is not None:
@@ -357,12 +388,16 @@ class Roster(Lineup):
         usage = to_quantities(record.charged)
         held = self._cache.held.get(workload.key)
         if held is not None:
+            # Also as it was before a move: the object may be older than our write of the new
+            # places.
             if is_equal(held.usage, usage) and workload.admission in (held.admission, held.former):
                 self._confirm(held, workload)
                 return
+            # It says otherwise than what was assumed, and the object is what counts.
             self.release(workload.key)
         if workload.unhealthy_nodes or workload.awaits_place:
             self.lost[workload.key] = None
+        # By another writer, and beyond what was counted before: to be judged against the quota.
         if held is None or _takes_more(held, workload.admission, usage):
             self.unweighed[workload.key] = self.now
         fresh = Held(
@@ -375,6 +410,7 @@ class Roster(Lineup):
             reserved_at=reserved_at_of(workload),
             queued_at=queued_at(workload, self._timestamp),
         )
+        # Before it is held: whether it is being evicted decides when its quota is expected back.
         self._note_request(fresh)
         self._hold(fresh)
 
@@ -383,6 +419,7 @@ class Roster(Lineup):
             # It may be a victim now that it was not before.
             self._wake_tree_of(held)
         if workload.unhealthy_nodes != held.workload.unhealthy_nodes:
+            # A node that fails later gives it another try, even if there was no room for the last.
             self.unreplaced.pop(workload.key, None)
             if workload.unhealthy_nodes:
                 self.lost[workload.key] = None
@@ -444,6 +481,7 @@ class Roster(Lineup):
 
     def _date(self, held: Held, reserved_at: float) -> None:
         """Note since when it holds quota, as its object says now."""
+        # Compared, since the same instant is told with every event of the object.
         if held.reserved_at != reserved_at:
             held.reserved_at = reserved_at
             self._watch(held, self._cache.queues.get(held.admission.cluster_queue))
@@ -455,10 +493,13 @@ class Roster(Lineup):
         assumption did not know: deleted, or evicted since.
         """
         held = self._cache.held.get(workload.key)
+        # Deleted: nobody will carry an admission out any more.
         if held is None or not held.is_assumed or workload.deleted_at is not None:
             return False
         evicted = workload.conditions.get(ConditionType.EVICTED)
         known = held.workload.conditions.get(ConditionType.EVICTED)
+        # The eviction that was known when it was assumed is the one before this admission, and says
+        # nothing new.
         return evicted is None or not evicted.status or evicted == known
 
     def _hold(self, held: Held) -> None:
@@ -466,6 +507,7 @@ class Roster(Lineup):
         self._watch(held, queue)
         if queue is not None:
             self.touched_queues.add(queue.name)
+        # By the held one's LocalQueue: its object may name another by now.
         self.touched_local_queues.add(held.local_queue)
         self._weigh(held)
 
@@ -474,9 +516,11 @@ class Roster(Lineup):
         ledger, queue = self._cache.ledger, self._cache.queues.get(held.admission.cluster_queue)
         if ledger is None:
             return
+        # The queue left sharing, or is gone: what it weighed does not count for anybody.
         if queue is None or queue.usage_of is None:
             ledger.release(held.key)
             return
+        # By resource, whatever the flavor: past usage knows resources alone.
         amounts: dict[str, int] = {}
         for pair, amount in held.usage.items():
             amounts[pair.resource] = amounts.get(pair.resource, 0) + amount

@@ -45,9 +45,12 @@ def second_pass(
     cache: Cache, roster: Roster, settings: NodeFailureSettings
 ) -> tuple[SecondPassDecision, ...]:
     """Decide for every Workload that has lost nodes; what is decided is assumed when this returns."""
+    # Some may have ended since they were noted.
     due = [held for key in roster.lost if (held := cache.held.get(key)) is not None]
+    # Whoever cannot be served is noted anew below, in the other table.
     roster.lost.clear()
     decisions = []
+    # The order decides who gets the last free nodes.
     for held in sorted(due, key=_urgency):
         if held.workload.awaits_place:
             decision = _place(cache, roster, held)
@@ -70,6 +73,7 @@ def _place(cache: Cache, roster: Roster, held: Held) -> SecondPassDecision | Non
         return None
     requests = delayed_requests(cache.snapshot(), held, roster.records[held.key].requests)
     if not requests:
+        # No pod set waits for places any more.
         return None
     with cache.fleet.occupied(_reserved_for_others(cache, held)):
         found = cache.fleet.place(requests)
@@ -77,6 +81,7 @@ def _place(cache: Cache, roster: Roster, held: Held) -> SecondPassDecision | Non
         roster.unreplaced[held.key] = None
         message = f"no place for pod set {found.pod_set} yet: {found.message}"
         return Unreplaced(key=held.key, uid=held.workload.uid, message=message)
+    # Held from now on, so that the next in this pass finds those nodes taken.
     roster.reassign(held, reassigned(held.admission, found))
     return Reassign(
         key=held.key,
@@ -92,6 +97,7 @@ def _decide(
     cache: Cache, roster: Roster, held: Held, settings: NodeFailureSettings
 ) -> SecondPassDecision | None:
     workload, snapshot = held.workload, cache.snapshot()
+    # Its former places or its eviction are being written: that answer comes first.
     if held.is_evicted or held.former is not None or held.is_assumed:
         return None
     stands = standing(snapshot, held, roster.records[held.key].requests)
@@ -100,6 +106,7 @@ def _decide(
     lost = assigned & set(workload.unhealthy_nodes) | {h for h in assigned if not cache.fleet.nodes_at(h)}
     if not lost:
         return None
+    # Its loss speaks against the host wherever the next gang is placed.
     cache.fleet.observe(lost, uid=f"{workload.uid}/lost", at=roster.now, outcome=FAILED)
     with cache.fleet.occupied(_reserved_for_others(cache, held)):
         found = replace_hosts(cache.fleet, stands, lost)
@@ -112,6 +119,7 @@ def _decide(
         resource_version=workload.resource_version,
         assignments=found,
         lost=tuple(sorted(lost)),
+        # Only those that are new to it; a host that it had already got more pods.
         found=tuple(sorted(_hosts(found.values()) - assigned)),
     )
 
@@ -131,6 +139,7 @@ def _fail(roster: Roster, held: Held, message: str, settings: NodeFailureSetting
     if not settings.fails_fast:
         roster.unreplaced[held.key] = None
         return Unreplaced(key=held.key, uid=workload.uid, message=message)
+    # Its quota counts until it has stopped; this keeps it from being evicted twice.
     held.is_evicting = True
     return Evict(
         key=held.key,
@@ -153,6 +162,7 @@ def reassigned(admission: Admission, found: Mapping[str, TopologyAssignment]) ->
     return replace(
         admission,
         pod_sets=tuple(
+            # Pod sets that lost nothing keep the very same assignment.
             replace(one, topology=found[one.name], delayed_topology_request=_state(one))
             if one.name in found
             else one

@@ -110,6 +110,7 @@ class Timekeeper:
 
     def set_queues(self, queues: Mapping[str, QueueState], held: Iterable[Held]) -> None:
         """Take in ClusterQueues that were built anew: quotas, policies or nodes' flavors have changed."""
+        # A process without backfill keeps no profile and forgets at the first refresh without it.
         self._queues = queues
         was_on = self.is_on
         self.is_one_tree = len({id(queue.tree) for queue in queues.values()}) <= 1
@@ -120,15 +121,18 @@ class Timekeeper:
             if was_on:
                 self._forget_everything()
             return
+        # A list, as withdrawing takes them out.
         for key in [key for key in self.promises if not self._is_governed(key)]:
             self.withdraw(key)
         self.rebuild(held)
         if self.promises:
             self.causes.add(MoveCause.QUOTA_CUT)
+        # Quotas may have risen, so everyone may start earlier.
         self.improvable_until = inf
 
     def rebuild(self, held: Iterable[Held]) -> None:
         """Make the profile anew from who holds quota and what is promised."""
+        # Empty rather than mended: claims of Workloads that left while it was off would stay.
         self.profile = Profile()
         for one in held:
             self.hold(one)
@@ -151,8 +155,10 @@ class Timekeeper:
 
     def hold(self, held: Held) -> None:
         """Take in who holds quota, or how that has changed. A promise made to it is kept by that."""
+        # A queue that is not there has no policy by which its length could be told.
         if not self.is_on or held.admission.cluster_queue not in self._queues:
             return
+        # It has started; what it expected is of no use to anybody.
         self.expected.pop(held.key, None)
         promise = self.promises.pop(held.key, None)
         if promise is not None:
@@ -168,6 +174,7 @@ class Timekeeper:
         if known is not None and known.is_running and dict(known.usage) != dict(held.usage):
             # Some of its pods are done.
             self.note_free_until(known.ends_at)
+        # Told apart because who stops may not be counted on to serve a promise.
         (self._stopping.add if held.is_evicted else self._stopping.discard)(held.key)
         self.profile.put(
             Claim(
@@ -196,6 +203,7 @@ class Timekeeper:
         self.withdraw(key)
         self._tried.pop(key, None)
         self.expected.pop(key, None)
+        # By key, whatever the uid: an earlier object of the name may have left one behind.
         for known in [known for known in self.stopped_after if known[0] == key]:
             del self.stopped_after[known]
 
@@ -205,6 +213,7 @@ class Timekeeper:
         self.leases.pop(key, None)
         self._raised.pop(key, None)
         self._stopping.discard(key)
+        # Earlier than expected by more than the slack: then promises may be improved.
         if claim is not None and claim.ends_at > self.now + SLACK_SECONDS:
             self.note_free_until(claim.ends_at)
 
@@ -218,6 +227,8 @@ class Timekeeper:
             return
         queue = self._queues.get(workload.admission.cluster_queue) if workload.admission is not None else None
         if queue is not None:
+            # Asked before it is observed: the estimate that is to be measured is the one it was
+            # admitted with.
             estimate = self.estimator.estimate(workload, queue.policy)
             if estimate is not None and self.is_on:
                 self.measured.append(Measured(estimate=estimate, seconds=seconds))
@@ -225,11 +236,14 @@ class Timekeeper:
 
     def expected_end(self, held: Held) -> float:
         """Return when the Workload's quota is expected to come free, never before now."""
+        # It has been asked to save and leave; its deadline is its end whatever it was expected to
+        # run.
         if held.leaves_by is not None:
             return max(self.now, held.leaves_by) + eviction_seconds(held.workload)
         if held.is_evicted:
             evicted = held.workload.conditions.get(ConditionType.EVICTED)
             is_told = not held.is_evicting and evicted is not None and evicted.status
+            # From when its object says, so that a leader that came later expects the same end.
             since = evicted.at if is_told and evicted is not None else self.now
             return since + eviction_seconds(held.workload)
         started_at = started_at_of(held)
@@ -264,6 +278,7 @@ class Timekeeper:
         """
         estimate = self.estimator.estimate(workload, self._queues[queue].policy)
         seconds = estimate.seconds if estimate is not None else self._window_seconds(queue)
+        # By uid as well, for a new object of the same name is other work.
         return max(seconds, self.stopped_after.get((workload.key, workload.uid), 0.0))
 
     def span(self, workload: Workload, queue: str) -> float:
@@ -272,6 +287,7 @@ class Timekeeper:
         What may not be evicted is believed only where its limit is enforced; else it runs for ever.
         """
         estimate = self.estimator.estimate(workload, self._queues[queue].policy)
+        # Nobody can make room from it and nothing ends it: nothing after it can be promised.
         if not may_be_evicted(workload) and (estimate is None or not estimate.is_enforced):
             return inf
         return self.length(workload, queue) + leaving_seconds(workload, self._queues[queue].policy)
@@ -279,6 +295,8 @@ class Timekeeper:
     def _window_seconds(self, queue: str) -> float:
         rules = self._queues[queue].policy.backfill_rules
         every = (one.policy.backfill_rules for one in self._queues.values())
+        # A queue without rules may share nodes with one that has them; its window serves as well as
+        # any.
         rules = rules or next((one for one in every if one is not None), Backfill())
         return float(rules.window_seconds)
 
@@ -334,9 +352,11 @@ class Timekeeper:
             begins_at=planned.start_at,
             ends_at=planned.ends_at,
         )
+        # The profile first: it refuses an empty span, and then nothing has been promised.
         self.profile.put(claim)
         known = self.promises.get(planned.key)
         self.promises[planned.key] = Promise(planned=planned, claim=claim)
+        # Kept as it was, it is no news to anybody.
         if known is None or known.planned != planned:
             self.changed[planned.key] = planned
 
@@ -346,9 +366,11 @@ class Timekeeper:
         if promise is None:
             return
         claim = self.profile.get(key)
+        # It may have started meanwhile; then the claim is its running one and stays.
         if claim is not None and not claim.is_running:
             self.profile.drop(key)
         self.changed[key] = None
+        # Its queue may promise to the next in line.
         self.freed.add(promise.planned.cluster_queue)
         self.note_free_until(promise.planned.ends_at)
 
@@ -380,6 +402,7 @@ class Timekeeper:
                 self.promises[planned.key] = replace(known, planned=planned)
             return
         self.keep(planned, usage, spots)
+        # The one who made it has told it.
         self.changed.pop(planned.key)
         self.told[planned.key] = planned
 

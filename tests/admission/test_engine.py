@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from admission.decision import Admit, Wait
 from admission.snapshot import Snapshot
@@ -25,7 +26,7 @@ from api.queueing import (
     StopPolicy,
 )
 from api.reasons import ConditionType, InactiveReason, PendingReason
-from api.requests import LimitRange
+from api.requests import LimitRange, RuntimeClass
 from api.workload import CheckState, PodSetAssignment, Workload, WorkloadKey
 from queues.resources import FlavorResource
 from tests.builders import (
@@ -546,6 +547,34 @@ def test_pods_outside_the_limit_range_are_told_by_the_cycle_until_it_changes() -
     assert waits(world.settle()) == {"w": "Misconfigured"}
 
     world.put(bounds("4"))
+
+    assert admits(world.settle()) == ["w"]
+
+
+def test_which_limit_range_gives_the_default_does_not_hang_on_which_was_edited_last() -> None:
+    def defaults(name: str, gpus: str) -> LimitRange:
+        item = LimitRangeItem(type="Container", default_request={"gpu": gpus})
+        return LimitRange(namespace=NAMESPACE, name=name, limits=(item,))
+
+    pods = (make_pod_set(requests={}),)
+    world = make_world(make_cluster_queue(quota=8), defaults("a", "1"), defaults("b", "4"))
+
+    world.put(defaults("a", "2"), make_workload(pod_sets=pods))
+
+    (admit,) = [one for one in world.settle() if isinstance(one, Admit)]
+    assert admit.admission.pod_sets[0].usage == {"gpu": 2}
+
+
+def test_a_runtime_class_that_is_gone_adds_nothing_to_those_who_wait() -> None:
+    asked = make_template({"gpu": 3})
+    assert asked.spec is not None
+    template = structs.replace(asked, spec=structs.replace(asked.spec, runtime_class_name="kata"))
+    pods = (make_pod_set(template=template),)
+    kata = RuntimeClass(name="kata", overhead={"gpu": "2"})
+    world = make_world(make_cluster_queue(quota=4), kata, make_workload(pod_sets=pods))
+    assert not admits(world.settle())
+
+    world.remove(RuntimeClass, "kata")
 
     assert admits(world.settle()) == ["w"]
 
