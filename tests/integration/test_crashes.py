@@ -6,14 +6,16 @@ What happened is read from every version of the objects, not from what a control
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pytest
 import redis
 
 from admission.controller.failpoints import Step
-from api.keys import CHECKPOINT_DEADLINE, CHECKPOINT_SAVE_SECONDS, CHECKPOINT_TIME
+from api.keys import CHECKPOINT_DEADLINE, CHECKPOINT_SAVE_SECONDS, CHECKPOINT_TIME, EVICTION
 from api.workload import to_rfc3339
 from queues.store.keys import Keys
 from tests.integration.conftest import Cluster, Controllers
@@ -52,10 +54,10 @@ class Pair:
         self._redis = redis_server
         self._lease_namespace = cluster.new_scene().namespace
 
-    def start(self, failpoint: Step | None = None) -> Replica:
-        """Start a controller that dies at the step, or one that does not."""
+    def start(self, failpoint: Step | None = None, *, is_frozen: bool = False) -> Replica:
+        """Start a controller that dies, or `is_frozen`, at the step, or one that does not."""
         flags = ("--redis", self._redis.url, "--namespace", self._lease_namespace)
-        step = None if failpoint is None else failpoint.value
+        step = None if failpoint is None else failpoint.value + (":1:stop" if is_frozen else "")
         return self._controllers.start(self._cluster.kubeconfig, *flags, failpoint=step, config=CONFIG)
 
     def wait_store_empty(self) -> None:
@@ -173,6 +175,137 @@ def test_a_job_that_saves_on_request_is_evicted_once_though_the_controller_dies_
     assert (witness.starts("low"), witness.starts("high")) == (2, 1)
     assert witness.peak_reserved(cluster_queue) == witness.peak_running() == 2
     real_scene.rest.delete(f"{POLICIES}/{cluster_queue}")
+
+
+# --- an eviction that waits for a save: more that may happen on its way -----------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """A Job `low` that runs and saves on request, and a more important one that needs its room."""
+
+    scene: Scene
+    witness: Witness
+    cluster_queue: str
+
+    def begin(self) -> None:
+        """Let `low` run, and `high` come."""
+        self.scene.create_job("low", cpus=2, annotations={CHECKPOINT_SAVE_SECONDS: "0"})
+        self.scene.wait_admitted("low")
+        wait_for(lambda: self.scene.pods_of("low") or None, "the pod of low")
+        labels = {"kueue.x-k8s.io/priority-class": self.scene.scoped("high")}
+        self.scene.create_job("high", cpus=2, seconds=0.5, labels=labels)
+
+    def save_when_asked(self) -> None:
+        """Tell of a checkpoint as soon as one is asked for."""
+        wait_for(lambda: is_asked(self.scene, "low"), "a request on the pod of low")
+        tell_checkpoint(self.scene, "low")
+
+    def end_wait_when_asked(self) -> None:
+        """Let the deadline be now, without a checkpoint."""
+        wait_for(lambda: is_asked(self.scene, "low"), "a request on the pod of low")
+        found = self.scene.wait_workload("low", lambda one: EVICTION in one["metadata"]["annotations"])
+        request = json.loads(found["metadata"]["annotations"][EVICTION])
+        request["deadline"] = to_rfc3339(time.time() + 1)
+        patch = {"metadata": {"annotations": {EVICTION: json.dumps(request)}}}
+        self.scene.rest.patch(f"{self.scene.workloads}/{found['metadata']['name']}", patch)
+
+    def check_evicted_once(self) -> None:
+        """Check that `high` ran, that `low` was stopped once for it, and never both at once."""
+        self.scene.wait_finished("high")
+        workload = self.scene.wait_workload("low", is_running_again, "running again")
+        self.scene.wait_admitted("low")
+        self.witness.catch_up()
+        assert [one["count"] for one in workload["status"]["schedulingStats"]["evictions"]] == [1]
+        assert (self.witness.starts("low"), self.witness.starts("high")) == (2, 1)
+        assert self.witness.peak_reserved(self.cluster_queue) == self.witness.peak_running() == 2
+
+    def check_runs_on(self) -> None:
+        """Check that `low` was not stopped, and that nothing is asked of it any more."""
+        wait_for(lambda: not is_asked(self.scene, "low"), "the request taken off the pod")
+        workload = self.scene.wait_workload(
+            "low", lambda one: EVICTION not in (one["metadata"].get("annotations") or {}), "no request"
+        )
+        self.witness.catch_up()
+        assert is_true(workload, "Admitted")
+        assert not is_true(workload, "Evicted")
+        assert self.witness.starts("low") == 1
+
+
+@pytest.fixture
+def saving(real_scene: Scene, witness: Witness) -> Iterator[Saving]:
+    """Give a queue in which the more important Job may have the other's place, once that has saved."""
+    real_scene.create_priority("high", 1000)
+    cluster_queue = real_scene.create_queue(cpus=2, preemption={"withinClusterQueue": "LowerPriority"})
+    create_policy(real_scene, cluster_queue)
+    yield Saving(real_scene, witness, cluster_queue)
+    real_scene.rest.delete(f"{POLICIES}/{cluster_queue}")
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param(Step.AFTER_REQUEST, id="its eviction is requested"),
+        pytest.param(Step.AFTER_ASK, id="its pod is asked to save"),
+        pytest.param(Step.AFTER_EVICT, id="it has saved and is evicted"),
+        pytest.param(Step.AFTER_STOP, id="it is suspended"),
+        pytest.param(Step.AFTER_RELEASE, id="its quota is given back"),
+    ],
+)
+def test_a_job_that_saves_on_request_is_evicted_once_though_redis_is_flushed_when(
+    step: Step, saving: Saving, pair: Pair, redis_server: RedisServer
+) -> None:
+    leader = pair.start(step, is_frozen=True)
+    leader.wait_leading()
+    saving.begin()
+    is_early = step in (Step.AFTER_REQUEST, Step.AFTER_ASK)
+    if not is_early:
+        saving.save_when_asked()
+
+    leader.wait_frozen()
+    redis_server.flush()
+    leader.child.resume()
+
+    if is_early:
+        saving.save_when_asked()
+    saving.check_evicted_once()
+    pair.wait_store_empty()
+
+
+def test_a_job_that_missed_its_deadline_is_evicted_once_though_the_controller_dies_then(
+    saving: Saving, pair: Pair
+) -> None:
+    first = pair.start(Step.AFTER_EVICT)
+    first.wait_leading()
+    saving.begin()
+    saving.end_wait_when_asked()
+    assert first.wait_exit() == KILLED
+    pair.start()
+
+    saving.check_evicted_once()
+    pair.wait_store_empty()
+
+
+@pytest.mark.parametrize("is_killed", [True, False], ids=["the controller dies", "Redis is flushed"])
+def test_a_job_that_is_let_be_runs_on_though_in_that_moment(
+    is_killed: bool, saving: Saving, pair: Pair, redis_server: RedisServer
+) -> None:
+    leader = pair.start(Step.AFTER_CANCEL, is_frozen=not is_killed)
+    leader.wait_leading()
+    saving.begin()
+    wait_for(lambda: is_asked(saving.scene, "low"), "a request on the pod of low")
+
+    saving.scene.delete_job("high")
+    if is_killed:
+        assert leader.wait_exit() == KILLED
+        pair.start()
+    else:
+        leader.wait_frozen()
+        redis_server.flush()
+        leader.child.resume()
+
+    saving.check_runs_on()
+    pair.wait_store_empty()
 
 
 def create_policy(scene: Scene, cluster_queue: str) -> None:

@@ -204,6 +204,47 @@ def test_one_that_does_not_save_is_stopped_at_its_deadline_and_what_it_lost_is_c
     assert stage.controller.metric("berth_evicted_device_seconds_lost_total", **labels) > 0
 
 
+def test_one_whose_own_next_checkpoint_comes_in_time_is_left_to_it_and_not_asked(stage: Stage) -> None:
+    scene = stage.scene
+
+    def tell(**annotations: str) -> None:
+        """Tell of a checkpoint of now, as the Job's helper does."""
+        told = {keys.CHECKPOINT_TIME: to_rfc3339(time.time()), **annotations}
+        scene.rest.patch(f"{scene.jobs}/train", {"metadata": {"annotations": told}})
+        scene.wait_workload(
+            "train",
+            lambda found: (
+                (found["metadata"].get("annotations") or {}).get(keys.CHECKPOINT_TIME)
+                == told[keys.CHECKPOINT_TIME]
+            ),
+            "the checkpoint told of",
+        )
+
+    # The next one is due in a minute, well within the two minutes of grace.
+    tell(**{keys.CHECKPOINT_INTERVAL_SECONDS: "60"})
+    name = scene.wait_workload("train")["metadata"]["name"]
+    saved_at = time.time()
+    # What has saved just now would be stopped at once.
+    wait_for(lambda: time.time() > saved_at + 2, "something to lose")
+    stage.submit_high()
+    wait_for(lambda: stage.request(), "the eviction decided on")
+    pod = stage.pod()["metadata"]["name"]
+    assert stage.asked() == {}
+    assert not is_true(scene.wait_workload("train"), "Evicted")
+
+    # Its checkpoint comes: instants are whole seconds, one of the request's own second counts.
+    scene.rest.patch(
+        f"{scene.jobs}/train", {"metadata": {"annotations": {keys.CHECKPOINT_TIME: to_rfc3339(time.time())}}}
+    )
+
+    scene.wait_admitted("high", timeout_seconds=90)
+    scene.wait_events(name, "CheckpointSaved", "Preempted")
+    assert "CheckpointRequested" not in scene.reasons_about(pod)
+    assert (
+        stage.controller.metric("berth_eviction_saves_total", cluster_queue=stage.queue, outcome="kept") == 1
+    )
+
+
 def test_it_runs_on_when_nobody_needs_the_room_any_more(stage: Stage) -> None:
     stage.submit_high()
     asked = stage.wait_asked()
