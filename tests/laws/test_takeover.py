@@ -65,3 +65,45 @@ def test_no_promise_moves_because_the_leader_has_changed(
     assert world.ended.keys() == world.lengths.keys(), "somebody never ran to the end"
     for name in world.plans:
         assert None not in world.causes(name)
+
+
+class Skewed(Watched):
+    """A world whose next leader has another clock: `skews` says by how many seconds, at which events.
+
+    What happens takes as long as before; what was stamped by the other clock stays as it was stamped.
+    """
+
+    skews: list[int]
+
+    def _decide(self) -> None:
+        super()._decide()
+        skew = self.skews.pop() if self.skews else 0
+        if not skew:
+            return
+        self.now += skew
+        self.ends = {name: at + skew for name, at in self.ends.items()}
+        self.stops = {name: at + skew for name, at in self.stops.items()}
+        self.arrivals = [(at + skew, workload) for at, workload in self.arrivals]
+        self.engine = successor(self.engine, settings=self.settings, now=self.now)
+        super()._decide()
+
+
+@pytest.mark.parametrize("mode", [*MODES, BackfillMode.OPPORTUNISTIC])
+@settings(_LAW, derandomize=True, max_examples=20)
+@given(data=st.data())
+def test_leaders_whose_clocks_are_minutes_apart_lose_nobody_and_give_nothing_twice(
+    data: st.DataObject, mode: BackfillMode
+) -> None:
+    """Invariants (quota, claims, promises of who waits alone) are checked after every cycle of every leader.
+
+    Promises may come to nothing by it: one clock says that their time has come. Each move has its cause.
+    """
+    world = make_world(mode, has_nodes=True, sharing=None, kind=Skewed)
+    world.skews = data.draw(st.lists(st.sampled_from([0, 0, 240, -240, 30]), max_size=10))
+    submit(world, data.draw(pieces((0.1, 1.0, 3.0))), has_nodes=True)
+
+    world.run()
+
+    assert world.ended.keys() == world.lengths.keys(), "somebody never ran to the end"
+    for name in world.plans:
+        assert None not in world.causes(name)
