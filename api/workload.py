@@ -245,9 +245,17 @@ def to_seconds(text: str | None) -> float:
     return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
 
 
+# 9999-12-31T23:59:59Z.
+_LAST_DATE = 253_402_300_799
+
+
 def to_rfc3339(at: float) -> str:
-    """Return Unix seconds as RFC 3339 in whole seconds, UTC, as Kubernetes writes metav1.Time."""
-    return datetime.fromtimestamp(int(at), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    """Return Unix seconds as RFC 3339 in whole seconds, UTC, as Kubernetes writes metav1.Time.
+
+    What lies beyond the last date that can be written is that date: Jobs may say that they run for centuries,
+    and be promised their starts one after the other.
+    """
+    return datetime.fromtimestamp(int(min(at, _LAST_DATE)), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def to_conditions(wire: tuple[WireCondition, ...] | None) -> dict[str, Condition]:

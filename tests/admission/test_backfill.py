@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from admission.runtimes import Estimator
+from admission.runtimes import Estimator, runtime_problem
 from api.keys import EXPECTED_COMPLETION_TIME, EXPECTED_RUNTIME_SECONDS, JOB_DEADLINE_SECONDS, OPPORTUNISTIC
 from api.policy import AdmissionPolicy, BackfillMode, Estimates, OnOverrun, Ordering, OrderingMode
 from api.queueing import LocalQueue, QueueingStrategy
@@ -372,6 +372,42 @@ def test_who_waits_takes_the_length_that_a_run_of_its_kind_has_just_shown() -> N
     world.run(until=T + 30)
 
     assert world.started == {"running": T, "train-1": T + 2, "train-2": T + 22, "train-3": T + 22}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("0", id="zero"),
+        pytest.param("-5", id="negative"),
+        pytest.param("1.5", id="a fraction"),
+        pytest.param("1h", id="a unit"),
+        pytest.param("", id="empty"),
+        pytest.param("9" * 40, id="more digits than any number of seconds"),
+        pytest.param("nan", id="no number"),
+        pytest.param("٣٠", id="digits of another script"),
+    ],
+)
+def test_a_declared_run_time_that_cannot_be_is_named_and_counts_as_absent(text: str) -> None:
+    workload = make_workload("w", annotations={EXPECTED_RUNTIME_SECONDS: text})
+
+    assert Estimator().estimate(workload, AdmissionPolicy(name="p")) is None
+    assert f"is {text!r}, but must be a whole number of seconds above 0" in str(runtime_problem(text))
+
+
+def test_work_that_says_it_runs_for_centuries_is_in_its_owners_way_alone() -> None:
+    """Expected one after the other such work comes to years that no date can be written of."""
+    world = make_world(BackfillMode.CONSERVATIVE)
+    for number in range(40):
+        world.submit(f"eternal-{number}", 8, runs=50, says=9_999_999_999, at=T + number)
+    world.submit("short", 8, runs=20, at=T + 100)
+
+    world.run(until=T + 110)
+
+    last = forecast(world)["eternal-39"]
+    assert last > 9_999_999_999 * 30
+    assert to_rfc3339(last) == "9999-12-31T23:59:59Z"
+    world.run()
+    assert world.ended.keys() == world.lengths.keys()
 
 
 def say(world: TimedWorld, name: str, **annotations: str) -> None:
