@@ -15,19 +15,32 @@ from tests.admission.controller.virtualtime import VirtualLoop, end
 
 KUEUE = "kueue.x-k8s.io/v1beta2"
 QUEUES = ("a", "b", "c")
+CROWD = 20
 
 
 @pytest.fixture
-def replica() -> Iterator[Replica]:
-    """A leader of three ClusterQueues of one cohort, each with a Workload that fits."""
+def loop() -> Iterator[VirtualLoop]:
+    """The loop that the replica runs on."""
     loop = VirtualLoop()
+    yield loop
+    end(loop)
+
+
+@pytest.fixture
+def cluster(loop: VirtualLoop) -> FakeCluster:
+    """Three ClusterQueues of one cohort, each with a Workload that fits."""
     cluster = FakeCluster(loop)
     for obj in objects():
         cluster.create(obj)
+    return cluster
+
+
+@pytest.fixture
+def replica(cluster: FakeCluster, loop: VirtualLoop) -> Iterator[Replica]:
+    """A leader of the cluster."""
     replica = Replica("a-replica", cluster, InMemoryReservationStore(), Lease(), loop)
     yield replica
     replica.crash()
-    end(loop)
 
 
 def objects() -> Iterator[Object]:
@@ -41,10 +54,21 @@ def objects() -> Iterator[Object]:
         yield {"apiVersion": KUEUE, "kind": "ClusterQueue", "metadata": {"name": name}, "spec": queue}
         local = {"name": name, "namespace": "team"}
         yield {"apiVersion": KUEUE, "kind": "LocalQueue", "metadata": local, "spec": {"clusterQueue": name}}
-        container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}
-        pod_set = {"name": "main", "count": 1, "template": {"spec": {"containers": [container]}}}
-        spec = {"queueName": name, "podSets": [pod_set]}
-        yield {"apiVersion": KUEUE, "kind": "Workload", "metadata": local, "spec": spec}
+        yield workload(name, queue=name)
+
+
+def workload(name: str, *, queue: str) -> Object:
+    """Return a Workload of one pod that asks for a CPU."""
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}
+    pod_set = {"name": "main", "count": 1, "template": {"spec": {"containers": [container]}}}
+    spec = {"queueName": queue, "podSets": [pod_set]}
+    metadata = {"name": name, "namespace": "team"}
+    return {"apiVersion": KUEUE, "kind": "Workload", "metadata": metadata, "spec": spec}
+
+
+def stop(local_queue: Object) -> None:
+    """Let nobody of the LocalQueue be admitted any more."""
+    local_queue["spec"]["stopPolicy"] = "Hold"
 
 
 def admitted(replica: Replica) -> int:
@@ -52,8 +76,14 @@ def admitted(replica: Replica) -> int:
     return replica.knowledge.engine.statistics().reserving
 
 
+def waiting(replica: Replica) -> int:
+    """Return how many wait in a queue, for the replica."""
+    statistics = replica.knowledge.engine.statistics()
+    return statistics.active_pending + statistics.parked_pending
+
+
 def test_others_have_their_turn_within_a_cycle_and_see_no_half_of_it(
-    replica: Replica, monkeypatch: pytest.MonkeyPatch
+    replica: Replica, loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Every step uses up a slice.
     monkeypatch.setattr(pace, "SLICE_SECONDS", -1.0)
@@ -65,7 +95,6 @@ def test_others_have_their_turn_within_a_cycle_and_see_no_half_of_it(
         loop.call_soon(lambda: seen.append(admitted(replica)))
 
     monkeypatch.setattr(Cycle, "pause", watch)
-    loop = replica._loop
     replica.start()
     replica.lead(1)
     loop.run_for(5.0)
@@ -74,3 +103,35 @@ def test_others_have_their_turn_within_a_cycle_and_see_no_half_of_it(
     assert admitted(replica) == len(QUEUES)
     # Three are nominated, then three are served: until then nothing is seen of it.
     assert seen[:6] == [0] * 6
+
+
+def test_others_have_their_turn_while_a_changed_spec_moves_a_crowd(
+    replica: Replica, cluster: FakeCluster, loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pace, "SLICE_SECONDS", -1.0)
+    engine = replica.knowledge.engine
+    for number in range(CROWD):
+        cluster.create(workload(f"w{number:02}", queue="a"))
+    replica.start()
+    replica.lead(1)
+    loop.run_for(5.0)
+    assert waiting(replica) == CROWD
+    seen: list[int] = []
+
+    def watch(*, now: float) -> bool:
+        # A few at a time, as if there were thousands.
+        has_more = catch_up(4, now=now)
+        if has_more:
+            loop.call_soon(lambda: seen.append(waiting(replica)))
+        return has_more
+
+    catch_up = engine.catch_up
+    monkeypatch.setattr(engine, "catch_up", watch)
+    cluster.edit(("LocalQueue", "team", "a"), stop)
+    loop.run_for(5.0)
+
+    replica.check()
+    assert waiting(replica) == 0
+    # They leave four by four, the one that runs among the first, and whoever asks meanwhile does not have
+    # the others leave with them.
+    assert set(seen) == {CROWD + 1 - 4 * number for number in range(1, 6)}
