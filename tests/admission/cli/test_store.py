@@ -18,6 +18,7 @@ from api.kube.resources import LEASES, NAMESPACES, WORKLOADS
 from api.workload import Admission, PodSetAssignment, WorkloadKey, to_rfc3339
 from queues.estimates import RunKey
 from queues.history import Run
+from queues.holds import Hold, Move
 from queues.plan import PlanTable, PlanVersion, PlanWrite
 from queues.promises import BackfillLease, PlannedStart, Rank
 from queues.store.keys import Keys
@@ -57,8 +58,20 @@ def make_lease(name: str) -> BackfillLease:
     )
 
 
+def make_hold(name: str) -> Hold:
+    return Hold(
+        key=WorkloadKey("team", name),
+        uid=f"uid-{name}",
+        cluster_queue="queue",
+        priority=5,
+        admission=Admission(cluster_queue="queue", pod_sets=()),
+        victims=(WorkloadKey("team", "victim"),),
+        until=1_800_000_000.0,
+    )
+
+
 async def fill(url: str) -> None:
-    """Put a reservation, a promise, a lease, a run and a decision into the store."""
+    """Put a reservation, a decision, and a row of most tables of the plan into the store."""
     store = RedisReservationStore.from_url(url, call_seconds=10.0)
     await store.seed_fence(5)
     await store.commit([make_reservation("a")], fence=5, request_id="r1", log=[make_entry("a")])
@@ -66,6 +79,8 @@ async def fill(url: str) -> None:
     rows: dict[PlanTable, dict[str, bytes | None]] = {
         PlanTable.PROMISES: {"team/gang": to_row(make_promise("gang"))},
         PlanTable.LEASES: {"team/small": to_row(make_lease("small"))},
+        PlanTable.HOLDS: {"team/large": to_row(make_hold("large"))},
+        PlanTable.MOVES: {"team/moved": to_row(Move(at=1_800_000_000.0, policy="packing"))},
         PlanTable.RUNS: {to_field(PlanTable.RUNS, kind): to_row((Run(at=1.0, uid="u", seconds=7.0),))},
     }
     write = PlanWrite(version=PlanVersion(5, 1), after=None, rows=rows)
@@ -101,6 +116,8 @@ def test_a_dump_decodes_every_value(url: str, capsys: pytest.CaptureFixture[str]
     assert "starts 2027-01-15T08:00:00Z in ClusterQueue queue" in text
     assert "before team/gang" in text
     assert "Admit team/a" in text
+    assert "room of 1 evicted Workloads in ClusterQueue queue until 2027-01-15T08:00:00Z" in text
+    assert "moved 2027-01-15T08:00:00Z under AdmissionPolicy packing" in text
 
     assert main(["store", "dump", "--redis", url, "--only", "runs,plan", "-o", "json"]) == ExitCode.DONE
     plan, run = shown(capsys)
@@ -110,7 +127,7 @@ def test_a_dump_decodes_every_value(url: str, capsys: pytest.CaptureFixture[str]
 
 def test_a_store_in_order_is_said_to_be(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["store", "check", "--redis", url]) == ExitCode.DONE
-    assert "all 8 values can be read" in capsys.readouterr().out
+    assert "all 10 values can be read" in capsys.readouterr().out
 
 
 def test_a_check_names_what_cannot_be_read(url: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -179,8 +196,8 @@ def test_a_rebuild_keeps_what_is_true_and_learns_from_the_cluster(
     arguments = ["store", "rebuild", "--redis", url, "--kubeconfig", bare_server, "-o", "json"]
     assert main(arguments) == ExitCode.DONE
 
-    # The promise is of another life of its Workload, the lease of nobody.
-    assert shown(capsys) == {"unreadable": 6, "untrue": 2, "kept": 2, "learned": 1}
+    # The promise is of another life of its Workload, lease and hold are of nobody. A move counts all the same.
+    assert shown(capsys) == {"unreadable": 6, "untrue": 3, "kept": 3, "learned": 1}
     assert main(["store", "check", "--redis", url]) == ExitCode.DONE
     capsys.readouterr()
     assert (
