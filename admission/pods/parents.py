@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from api import keys
+from api.decimals import whole_number
 from api.jobworkload import workload_name
 from api.pod import Pod
 from api.requests import gpus_of
@@ -41,8 +42,7 @@ _TEMPLATES = {
         ("spec", "leaderWorkerTemplate", "workerTemplate"),
     )
 }
-# The most digits of a number of a group: the API's own numbers have 32 bits.
-_MOST_DIGITS = 10
+
 _PASSED_ON = (keys.QUEUE_NAME, keys.PRIORITY_CLASS)
 # What counts for the whole and not for each pod.
 _OF_THE_WHOLE = frozenset({keys.GPU_COUNT, keys.ALIASES[keys.GPU_COUNT]})
@@ -117,8 +117,7 @@ def leader_worker_set_of(labels: Mapping[str, str], name: str = "") -> tuple[str
     """
     owner = labels.get(keys.LEADER_WORKER_SET, "")
     index = labels.get(keys.LEADER_WORKER_GROUP) or name.removeprefix(f"{owner}-")
-    is_number = index.isascii() and index.isdecimal() and len(index) <= _MOST_DIGITS
-    return owner, int(index) if owner and is_number else None
+    return owner, whole_number(index) if owner else None
 
 
 def group_name(kind: str, name: str) -> str:
@@ -146,7 +145,9 @@ def parent_warnings(body: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _gpus(resources: Mapping[str, Any]) -> int:
     asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
-    return gpus_of({name: int(text) for name, text in asked.items() if str(text).isdecimal()})
+    # As its author wrote them: only what reads as an ordinary number can be compared with a wish.
+    amounts = {name: whole_number(str(text)) for name, text in asked.items()}
+    return gpus_of({name: amount for name, amount in amounts.items() if amount is not None})
 
 
 def _at(body: Mapping[str, Any], path: tuple[str, ...]) -> Mapping[str, Any]:

@@ -521,6 +521,14 @@ async def test_a_gpu_count_that_the_pods_contradict_is_a_warning(
     assert len(warnings) == want
 
 
+async def test_an_absurd_number_of_gpus_keeps_no_owner_of_pods_from_its_queue(serving_url: str) -> None:
+    new = serving_object(labels={keys.QUEUE_NAME: "lq"})
+    (container,) = new["spec"]["template"]["spec"]["containers"]
+    container["resources"] = {"limits": {"nvidia.com/gpu": "9" * 5000}}
+
+    assert "patch" in await response(serving_url, "/mutate", review(new))
+
+
 async def test_a_leader_worker_set_passes_its_queue_on_to_leaders_and_workers(serving_url: str) -> None:
     containers = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
     templates = {"size": 3, "leaderTemplate": {"metadata": {}, **containers}, "workerTemplate": containers}
