@@ -64,6 +64,7 @@ class PodAsk:
     @cached_property
     def kind(self) -> str:
         """training, inference or batch; empty where it does not say."""
+        # Another word is none: rules must not guess what was meant.
         said = self._say(keys.WORKLOAD_TYPE).lower()
         return said if said in WORKLOAD_TYPES else ""
 
@@ -86,6 +87,7 @@ class PodAsk:
     def gpu_ids(self) -> tuple[int, ...]:
         """Which of its node's GPUs it has been given, () where nobody says."""
         parts = self.annotations.get(keys.GPU_IDS, "").split(",")
+        # What is no number is left out, so that one bad part leaves the others their meaning.
         ids = (whole_number(part.strip()) for part in parts)
         return tuple(one for one in ids if one is not None)
 
@@ -94,6 +96,7 @@ class PodAsk:
         """Whether it bears to lose its node: not inference, nor training that tells of no checkpoint."""
         if self.kind == "training":
             return any(key in self.annotations for key in _CHECKPOINT_KEYS)
+        # Batch, and what says nothing, may be started anew elsewhere.
         return self.kind != "inference"
 
     def _say(self, key: str) -> str:

@@ -40,6 +40,7 @@ def largest_free_island(view: NodeView) -> int:
     for pod in view.pods:
         if pod.gpu_ids:
             for island in islands:
+                # Exact for those whose GPUs are known, guessed for the rest only afterwards.
                 island.free -= len(island.ids.intersection(pod.gpu_ids))
         elif pod.gpus:
             untold.append(pod.gpus)

@@ -34,10 +34,13 @@ def create(view: View) -> tuple[Action, ...]:
     """
     try:
         pod_sets = wanted_pod_sets(view)
+    # Nothing can be made of these pods; their author is told, and a change of them is another look.
     except ComposeError as error:
         return (refusal(view, error),)
     if not pod_sets:
         return ()
+    # Before the write: a class that does not exist must not leave a Workload of the wrong priority
+    # behind.
     priority = _resolved_priority(view)
     if isinstance(priority, Event):
         return (priority,)
@@ -56,6 +59,7 @@ def create(view: View) -> tuple[Action, ...]:
         purpose=Purpose.CREATE_WORKLOAD,
         events=(normal(view.first, "CreatedWorkload", f"Created Workload: {key}", "Create"),),
     )
+    # Told with the creation, so that they come once and not with every look.
     return (write, *_notices(view))
 
 
@@ -67,8 +71,11 @@ def wanted_pod_sets(view: View) -> list[dict[str, Any]]:
         return pod_sets_of_pod(view.alive[0])
     # While a StatefulSet is changed its pods differ in what they say of their number; it counts itself.
     total = group_total(view.alive) if view.facts.replicas is None else view.facts.replicas
+    # A scale to nothing, or a number that cannot be read: there is no unit to be made.
     if not total or not view.kept:
         return []
+    # Until all are there nobody knows which roles the group has; fast admission takes them from the
+    # first.
     if len(view.kept) < total and not view.is_fast:
         return []
     return pod_sets_of_group(view.kept, total)
@@ -85,13 +92,17 @@ def outdated_pod_sets(view: View) -> list[dict[str, Any]] | None:
 
     Only what makes another unit of it counts: which roles there are, and how many pods of each.
     """
+    # What holds quota keeps its pod sets: it was admitted with those.
     if view.workload.admission is not None or not view.group or view.missing:
         return None
     try:
         wanted = wanted_pod_sets(view)
     except ComposeError:
+        # What is wrong is told where the Workload is made; a waiting one keeps what it has.
         return None
     have = {one.name: one.count for one in view.workload.pod_sets}
+    # Names and numbers alone: a webhook or a default may change a template without making another
+    # unit of it.
     return wanted if wanted and {one["name"]: one["count"] for one in wanted} != have else None
 
 
@@ -110,6 +121,8 @@ def _changed_spec(view: View) -> dict[str, Any]:
     pod, workload = view.speaker, view.workload
     spec = priorities.changed_priority(pod.labels, workload, view.context)
     if not workload.has_quota_reservation and pod.queue_name != workload.queue_name:
+        # Only while it waits: with quota the queue is frozen, and the patch would be refused each
+        # time.
         spec["queueName"] = pod.queue_name or None
     limit = maximum_execution_time_seconds(pod)
     if not workload.is_admitted and limit != workload.maximum_execution_time_seconds:
@@ -138,6 +151,7 @@ def _progress(view: View) -> Mapping[str, str]:
     """Return the annotations that tell of the unit's checkpoints: in a group any pod may be the one."""
     if not view.group:
         return view.first.annotations
+    # The newest of all members counts, since they save together.
     return newest((member.pod.annotations for member in view.members), now=view.now)
 
 

@@ -33,9 +33,11 @@ def answer_surplus(view: View) -> Answer:
     if view.first.is_serving:
         # Its keeper would make another at once.
         return None
+    # Who has least to lose comes last in `kept`, and so is what is left over.
     surplus = _surplus(view)
     # Who is about to go has its place to itself until then, and its successor may have come already.
     leaving = sum(member.pod.is_deleted for member in view.kept)
+    # Pods on their way out make room for as many, which are not told to go as well.
     excess = (pod for pod in surplus[leaving:] if not pod.is_deleted)
     return tuple(delete(pod, "ExcessPodDeleted", "Excess pod deleted") for pod in excess) or None
 
@@ -48,6 +50,7 @@ def answer_waiting_surplus(view: View) -> Answer:
         f"The group was admitted with {view.wanted} pods, and all of its quota is in use:"
         " scale it to 0 and then up again to have it admitted anew"
     )
+    # Only those at the gate wait for anything; the others run, and the quota for them is held.
     gated = (pod for pod in _surplus(view) if pod.is_gated)
     return tuple(warning(pod, "ScaledBeyondAdmission", note) for pod in gated) or None
 
@@ -62,6 +65,8 @@ def answer_dead(view: View) -> Answer:
     if not view.group:
         return None
     dead = [one for one in view.members if not one.pod.is_alive and one.pod.has_finalizer]
+    # As many of the dead are held as are missing: each keeps the Workload owned until its successor
+    # is there.
     held_back = 0 if view.members[0].pod.is_serving else view.missing
     # Who never ran holds nothing and tells nothing.
     unborn = [one for one in dead if one.pod.is_gated]
@@ -78,10 +83,13 @@ def answer_abandoned(view: View) -> Answer:
     """
     keeper = view.facts.keeper
     is_dropped = keeper is not None and not keeper.has_place
+    # By whoever deleted them: pods that an eviction told to end come again.
     is_left = all(one.pod.is_deleted and (is_dropped or not one.pod.is_told_to_end) for one in view.members)
     if not view.group or not is_left or not view.is_stopped:
         return None
     released = tuple(write for member in view.members for write in let_go(member))
+    # The Workload first: were the pods let go alone, their next would find it and wait in its
+    # place.
     if is_dropped and view.held is not None:
         return (workload_deletion(view.workload), *released)
     return released or None
@@ -92,11 +100,14 @@ def answer_owners(view: View) -> Answer:
     if not view.group or view.held is None:
         return None
     present = view.held.body.get("metadata", {}).get("ownerReferences") or ()
+    # By uid: a pod of the same name that was made anew is another owner.
     known = {reference.get("uid") for reference in present}
     wanted = owner_references(view.members, is_group=True, keeper=view.keeper)
     added = [reference for reference in wanted if reference["uid"] not in known]
     if not added:
         return None
+    # Those that are there stay, also those of pods that are gone: the garbage collector reads them
+    # all.
     patch = {"metadata": {"ownerReferences": [*present, *added]}}
     event = normal(view.first, "OwnerReferencesAdded", f"Added {len(added)} owner reference(s)", "Adopt")
     return (workload_patch(view.workload, patch, Purpose.ADOPT_WORKLOAD, event),)
@@ -110,6 +121,8 @@ def answer_replacements(view: View) -> Answer:
     type_, workload = ConditionType.WAITING_FOR_REPLACEMENT_PODS, view.workload
     if view.missing:
         evicted = workload.conditions.get(ConditionType.EVICTED)
+        # The reason of the eviction, where it was one: an observer looks for that, not for pods
+        # that failed.
         reason = evicted.reason if evicted is not None and evicted.status else "PodsFailed"
         if not workload.is_true(type_):
             edit.set_condition(type_, True, reason=reason, message="Some Failed pods need replacement")
@@ -123,12 +136,14 @@ def ended_message(members: Sequence[Member], wanted: int) -> tuple[bool, str] | 
 
     It ends when all have succeeded, or when none runs any more and one says that none is to take its place.
     """
+    # What serves has no end: its pods are made anew whatever they ended with.
     if members[0].pod.is_serving:
         return None
     succeeded = sum(member.pod.is_succeeded for member in members)
     message = f"Pods succeeded: {succeeded}/{wanted}."
     if succeeded >= wanted:
         return True, message
+    # One that is about to be deleted need not be waited for; it will say nothing more.
     is_over = all(one.pod.is_finished or one.pod.is_deleted for one in members)
     is_final = any(not one.pod.is_retriable for one in members)
     is_active = any(one.pod.is_active for one in members)

@@ -71,6 +71,8 @@ def _changes(
     metadata = body.get("metadata") or {}
     labels = metadata.get("labels") or {}
     of_owner = {**labels, **(metadata.get("annotations") or {})}
+    # The Workload's own words, of annotation and label alike; what the template says itself comes
+    # after and wins.
     given_labels = {key: labels[key] for key in _PASSED_ON if labels.get(key)}
     annotations = {
         **{key: value for key, value in of_owner.items() if key in _WISHES},
@@ -85,6 +87,7 @@ def _changes(
         annotations |= {
             keys.POD_GROUP_FAST_ADMISSION: "true",
             keys.POD_GROUP_SERVING: "true",
+            # So that pods have their place in the group by number from the first.
             # The StatefulSet controller itself numbers its pods.
             keys.POD_GROUP_INDEX_LABEL: "apps.kubernetes.io/pod-index",
         }
@@ -104,6 +107,8 @@ def group_of_leader_worker_set(pod: Pod) -> tuple[dict[str, str], dict[str, str]
     owner, index = leader_worker_set_of(pod.labels, pod.name)
     size = pod.annotations.get(keys.LEADER_WORKER_SIZE, "")
     is_ours = pod.annotations.get(keys.POD_SUSPENDING_PARENT) == _NAMES["LeaderWorkerSet"]
+    # Without all of these it is not ours, or not yet to be told: better in no group than in a wrong
+    # one.
     if not (is_ours and owner and size and index is not None):
         return {}, {}
     labels = {keys.POD_GROUP_NAME: group_name("LeaderWorkerSet", f"{owner}-{index}")}
@@ -116,6 +121,7 @@ def leader_worker_set_of(labels: Mapping[str, str], name: str = "") -> tuple[str
     ("", None) for a pod of none; no number where nothing tells it. `name` is the pod's, where it is known.
     """
     owner = labels.get(keys.LEADER_WORKER_SET, "")
+    # A name that does not end in a number tells nothing.
     index = labels.get(keys.LEADER_WORKER_GROUP) or name.removeprefix(f"{owner}-")
     return owner, whole_number(index) if owner else None
 

@@ -55,6 +55,7 @@ def reconcile_pods(
     view = View(pods, workload, context=context, now=now, facts=facts)
     if not _is_managed(view):
         return ()
+    # Events beside the steps: what is not believed keeps nothing from going on.
     notes = tuple(_disbelieved(view))
     for step in _STEPS:
         answer = step(view)
@@ -83,10 +84,12 @@ def _is_managed(view: View) -> bool:
         # Nothing is made of the dead, but the finalizer on them is ours to take off.
         return True
     pod, context = view.first, view.context
+    # Nothing is held in namespaces that are not managed, or it would wait there for ever.
     if not context.is_namespace_managed(pod.namespace):
         return False
     if not context.is_pod_selected(pod.namespace, pod.labels):
         return False
+    # A queue is what asks for us, unless the configuration holds everything.
     return bool(pod.queue_name) or context.settings.manages_without_queue_name
 
 
@@ -113,6 +116,7 @@ def _disbelieved(view: View) -> Iterator[Event]:
 
 def _answer_foreign(view: View) -> Answer:
     """A Workload of the group's name that was not made for a group is left to its owner."""
+    # The annotation says that it was made for a group; the name alone could be chance.
     if view.held is None or not view.group or keys.IS_GROUP_WORKLOAD in view.workload.annotations:
         return None
     note = (
@@ -126,6 +130,7 @@ def _answer_deletion(view: View) -> Answer:
     """A deleted Workload takes its pods with it, and goes when they have stopped. Who waits gets another."""
     if view.held is None or view.workload.deleted_at is None:
         return None
+    # Before the finalizer goes, or quota would come free under pods that run.
     stopped = stop_active(view, "Workload is deleted")
     if stopped is not None:
         return stopped
@@ -142,6 +147,7 @@ def _answer_end(view: View) -> Answer:
     outcome = _outcome(view)
     if outcome is None:
         return None
+    # The Workload is told the end before the pods are let go, since its owner goes with them.
     if view.held is not None and not view.workload.is_finished:
         is_success, message = outcome
         return (finish(view, FinishedReason.SUCCEEDED if is_success else FinishedReason.FAILED, message),)
@@ -153,6 +159,7 @@ def _answer_end(view: View) -> Answer:
 
 def _outcome(view: View) -> tuple[bool, str] | None:
     if view.group:
+        # Nobody knows how many there are to be, so nobody can say that all have ended.
         return groups.ended_message(view.members, view.wanted) if view.wanted else None
     pod = view.first
     if not pod.is_finished:
@@ -164,6 +171,7 @@ def _outcome(view: View) -> tuple[bool, str] | None:
 def _answer_withdrawn(view: View) -> Answer:
     """A pod that was deleted before it ran is let go; the garbage collector takes its Workload."""
     pod = view.first
+    # An active one is asked to stop by its deletion already; it ends, and is let go then.
     if view.group or not pod.is_deleted or pod.is_active:
         return None
     return let_go(view.members[0])
@@ -188,6 +196,7 @@ def _answer_missing(view: View) -> Answer:
     """Pods without a Workload get one, as soon as all of them are there; they do not run before."""
     if view.held is not None:
         return None
+    # Running without a Workload: nobody has admitted it, so it stops before one is made.
     return stop_active(view, "Not admitted by cluster queue") or create(view)
 
 
@@ -199,6 +208,7 @@ def _answer_eviction(view: View) -> Answer:
     stopped = stop_active(view, evicted.message)
     if stopped is not None:
         return stopped
+    # The quota has been given back already.
     if view.workload.admission is None:
         return None
     body = render.release(view.raw, now=view.now)
@@ -210,16 +220,19 @@ def _answer_pods(view: View) -> Answer:
     if not view.workload.is_admitted:
         return None
     edit = StatusEdit(view.raw, now=view.now)
+    # Only where the configuration waits for pods: the condition would be written for nobody.
     if view.context.settings.waits_for_pods:
         render.report_pods(edit, is_ready=_has_pods_ready(view))
     reclaimable = _reclaimable(view)
     if reclaimable:
+        # It only grows, as the API demands.
         edit.put("reclaimablePods", reclaimable)
     return (workload_status(view.workload, edit.to_bytes(), Purpose.SYNC_PODS),) if edit.is_changed else None
 
 
 def _has_pods_ready(view: View) -> bool:
     ready = sum(one.pod.is_succeeded or (one.pod.is_ready and one.pod.is_active) for one in view.members)
+    # Who succeeded counts as ready: it has been.
     return ready >= view.expected
 
 
@@ -236,10 +249,12 @@ def _reclaimable(view: View) -> list[dict[str, object]]:
         if member.pod.is_succeeded and not member.pod.is_serving:
             name = view.pod_set_of(member)
             succeeded[name] = succeeded.get(name, 0) + 1
+    # Of one role only: of several nobody can say which was scaled down.
     if view.first.is_serving and len(view.assignments) == 1:
         succeeded = dict.fromkeys(view.assignments, view.wanted - view.expected)
     known = view.workload.reclaimable
     counts = {
+        # Never less than is known, even if a pod that succeeded has been deleted since.
         name: min(assignment.count, max(succeeded.get(name, 0), known.get(name, 0)))
         for name, assignment in view.assignments.items()
     }

@@ -32,6 +32,7 @@ def start(view: View) -> tuple[Action, ...]:
     """Return the patches that let the admitted pods go, or the end of a Workload that can never start."""
     try:
         return tuple(_starts(view))
+    # Such a conflict is for good: node labels are added to a pod, never replaced.
     except StartConflict as conflict:
         message = f"Pod {view.first}: {conflict}; then delete Workload {view.workload.key} to queue it again"
         return (finish(view, FinishedReason.FAILED_TO_START, message),)
@@ -41,6 +42,7 @@ def _starts(view: View) -> Iterator[Write]:
     for name, assignment in view.assignments.items():
         members = [member for member in view.kept if view.pod_set_of(member) == name]
         waiting = [member for member in members if member.pod.is_gated]
+        # None waits: neither injection nor places need be worked out.
         if not waiting:
             continue
         injection = _injection(view, assignment)
@@ -55,6 +57,7 @@ def _starts(view: View) -> Iterator[Write]:
 def _injection(view: View, assignment: PodSetAssignment) -> Injection:
     node_labels, tolerations = view.context.injection(assignment)
     injection = start_injection(view.workload, assignment, node_labels, tolerations)
+    # Gates and choices are for Jobs' templates; a pod is told its own place here.
     return replace(injection, gates=(), one_of={})
 
 

@@ -52,6 +52,7 @@ class View:
         now: float,
         facts: UnitFacts = NOTHING_ELSE,
     ) -> None:
+        # By age and name, so that all that is chosen from them is the same at every look.
         in_order = sorted(pods, key=lambda one: (one[0].created_at, one[0].name))
         self.members = tuple(Member(pod, raw) for pod, raw in in_order)
         self.held = Held(*workload) if workload is not None else None
@@ -122,6 +123,7 @@ class View:
         if not self.group:
             return MAIN_POD_SET
         # Who is admitted fast is admitted for pods that nobody has seen: all of them are of the first's kind.
+        # More than one pod set came of roles that were seen, fast or not.
         if self.is_fast and self.held is not None and len(self.workload.pod_sets) == 1:
             return self.workload.pod_sets[0].name
         return member.role
@@ -134,6 +136,7 @@ class View:
         """
         if not self.group:
             return self.alive
+        # A stable sort: among those at the gate, and among those that run, the oldest first.
         in_order = sorted(self.alive, key=lambda member: member.pod.is_gated)
         if self.held is None or self.workload.admission is None:
             return tuple(in_order[: self.wanted])
@@ -156,8 +159,10 @@ class View:
         if not self.group:
             return 1
         is_waiting = self.held is None or self.workload.admission is None
+        # The keeper's number of now: what pods were told of it may be old.
         if is_waiting and self.facts.replicas is not None:
             return self.facts.replicas
+        # From then on what the Workload says counts, as that was admitted.
         if self.held is not None and (counts := [one.count for one in self.workload.pod_sets]):
             return sum(counts)
         return whole_number(self.first.annotations.get(keys.POD_GROUP_TOTAL_COUNT)) or 0
