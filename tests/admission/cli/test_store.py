@@ -196,7 +196,7 @@ def test_a_rebuild_keeps_what_is_true_and_learns_from_the_cluster(
     arguments = ["store", "rebuild", "--redis", url, "--kubeconfig", bare_server, "-o", "json"]
     assert main(arguments) == ExitCode.DONE
 
-    # The promise is of another life of its Workload, lease and hold are of nobody. A move counts all the same.
+    # The promise is of another life of its Workload, lease and hold are of nobody; a move counts anyhow.
     assert shown(capsys) == {"unreadable": 6, "untrue": 3, "kept": 3, "learned": 1}
     assert main(["store", "check", "--redis", url]) == ExitCode.DONE
     capsys.readouterr()
