@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -24,12 +25,14 @@ from admission.cli.arguments import (
 from admission.cli.errors import ExitCode, WrongUsageError
 from admission.cli.simulate_progress import make_progress
 from admission.cli.simulate_table import print_figures, to_table
+from admission.cli.simulated_calendar import read_calendar
 from admission.simulation.figures import Figures, figures_of
 from admission.simulation.policies import COMPARED, POLICIES
 from admission.simulation.report_page import html_page
 from admission.simulation.settings import Checkpoints, Estimates, Faults, Queues, Setting, check_fits, loaded
 from admission.simulation.traces import TraceError, TraceJob, first_submitted, read_trace
 from admission.simulation.virtual_run import PolicyRun, simulate
+from api.policy import KUEUE
 
 _DEFAULT_NODES = NodesWish(count=138, gpus_per_node=8)
 
@@ -70,6 +73,12 @@ def add_parser(subparsers: Subparsers) -> None:
         default=COMPARED,
         metavar="NAME,…",
         help="which policies, as listed above (default: all but those that preempt)",
+    )
+    parser.add_argument(
+        "--calendar",
+        type=existing_file,
+        metavar="FILE",
+        help="quota windows and reservations, as a policy's spec has them, that all policies run under",
     )
     _add_work_flags(parser)
     _add_cost_flags(parser)
@@ -202,6 +211,9 @@ def _run(arguments: argparse.Namespace) -> int:
     with make_progress(len(jobs), arguments.policy) as progress:
         for name in arguments.policy:
             runs[name] = simulate(jobs, setting, POLICIES[name], progress=progress.of(name))
+    for name, run in runs.items():
+        for problem in run.calendar_problems:
+            print(f"berth simulate: {name}: {problem}", file=sys.stderr)
     figures = {name: figures_of(run, gpus=setting.gpus) for name, run in runs.items()}
     if arguments.output == "table":
         print_figures(figures)
@@ -216,7 +228,10 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _setting(arguments: argparse.Namespace) -> Setting:
+    calendar = read_calendar(arguments.calendar) if arguments.calendar is not None else KUEUE
     return Setting(
+        quota_windows=calendar.quota_windows,
+        reservations=calendar.reservations,
         nodes=arguments.nodes.count,
         gpus_per_node=arguments.nodes.gpus_per_node,
         queues=arguments.queues,

@@ -9,7 +9,7 @@ Workloads' age, which no cluster knows.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from admission.engine import EngineSettings
@@ -48,17 +48,23 @@ class Policy:
     is_loss_aware: bool = False
 
     def admission_policy(self, setting: Setting) -> AdmissionPolicy | None:
-        """Return the AdmissionPolicy that governs every queue, None for Kueue's own decisions."""
+        """Return the AdmissionPolicy that governs every queue, None for Kueue's own decisions.
+
+        With a calendar Kueue's own decisions are made on the quotas in force, and on what is not reserved.
+        """
+        calendar = AdmissionPolicy(
+            name=self.name, quota_windows=setting.quota_windows, reservations=setting.reservations
+        )
         if self.ordering is None and self.backfill is None and not self.is_loss_aware:
-            return None
+            return calendar if calendar.quota_windows or calendar.reservations else None
         costs = PreemptionRules(
             default_save_seconds=round(setting.save_seconds),
             default_restart_seconds=round(setting.restart_seconds),
             minimum_runtime_seconds=round(setting.min_runtime_seconds),
         )
         learned = Estimates(default_seconds=_DEFAULT_SECONDS) if setting.estimates.is_learned else None
-        return AdmissionPolicy(
-            name=self.name,
+        return replace(
+            calendar,
             ordering=self.ordering,
             preemption=costs,
             backfill=self.backfill,

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from admission.simulation.shapes import MOST_GPUS_PER_POD, GangShape, gang_shape
 from admission.simulation.traces import TraceError, TraceJob
+from api.policy import CapacityReservation, QuotaWindow
 
 
 class Queues(StrEnum):
@@ -66,7 +67,8 @@ class Setting:
     `save_seconds`: from an eviction until the pods are gone, everything saved. `restart_seconds`: from the
     start of every further attempt until useful work goes on. `checkpoint_interval_seconds`: what is lost at
     most when nothing can be saved any more. `min_runtime_seconds`: what an attempt runs at least before it
-    gives way to an equal.
+    gives way to an equal. `quota_windows` and `reservations` hold under every policy; their instants count
+    from the first submit, as seconds of Unix time do from 1970.
     """
 
     nodes: int
@@ -79,6 +81,8 @@ class Setting:
     min_runtime_seconds: float = 600.0
     faults: Faults = Faults()
     checkpoints: Checkpoints = Checkpoints()
+    quota_windows: tuple[QuotaWindow, ...] = ()
+    reservations: tuple[CapacityReservation, ...] = ()
 
     @property
     def gpus(self) -> int:

@@ -37,13 +37,17 @@ _SECONDS_PER_HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyRun:
-    """How all Jobs fared under one policy; `run_seconds` is the time that this took in reality."""
+    """How all Jobs fared under one policy; `run_seconds` is the time that this took in reality.
+
+    `calendar_problems` are what is wrong with single windows and reservations, a sentence each.
+    """
 
     policy: Policy
     is_blind: bool
     courses: tuple[Course, ...]
     cycles: int
     run_seconds: float
+    calendar_problems: tuple[str, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -75,6 +79,7 @@ def simulate(
         courses=tuple(run.courses),
         cycles=run.engine.statistics().cycles,
         run_seconds=time.perf_counter() - began,
+        calendar_problems=run.calendar_problems,
     )
 
 
@@ -89,6 +94,7 @@ class _Run:
     timeline: Timeline = field(default_factory=Timeline)
     now: float = 0.0
     ended: int = 0
+    calendar_problems: tuple[str, ...] = ()
     _living: dict[WorkloadKey, _Living] = field(default_factory=dict)
     _habits: Habits = field(init=False)
     _chance: random.Random = field(init=False)
@@ -109,6 +115,8 @@ class _Run:
             self.timeline.plan(course.job.submitted_at, partial(self._submit, course, place))
         for number in range(self.setting.nodes):
             self._plan_loss(number)
+        view = self.engine.policy_view(self.policy.name)
+        self.calendar_problems = view.calendar_problems if view is not None else ()
         gc.collect()
         # What is here stays to the end; looking through it again and again would take a third of the time.
         gc.freeze()

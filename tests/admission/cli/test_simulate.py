@@ -115,3 +115,64 @@ def test_wrong_usage_is_told_in_a_sentence(
 
     assert code == ExitCode.WRONG_USAGE
     assert want in capsys.readouterr().err
+
+
+NIGHT_OFF = """
+quotaWindows:
+  - name: closed
+    clusterQueue: simulation
+    flavor: gpu
+    resource: nvidia.com/gpu
+    nominalQuota: 0
+    start: 1970-01-01T00:00:00Z
+    end: 1970-01-01T10:00:00Z
+"""
+
+
+def test_a_calendar_holds_under_every_policy(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Nothing starts in the first ten hours: whoever came at the beginning waits at least as long."""
+    path = tmp_path / "calendar.yaml"
+    path.write_text(NIGHT_OFF)
+    arguments = ("--policy", "fifo,easy", "--limit", "10")
+
+    without, within = report(capsys, *arguments), report(capsys, *arguments, "--calendar", str(path))
+
+    assert within["settings"]["calendar"] == str(path)
+    for name in ("fifo", "easy"):
+        longest = [one["policies"][name]["p99_wait_seconds"] for one in (without, within)]
+        assert longest[0] < 36_000 <= longest[1]
+
+
+def test_a_window_for_a_queue_that_is_not_there_is_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "calendar.yaml"
+    path.write_text(NIGHT_OFF.replace("clusterQueue: simulation", "clusterQueue: nights"))
+
+    main(["simulate", "--jobs", str(EXAMPLE), "--nodes", "4x8", "--policy", "fifo", "--calendar", str(path)])
+
+    want = 'fifo: spec.quotaWindows[0].clusterQueue is "nights": there is no such ClusterQueue'
+    assert want in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        pytest.param(
+            "- a list", "must be a mapping with quotaWindows, reservations or both", id="no mapping"
+        ),
+        pytest.param("quotas: []", "must be a mapping with quotaWindows", id="an unknown section"),
+        pytest.param("quotaWindows: [{name: x}]", "spec.quotaWindows[0]", id="a window without its fields"),
+        pytest.param("{", "calendar.yaml", id="no YAML"),
+    ],
+)
+def test_a_calendar_that_cannot_be_read_is_one_sentence(
+    text: str, want: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "calendar.yaml"
+    path.write_text(text)
+
+    code = main(["simulate", "--jobs", str(EXAMPLE), "--nodes", "4x8", "--calendar", str(path)])
+
+    assert code == ExitCode.WRONG_USAGE
+    assert want in capsys.readouterr().err
