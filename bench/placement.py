@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from admission.controller.collector import keep_collector_off_what_lives_long
 from admission.decision import Evict
 from admission.engine import Engine
 from admission.intake import Upsertable
@@ -127,6 +128,8 @@ def measure(nodes: int, share: float, request: PlacementRequest, rounds: int) ->
     fleet = make_fleet(nodes)
     by_rack = request.wishes is not None and request.wishes.has_size_rules
     fill(fleet, nodes, share, by_rack=by_rack, rng=rng)
+    # As a controller does once it has read the cluster.
+    keep_collector_off_what_lives_long()
     times = [time.process_time()]
     times += (time.process_time() for _ in fleet.preparing([request]))
     fleet.place([request])
