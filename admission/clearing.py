@@ -27,7 +27,8 @@ from admission.snapshot import Held, QueueState, Snapshot
 from admission.stage import SnapshotStage
 from admission.timekeeper import Timekeeper, started_at_of
 from api.workload import WorkloadKey
-from queues.profile import Edge, Spots
+from queues.profile import Edge, Rooms, Spots
+from queues.prospect import Prospect
 from queues.quota import QuotaNode
 from queues.resources import Quantities
 from queues.walks import holds_at
@@ -43,17 +44,25 @@ class _Amount:
         """Never asked: the amount and its instant are given."""
         raise AssertionError("a reservation looks for no other start")
 
-    def may_fit(self, _changes: Spots) -> bool:
-        """Return that it may fit: no places are asked about."""
+    def may_have_quota(self) -> bool:
+        """Return that it may fit."""
         return True
+
+    def rooms(self) -> Rooms:
+        """Return none: no places are asked about."""
+        return ()
 
     def spots_of(self, _value: Quantities) -> Spots:
         """Return no spots."""
         return {}
 
-    def holds(self, value: Quantities) -> bool:
+    def has_quota(self, value: Quantities) -> bool:
         """Return whether it is free now."""
         return self.node.fits(value)
+
+    def has_spots(self, _value: Quantities) -> bool:
+        """Return that no spots are asked for."""
+        return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +155,7 @@ class Clearing:
         edges = self._edges(kept, queue, going)
         stage, trial = SnapshotStage(self.snapshot), _Amount(queue.node)
         # At its start alone: what comes later keeps others out, and is kept out of, by its own edges.
-        return holds_at(edges, stage, trial, left, at=at, seconds=0.0)
+        return holds_at(Prospect(edges=edges), stage, trial, left, at=at, seconds=0.0)
 
     def _edges(self, kept: KeptCapacity, queue: QueueState, going: Collection[WorkloadKey]) -> list[Edge]:
         """Return ends of running work and all appointments but this one; who is `going` ends now."""

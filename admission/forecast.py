@@ -21,7 +21,8 @@ from admission.stage import SnapshotStage, StartTrial
 from admission.timekeeper import Timekeeper
 from api.workload import WorkloadKey
 from queues.pending import Pending
-from queues.profile import Claim, Profile
+from queues.profile import Claim, Profile, order
+from queues.prospect import Prospect
 from queues.walks import earliest
 
 # Who runs beyond its time is taken to end after so many seconds more, for want of anything better.
@@ -101,9 +102,9 @@ class Forecast:
         names = [other.name for other in queue.tree.queues]
         ahead = self.keeper.ahead.edges(names, self.keeper.profile, joining=pending.workload)
         if ahead:
-            edges = sorted([*edges, *ahead], key=lambda edge: edge[:3])
+            edges = sorted([*edges, *ahead], key=order)
         start = earliest(
-            edges,
+            Prospect(edges=edges, profile=self._profile, put_in=ahead),
             SnapshotStage(self.snapshot),
             trial,
             now=max(self.now, pending.retry_at),

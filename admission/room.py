@@ -16,35 +16,54 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from admission.answers import Option
+from admission.placement.podroom import PodRoom
 from admission.snapshot import QueueState, Snapshot
 from admission.topology import placement_request
 from admission.wishes import with_wishes
 from api.queueing import PreemptionPolicy
 from api.requests import PODS
 from queues.pending import Pending
-from queues.profile import Spots
+from queues.profile import Rooms
 
-_NO_CHANGES: Spots = {}
 # Caps the shapes that one ClusterQueue keeps needs of, as plans are.
 _MOST_SHAPES = 1024
 
 
-def may_have_room(
-    snapshot: Snapshot, queue: QueueState, pending: Pending, *, changes: Spots = _NO_CHANGES
-) -> bool:
-    """Return False only where the Workload could not start if so much more of the spots was taken.
-
-    With the fewest pods that it may run with. The quota is looked at as it is.
-    """
+def may_have_room(snapshot: Snapshot, queue: QueueState, pending: Pending) -> bool:
+    """Return False only where the Workload could not start now, with the fewest pods that it may run with."""
     if queue.reservations:
         # What is kept for some of its Workloads is free for them alone.
         return True
+    needs = needs_of(snapshot, queue, pending)
+    return all(any(_is_open(snapshot, option) for option in options) for options in needs)
+
+
+def may_have_quota(snapshot: Snapshot, queue: QueueState, pending: Pending) -> bool:
+    """Return False only where the Workload has not the quota to start now, as `may_have_room` does."""
+    if queue.reservations:
+        return True
+    needs = needs_of(snapshot, queue, pending)
+    return all(any(_has_quota(option) for option in options) for options in needs)
+
+
+def rooms_of(snapshot: Snapshot, queue: QueueState, pending: Pending) -> Rooms:
+    """Return for each pod set that is placed on nodes the rooms of the flavors that it could have."""
+    rooms = []
+    for options in needs_of(snapshot, queue, pending):
+        found = [_room(snapshot, option) for option in options]
+        if all(found):
+            rooms.append([room for room in found if room is not None])
+    return rooms
+
+
+def needs_of(snapshot: Snapshot, queue: QueueState, pending: Pending) -> tuple[tuple[Option, ...], ...]:
+    """Return what the Workload needs one option of each of."""
     needs = queue.needs.get(pending.shape)
     if needs is None:
         if len(queue.needs) >= _MOST_SHAPES:
             queue.needs.clear()
         needs = queue.needs[pending.shape] = tuple(_needs(snapshot, queue, pending))
-    return all(any(_is_open(snapshot, option, changes) for option in options) for options in needs)
+    return needs
 
 
 def never_evicts(queue: QueueState) -> bool:
@@ -58,14 +77,20 @@ def never_evicts(queue: QueueState) -> bool:
     return queue.turns is None and all(policy is PreemptionPolicy.NEVER for policy in policies)
 
 
-def _is_open(snapshot: Snapshot, option: Option, changes: Spots) -> bool:
-    for cell, amount in option.amounts:
-        if amount > 0 and amount > cell.available:
-            return False
-    request = option.request
-    if request is None:
-        return True
-    return snapshot.fleet.room_after(option.flavor, request, changes, enough=request.count) >= request.count
+def _is_open(snapshot: Snapshot, option: Option) -> bool:
+    if not _has_quota(option):
+        return False
+    room = _room(snapshot, option)
+    return room is None or room.total() >= room.needed
+
+
+def _has_quota(option: Option) -> bool:
+    return all(amount <= cell.available for cell, amount in option.amounts if amount > 0)
+
+
+def _room(snapshot: Snapshot, option: Option) -> PodRoom | None:
+    """Return the room for the option's pods, None where nodes say nothing of them."""
+    return None if option.request is None else snapshot.fleet.room(option.flavor, option.request)
 
 
 def _needs(snapshot: Snapshot, queue: QueueState, pending: Pending) -> Iterator[tuple[Option, ...]]:

@@ -11,12 +11,12 @@ from admission.assignment import Assignment, Mode
 from admission.flavors import FlavorSearch
 from admission.grades import Grade, Granular
 from admission.nomination import CyclePolicy
-from admission.room import may_have_room
+from admission.room import may_have_quota, rooms_of
 from admission.snapshot import QueueState, Snapshot
 from admission.steps import finish
 from admission.topology import place
 from queues.pending import Pending
-from queues.profile import Spots
+from queues.profile import Rooms, Spots
 from queues.resources import FlavorResource, Quantities
 
 
@@ -96,9 +96,13 @@ class StartTrial:
             quota_check=self.policy.quota_check,
         )
 
-    def may_fit(self, changes: Spots) -> bool:
-        """Return False only where it could not begin if the spots changed by so much."""
-        return may_have_room(self.snapshot, self.queue, self.pending, changes=changes)
+    def may_have_quota(self) -> bool:
+        """Return False only where the quota does not suffice, with the fewest pods that it may run with."""
+        return may_have_quota(self.snapshot, self.queue, self.pending)
+
+    def rooms(self) -> Rooms:
+        """Return the rooms that its pod sets need one of each."""
+        return rooms_of(self.snapshot, self.queue, self.pending)
 
     def find(self) -> Footing | None:
         """Return what it would run on if it began now."""
@@ -113,7 +117,10 @@ class StartTrial:
         """Return the spots that were found."""
         return value.spots
 
-    def holds(self, value: Footing) -> bool:
-        """Return whether that quota and those spots are free."""
-        fleet = self.snapshot.fleet
-        return self.queue.node.fits(value.usage) and (not value.spots or fleet.has_free(value.spots))
+    def has_quota(self, value: Footing) -> bool:
+        """Return whether that quota is free."""
+        return self.queue.node.fits(value.usage)
+
+    def has_spots(self, value: Footing) -> bool:
+        """Return whether those spots are free."""
+        return not value.spots or self.snapshot.fleet.has_free(value.spots)

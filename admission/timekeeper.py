@@ -29,6 +29,7 @@ from queues.pending import Pending
 from queues.profile import Claim, Edge, Profile, Spots
 from queues.promises import BackfillLease, MoveCause, PlannedStart, own_rank
 from queues.resources import Quantities
+from queues.slack import Slack
 from queues.tracked import Tracked
 
 # A promise counts as kept, and is not moved, within this many seconds: clocks, API writes and pods need some.
@@ -82,8 +83,8 @@ class Timekeeper:
         self.stopped_after: Tracked[tuple[WorkloadKey, str], float] = Tracked()
         # What has happened since promises were last looked at that may move them, later or earlier.
         self.causes: set[MoveCause] = set()
-        # Until when more is free than was expected when promises were made: then it was to come free anyway.
-        self.improvable_until = -inf
+        # What came free since then that counted as taken when promises were made.
+        self.slack = Slack()
         # Promises made, moved or (None) withdrawn since they were last told, those kept since, by Workload.
         self.changed: dict[WorkloadKey, PlannedStart | None] = {}
         self.told: dict[WorkloadKey, PlannedStart] = {}
@@ -99,6 +100,8 @@ class Timekeeper:
         self._tried: dict[WorkloadKey, float] = {}
         self._fleet = fleet
         self._queues: Mapping[str, QueueState] = {}
+        # How long leases take to end, and the version of them that it was worked out of.
+        self._eviction_times: tuple[int, set[float]] = 0, set()
         # Whether no claim needs to be told from those of another tree.
         self.is_one_tree = True
         # The length that is believed of who runs, where its first estimate was outrun.
@@ -128,7 +131,7 @@ class Timekeeper:
         if self.promises:
             self.causes.add(MoveCause.QUOTA_CUT)
         # Quotas may have risen, so everyone may start earlier.
-        self.improvable_until = inf
+        self.slack.note_all()
 
     def rebuild(self, held: Iterable[Held]) -> None:
         """Make the profile anew from who holds quota and what is promised."""
@@ -173,8 +176,7 @@ class Timekeeper:
         known = self.profile.get(held.key)
         if known is not None and known.is_running and dict(known.usage) != dict(held.usage):
             # Some of its pods are done.
-            self.note_free_until(known.ends_at)
-        # Told apart because who stops may not be counted on to serve a promise.
+            self.slack.note(known, from_at=self.now, until=known.ends_at)
         (self._stopping.add if held.is_evicted else self._stopping.discard)(held.key)
         self.profile.put(
             Claim(
@@ -194,7 +196,7 @@ class Timekeeper:
         if before is None or after is None:
             return
         if after.ends_at < before.ends_at:
-            self.note_free_until(before.ends_at)
+            self.slack.note(before, from_at=self.now, until=before.ends_at)
         elif after.ends_at > before.ends_at:
             self.causes.add(MoveCause.OVERRUN)
 
@@ -215,7 +217,7 @@ class Timekeeper:
         self._stopping.discard(key)
         # Earlier than expected by more than the slack: then promises may be improved.
         if claim is not None and claim.ends_at > self.now + SLACK_SECONDS:
-            self.note_free_until(claim.ends_at)
+            self.slack.note(claim, from_at=max(self.now, claim.begins_at), until=claim.ends_at)
 
     def observe(self, workload: Workload) -> None:
         """Learn how long a Workload ran that has just ended, and how far its estimate was off.
@@ -303,11 +305,7 @@ class Timekeeper:
     @property
     def may_move(self) -> bool:
         """Whether something has happened that may move promises, later or earlier."""
-        return bool(self.causes) or self.improvable_until >= self.now
-
-    def note_free_until(self, at: float) -> None:
-        """Note that until then more is free than was expected when promises were made."""
-        self.improvable_until = max(self.improvable_until, at)
+        return bool(self.causes) or self.slack.until >= self.now
 
     def waits_for_its_time(self, key: WorkloadKey) -> bool:
         """Return whether the Workload is promised a later start, before which it need not be tried.
@@ -338,7 +336,7 @@ class Timekeeper:
         """Note that nodes came, went or changed."""
         if self.promises:
             self.causes.add(MoveCause.NODE_LOST)
-            self.improvable_until = inf
+            self.slack.note_all()
 
     # --- promises ----------------------------------------------------------------------------------------
 
@@ -372,7 +370,7 @@ class Timekeeper:
         self.changed[key] = None
         # Its queue may promise to the next in line.
         self.freed.add(promise.planned.cluster_queue)
-        self.note_free_until(promise.planned.ends_at)
+        self.slack.note(promise.claim, from_at=promise.planned.start_at, until=promise.planned.ends_at)
 
     def in_order(self) -> list[Promise]:
         """Return all promises, the highest rank first."""
@@ -412,7 +410,7 @@ class Timekeeper:
         What does not stand any more is late for the last of all causes unless it is known better. Nobody is
         moved to an earlier start for this: that the leader has changed is nothing that users should notice.
         """
-        self.improvable_until = -inf
+        self.slack.take()
         # What was kept and measured while another led, that one has counted.
         self.kept.clear()
         self.measured.clear()
@@ -488,7 +486,11 @@ class Timekeeper:
 
     def eviction_times(self) -> set[float]:
         """Return how long those who run on a lease need to give way, each length once."""
-        return {lease.eviction_seconds for lease in self.leases.values()}
+        # Asked at every step of time by each promise, and the same for hundreds of leases until one changes.
+        if self._eviction_times[0] != self.leases.version:
+            times = {lease.eviction_seconds for lease in self.leases.values()}
+            self._eviction_times = self.leases.version, times
+        return self._eviction_times[1]
 
     def longest_eviction(self) -> float | None:
         """Return the longest that anybody on a lease needs to give way, None where nobody is."""

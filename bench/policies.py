@@ -1,12 +1,13 @@
 """Every policy on one trace, at several loads and with wrong estimates: `python -m bench.policies`.
 
-    python -m bench.policies --jobs jobs.csv [--nodes 138x8] [--only fifo,easy] [--out policies.json]
+    python -m bench.policies --jobs jobs.csv [--nodes 138x8] [--policies fifo,easy] [--limit 3000] [--out F]
 
 What `berth simulate` compares at one load, in one table for all that its figures depend on: all policies on
 the trace as recorded, four of them at 85% and 115% of its load, and the two that promise with run times said
 too long. Beside the mean waits of the public Philly trace on 138x8 stand those of an independent simulator of
-the textbook policies, which knows no leases and fills nodes in another order. The whole takes the better part
-of an hour on a quiet machine; each row is printed as it is known.
+the textbook policies, which knows no leases and fills nodes in another order, and the time that a run should
+take at most on a quiet machine. Two runs at a time; each row is printed as it is known, and a run that fails
+costs its own row alone. The exit code is 1 where one did.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
@@ -28,11 +30,15 @@ from admission.simulation.virtual_run import simulate
 
 # Mean waits in minutes at the recorded load, of an independent simulator.
 ELSEWHERE = {"fifo": 959, "best-effort": 176, "easy": 269, "sjf-oracle": 54}
+# The longest that a run of the whole trace should take, in seconds.
+_MOST_SECONDS = {"easy": 60, "shortest-predicted": 60, "conservative": 600, "opportunistic": 600}
 _PHILLY = NodesWish(count=138, gpus_per_node=8)
 _AT_OTHER_LOADS = ("fifo", "best-effort", "easy", "least-attained")
 _PROMISING = ("easy", "conservative")
 _LOADS = (0.85, 1.15)
 _FACTORS = (2.0, 3.0, 5.0)
+# More would only take the processor from one another on the machines that this is meant for.
+_AT_A_TIME = 2
 _HEADINGS = (
     "POLICY",
     "LOAD",
@@ -45,8 +51,9 @@ _HEADINGS = (
     "LOST",
     "BROKEN",
     "TOOK",
+    "AT MOST",
 )
-_ROW = "{:<19} {:>5} {:>9} {:>7} {:>9} {:>7} {:>7} {:>5} {:>7} {:>12} {:>7}"
+_ROW = "{:<19} {:>5} {:>9} {:>7} {:>9} {:>7} {:>7} {:>5} {:>8} {:>12} {:>7} {:>7}"
 
 
 class Run(NamedTuple):
@@ -56,8 +63,13 @@ class Run(NamedTuple):
     load: float = 1.0
     factor: float = 1.0
 
+    @property
+    def is_as_recorded(self) -> bool:
+        """Whether neither load nor estimates are changed."""
+        return self.load == 1.0 and self.factor == 1.0
 
-def runs(names: tuple[str, ...]) -> Iterator[Run]:
+
+def runs(names: Sequence[str]) -> Iterator[Run]:
     """Yield what is to be simulated of these policies."""
     yield from (Run(name) for name in names)
     yield from (Run(name, load=load) for load in _LOADS for name in _AT_OTHER_LOADS if name in names)
@@ -74,43 +86,79 @@ def figures(run: Run, jobs: tuple[TraceJob, ...], nodes: NodesWish) -> Figures:
 
 
 def row(run: Run, found: Figures, *, has_peer: bool) -> str:
-    """Return the line of a run; waits in minutes, `has_peer`: beside those of elsewhere."""
-    is_as_recorded = has_peer and run.load == 1.0 and run.factor == 1.0
+    """Return the line of a run; waits in minutes, `has_peer`: beside what is expected of the whole trace."""
+    is_compared = has_peer and run.is_as_recorded
     return _ROW.format(
         run.policy,
         f"{run.load:.0%}",
         str(Estimates(factor=run.factor)),
         f"{found.mean_wait_seconds / 60:,.0f}",
-        ELSEWHERE.get(run.policy, "") if is_as_recorded else "",
+        ELSEWHERE.get(run.policy, "") if is_compared else "",
         f"{found.p99_wait_seconds / 60:,.0f}",
         f"{found.gangs.mean_wait_seconds / 60:,.0f}",
         f"{found.utilisation:.2f}",
         f"{found.gpu_hours_lost:,.0f}h",
         f"{found.promises_broken}/{found.promises}",
         f"{found.run_seconds:,.0f}s",
+        f"{most}s" if has_peer and (most := _MOST_SECONDS.get(run.policy)) is not None else "",
     )
 
 
-def main() -> int:
-    """Simulate everything, print the table, write the JSON."""
+def simulate_all(
+    wanted: Sequence[Run], jobs: tuple[TraceJob, ...], nodes: NodesWish
+) -> Iterator[tuple[Run, Figures | Exception]]:
+    """Yield how each run went as it ends, or what went wrong with it."""
+    with ProcessPoolExecutor(max_workers=_AT_A_TIME, max_tasks_per_child=1) as pool:
+        begun = {pool.submit(figures, run, jobs, nodes): run for run in wanted}
+        for future in as_completed(begun):
+            failure = future.exception()
+            if failure is None:
+                yield begun[future], future.result()
+            elif isinstance(failure, Exception):
+                yield begun[future], failure
+            else:
+                raise failure
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Simulate everything, print the table, write the JSON. Returns 1 where a run has failed."""
+    asked = _parser().parse_args(arguments)
+    names = asked.policies.split(",")
+    jobs = first_submitted(read_trace(asked.jobs), asked.limit)
+    is_whole_trace = asked.nodes == _PHILLY and asked.limit is None
+    wanted, done, failed = tuple(runs(names)), [], 0
+    print(_ROW.format(*_HEADINGS), flush=True)
+    for run, found in simulate_all(wanted, jobs, asked.nodes):
+        if isinstance(found, Exception):
+            failed += 1
+            print(f"{run.policy:<19} {run.load:>5.0%} failed: {found!r}", flush=True)
+            done.append({**run._asdict(), "failed": repr(found)})
+        else:
+            print(row(run, found, has_peer=is_whole_trace), flush=True)
+            done.append({**run._asdict(), **asdict(found)})
+        print(f"{len(done)} of {len(wanted)} runs done", file=sys.stderr, flush=True)
+        if asked.out is not None:
+            asked.out.write_text(json.dumps(done, indent=1) + "\n")
+    return 1 if failed else 0
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--jobs", type=Path, required=True)
     parser.add_argument("--nodes", type=nodes_wish, default=_PHILLY)
-    parser.add_argument("--only", default=",".join(POLICIES), help="policies, separated by commas")
-    parser.add_argument("--out", type=Path)
-    arguments = parser.parse_args()
-    jobs = first_submitted(read_trace(arguments.jobs), None)
-    done = []
-    print(_ROW.format(*_HEADINGS), flush=True)
-    for run in runs(tuple(arguments.only.split(","))):
-        found = figures(run, jobs, arguments.nodes)
-        print(row(run, found, has_peer=arguments.nodes == _PHILLY), flush=True)
-        done.append({**run._asdict(), **asdict(found)})
-        if arguments.out is not None:
-            arguments.out.write_text(json.dumps(done, indent=1) + "\n")
-    return 0
+    parser.add_argument("--policies", type=_policies, default=",".join(POLICIES), help="separated by commas")
+    parser.add_argument("--limit", type=int, help="the first so many Jobs by submit time; default: all")
+    parser.add_argument("--out", type=Path, help="where to write the figures as JSON, anew after each run")
+    return parser
+
+
+def _policies(text: str) -> str:
+    unknown = [name for name in text.split(",") if name not in POLICIES]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"no policy {', '.join(unknown)}; there are {', '.join(POLICIES)}")
+    return text
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ It keeps no counters of its own. A quota tree with borrowing and lending limits 
 per instant, so a search walks along the edges and lets a *stage* (the quota tree and the nodes themselves)
 take every change and give it back: adding and removing usage are mirror images, so the walk leaves no trace,
 and what fits at an instant is judged by the same arithmetic as what fits now. An edge costs O(log n) to put
-in or take out, a search O(edges it walks over).
+in or take out. The edges are kept a second time by spot, a handful each: what becomes of one host is then
+read off without a look at the others.
 
 Work begins where something is released, never between two edges: the search tries the instant asked for and
 then each release. Once no promise begins any more, capacity only grows and the instant is found by halving.
@@ -25,7 +26,7 @@ Source: Slurm's backfill scheduler (node_space), Srinivasan et al. 2002 for the 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Generic, Protocol, TypeVar
@@ -90,20 +91,51 @@ class Stage(Protocol):
         """Count this much more of the spots as taken from here on; below 0: as free."""
 
 
+# The room of one spot over time: some instants in order, the room now, and that after each of them.
+Course = tuple[list[float], list[int]]
+
+
+class Room(Protocol):
+    """How many of some equal pods the spots have room for, each spot by itself, as the stage stands."""
+
+    @property
+    def needed(self) -> int:
+        """How many of them there are."""
+
+    def total(self) -> int:
+        """Return for how many all spots together have room now."""
+
+    def at(self, spot: Spot, change: Mapping[str, int]) -> int:
+        """Return for how many the spot would, were so much more of it taken; 0 for one that is no place."""
+
+    def known(self, spot: Spot, stamp: object) -> Course | None:
+        """Return what was noted of the spot under this stamp, None where its room now has changed since."""
+
+    def note(self, spot: Spot, stamp: object, course: Course) -> None:
+        """Keep how the room of the spot will change, in place of what was noted before."""
+
+
+# For each group of pods the rooms of which any may take it. Without spots to look at there are none.
+Rooms = Sequence[Sequence[Room]]
+
+
 class Trial(Protocol[Value]):
     """The request that looks for its start, asked on the stage as it stands at some instant."""
 
-    def may_fit(self, changes: Spots) -> bool:
-        """Return False only where the request could not begin if the spots changed by so much.
+    def may_have_quota(self) -> bool:
+        """Return False only where the quota does not suffice: a condition that is necessary and cheap."""
 
-        A condition that is necessary and cheap, looked at before `find` is.
-        """
+    def rooms(self) -> Rooms:
+        """Return what must have room for the request's pods: necessary as well, and told by spot."""
 
     def find(self) -> Value | None:
         """Return how it could begin now, None where it could not."""
 
-    def holds(self, value: Value) -> bool:
-        """Return whether what was found, its spots too, could be added to the stage as it is now."""
+    def has_quota(self, value: Value) -> bool:
+        """Return whether the stage, as it is now, has the quota for what was found."""
+
+    def has_spots(self, value: Value) -> bool:
+        """Return whether the spots of what was found are free on the stage as it is now."""
 
     def spots_of(self, value: Value) -> Spots:
         """Return the spots of what was found."""
@@ -123,6 +155,9 @@ class Profile:
     def __init__(self) -> None:
         self._claims: dict[WorkloadKey, Claim] = {}
         self._edges: list[Edge] = []
+        self._at_spot: dict[Spot, list[Edge]] = {}
+        # When the edges of a spot last changed, as the version then.
+        self._changed_in: dict[Spot, int] = {}
         # Rises with every change; what was worked out of the edges holds while it stays.
         self.version = 0
 
@@ -147,7 +182,14 @@ class Profile:
         self.version += 1
         self._claims[claim.holder] = claim
         for edge in _edges_of(claim):
-            insort(self._edges, edge, key=_order)
+            insort(self._edges, edge, key=order)
+            for spot in claim.spots:
+                insort(self._at_spot.setdefault(spot, []), edge, key=order)
+        self._note_change(claim)
+
+    def _note_change(self, claim: Claim) -> None:
+        for spot in claim.spots:
+            self._changed_in[spot] = self.version
 
     def drop(self, holder: WorkloadKey) -> Claim | None:
         """Take a claim out. Returns it, None where there was none."""
@@ -156,7 +198,13 @@ class Profile:
             self.version += 1
             for edge in _edges_of(claim):
                 # Found by its order, which is unique: a holder has one begin and one end.
-                del self._edges[bisect_left(self._edges, _order(edge), key=_order)]
+                _take_out(self._edges, edge)
+                for spot in claim.spots:
+                    _take_out(self._at_spot[spot], edge)
+            self._note_change(claim)
+            for spot in claim.spots:
+                if not self._at_spot.get(spot, True):
+                    del self._at_spot[spot], self._changed_in[spot]
         return claim
 
     def outrun(self, now: float) -> list[Claim]:
@@ -178,10 +226,23 @@ class Profile:
             return list(self._edges)
         return [edge for edge in self._edges if wants(edge[3])]
 
+    def spots(self) -> Collection[Spot]:
+        """Return the spots at which anything changes."""
+        return self._at_spot.keys()
+
+    def at_spot(self, spot: Spot) -> Sequence[Edge]:
+        """Return the edges of the claims on one spot, in order of time. Not to be changed, nor kept."""
+        return self._at_spot.get(spot, ())
+
+    def changed_in(self, spot: Spot) -> int:
+        """Return the version in which the edges of a spot became what they are; it is never used again."""
+        return self._changed_in.get(spot, 0)
+
     def validate(self) -> None:
         """Raise AssertionError where edges and claims disagree."""
-        expected = sorted((edge for claim in self._claims.values() for edge in _edges_of(claim)), key=_order)
+        expected = sorted((edge for claim in self._claims.values() for edge in _edges_of(claim)), key=order)
         assert self._edges == expected, "the edges of the profile are not those of its claims"
+        assert self._at_spot == by_spot(expected), "the edges by spot are not those of the claims there"
 
 
 def _edges_of(claim: Claim) -> tuple[Edge, ...]:
@@ -192,7 +253,21 @@ def _edges_of(claim: Claim) -> tuple[Edge, ...]:
     return ends if claim.is_running else ((claim.begins_at, BEGIN, claim.holder, claim), *ends)
 
 
-def _order(edge: Edge) -> tuple[float, int, WorkloadKey]:
+def _take_out(edges: list[Edge], edge: Edge) -> None:
+    del edges[bisect_left(edges, order(edge), key=order)]
+
+
+def by_spot(edges: Sequence[Edge]) -> dict[Spot, list[Edge]]:
+    """Return the edges once for each spot of their claims, in the order in which they come."""
+    found: dict[Spot, list[Edge]] = {}
+    for edge in edges:
+        for spot in edge[3].spots:
+            found.setdefault(spot, []).append(edge)
+    return found
+
+
+def order(edge: Edge) -> tuple[float, int, WorkloadKey]:
+    """Return the place of an edge among all."""
     return edge[:3]
 
 

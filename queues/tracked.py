@@ -16,11 +16,13 @@ V = TypeVar("V")
 class Tracked(dict[K, V]):
     """A dict whose changed keys can be taken, in the order of their first change."""
 
-    __slots__ = ("_changed",)
+    __slots__ = ("_changed", "version")
 
     def __init__(self) -> None:
         super().__init__()
         self._changed: dict[K, None] = {}
+        # Rises with every change; what was worked out of the entries holds while it stays.
+        self.version = 0
 
     @property
     def has_changed(self) -> bool:
@@ -37,6 +39,7 @@ class Tracked(dict[K, V]):
         self._changed.update(dict.fromkeys(keys))
 
     def __setitem__(self, key: K, value: V) -> None:
+        self.version += 1
         self._changed[key] = None
         super().__setitem__(key, value)
 
@@ -44,12 +47,14 @@ class Tracked(dict[K, V]):
         super().__delitem__(key)
         # After it is gone, so that a key that was not there is not counted as changed: the removal
         # raises.
+        self.version += 1
         self._changed[key] = None
 
     def pop(self, key: K, default: V | None = None) -> V | None:  # type: ignore[override]  # never raises
         """Take an entry out. Returns it, or the default."""
         # Only a key that was there has changed.
         if key in self:
+            self.version += 1
             self._changed[key] = None
         return super().pop(key, default)
 
@@ -57,6 +62,7 @@ class Tracked(dict[K, V]):
         """Take all entries out."""
         # Before they are gone; afterwards nobody knows their names.
         self.mark(self)
+        self.version += 1
         super().clear()
 
     def update(self, entries: Mapping[K, V]) -> None:  # type: ignore[override]  # from a mapping alone

@@ -1,37 +1,54 @@
 """Walks along the edges of a profile: when could a request begin, and whose promise would it break?
 
 A walk stands at a position between two edges. What the claims before it have released and taken, counted
-from now, is kept as a sum (`_Shift`), and carried over to the stage only as far as a question needs it: the
-quota of all queues, and of the places those that are asked about. Adding and removing are mirror images, so
-sums may be carried over in any order and the walk leaves no trace. An edge costs a few additions; what costs
-is the search for flavors and nodes (`Trial.find`), so that is asked rarely:
+from now, is carried over to the stage only as far as a question needs it (`_Shift`): the quota of all queues,
+which is kept as a sum along the way, and the places that are asked about, each summed up from its own few
+edges when it is. Adding and removing are mirror images, so this may be done in any order and the walk leaves
+no trace. What costs is the search for flavors and nodes (`Trial.find`), so that is asked rarely:
 
     promises that begin        ▼ b1             ▼ b2              ▼ b3
     ───┬────┬──────┬───┬───────┼──────┬────┬────┼───┬──────┬──────┼──────┬─────────▶ t
       now  end    end end            end  end      end    end           end
 
-Work begins where something is released, never between two edges. Between two begins capacity only grows, so
-a cheap and necessary condition (`Trial.may_fit`) is looked at in the last position before a begin: where it
-does not hold there, it holds nowhere between the two; where it does, the first position is found by halving.
-From there on every release is tried in earnest, since a later start meets other begins and may fail where an
-earlier one would not. After the last begin what fits once fits ever after, and halving alone finds it.
+Work begins where something is released, never between two edges, and only where spot by spot there is room
+for as long as it runs (`queues.spans`): as a rule that leaves one or two instants of hundreds. Between two
+begins quota only grows, so a cheap and necessary condition (`Trial.may_have_quota`) is looked at at the last
+instant before a begin: where it does not hold there, it holds nowhere between the two; where it does, the
+first instant is found by halving. From there on every release is tried in earnest, since a later start meets
+other begins and may fail where an earlier one would not. After the last begin what fits once fits ever after,
+and halving alone finds it.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from math import inf
 from typing import Generic
 
 from api.workload import WorkloadKey
-from queues.profile import BEGIN, RELEASE, Claim, Edge, Spot, Spots, Stage, Start, Trial, Value, time_of
+from queues.profile import (
+    BEGIN,
+    RELEASE,
+    Claim,
+    Edge,
+    Spot,
+    Spots,
+    Stage,
+    Start,
+    Trial,
+    Value,
+    order,
+    time_of,
+)
+from queues.prospect import Prospect
 from queues.resources import FlavorResource, Quantities
+from queues.spans import open_instants
 
 
 def earliest(
-    edges: Sequence[Edge],
+    prospect: Prospect,
     stage: Stage,
     trial: Trial[Value],
     *,
@@ -41,13 +58,11 @@ def earliest(
 ) -> Start[Value] | None:
     """Return the first instant from which the trial's request fits for so many seconds, None for never.
 
-    `edges` are those of all other claims. The stage shows the present and is left as it was found. Edges of
-    the past: a promise that should have begun counts as begun, work that should have ended as never ending
-    (its estimate is to be raised first). No start after `latest` is looked for, but now always is.
+    `prospect` is what there is of other claims. The stage shows the present and is left as it was found.
+    Edges of the past: a promise that should have begun counts as begun, work that should have ended as never
+    ending (its estimate is to be raised first). No start after `latest` is looked for, but now always is.
     """
-    walk = _Walk(
-        edges=_from_now(edges, now), stage=stage, trial=trial, at=now, seconds=seconds, latest=latest
-    )
+    walk = _Walk(prospect.since(now), stage=stage, trial=trial, at=now, seconds=seconds, latest=latest)
     try:
         return walk.search()
     finally:
@@ -55,14 +70,13 @@ def earliest(
 
 
 def stands(
-    edges: Sequence[Edge], stage: Stage, trial: Trial[Value], value: Value, *, now: float, until: float
+    prospect: Prospect, stage: Stage, trial: Trial[Value], value: Value, *, now: float, until: float
 ) -> WorkloadKey | None:
     """Return whose promise `value`, kept from now until `until`, would get in the way of first.
 
     None where all stand. The stage is left as it was found.
     """
-    walk = _Walk(edges=_from_now(edges, now), stage=stage, trial=trial, at=now, seconds=until - now)
-    # Until, not for: the same walk serves both, as its span is counted from where it stands.
+    walk = _Walk(prospect.since(now), stage=stage, trial=trial, at=now, seconds=until - now)
     try:
         walk.go_to(walk.due())
         # Promises that should have begun by now and have not: their room is theirs, though nothing
@@ -76,11 +90,13 @@ def stands(
 
 
 def fits_from(
-    edges: Sequence[Edge], stage: Stage, trial: Trial[Value], *, now: float, seconds: float
+    prospect: Prospect, stage: Stage, trial: Trial[Value], *, now: float, seconds: float
 ) -> Value | None:
     """Return how the request could begin now and stay for so many seconds, None where it could not."""
-    walk = _Walk(edges=_from_now(edges, now), stage=stage, trial=trial, at=now, seconds=seconds)
+    walk = _Walk(prospect.since(now), stage=stage, trial=trial, at=now, seconds=seconds)
     try:
+        if not walk.open_instants([now]):
+            return None
         walk.go_to(walk.due())
         return walk.attempt()
     finally:
@@ -88,14 +104,14 @@ def fits_from(
 
 
 def holds_at(
-    edges: Sequence[Edge], stage: Stage, trial: Trial[Value], value: Value, *, at: float, seconds: float
+    prospect: Prospect, stage: Stage, trial: Trial[Value], value: Value, *, at: float, seconds: float
 ) -> bool:
     """Return whether `value` could begin at that instant, be it now or later, and stay so many seconds.
 
     For a promise that has been made: does it stand? Ends up to `at` count as come.
     """
     # Ends up to `at` count as come, passed ones too: the promise was made on them.
-    walk = _Walk(edges=edges, stage=stage, trial=trial, at=at, seconds=seconds)
+    walk = _Walk(prospect, stage=stage, trial=trial, at=at, seconds=seconds)
     try:
         walk.go_to(walk.due())
         return walk.holds(value) and walk.first_conflict(value) is None
@@ -111,13 +127,12 @@ class _Shift:
     usage: dict[str, dict[FlavorResource, int]] = field(default_factory=dict)
     # By how much less the nominal quota of a queue is.
     quota: dict[str, dict[FlavorResource, int]] = field(default_factory=dict)
-    spots: dict[Spot, dict[str, int]] = field(default_factory=dict)
     _shown_usage: dict[str, dict[FlavorResource, int]] = field(default_factory=dict)
     _shown_quota: dict[str, dict[FlavorResource, int]] = field(default_factory=dict)
     _shown_spots: dict[Spot, dict[str, int]] = field(default_factory=dict)
 
     def add(self, claim: Claim, sign: int) -> None:
-        """Count a claim as taken (1) or as released (-1)."""
+        """Count a claim's quota as taken (1) or as released (-1)."""
         total = self.usage.get(claim.queue)
         if total is None:
             total = self.usage[claim.queue] = {}
@@ -127,12 +142,6 @@ class _Shift:
             lost = self.quota.setdefault(claim.queue, {})
             for pair, amount in claim.quota.items():
                 lost[pair] = lost.get(pair, 0) + sign * amount
-        for spot, amounts in claim.spots.items():
-            of_spot = self.spots.get(spot)
-            if of_spot is None:
-                of_spot = self.spots[spot] = {}
-            for resource, amount in amounts.items():
-                of_spot[resource] = of_spot.get(resource, 0) + sign * amount
 
     def show_quota(self) -> None:
         """Let the stage show the quota of every queue as of this position."""
@@ -155,29 +164,22 @@ class _Shift:
                 carry_over(queue, change)
                 shown.update(total)
 
-    def show_spots(self, spots: Mapping[Spot, object] | None = None) -> None:
-        """Let the stage show these spots as of this position; None: all."""
+    def show_spots(self, spots: Iterable[tuple[Spot, dict[str, int]]]) -> None:
+        """Let the stage show that so much more of these spots is taken than is now."""
         changes: dict[Spot, Mapping[str, int]] = {}
-        for spot in self.spots if spots is None else spots:
-            total = self.spots.get(spot)
-            if total is not None and (change := self._hidden_of(spot, total)):
+        for spot, total in spots:
+            shown = self._shown_spots.get(spot, _NOTHING)
+            change = {name: more for name, value in total.items() if (more := value - shown.get(name, 0))}
+            change.update((name, -value) for name, value in shown.items() if value and name not in total)
+            if change:
                 changes[spot] = change
-                self._shown_spots[spot] = dict(total)
+                self._shown_spots[spot] = total
         if changes:
             self.stage.occupy(changes)
 
-    def hidden(self) -> dict[Spot, dict[str, int]]:
-        """Return by how much every spot differs from what the stage shows, where it does."""
-        found = {spot: self._hidden_of(spot, total) for spot, total in self.spots.items()}
-        return {spot: change for spot, change in found.items() if change}
-
-    def _hidden_of(self, spot: Spot, total: Mapping[str, int]) -> dict[str, int]:
-        shown = self._shown_spots.get(spot)
-        if shown is None:
-            return {resource: value for resource, value in total.items() if value}
-        return {
-            resource: more for resource, value in total.items() if (more := value - shown.get(resource, 0))
-        }
+    def shown_spots(self) -> list[Spot]:
+        """Return the spots of which the stage may not show the present."""
+        return list(self._shown_spots)
 
     def take_back(self) -> None:
         """Let the stage show the present again."""
@@ -185,27 +187,29 @@ class _Shift:
         # reached it.
         self.usage = {queue: dict.fromkeys(total, 0) for queue, total in self._shown_usage.items()}
         self.quota = {queue: dict.fromkeys(total, 0) for queue, total in self._shown_quota.items()}
-        self.spots = {spot: dict.fromkeys(total, 0) for spot, total in self._shown_spots.items()}
         self.show_quota()
-        self.show_spots()
+        self.show_spots([(spot, {}) for spot in self._shown_spots])
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class _Walk(Generic[Value]):
     """A position on the edges: those before it count as having happened."""
 
-    edges: Sequence[Edge]
+    prospect: Prospect
+    _: KW_ONLY
     stage: Stage
     trial: Trial[Value]
     at: float
     seconds: float
     latest: float = inf
     position: int = 0
+    edges: Sequence[Edge] = field(init=False)
     _shift: _Shift = field(init=False)
     # The positions of all begins, in order.
     _begins: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
+        self.edges = self.prospect.edges
         self._shift = _Shift(self.stage)
         self._begins = [index for index, edge in enumerate(self.edges) if edge[1] == BEGIN]
 
@@ -233,31 +237,44 @@ class _Walk(Generic[Value]):
 
     # --- searching ---------------------------------------------------------------------------------------
 
+    def open_instants(self, instants: Sequence[float]) -> list[float]:
+        """Return at which of the instants, the first of them `at`, there may be room spot by spot.
+
+        To be asked while the stage shows the present.
+        """
+        return open_instants(self.prospect, self.trial.rooms(), instants, seconds=self.seconds)
+
     def search(self) -> Start[Value] | None:
         """Return the first start from the present position on."""
-        self.go_to(self.due())
-        # Now is tried in earnest before anything else: most who are asked about can start, or
-        # nearly.
-        found = self.attempt()
-        if found is not None:
-            return Start(at=self.at, value=found)
-        # From one begin to the next, as between them capacity only grows.
-        for begin in self._begins[bisect_left(self._begins, self.position) :]:
-            if self.at > self.latest:
-                return None
-            found_start = self._search_before(begin)
-            if found_start is not None:
-                return found_start
-            # Ends at the same instant come before the begin; on to the first release after it.
-            self.go_to(max(self.position, begin + 1))
-            self.at = max(self.at, self.edges[begin][0])
-        return self._by_halving()
+        due = self.due()
+        instants = self.open_instants([self.at, *self._releases(due)])
+        if instants and instants[0] == self.at:
+            self.go_to(due)
+            found = self.attempt()
+            if found is not None:
+                return Start(at=self.at, value=found)
+            del instants[0]
+        return self._search_among(instants)
 
-    def _search_before(self, begin: int) -> Start[Value] | None:
-        """Return the first start at a release after the present position and before a begin."""
-        instants = self._releases(self.position, begin)
-        # Each of them, not by halving: a later start meets more begins, so that fitting is no
-        # longer monotone here.
+    def _search_among(self, instants: Sequence[float]) -> Start[Value] | None:
+        """Return the first start at one of the instants, which are later ones in order."""
+        if not instants:
+            return None
+        done = 0
+        for begin in self._begins[bisect_left(self._begins, self.due()) :]:
+            # Ends at the same instant come before the begin.
+            end = bisect_right(instants, self.edges[begin][0], lo=done)
+            found_start = self._search_before(begin, instants[done:end])
+            if found_start is not None or end == len(instants):
+                return found_start
+            # A start at that very instant is one after the begin, too: it has been tried as such.
+            done = end
+        return self._by_halving(instants[done:])
+
+    def _search_before(self, begin: int, instants: Sequence[float]) -> Start[Value] | None:
+        """Return the first start at one of the instants, all of them before a begin."""
+        # Each of them, not by halving: a later start meets more begins, so that fitting is no longer
+        # monotone here.
         for at in instants[self._first_that_may_fit(instants, end=begin) :]:
             self.at = at
             self.go_to(self.due())
@@ -266,11 +283,10 @@ class _Walk(Generic[Value]):
                 return Start(at=at, value=found)
         return None
 
-    def _releases(self, position: int, end: int) -> list[float]:
-        """Return the instants of the releases between two positions, as far as they are of interest."""
-        edges = self.edges[position:end]
-        instants = dict.fromkeys(edge[0] for edge in edges if edge[1] == RELEASE and edge[0] <= self.latest)
-        return list(instants)
+    def _releases(self, position: int) -> list[float]:
+        """Return the instants of the releases from a position on, as far as they are of interest."""
+        edges = self.edges[position : bisect_right(self.edges, self.latest, key=time_of)]
+        return list(dict.fromkeys(edge[0] for edge in edges if edge[1] == RELEASE))
 
     def _first_that_may_fit(self, instants: Sequence[float], *, end: int) -> int:
         """Return the index of the first instant at which the request may fit; past the last: at none.
@@ -293,15 +309,14 @@ class _Walk(Generic[Value]):
 
     def _may_fit_at(self, at: float, end: int) -> bool:
         self.go_to(min(end, bisect_right(self.edges, at, key=time_of)))
-        return self._may_fit()
+        return self._may_have_quota()
 
-    def _may_fit(self) -> bool:
+    def _may_have_quota(self) -> bool:
         self._shift.show_quota()
-        return self.trial.may_fit(self._shift.hidden())
+        return self.trial.may_have_quota()
 
-    def _by_halving(self) -> Start[Value] | None:
+    def _by_halving(self, instants: Sequence[float]) -> Start[Value] | None:
         """Return the first start where only releases are left: what fits once, fits ever after."""
-        instants = self._releases(self.position, len(self.edges))
         low = high = self._first_that_may_fit(instants, end=len(self.edges))
         step, found = 1, None
         # Strides that double: the first that may fit is often the first that does, and a search
@@ -325,32 +340,36 @@ class _Walk(Generic[Value]):
     def _find_at(self, at: float) -> Value | None:
         self.at = at
         self.go_to(self.due())
-        return self._find()
-
-    def _find(self) -> Value | None:
-        if not self._may_fit():
+        if not self._may_have_quota():
             return None
-        self._shift.show_spots()
+        self._show_spots()
         return self.trial.find()
 
     # --- asking ------------------------------------------------------------------------------------------
 
     def holds(self, value: Value) -> bool:
         """Return whether `value` could be added at this position."""
+        return self._has_quota(value) and self._has_spots(value)
+
+    def _has_quota(self, value: Value) -> bool:
         self._shift.show_quota()
-        self._shift.show_spots(self.trial.spots_of(value))
-        return self.trial.holds(value)
+        return self.trial.has_quota(value)
+
+    def _has_spots(self, value: Value) -> bool:
+        self._show_spots(self.trial.spots_of(value))
+        return self.trial.has_spots(value)
 
     def first_conflict(self, value: Value) -> WorkloadKey | None:
         """Return whose begin within the span leaves no room for `value`; the position comes back."""
-        start, found = self.position, None
+        start, found, spots = self.position, None, self.trial.spots_of(value)
         for index in self._begins_in_span():
             edge = self.edges[index]
             if edge[0] - self.at > edge[3].lead_seconds:
                 continue
             # Between two begins capacity only grows: it is enough to look right after each.
             self.go_to(index + 1)
-            if not self.holds(value):
+            is_on_spots = not spots.keys().isdisjoint(edge[3].spots)
+            if not self._has_quota(value) or (is_on_spots and not self._has_spots(value)):
                 found = edge[2]
                 break
         self.go_to(start)
@@ -358,25 +377,28 @@ class _Walk(Generic[Value]):
 
     def attempt(self) -> Value | None:
         """Return how the request could begin here and stay for the span, None where it could not."""
-        if not self._may_fit():
+        if not self._may_have_quota():
             return None
+        self._show_spots()
         peaks = self._peaks()
         # Most starts before promises fail for these: what is free now is promised within the span.
-        if peaks and not self.trial.may_fit(_sum(self._shift.hidden(), peaks)):
-            return None
-        self._shift.show_spots()
-        if peaks:
-            self.stage.occupy(peaks)
         # Searched with the peaks in place, so that the nodes found are free all through the span.
-        found = self.trial.find()
+        found = self._find_beside(peaks)
         if found is not None and self.first_conflict(found) is not None:
             # The flavors may be to blame, not the nodes: peaks know spots only.
-            found = self._find_clear_of_appointments()
-        if peaks:
-            self.stage.occupy({spot: _negative(amounts) for spot, amounts in peaks.items()})
+            found = self._find_clear_of_appointments(peaks)
         return found
 
-    def _find_clear_of_appointments(self) -> Value | None:
+    def _find_beside(self, peaks: Spots) -> Value | None:
+        """Return how the request could begin here if so much more of the spots was taken."""
+        if not peaks:
+            return self.trial.find()
+        self.stage.occupy(peaks)
+        found = self.trial.find()
+        self.stage.occupy({spot: _negative(amounts) for spot, amounts in peaks.items()})
+        return found
+
+    def _find_clear_of_appointments(self, peaks: Spots) -> Value | None:
         """Return how the request could begin here with all appointments of its span counted as begun.
 
         The first flavor that has room now may be the one whose quota falls, and a search looks no further. An
@@ -392,10 +414,8 @@ class _Walk(Generic[Value]):
         for claim in coming:
             self._shift.add(claim, 1)
         self._shift.show_quota()
-        self._shift.show_spots()
-        # Nodes and flavors are chosen with everything of the span begun, which is stricter than it
-        # needs to be.
-        found = self.trial.find()
+        self._show_spots()
+        found = self._find_beside(peaks)
         for claim in coming:
             self._shift.add(claim, -1)
         return None if found is None or self.first_conflict(found) is not None else found
@@ -414,41 +434,48 @@ class _Walk(Generic[Value]):
 
         The same spots must do for the whole span, so what is free of a spot is its least over the span.
         """
-        window = self.edges[self.position : bisect_left(self.edges, self.at + self.seconds, key=time_of)]
         # Only what promises take is of interest: elsewhere capacity grows.
-        promised = {spot for _, sign, _, claim in window if sign == BEGIN for spot in claim.spots}
+        promised = {spot for index in self._begins_in_span() for spot in self.edges[index][3].spots}
         peaks: dict[Spot, dict[str, int]] = {}
-        if not promised:
-            return peaks
-        changes: dict[tuple[Spot, str], int] = {}
-        for _, sign, _, claim in window:
-            for spot in claim.spots.keys() & promised:
-                for resource, amount in claim.spots[spot].items():
-                    # The sum runs from the present: releases on the way make room for later begins.
-                    change = changes[spot, resource] = changes.get((spot, resource), 0) + sign * amount
-                    if change > peaks.get(spot, {}).get(resource, 0):
-                        peaks.setdefault(spot, {})[resource] = change
+        until = self.at + self.seconds
+        for spot in promised:
+            change: dict[str, int] = {}
+            for edge in self.prospect.at_spot(spot):
+                if edge[0] >= until:
+                    break
+                if not self._has_come(edge):
+                    for resource, amount in edge[3].spots[spot].items():
+                        more = change[resource] = change.get(resource, 0) + edge[1] * amount
+                        if more > peaks.get(spot, _NOTHING).get(resource, 0):
+                            peaks.setdefault(spot, {})[resource] = more
         return peaks
 
+    # --- spots -------------------------------------------------------------------------------------------
 
-def _from_now(edges: Sequence[Edge], now: float) -> Sequence[Edge]:
-    """Return the edges without ends that have passed: nothing that is still there has ended."""
-    past = bisect_right(edges, now, key=time_of)
-    if not past:
-        return edges
-    # A begin in the past has not come true yet and is due; an end in the past has not come true and
-    # is a lie.
-    return [edge for edge in edges[:past] if edge[1] == BEGIN] + list(edges[past:])
+    def _show_spots(self, spots: Iterable[Spot] | None = None) -> None:
+        """Let the stage show these spots as of this position; None: all."""
+        if spots is None:
+            spots = set(self._shift.shown_spots())
+            for edge in self.edges[: self.position]:
+                spots.update(edge[3].spots)
+        self._shift.show_spots([(spot, self._change_of(spot)) for spot in spots])
+
+    def _change_of(self, spot: Spot) -> dict[str, int]:
+        """Return by how much more of the spot is taken at this position than now."""
+        change: dict[str, int] = {}
+        for edge in self.prospect.at_spot(spot):
+            if not self._has_come(edge):
+                break
+            for resource, amount in edge[3].spots[spot].items():
+                change[resource] = change.get(resource, 0) + edge[1] * amount
+        return change
+
+    def _has_come(self, edge: Edge) -> bool:
+        """Return whether the edge is before this position."""
+        return self.position == len(self.edges) or order(edge) < order(self.edges[self.position])
 
 
-def _sum(one: Mapping[Spot, Mapping[str, int]], other: Mapping[Spot, Mapping[str, int]]) -> Spots:
-    """Return both changes together."""
-    total = {spot: dict(amounts) for spot, amounts in one.items()}
-    for spot, amounts in other.items():
-        of_spot = total.setdefault(spot, {})
-        for resource, amount in amounts.items():
-            of_spot[resource] = of_spot.get(resource, 0) + amount
-    return total
+_NOTHING: dict[str, int] = {}
 
 
 def _negative(amounts: Mapping[str, int]) -> dict[str, int]:

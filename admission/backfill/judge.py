@@ -33,6 +33,7 @@ from api.keys import OPPORTUNISTIC
 from api.policy import BackfillMode
 from api.workload import Workload, WorkloadKey
 from queues.promises import BackfillLease, PlannedStart, Rank
+from queues.prospect import Prospect
 from queues.walks import fits_from, stands
 
 
@@ -93,16 +94,17 @@ def _clear_of_calendar(outlook: Outlook, entry: Entry) -> tuple[Entry, str | Non
     with outlook.snapshot.without((target.queue, target.held) for target in entry.targets):
         # No promise counts here, only running work and the calendar: those have their own questions
         # below.
-        edges = outlook.edges(queue, outlook.rank_of(entry), (), leaving=leaving, of=workload)
-        edges = keeper.gone_by(edges)
+        rank = outlook.rank_of(entry)
+        found_ahead = outlook.prospect(queue, rank, (), leaving=leaving, of=workload)
+        prospect = Prospect(edges=keeper.gone_by(found_ahead.edges))
         trial, footing = outlook.trial_of(entry), outlook.footing(entry)
-        key = stands(edges, outlook.stage, trial, footing, now=now, until=now + span)
+        key = stands(prospect, outlook.stage, trial, footing, now=now, until=now + span)
         if key is None:
             return entry, None
         # Targets were chosen for this very assignment; with other flavors they would be the wrong
         # ones.
         if not entry.targets:
-            found = fits_from(edges, outlook.stage, trial, now=now, seconds=span)
+            found = fits_from(prospect, outlook.stage, trial, now=now, seconds=span)
             if found is not None and found.assignment is not None:
                 return structs.replace(entry, assignment=found.assignment), None
     if _may_stay_until(outlook, entry, key):
@@ -142,12 +144,12 @@ def _clear_of_lower(outlook: Outlook, entry: Entry, rank: Rank, above: Sequence[
     if entry.targets or len(others) == len(above):
         return Verdict(entry=entry, is_outranking=bool(entry.targets))
     workload = entry.pending.workload
-    trial, edges = outlook.trial_of(entry), outlook.edges(queue, rank, others, of=workload)
+    trial, prospect = outlook.trial_of(entry), outlook.prospect(queue, rank, others, of=workload)
     span = keeper.length(entry.pending.workload, queue.name)
     footing, until = outlook.footing(entry), now + span
-    if stands(edges, outlook.stage, trial, footing, now=now, until=until) is None:
+    if stands(prospect, outlook.stage, trial, footing, now=now, until=until) is None:
         return Verdict(entry=entry)
-    found = fits_from(edges, outlook.stage, trial, now=now, seconds=span)
+    found = fits_from(prospect, outlook.stage, trial, now=now, seconds=span)
     if found is not None and found.assignment is not None:
         return Verdict(entry=structs.replace(entry, assignment=found.assignment))
     # Its own time has come: it takes what it was promised, even from one of lower rank.
@@ -155,8 +157,8 @@ def _clear_of_lower(outlook: Outlook, entry: Entry, rank: Rank, above: Sequence[
     if own is not None and own.planned.start_at <= now:
         return Verdict(entry=entry, is_outranking=True)
     # What is left is to break a promise of lower rank, which age alone does not license.
-    edges = outlook.edges(queue, rank, outlook.firm_below(rank, entry.pending.key), of=workload)
-    behind = stands(edges, outlook.stage, trial, footing, now=now, until=until)
+    prospect = outlook.prospect(queue, rank, outlook.firm_below(rank, entry.pending.key), of=workload)
+    behind = stands(prospect, outlook.stage, trial, footing, now=now, until=until)
     if behind is None:
         return Verdict(entry=entry, is_outranking=True)
     if behind in keeper.ahead.words:
@@ -169,13 +171,13 @@ def _judge(outlook: Outlook, entry: Entry, rank: Rank, above: Sequence[Promise])
     span = outlook.keeper.span(workload, queue.name)
     trial = outlook.trial_of(entry)
     leaving = frozenset(target.held.key for target in entry.targets)
-    edges = outlook.edges(queue, rank, above, leaving=leaving, of=workload)
+    prospect = outlook.prospect(queue, rank, above, leaving=leaving, of=workload)
     footing = outlook.footing(entry)
-    behind = stands(edges, outlook.stage, trial, footing, now=now, until=now + span)
+    behind = stands(prospect, outlook.stage, trial, footing, now=now, until=now + span)
     if behind is not None:
         found = None
         if not entry.targets:
-            found = fits_from(edges, outlook.stage, trial, now=now, seconds=span)
+            found = fits_from(prospect, outlook.stage, trial, now=now, seconds=span)
         words, promise = outlook.keeper.ahead.words, outlook.keeper.promises.get(behind)
         if found is not None and found.assignment is not None:
             entry, footing = structs.replace(entry, assignment=found.assignment), found
@@ -185,7 +187,7 @@ def _judge(outlook: Outlook, entry: Entry, rank: Rank, above: Sequence[Promise])
         elif not _is_opportunity(outlook, workload, promise.planned, queue):
             return _held_back(outlook, entry, promise.planned)
     # On and on, beyond its span: whom it overtakes now, it may have to give way to much later.
-    in_the_way = stands(edges, outlook.stage, trial, footing, now=now, until=inf)
+    in_the_way = stands(prospect, outlook.stage, trial, footing, now=now, until=inf)
     lease = BackfillLease(
         key=workload.key,
         uid=workload.uid,

@@ -54,9 +54,11 @@ def _in_the_way(
     def is_enough(going: Iterable[WorkloadKey]) -> bool:
         ending = frozenset(going)
         staying = frozenset(lease.key for lease in leases) - ending
-        edges = outlook.edges(queue, planned.rank, above, leaving=staying, going=ending, of=pending.workload)
+        prospect = outlook.prospect(
+            queue, planned.rank, above, leaving=staying, going=ending, of=pending.workload
+        )
         # At its start alone: what comes after that is for the promises that begin then.
-        return holds_at(edges, outlook.stage, trial, footing, at=at, seconds=0.0)
+        return holds_at(prospect, outlook.stage, trial, footing, at=at, seconds=0.0)
 
     going: list[BackfillLease] = []
     # First without anybody: the promise may stand as it is.

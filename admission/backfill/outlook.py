@@ -5,7 +5,7 @@ Shared by all that judges, plans, settles or ends leases on one snapshot, which 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from admission.nomination import CyclePolicy, Entry
@@ -15,8 +15,9 @@ from admission.timekeeper import Promise, Timekeeper
 from api.policy import Backfill as BackfillRules
 from api.workload import Workload, WorkloadKey
 from queues.pending import Pending
-from queues.profile import RELEASE, Claim, Edge
+from queues.profile import RELEASE, Claim, Edge, order
 from queues.promises import Rank, own_rank
+from queues.prospect import Prospect
 
 # For so many seconds who runs beyond its time is believed once more by those who cannot send it away.
 _PATIENCE = 60.0
@@ -73,9 +74,9 @@ class Outlook:
         # Equal in height, priority and level: older alone.
         return [one for one in promises if one.planned.rank > rank and one.planned.rank[:3] == rank[:3]]
 
-    # --- edges -------------------------------------------------------------------------------------------
+    # --- what it meets -----------------------------------------------------------------------------------
 
-    def edges(
+    def prospect(
         self,
         queue: QueueState,
         rank: Rank,
@@ -84,7 +85,7 @@ class Outlook:
         leaving: frozenset[WorkloadKey] = frozenset(),
         going: frozenset[WorkloadKey] = frozenset(),
         of: Workload | None = None,
-    ) -> list[Edge]:
+    ) -> Prospect:
         """Return what happens to whom the Workload of that rank can meet: running work and these promises.
 
         `leaving` have been taken off the snapshot already, or are taken not to end; `going` to end now. Who
@@ -92,21 +93,20 @@ class Outlook:
         """
         # Who is gone has its claim in the profile until it has really left; here it counts as
         # ended.
+        profile = self.keeper.profile
         gone = self.snapshot.gone | leaving | going
-        late = [*self._overstaying(rank, gone), *((key, self.now) for key in going)]
-        edges = self._without(self._left_out(promises, gone, late), self._of_tree(queue))
-        for key, at in late:
-            claim = self.keeper.profile.get(key)
-            if claim is not None:
-                edges.append((at, RELEASE, key, claim))
+        put_in = self.overstaying(rank, gone)
+        put_in += [
+            (self.now, RELEASE, key, claim) for key in going if (claim := profile.get(key)) is not None
+        ]
+        left_out = self._left_out(promises, gone, put_in)
         names = [other.name for other in queue.tree.queues]
-        ahead = self.keeper.ahead.edges(names, self.keeper.profile, joining=of)
-        edges += ahead
-        if late or ahead:
-            # The edges of the profile are in order; only what was added makes sorting necessary,
-            # and that is nearly free.
-            edges.sort(key=lambda edge: edge[:3])
-        return edges
+        put_in += self.keeper.ahead.edges(names, profile, joining=of)
+        edges = self._without(left_out, self._of_tree(queue))
+        if put_in:
+            edges += put_in
+            edges.sort(key=order)
+        return Prospect(edges=edges, profile=profile, left_out=left_out.values(), put_in=put_in)
 
     def _of_tree(self, queue: QueueState) -> list[Edge]:
         """Return the edges of claims on quota of the queue's tree, or on nodes, which trees may share."""
@@ -125,29 +125,35 @@ class Outlook:
         self,
         promises: Iterable[Promise],
         gone: Iterable[WorkloadKey],
-        late: Iterable[tuple[WorkloadKey, float]],
-    ) -> set[int]:
-        """Return the claims, by identity, that are not to be met: there are few as a rule."""
-        # By identity, as claims hash slowly and the profile hands out the same objects.
+        late: Iterable[Edge],
+    ) -> dict[int, Claim]:
+        """Return the claims that are not to be met, by identity: there are few as a rule."""
         profile = self.keeper.profile
         wanted = {id(one.claim) for one in promises}
-        left_out = {id(one.claim) for one in self.keeper.promises.values()} - wanted
-        keys = [*gone, *(key for key, _ in late)]
-        return left_out.union(id(claim) for key in keys if (claim := profile.get(key)) and claim.is_running)
+        claims = (one.claim for one in self.keeper.promises.values())
+        left_out = {id(claim): claim for claim in claims if id(claim) not in wanted}
+        keys = [*gone, *(key for _, _, key, _ in late)]
+        running = (claim for key in keys if (claim := profile.get(key)) and claim.is_running)
+        left_out.update((id(claim), claim) for claim in running)
+        return left_out
 
     @staticmethod
-    def _without(left_out: set[int], edges: list[Edge]) -> list[Edge]:
+    def _without(left_out: Mapping[int, Claim], edges: list[Edge]) -> list[Edge]:
         return [edge for edge in edges if id(edge[3]) not in left_out] if left_out else edges
 
-    def _overstaying(self, rank: Rank, gone: frozenset[WorkloadKey]) -> list[tuple[WorkloadKey, float]]:
-        """Return who has outrun the estimate that its lease was given on, and when it could be gone."""
-        late = []
+    def overstaying(self, rank: Rank, gone: frozenset[WorkloadKey]) -> list[Edge]:
+        """Return when those could be gone who have outrun the estimate that their lease was given on.
+
+        As ends of theirs, in place of those that are past; not of those who are `gone`.
+        """
+        late: list[Edge] = []
         for claim in self.keeper.profile.outrun(self.now):
             lease = self.keeper.leases.get(claim.holder)
             if lease is not None and lease.key not in gone:
                 wait = lease.eviction_seconds
                 # Whoever is of lower rank cannot send it away, and had better not look every second.
-                late.append((lease.key, self.now + (wait if lease.rank > rank else max(wait, _PATIENCE))))
+                at = self.now + (wait if lease.rank > rank else max(wait, _PATIENCE))
+                late.append((at, RELEASE, lease.key, claim))
         return late
 
     # --- what is asked about ------------------------------------------------------------------------------

@@ -108,9 +108,9 @@ class Planner:
         """Return the earliest start beside running work and those promises, at `latest` if it is not now."""
         outlook = self.outlook
         trial = outlook.trial(queue, pending)
-        edges = outlook.edges(queue, rank, others, of=pending.workload)
+        prospect = outlook.prospect(queue, rank, others, of=pending.workload)
         seconds = self._seconds(queue, pending, rank)
-        return earliest(edges, outlook.stage, trial, now=outlook.now, seconds=seconds, latest=latest)
+        return earliest(prospect, outlook.stage, trial, now=outlook.now, seconds=seconds, latest=latest)
 
     def _seconds(self, queue: QueueState, pending: Pending, rank: Rank) -> float:
         """Return for how long a promise holds: as long as it must be out of the way of those before it."""
@@ -200,7 +200,7 @@ class Planner:
         # worth a word moves nobody.
         least = rules.resolution_seconds if rules is not None else inf
         if promised is not None and promised.claim.ends_at >= ends_at + least:
-            keeper.note_free_until(promised.claim.ends_at)
+            keeper.slack.note(promised.claim, from_at=ends_at, until=promised.claim.ends_at)
         keeper.profile.put(
             Claim(
                 holder=entry.pending.key,

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from math import inf
 
+from admission.backfill.gains import Gains
 from admission.backfill.outlook import Outlook, rules_of
 from admission.backfill.planner import Planner
+from admission.room import may_have_room
 from admission.snapshot import QueueState
 from admission.stage import Footing
 from admission.timekeeper import SLACK_SECONDS, Promise
@@ -23,15 +25,14 @@ class Settler:
     planner: Planner
     # The shortest of each shape that could not be promised an earlier start in this look.
     _in_vain: dict[bytes, float] = field(default_factory=dict)
-    # Until when more is free than was expected.
-    _until: float = -inf
+    _gains: Gains = field(init=False)
 
     def settle(self) -> None:
         """Take back or move what does not stand, start earlier what can."""
         keeper = self.outlook.keeper
         # Taken before the look, so that what the look itself brings about is for the next one.
         causes, keeper.causes = keeper.causes, set()
-        self._until, keeper.improvable_until = keeper.improvable_until, -inf
+        self._gains = Gains(outlook=self.outlook, slack=keeper.slack.take())
         for promise in keeper.in_order():
             queue = self.outlook.snapshot.queues[promise.planned.cluster_queue]
             pending = queue.pending.get(promise.planned.key)
@@ -43,17 +44,17 @@ class Settler:
             if causes and not self._stands(promise, queue, pending):
                 self._move(promise, queue, pending, causes)
             # Moved, it is as early as can be; only what stands may be improved.
-            elif self._until >= self.outlook.now:
+            elif self._gains.slack.until >= self.outlook.now:
                 self._improve(promise, queue, pending)
 
     def _stands(self, promise: Promise, queue: QueueState, pending: Pending) -> bool:
         outlook, planned = self.outlook, promise.planned
         footing = Footing(usage=promise.claim.usage, spots=promise.claim.spots)
         above = outlook.above(planned.rank, planned.key)
-        edges = outlook.edges(queue, planned.rank, above, of=pending.workload)
+        prospect = outlook.prospect(queue, planned.rank, above, of=pending.workload)
         at = max(planned.start_at, outlook.now)
         trial = outlook.trial(queue, pending)
-        return holds_at(edges, outlook.stage, trial, footing, at=at, seconds=planned.seconds)
+        return holds_at(prospect, outlook.stage, trial, footing, at=at, seconds=planned.seconds)
 
     def _move(self, promise: Promise, queue: QueueState, pending: Pending, causes: set[MoveCause]) -> None:
         known, keeper = promise.planned, self.outlook.keeper
@@ -86,10 +87,12 @@ class Settler:
         """
         outlook, known, rules = self.outlook, promise.planned, rules_of(queue)
         least = max(rules.resolution_seconds if rules is not None else 0, SLACK_SECONDS)
-        latest = min(self._until, known.start_at - least)
+        latest = min(self._gains.slack.until, known.start_at - least)
         if known.start_at <= outlook.now or known.seconds >= self._in_vain.get(pending.shape, inf):
             return
-        if latest <= outlook.now and not outlook.trial(queue, pending).may_fit({}):
+        if not self._gains.may_help(promise, queue, pending, latest=latest):
+            return
+        if latest <= outlook.now and not may_have_room(outlook.snapshot, queue, pending):
             return
         others = [one for key, one in outlook.keeper.promises.items() if key != known.key]
         start = self.planner.earliest(queue, pending, known.rank, others, latest=latest)
@@ -104,4 +107,4 @@ class Settler:
         planned = self.planner.planned(queue, pending, known.rank, start, known)
         outlook.keeper.keep(planned, start.value.usage, start.value.spots)
         # Those after it may have what it leaves at its former end.
-        self._until = max(self._until, known.ends_at)
+        self._gains.slack.note(promise.claim, from_at=known.start_at, until=known.ends_at)

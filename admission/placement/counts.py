@@ -25,6 +25,7 @@ from admission.placement.ranking import Ranking
 from admission.placement.refusals import Refusals
 from admission.placement.request import NodeRules, Plan
 from admission.placement.site import Amounts, Site
+from queues.profile import Course, Spot
 
 # Shapes kept for one site. Each costs some integers a domain; the least recently asked for goes first.
 MOST_SHAPES = 48
@@ -66,6 +67,17 @@ def _pairs(amounts: Amounts) -> tuple[tuple[str, int], ...]:
     return tuple(sorted((resource, amount) for resource, amount in amounts.items() if amount > 0))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noted:
+    """How the room of a leaf will change, and what that holds for: `nodes` is the end of the nodes' log."""
+
+    stamp: object
+    nodes: int
+    leaf: int | None
+    free: tuple[int, ...] | None
+    course: Course
+
+
 @dataclass(slots=True, eq=False)
 class Counts:
     """Counts by domain, for one shape on one site. Without a leader the last two are the lists above."""
@@ -93,6 +105,8 @@ class Counts:
     _rankings: dict[int, Ranking] = field(default_factory=dict)
     # How many leaves have room for so many pods, once somebody has asked for the most.
     _leaves_by_room: Counter[int] | None = None
+    # How the room of leaves will change, by spot, for who asks again and again (`podroom`).
+    courses: dict[Spot, Noted] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         shape, column = self.shape, self.site.capacity if self.shape.is_empty else self.site.free
@@ -356,6 +370,12 @@ class Counts:
         for (column, amount, _), (resource, _) in zip(self._columns, self.shape.per_pod, strict=True):
             fewest = min(fewest, (column[leaf] - change.get(resource, 0)) // amount)
         return max(fewest, 0)
+
+    def free_for(self, leaf: int) -> tuple[int, ...] | None:
+        """Return what the leaf has free of what the shape asks for, None for one that is refused."""
+        if leaf in self.refusals.by_leaf:
+            return None
+        return tuple([column[leaf] for column, _, _ in self._columns])
 
     def describe_exclusions(self, within: Mapping[int, None] | None = None) -> str:
         """Return how many leaves there are, and how many were left out for which reason."""

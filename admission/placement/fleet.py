@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from admission.placement.hierarchy import value_problems
 from admission.placement.performance import Performance
+from admission.placement.podroom import PodRoom
 from admission.placement.request import NoPlacement, Placement, PlacementGates, PlacementRequest
 from admission.placement.search import PlacementSearch
 from admission.placement.site import Amounts, Site, UsedByLeaf
@@ -353,14 +354,12 @@ class Fleet:
         finally:
             self.occupy({spot: {name: -one for name, one in taken.items()} for spot, taken in spots.items()})
 
-    def room_after(self, flavor: str, request: PlacementRequest, changes: Spots, *, enough: int) -> int:
-        """Return how many pods of the request the flavor's nodes had room for, each node looked at by itself,
-        if so much more of the spots was taken; counting stops at `enough`.
+    def room(self, flavor: str, request: PlacementRequest) -> PodRoom | None:
+        """Return the room that the flavor's nodes have for pods of the request, None where there is no
+        planning it.
         """
         search = self._searches[flavor]
-        owner = _owner(flavor, search.site)
-        of_leaves = {values: change for (whose, values), change in changes.items() if whose == owner}
-        return search.room_after(request, of_leaves, enough=enough)
+        return search.room(request, _owner(flavor, search.site))
 
     def has_free(self, spots: Spots) -> bool:
         """Return whether all of the spots is free, and their nodes are there."""

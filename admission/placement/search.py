@@ -12,6 +12,7 @@ from admission.placement.choice import Chooser, Share, Shortage
 from admission.placement.counts import MOST_SHAPES, Counts, Shape, make_shape
 from admission.placement.gangs import GangSearch
 from admission.placement.ground import Ground, Terms
+from admission.placement.podroom import PodRoom
 from admission.placement.refusals import Refusals
 from admission.placement.request import (
     NodeRules,
@@ -22,8 +23,7 @@ from admission.placement.request import (
     Plan,
     make_plan,
 )
-from admission.placement.site import Amounts, Site
-from admission.placement.tree import Values
+from admission.placement.site import Site
 from admission.placement.wishes import Wishes
 from admission.steps import Steps
 from api.workload import TopologyAssignment
@@ -159,23 +159,14 @@ class PlacementSearch:
         per_leader = leader.per_pod if leader is not None else None
         return self._counted(make_shape(request.per_pod, per_leader, request.rules, plan, is_empty=is_empty))
 
-    def room_after(self, request: PlacementRequest, changes: Mapping[Values, Amounts], *, enough: int) -> int:
-        """Return how many pods of the request have room, each node looked at by itself, if so much more was
-        taken of the leaves named; counting stops at `enough`. `enough` where the request cannot be planned.
+    def room(self, request: PlacementRequest, owner: str) -> PodRoom | None:
+        """Return the room for pods of the request, each node looked at by itself; None where there is no
+        planning it. `owner` is whose the spots of this site are.
         """
         plan = make_plan(request, self.site.levels, self._gates)
         if isinstance(plan, NoPlacement):
-            return enough
-        counts = self.counts(request, plan)
-        # From the leaves up: above them a count may be rounded down to whole slices.
-        # From the leaves: a count above them may be rounded to whole slices, which pods are not
-        # handed out by.
-        total = sum([counts.pods[leaf] for leaf in self.site.tree.at_level[-1]])
-        for values, change in changes.items():
-            leaf = self.site.find_leaf(values)
-            if leaf is not None:
-                total += counts.pods_after(leaf, change) - counts.pods[leaf]
-        return min(total, enough)
+            return None
+        return PodRoom(counts=self.counts(request, plan), owner=owner, needed=request.count)
 
     def _counted(self, shape: Shape) -> Counts:
         # Taken out and put back, which makes it the youngest.

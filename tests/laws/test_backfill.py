@@ -186,8 +186,10 @@ def test_asking_for_room_first_changes_no_decision(work: list[Piece], mode: Back
     quick = run(work, mode, has_nodes=True)
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("lineup", "stage"):
-            patch.setattr(f"admission.{module}.may_have_room", lambda *_, **__: True)
+        patch.setattr("admission.lineup.may_have_room", lambda *_: True)
+        patch.setattr("admission.backfill.settling.may_have_room", lambda *_: True)
+        patch.setattr("admission.stage.may_have_quota", lambda *_: True)
+        patch.setattr("admission.stage.rooms_of", lambda *_: ())
         thorough = run(work, mode, has_nodes=True)
 
     assert quick.started == thorough.started

@@ -6,7 +6,7 @@ The cluster of most cases has one cohort of 8 devices, two queues of 4 that may 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
@@ -17,7 +17,8 @@ from hypothesis import given
 
 from api.queueing import ResourceQuota
 from api.workload import WorkloadKey
-from queues.profile import Claim, Edge, Profile, Spots
+from queues.profile import Claim, Course, Edge, Profile, Rooms, Spot, Spots
+from queues.prospect import Prospect
 from queues.quota import QuotaNode
 from queues.resources import FlavorResource, Quantities
 from queues.walks import earliest, stands
@@ -74,6 +75,26 @@ class Stage:
         return usage, root.cell(GPU).usage, {spot: used for spot, used in self.taken.items() if used}
 
 
+@dataclass(frozen=True)
+class WholeHosts:
+    """Room for pods that take a host each."""
+
+    stage: Stage
+    needed: int
+
+    def total(self) -> int:
+        return sum(self.at(spot, {}) for spot in HOSTS)
+
+    def at(self, spot: Spot, change: Mapping[str, int]) -> int:
+        return self.stage.taken[spot] + change.get("gpu", 0) == 0
+
+    def known(self, _spot: Spot, _stamp: object) -> Course | None:
+        return None
+
+    def note(self, _spot: Spot, _stamp: object, _course: Course) -> None:
+        pass
+
+
 @dataclass
 class Trial:
     """`hosts` whole hosts, or with none `amount` devices without a place, for a queue."""
@@ -83,9 +104,11 @@ class Trial:
     amount: int
     hosts: int = 0
 
-    def may_fit(self, changes: Spots) -> bool:
-        taken = {spot: self.stage.taken[spot] + changes.get(spot, {}).get("gpu", 0) for spot in HOSTS}
-        return sum(1 for used in taken.values() if used == 0) >= self.hosts
+    def may_have_quota(self) -> bool:
+        return self.stage.queues[self.queue].fits({GPU: self.amount})
+
+    def rooms(self) -> Rooms:
+        return [[WholeHosts(self.stage, self.hosts)]] if self.hosts else []
 
     def spots_of(self, value: Claim) -> Spots:
         return value.spots
@@ -95,11 +118,13 @@ class Trial:
         if len(free) < self.hosts:
             return None
         claim = make_claim("new", self.queue, self.amount, hosts=[HOSTS.index(spot) for spot in free])
-        return claim if self.holds(claim) else None
+        return claim if self.has_quota(claim) and self.has_spots(claim) else None
 
-    def holds(self, value: Claim) -> bool:
-        has_quota = self.stage.queues[self.queue].fits(value.usage)
-        return has_quota and all(self.stage.taken[spot] == 0 for spot in value.spots)
+    def has_quota(self, value: Claim) -> bool:
+        return self.stage.queues[self.queue].fits(value.usage)
+
+    def has_spots(self, value: Claim) -> bool:
+        return all(self.stage.taken[spot] == 0 for spot in value.spots)
 
 
 def make_claim(
@@ -136,7 +161,7 @@ def start_of(
     stage, profile = stage_and_profile(claims)
     amount = amount or hosts * PER_HOST
     trial = Trial(stage, queue, amount, hosts)
-    found = earliest(profile.edges(), stage, trial, now=0, seconds=seconds)
+    found = earliest(Prospect(edges=profile.edges(), profile=profile), stage, trial, now=0, seconds=seconds)
     return None if found is None else found.at
 
 
@@ -224,15 +249,24 @@ def test_a_value_in_the_way_of_a_promise_names_it() -> None:
     trial = Trial(stage, "a", 4)
     value = make_claim("new", "a", 4)
 
-    assert stands(profile.edges(), stage, trial, value, now=0, until=30) is None
-    assert stands(profile.edges(), stage, trial, value, now=0, until=31) == key("late")
+    assert (
+        stands(Prospect(edges=profile.edges(), profile=profile), stage, trial, value, now=0, until=30) is None
+    )
+    assert stands(
+        Prospect(edges=profile.edges(), profile=profile), stage, trial, value, now=0, until=31
+    ) == key("late")
 
 
 def test_work_past_its_expected_end_is_named_and_never_counted_as_gone() -> None:
     stage, profile = stage_and_profile([make_claim("x", "a", 8, ends_at=-1)])
 
     assert [claim.holder for claim in profile.outrun(0)] == [key("x")]
-    assert earliest(profile.edges(), stage, Trial(stage, "a", 1), now=0, seconds=1) is None
+    assert (
+        earliest(
+            Prospect(edges=profile.edges(), profile=profile), stage, Trial(stage, "a", 1), now=0, seconds=1
+        )
+        is None
+    )
 
 
 # --- laws ------------------------------------------------------------------------------------------------
@@ -335,7 +369,7 @@ def test_what_is_found_can_be_claimed_and_the_search_leaves_no_trace(
     before = stage.picture()
 
     trial = Trial(stage, "a", hosts * PER_HOST, hosts)
-    found = earliest(profile.edges(), stage, trial, now=0, seconds=seconds)
+    found = earliest(Prospect(edges=profile.edges(), profile=profile), stage, trial, now=0, seconds=seconds)
 
     assert stage.picture() == before
     if found is not None:
