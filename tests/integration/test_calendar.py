@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import time
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ import pytest
 
 from api.workload import to_rfc3339
 from tests.integration.conftest import Cluster
-from tests.integration.manifests import Object, condition, is_true, make_job
+from tests.integration.manifests import LONG, Object, condition, is_true, make_job
 from tests.integration.replica import BERTH, Replica
 from tests.integration.scene import Scene
 from tests.integration.waiting import wait_for
@@ -175,3 +176,31 @@ def test_who_names_a_reservation_that_does_not_exist_is_told(
 
     want = 'berth.dev/reservation is "big": there is no such reservation'
     assert scene.wait_pending("lost", "Misconfigured")["message"] == want
+
+
+def test_run_times_are_shown_and_a_running_job_says_better(
+    policies: Scene, embedded_controller: Replica, embedded_cluster: Cluster
+) -> None:
+    scene = policies
+    scene.create_queue(cpus=4)
+    scene.create_job("train-1", seconds=1)
+    scene.wait_finished("train-1")
+    command = [BERTH, "get", "estimates", "-n", scene.namespace, "-o", "json"]
+    command += ["--kubeconfig", embedded_cluster.kubeconfig]
+    shown = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+    assert [(row["stem"], row["runs"]) for row in shown] == [("train", 1)]
+
+    scene.create_job("train-2", seconds=LONG)
+    scene.wait_admitted("train-2")
+    told = {"berth.dev/expected-completion-time": to_rfc3339(time.time() + 7200)}
+    scene.rest.patch(f"{scene.jobs}/train-2", {"metadata": {"annotations": told}})
+
+    workload = scene.workload_of("train-2")
+    assert workload is not None
+    path = f"/v1/workloads/{scene.namespace}/{workload['metadata']['name']}"
+
+    def estimate() -> Object:
+        return dict(embedded_controller.json(path)["estimate"] or {})
+
+    wait_for(lambda: estimate().get("source") == "CompletionTime", "its latest word counts")
+    assert 7000 < estimate()["seconds"] <= 7201
