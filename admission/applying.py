@@ -17,6 +17,7 @@ from admission.runtimes import eviction_seconds
 from admission.scheduler import Outcome
 from api.reasons import PreemptionReason
 from queues.holds import Hold
+from queues.pending import RequeueReason
 
 
 class Applier:
@@ -54,11 +55,10 @@ class Applier:
                 self._cache.moves.note(eviction.key, policy=queue.policy.name, at=now)
         self._keep_room(outcome, now)
         decisions += outcome.evictions
-        assert outcome.requeue is not None, "who is not admitted goes back to the queue"
         pending.scan = outcome.scan
         if outcome.seconds is not None:
             pending.seconds = outcome.seconds
-        is_parked = queue.pending.requeue(pending, outcome.requeue, now=now)
+        is_parked = queue.pending.requeue(pending, self._reason(outcome), now=now)
         if is_parked:
             self._roster.touched_queues.add(queue.name)
             self._roster.explain_again(queue.name)
@@ -78,6 +78,23 @@ class Applier:
             or bool(outcome.evictions)
             or (outcome.scan is not None and outcome.scan.has_flavors_left)
         )
+
+    def _reason(self, outcome: Outcome) -> RequeueReason:
+        """Return why the Workload goes back, where it may be that its queue need not wait for it.
+
+        Kueue's queue stands still from an eviction until its preemptor has started: one eviction at a time,
+        however long a save takes. Where many take turns, most of the queue would wait for somebody else's
+        save; and what has been freed is kept (`admission.holds`), so nobody loses by others going on.
+        """
+        reason, queue = outcome.requeue, outcome.queue
+        assert reason is not None, "who is not admitted goes back to the queue"
+        rules = queue.policy.preemption
+        if queue.turns is None or rules is None or not rules.hold_seconds:
+            return reason
+        if reason is RequeueReason.PENDING_PREEMPTION:
+            is_kept = outcome.pending.key in self._cache.holds.kept
+            return RequeueReason.ROOM_KEPT if is_kept else RequeueReason.NO_FIT
+        return RequeueReason.NO_FIT if reason is RequeueReason.STILL_TAKEN else reason
 
     def _keep_room(self, outcome: Outcome, now: float) -> None:
         """Hold what the outcome's evictions will free for who they are decided for."""

@@ -222,7 +222,7 @@ class _Cycle:
                 self.backfill.plan_after_evictions(entry)
             return _preempting(entry, now=self.now)
         if not self._is_free_now(entry):
-            return _skipped(entry, _STILL_TAKEN)
+            return _still_taken(entry)
         self.snapshot.reserve(entry.queue, entry.assignment.usage, entry.assignment.places)
         if self.backfill is not None:
             self.backfill.note_admitted(verdict)
@@ -258,7 +258,7 @@ class _Cycle:
         if not entry.queue.node.fits(entry.assignment.usage):
             return _skipped(entry, "Workload no longer fits after processing another workload")
         if not self._is_free_now(entry):
-            return _skipped(entry, _STILL_TAKEN)
+            return _still_taken(entry)
         self.snapshot.reserve(entry.queue, entry.assignment.usage)
         return _admitted(entry, now=self.now)
 
@@ -434,6 +434,10 @@ def _skipped(entry: Entry, message: str) -> Outcome:
         scan=entry.assignment.scan,
     )
     return replace(outcome, is_preemption_skipped=bool(entry.targets))
+
+
+def _still_taken(entry: Entry) -> Outcome:
+    return replace(_skipped(entry, _STILL_TAKEN), requeue=RequeueReason.STILL_TAKEN)
 
 
 def _recomputation(entry: Entry, outcome: Outcome) -> Recomputation:

@@ -47,6 +47,11 @@ class TurnBook(Generic[Member]):
             del self._by_level[level][key]
             self._sorted.pop(level, None)
 
+    def standing(self, key: WorkloadKey) -> tuple[int, float]:
+        """Return the level of a member, and the loss of its eviction in device-seconds."""
+        level = self._level[key]
+        return level, self._by_level[level][key][0][0]
+
     def above(self, level: int) -> Iterator[Member]:
         """Yield who gives way to `level`: the highest level first, in it the least loss."""
         for one in sorted((one for one in self._by_level if one > level), reverse=True):

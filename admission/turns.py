@@ -42,22 +42,33 @@ def waiting_since(workload: Workload) -> float:
     return reserved.at if has_run and reserved is not None and not reserved.status else workload.created_at
 
 
-def ages_at(workload: Workload, ordering: Ordering) -> float:
-    """Return when a Workload that waits goes before all levels, infinity for never."""
-    return inf if ordering.age_seconds is None else waiting_since(workload) + ordering.age_seconds
+def ages(workload: Workload, ordering: Ordering, *, now: float) -> int:
+    """Return how often a Workload that waits has waited for `age_seconds` since it ran last."""
+    return int((now - waiting_since(workload)) // ordering.age_seconds) if ordering.age_seconds else 0
+
+
+def ages_at(workload: Workload, ordering: Ordering, *, now: float) -> float:
+    """Return when time alone next changes the place of a Workload that waits, infinity for never."""
+    if ordering.age_seconds is None:
+        return inf
+    return waiting_since(workload) + (ages(workload, ordering, now=now) + 1) * ordering.age_seconds
 
 
 def pending_level(
     workload: Workload, requests: tuple[PodSetRequests, ...], ordering: Ordering, *, now: float
 ) -> int:
-    """Return the level of a Workload that waits."""
-    if ages_at(workload, ordering) <= now:
-        return FIRST
+    """Return the level of a Workload that waits: by what it has received, less one for each age waited.
+
+    It climbs rather than jumps. Whoever has been sent back in a busy cluster has waited for as long as all
+    the others who were: were they all put before the newcomers at once, nobody's turn would ever be short.
+    In the lowest level it is the oldest, and after one more age it goes before all (FIRST).
+    """
     total: dict[str, int] = {}
     for asked in requests:
         for resource, amount in asked.total().items():
             total[resource] = total.get(resource, 0) + amount
-    return level_of(devices(total) * workload.accumulated_execution_seconds, ordering.level_ends)
+    received = devices(total) * workload.accumulated_execution_seconds
+    return max(FIRST, level_of(received, ordering.level_ends) - ages(workload, ordering, now=now))
 
 
 def predicted_level(workload: Workload, estimate: Estimate | None, ordering: Ordering, *, now: float) -> int:
@@ -65,7 +76,7 @@ def predicted_level(workload: Workload, estimate: Estimate | None, ordering: Ord
 
     Who says nothing and was never seen before goes last, and before all once it has waited for too long.
     """
-    if ages_at(workload, ordering) <= now:
+    if ages(workload, ordering, now=now):
         return FIRST
     return _UNKNOWN if estimate is None else min(_UNKNOWN, ceil(estimate.seconds))
 
@@ -90,13 +101,13 @@ class Turns:
     _ageing: list[tuple[float, WorkloadKey]] = field(default_factory=list)
 
     def watch_waiting(self, workload: Workload, ordering: Ordering, *, now: float) -> None:
-        """Note when a Workload that waits goes before all levels."""
-        at = ages_at(workload, ordering)
-        if now < at < inf:
+        """Note when time alone next changes the place of a Workload that waits."""
+        at = ages_at(workload, ordering, now=now)
+        if at < inf:
             heappush(self._ageing, (at, workload.key))
 
     def aged(self, *, now: float) -> Iterator[WorkloadKey]:
-        """Yield who has waited too long since the last call; some may wait no more."""
+        """Yield who has waited for another age since the last call; some may wait no more."""
         while self._ageing and self._ageing[0][0] <= now:
             yield heappop(self._ageing)[1]
 

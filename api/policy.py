@@ -64,7 +64,7 @@ class Ordering:
 
     mode: OrderingMode = OrderingMode.PRIORITY
     age_seconds: int | None = 86400
-    level_ends: tuple[float, ...] = (3600.0, 36000.0, 360000.0)
+    level_ends: tuple[float, ...] = (3600.0, 36000.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

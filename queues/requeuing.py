@@ -23,6 +23,10 @@ class RequeueReason(StrEnum):
     FAILED_AFTER_NOMINATION = "FailedAfterNomination"
     PENDING_PREEMPTION = "PendingPreemption"
     PREEMPTION_FAILED = "PreemptionFailed"
+    # It fits only where others have been told to stop, and they still run.
+    STILL_TAKEN = "StillTaken"
+    # Others were told to stop for it, and what they leave is kept for it: the queue goes on without it.
+    ROOM_KEPT = "RoomKept"
     # It is promised a start, or would delay one that is promised. Others of equal requests are to be looked
     # at by themselves: they may be short enough, or are to be promised another start.
     HELD_BACK = "HeldBack"
@@ -36,6 +40,7 @@ _IMMEDIATE = frozenset(
         RequeueReason.FAILED_AFTER_NOMINATION,
         RequeueReason.PENDING_PREEMPTION,
         RequeueReason.PREEMPTION_FAILED,
+        RequeueReason.STILL_TAKEN,
     }
 )
 _WHOLE_CLASS = frozenset({RequeueReason.NO_FIT, RequeueReason.PREEMPTION_NO_CANDIDATES})

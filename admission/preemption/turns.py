@@ -15,9 +15,9 @@ emptying them for one pod costs, and the victims come node by node:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from math import inf
 from typing import NamedTuple
 
-from admission.eviction_cost import cost_if_asked
 from admission.placement.request import PlacementRequest
 from admission.placement.site import Site
 from admission.snapshot import Held, QueueState, Snapshot
@@ -30,8 +30,12 @@ _Taken = tuple[Held, Mapping[str, int], int]
 
 
 class _Node(NamedTuple):
-    """A leaf of the topology: who leaves it for one pod, at what loss, and how many pods it holds at most."""
+    """A leaf of the topology: who leaves it for one pod, at what loss, and how many pods it holds at most.
 
+    `level` is the lowest of those who would have to be told, infinity where nobody would.
+    """
+
+    level: float
     loss: float
     victims: list[Held]
     most_pods: int
@@ -107,8 +111,8 @@ class GivingWay:
             in_vain[question] = look
             return []
         chosen: dict[str, Held] = {}
-        # Nodes that can hold a pod at all; the cheapest to empty first.
-        for node in sorted((one for one in nodes if one.most_pods), key=_by_loss):
+        # Nodes that can hold a pod at all.
+        for node in sorted((one for one in nodes if one.most_pods), key=_by_level):
             for held in node.victims:
                 # Once each: a Workload may have pods on several of the nodes.
                 chosen.setdefault(held.workload.uid, held)
@@ -126,24 +130,33 @@ class GivingWay:
 
     def _empty(self, site: Site, leaf: int, wanted: Mapping[str, int], taken: Iterable[_Taken]) -> _Node:
         """Return what it costs to make room for one pod on the leaf: in order, until it fits."""
+        turns = self._queue.turns
+        assert turns is not None, "asked only where the queue takes turns"
         free = {resource: site.free(resource)[leaf] for resource in wanted}
         needed: list[Held] = []
-        loss = 0.0
+        loss, level = 0.0, inf
         fits = _pods(free, wanted) > 0
         for held, per_pod, count in taken:
             if not fits:
                 needed.append(held)
-                loss += 0 if held.is_evicted else cost_if_asked(held, self._queue.policy)
+                if not held.is_evicted:
+                    of_victim, its_loss = turns.standing(held.key)
+                    level, loss = min(level, of_victim), loss + its_loss
             # In order, and all of them, so that `most_pods` counts what the node holds when
             # everybody has left.
             for resource in wanted:
                 free[resource] += per_pod.get(resource, 0) * count
             fits = fits or _pods(free, wanted) > 0
-        return _Node(loss, needed, _pods(free, wanted))
+        return _Node(level, loss, needed, _pods(free, wanted))
 
 
-def _by_loss(node: _Node) -> tuple[float, list[str]]:
-    return node.loss, [held.workload.uid for held in node.victims]
+def _by_level(node: _Node) -> tuple[float, float, list[str]]:
+    """Order nodes: whoever has received most gives way first, though it may cost more.
+
+    By the loss alone a small Workload of a middle level would go for every one of the lowest, come back, and
+    send away the next: the same GPU time passes through three hands instead of two.
+    """
+    return -node.level, node.loss, [held.workload.uid for held in node.victims]
 
 
 def _pods(free: Mapping[str, int], wanted: Mapping[str, int]) -> int:
