@@ -37,12 +37,14 @@ class Ordering(Model):
     a lower level may then take the place of running ones of a higher level."""
     age_seconds: Count = 86400
     """Who has waited so long goes before all others of the priority, whatever the mode says, so that nobody
-    starves. 0: never. Default a day: longer than most runs, shorter than patience."""
+    starves; under LeastAttained it climbs one level each time that it has, and goes before all above the
+    lowest. 0: never. Default a day: longer than most runs, shorter than patience."""
     levels: Annotated[list[PositiveNumber], Field(min_length=1, max_length=16), ATOMIC] = Field(
-        default_factory=lambda: [1.0, 10.0, 100.0]
+        default_factory=lambda: [1.0, 10.0]
     )
-    """LeastAttained: upper ends of the levels, in GPU-hours received, rising. Default 1, 10, 100: trials,
-    short trainings, long trainings, and what is longer still."""
+    """LeastAttained: upper ends of the levels, in GPU-hours received, rising. Default 1 and 10: trials,
+    short trainings, and all that is longer, which takes its turns by age. With a level more at 100 most wait
+    less and gangs far longer, since few of them stay below it."""
 
 
 class Backfill(Model):

@@ -7,20 +7,27 @@ from typing import Any
 
 import pytest
 
+from admission.decision import Evict
+from admission.turns import pending_level
 from api.node import NodeInfo
 from api.policy import AdmissionPolicy, Ordering, OrderingMode, PreemptionRules
 from api.queueing import ResourceFlavor, Topology
+from api.reasons import ConditionType
+from api.requests import PodSetRequests
 from api.workload import DomainCount, TopologyAssignment, Workload
+from queues.attained import FIRST
 from tests.builders import (
     World,
     admits,
     evicts,
     make_cluster_queue,
+    make_condition,
     make_group,
     make_pod_set,
     make_workload,
     released,
     reserved,
+    with_conditions,
 )
 
 GPU = "nvidia.com/gpu"
@@ -154,6 +161,97 @@ def test_who_has_waited_too_long_goes_before_all_levels() -> None:
     assert world.active()[0] == "big"
 
 
+@pytest.mark.parametrize(
+    ("waited", "want"),
+    [
+        pytest.param(7199, 2, id="before the first age it stands at what it has received"),
+        pytest.param(7200, 1, id="an age is one level"),
+        pytest.param(2 * 7200, 0, id="two are two"),
+        pytest.param(3 * 7200, FIRST, id="in the lowest level another one puts it before all"),
+        pytest.param(9 * 7200, FIRST, id="and there is nothing beyond that"),
+    ],
+)
+def test_who_waits_climbs_the_levels(waited: float, want: int) -> None:
+    assert TURNS.ordering is not None
+    workload = waiting("w", at=NOW - waited)
+    # Sixteen GPU-hours in an earlier attempt: the last of three levels. It waits since that was over.
+    workload = replace(released(reserved(workload, at=0.0), at=NOW - waited), accumulated_execution_seconds=7200)
+    requests = (PodSetRequests(name="main", count=1, per_pod={GPU: 8}),)
+
+    assert pending_level(workload, requests, TURNS.ordering, now=NOW) == want
+
+
+def test_who_has_climbed_is_tried_before_who_came_later() -> None:
+    aged = replace(waiting("aged", at=NOW - 7100), accumulated_execution_seconds=1800)
+    world = make_world(aged, running("v", since=NOW - 60), waiting("new"))
+    world.settle()
+    assert world.active() + world.parked() == ["new", "aged"]
+
+    # Time alone does it: nothing else happens before.
+    while world.now < NOW + 100:
+        wake_at = world.engine.next_wake_at()
+        assert wake_at is not None
+        world.now = wake_at
+        world.settle()
+
+    assert world.active() + world.parked() == ["aged", "new"]
+
+
+def test_the_queue_goes_on_while_others_save() -> None:
+    world = make_world(
+        running("v1", gpus=4, since=NOW - 1200, ran=9000),
+        running("v2", gpus=4, since=NOW - 1200, ran=9000),
+        waiting("first", gpus=4, at=NOW - 9),
+        waiting("second", gpus=4, at=NOW - 8),
+    )
+
+    assert set(evicts(world.settle())) == {"v1", "v2"}
+
+
+def test_what_is_left_goes_to_those_it_was_left_for() -> None:
+    world = make_world(
+        running("v1", gpus=4, since=NOW - 1200, ran=9000),
+        running("v2", gpus=4, since=NOW - 1200, ran=9000),
+        waiting("first", gpus=8, at=NOW - 9),
+        waiting("late", gpus=1, at=NOW - 8),
+    )
+    world.settle()
+    world.put(leaves(world, "v1"))
+
+    assert admits(world.settle()) == []
+
+    world.put(leaves(world, "v2"))
+    assert admits(world.settle()) == ["first"]
+
+
+def test_without_a_hold_one_eviction_is_waited_for_before_the_next() -> None:
+    policy = replace(TURNS, preemption=PreemptionRules(minimum_runtime_seconds=600, hold_seconds=0))
+    world = make_world(
+        running("v1", gpus=4, since=NOW - 1200, ran=9000),
+        running("v2", gpus=4, since=NOW - 1200, ran=9000),
+        waiting("first", gpus=4, at=NOW - 9),
+        waiting("second", gpus=4, at=NOW - 8),
+        policy=policy,
+    )
+
+    assert len(evicts(world.settle())) == 1
+
+
+def test_an_eviction_that_failed_is_asked_for_again() -> None:
+    world = make_world(running("v", since=NOW - 1200, ran=9000), waiting("new"))
+    (decision,) = (one for one in world.settle() if isinstance(one, Evict))
+
+    world.engine.forget(decision.key, decision.uid, now=world.now)
+
+    assert list(evicts(world.settle())) == ["v"]
+
+
+def leaves(world: World, name: str) -> Workload:
+    """Return the Workload as it is when it has stopped for another."""
+    evicted = make_condition(ConditionType.EVICTED, reason="Preempted", at=world.now)
+    return released(with_conditions(world.get(name), evicted), at=world.now)
+
+
 def test_one_that_never_fits_holds_nothing_however_long_it_waits() -> None:
     world = make_world(waiting("huge", gpus=9, at=NOW - 9000), waiting("new", gpus=1))
 
@@ -182,6 +280,20 @@ def test_a_gang_empties_the_cheapest_node() -> None:
 
     # n1 has four GPUs free: two Workloads of two lose less than any other way.
     assert sorted(evicts(decisions)) == ["b1", "b2"]
+
+
+def test_a_gang_empties_the_node_of_those_who_have_received_most() -> None:
+    """Whoever is of a middle level stays, though fewer GPUs would stop for the gang there."""
+    nodes = [
+        NodeInfo(name=f"n{number}", labels={HOST: f"n{number}"}, allocatable={GPU: 8, "pods": 110})
+        for number in range(2)
+    ]
+    flavor = ResourceFlavor(name="default", topology_name="hosts")
+    world = make_world(Topology(name="hosts", levels=(HOST,)), flavor, *nodes, gpus=16)
+    world.put(on_node(running("middle", gpus=2, since=NOW - 7200), "n0"))
+    world.put(on_node(running("most", gpus=8, since=NOW - 7200), "n1"))
+
+    assert list(evicts(world.put(waiting("gang")).settle())) == ["most"]
 
 
 def on_node(workload: Workload, node: str) -> Workload:
