@@ -91,20 +91,25 @@ class Applier:
         rules = queue.policy.preemption
         if queue.turns is None or rules is None or not rules.hold_seconds:
             return reason
-        if reason is RequeueReason.PENDING_PREEMPTION:
-            is_kept = outcome.pending.key in self._cache.holds.kept
-            return RequeueReason.ROOM_KEPT if is_kept else RequeueReason.NO_FIT
-        return RequeueReason.NO_FIT if reason is RequeueReason.STILL_TAKEN else reason
+        if reason not in (RequeueReason.PENDING_PREEMPTION, RequeueReason.STILL_TAKEN):
+            return reason
+        is_kept = outcome.pending.key in self._cache.holds.kept
+        return RequeueReason.ROOM_KEPT if is_kept else RequeueReason.NO_FIT
 
     def _keep_room(self, outcome: Outcome, now: float) -> None:
-        """Hold what the outcome's evictions will free for who they are decided for."""
-        rules, evictions = outcome.queue.policy.preemption, outcome.evictions
-        if rules is None or not rules.hold_seconds or not evictions:
+        """Hold for whoever waits for it what evictions will free: those decided for it, or for others before.
+
+        Where turns are taken it may be no more than what somebody leaves over. Were that not kept for the
+        first who needs no more, all others like it would be sent to wait for the same bit.
+        """
+        rules, takes_turns = outcome.queue.policy.preemption, outcome.queue.turns is not None
+        awaited = outcome.awaits if takes_turns or outcome.evictions else ()
+        if rules is None or not rules.hold_seconds or not awaited:
             return
+        leaving = [held for key in awaited if (held := self._cache.held.get(key)) is not None]
         ends = (
-            (now if one.save_by is None else one.save_by)
-            + eviction_seconds(self._cache.held[one.key].workload)
-            for one in evictions
+            (now if held.leaves_by is None else held.leaves_by) + eviction_seconds(held.workload)
+            for held in leaving
         )
         assert outcome.admission is not None, "who evicts knows what it will start with"
         workload = outcome.pending.workload
@@ -114,7 +119,7 @@ class Applier:
             cluster_queue=outcome.queue.name,
             priority=workload.priority,
             admission=outcome.admission,
-            victims=tuple(sorted(one.key for one in evictions)),
-            until=max(ends) + rules.hold_seconds,
+            victims=tuple(sorted(awaited)),
+            until=max(ends, default=now) + rules.hold_seconds,
         )
         self._cache.holds.put(KeptRoom(hold=hold, usage=outcome.usage, places=outcome.places))

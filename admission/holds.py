@@ -84,6 +84,14 @@ class Holds:
             del self.kept[room.hold.key]
         return ended
 
+    def is_awaiting(self, key: WorkloadKey, held: Mapping[WorkloadKey, Held]) -> bool:
+        """Return whether somebody who leaves for the Workload, and has been told to, still runs."""
+        room = self.kept.get(key)
+        if room is None:
+            return False
+        leaving = (held.get(victim) for victim in room.hold.victims)
+        return any(one is not None and one.is_evicted for one in leaving)
+
     def next_end_at(self) -> float | None:
         """Return when the next hold ends, None where there is none."""
         return min((room.hold.until for room in self.kept.values()), default=None)

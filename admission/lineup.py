@@ -300,7 +300,9 @@ class Lineup:
 
 
 class _Entrance:
-    """Whether a parked Workload may enter its queue: its namespace is selected, its time has come."""
+    """Whether a parked Workload may enter its queue: its namespace is selected, its time has come, and
+    what it waits for has been left.
+    """
 
     __slots__ = ("_cache", "_queue")
 
@@ -311,6 +313,9 @@ class _Entrance:
     def __call__(self, workload: Workload) -> bool:
         # Its promise wakes it when the time comes.
         if self._cache.timekeeper.waits_for_its_time(workload.key):
+            return False
+        if self._queue.turns is not None and self._cache.holds.is_awaiting(workload.key, self._cache.held):
+            # Its room is kept. To look for another place at every event would cost a search for each of them.
             return False
         labels = self._cache.namespaces.get(workload.key.namespace)
         return matches_selector(self._queue.spec.namespace_selector, labels)

@@ -31,12 +31,12 @@ from admission.preemption.preemptor import Preemptor, eviction_message
 from admission.preemption.saves import asked_first, leaving_seconds
 from admission.preemption.targets import Target
 from admission.runtimes import eviction_seconds
-from admission.snapshot import QueueState, Snapshot
+from admission.snapshot import Held, QueueState, Snapshot
 from admission.steps import Steps
 from api.keys import JOB_UID
 from api.queueing import CheckRule, PreemptionPolicy
 from api.reasons import EvictionReason, PendingReason
-from api.workload import Admission, to_rfc3339
+from api.workload import Admission, WorkloadKey, to_rfc3339
 from queues.pending import FlavorScan, Pending, RequeueReason
 from queues.promises import BackfillLease, PlannedStart
 from queues.resources import FlavorResource, Quantities
@@ -65,6 +65,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     requeue: RequeueReason | None = None
     scan: FlavorScan | None = None
     evictions: tuple[Evict, ...] = ()
+    # Whose end it waits for: those of `evictions`, and those who had been told before, for it or for others.
+    awaits: tuple[WorkloadKey, ...] = ()
     is_preemption_skipped: bool = False
     # When somebody that a policy spares for now may be evicted for it; infinity: not by time alone.
     spared_until: float | None = None
@@ -151,11 +153,12 @@ class _Cycle:
 
     def keep(self, claims: Iterable[Claim]) -> None:
         """Keep what was freed, or is being freed, for Workloads that are not tried in this cycle."""
+        claims = tuple(claims)
+        # All victims first: several may wait for what one leaves.
+        for queue, held in (victim for claim in claims for victim in claim.victims):
+            if not self.snapshot.is_gone(held):
+                self.snapshot.evict(queue, held)
         for claim in claims:
-            for queue, held in claim.victims:
-                # Two may wait for one victim.
-                if not self.snapshot.is_gone(held):
-                    self.snapshot.evict(queue, held)
             self._expected.append((claim.queue, claim.usage, claim.places))
             # Reserved though it may not fit: what others free for it on the way must not be taken.
             self.snapshot.reserve(claim.queue, claim.usage, claim.places)
@@ -222,7 +225,7 @@ class _Cycle:
                 self.backfill.plan_after_evictions(entry)
             return _preempting(entry, now=self.now)
         if not self._is_free_now(entry):
-            return _still_taken(entry)
+            return _still_taken(entry, self.snapshot)
         self.snapshot.reserve(entry.queue, entry.assignment.usage, entry.assignment.places)
         if self.backfill is not None:
             self.backfill.note_admitted(verdict)
@@ -258,7 +261,7 @@ class _Cycle:
         if not entry.queue.node.fits(entry.assignment.usage):
             return _skipped(entry, "Workload no longer fits after processing another workload")
         if not self._is_free_now(entry):
-            return _still_taken(entry)
+            return _still_taken(entry, self.snapshot)
         self.snapshot.reserve(entry.queue, entry.assignment.usage)
         return _admitted(entry, now=self.now)
 
@@ -393,10 +396,10 @@ def _preempting(entry: Entry, *, now: float) -> Outcome:
     return replace(
         outcome,
         evictions=evictions,
+        awaits=tuple(target.held.key for target in entry.targets),
         usage=assignment.usage,
         places=assignment.places,
-        # Promised in its status only when somebody was really sent away for it.
-        admission=assignment.to_admission(entry.queue.name) if evictions else None,
+        admission=assignment.to_admission(entry.queue.name),
     )
 
 
@@ -436,8 +439,25 @@ def _skipped(entry: Entry, message: str) -> Outcome:
     return replace(outcome, is_preemption_skipped=bool(entry.targets))
 
 
-def _still_taken(entry: Entry) -> Outcome:
-    return replace(_skipped(entry, _STILL_TAKEN), requeue=RequeueReason.STILL_TAKEN)
+def _still_taken(entry: Entry, snapshot: Snapshot) -> Outcome:
+    """It needs no more than what others leave over who give way for somebody else."""
+    assignment = entry.assignment
+    return replace(
+        _skipped(entry, _STILL_TAKEN),
+        requeue=RequeueReason.STILL_TAKEN,
+        usage=assignment.usage,
+        places=assignment.places,
+        admission=assignment.to_admission(entry.queue.name),
+        awaits=tuple(held.key for held in snapshot.leaving() if _is_in_the_way(entry, held)),
+    )
+
+
+def _is_in_the_way(entry: Entry, held: Held) -> bool:
+    """Return whether the one who leaves holds what the entry is to have: quota, or nodes where placed."""
+    if not entry.assignment.places:
+        return not held.pairs.isdisjoint(entry.assignment.usage)
+    wanted = {domain.values for place in entry.assignment.places for domain in place.assignment.domains}
+    return any(domain.values in wanted for place in held.places for domain in place.assignment.domains)
 
 
 def _recomputation(entry: Entry, outcome: Outcome) -> Recomputation:

@@ -12,12 +12,13 @@ alone, and within a level the order is that of age:
     ────────────────┼──────────────────────────────┼──────────────────────▶
 
 A Workload crosses each end once in its life, so it gives way for others a few times and not for ever. Each
-`age_seconds` that it waits takes it one level down again, and below the lowest (FIRST) it comes before all, so
-that nobody starves behind a stream of newcomers.
+`age_seconds` that it waits takes it one level down again, and below the lowest (FIRST) it comes before all,
+so that nobody starves behind a stream of newcomers.
 
-Few levels serve gangs better than many. One of eight GPUs passes 100 GPU-hours within a day, where half of all
-GPU time is used; were that a level of its own, gangs would give way there to every smaller Workload on its long
-way up, and whoever is widest would wait longest. In a last level that begins early they stand by age.
+Few levels serve gangs better than many. One of eight GPUs passes 100 GPU-hours within a day, where half of
+all GPU time is used; were that a level of its own, gangs would give way there to every smaller Workload on
+its long way up, and whoever is widest would wait longest. In a last level that begins early they stand by
+age.
 Source: Gu et al., Tiresias (NSDI 2019), discretised 2D-LAS.
 """
 

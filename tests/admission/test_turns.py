@@ -175,7 +175,9 @@ def test_who_waits_climbs_the_levels(waited: float, want: int) -> None:
     assert TURNS.ordering is not None
     workload = waiting("w", at=NOW - waited)
     # Sixteen GPU-hours in an earlier attempt: the last of three levels. It waits since that was over.
-    workload = replace(released(reserved(workload, at=0.0), at=NOW - waited), accumulated_execution_seconds=7200)
+    workload = replace(
+        released(reserved(workload, at=0.0), at=NOW - waited), accumulated_execution_seconds=7200
+    )
     requests = (PodSetRequests(name="main", count=1, per_pod={GPU: 8}),)
 
     assert pending_level(workload, requests, TURNS.ordering, now=NOW) == want

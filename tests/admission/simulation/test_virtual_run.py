@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from admission.simulation.policies import POLICIES
@@ -200,3 +202,16 @@ def test_a_crash_costs_work_but_no_place_in_the_queue() -> None:
     assert [len(course.held) for course in run.courses] == [1, 1]
     assert run.courses[0].held_seconds > 7200
     assert run.courses[0].useful_seconds == pytest.approx(7200)
+
+
+def test_under_least_attained_nobody_starves_behind_a_stream_of_newcomers() -> None:
+    # The newcomers alone would fill the node twice over, each of them having received less than the long one.
+    newcomers = (make_job(n, gpus=8, at=1800 * n, runs=3600) for n in range(1, 4 * 48))
+    long = make_job(0, gpus=8, runs=30 * 3600)
+
+    run = run_policy("least-attained", (long, *newcomers), ONE_NODE)
+
+    held = run.courses[0].held
+    pauses = [begins - ended for (_, ended), (begins, _) in pairwise(held)]
+    # One level is climbed in a day, and it never has more than two to climb.
+    assert max(pauses) < 2 * 86_400 + 3600
