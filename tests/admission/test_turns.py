@@ -226,6 +226,23 @@ def test_what_is_left_goes_to_those_it_was_left_for() -> None:
     assert admits(world.settle()) == ["first"]
 
 
+def test_what_is_left_over_is_kept_for_one_and_the_next_evicts_for_itself() -> None:
+    """The first needs seven GPUs of eight, the second takes the eighth. The third does not wait for that."""
+    world = make_world(
+        running("v1", gpus=8, since=NOW - 1200, ran=9000),
+        running("v2", gpus=4, since=NOW - 1200, ran=300),
+        waiting("first", gpus=7, at=NOW - 9),
+        waiting("second", gpus=1, at=NOW - 8),
+        waiting("third", gpus=1, at=NOW - 7),
+        gpus=12,
+    )
+
+    assert set(evicts(world.settle())) == {"v1", "v2"}
+
+    world.put(leaves(world, "v1"))
+    assert admits(world.settle()) == ["first", "second"]
+
+
 def test_without_a_hold_one_eviction_is_waited_for_before_the_next() -> None:
     policy = replace(TURNS, preemption=PreemptionRules(minimum_runtime_seconds=600, hold_seconds=0))
     world = make_world(
