@@ -44,7 +44,11 @@ class Rank(NamedTuple):
     uid: str
 
 
-def own_rank(pending: Pending) -> tuple[int, int, float, str]:
+# A rank without the height.
+OwnRank = tuple[int, int, float, str]
+
+
+def own_rank(pending: Pending) -> OwnRank:
     """Return the rank of a Workload within its ClusterQueue: all of it but the height."""
     return -pending.workload.priority, pending.level, pending.queued_at, pending.workload.uid
 

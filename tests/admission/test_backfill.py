@@ -89,6 +89,22 @@ def test_who_lied_about_its_run_time_gives_way_before_the_promised_start() -> No
     assert world.started["liar"] == T + 150
 
 
+def test_who_came_in_the_same_second_as_a_promised_one_gives_way_like_any_other() -> None:
+    world = make_world()
+    world.submit("running", 6, runs=100)
+    world.submit("head", 8, runs=50, at=T + 1)
+    # Of equals the lower uid goes first, but only before a promise is made.
+    world.submit("a-liar", 1, runs=5000, says=50, at=T + 1.5, created_at=T + 1)
+    world.submit("a-rival", 2, runs=150, at=T + 1.7, created_at=T + 1)
+
+    world.run(until=T + 1000)
+
+    assert world.evicted["a-liar"] == [T + 90]
+    assert world.promised("head") == [T + 100]
+    assert world.started["head"] == T + 100
+    assert world.started["a-rival"] == T + 150
+
+
 def test_who_outruns_its_lease_may_stay_where_the_policy_extends_it() -> None:
     world = make_world(on_overrun=OnOverrun.EXTEND)
     world.submit("running", 6, runs=100)

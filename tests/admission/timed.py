@@ -68,16 +68,21 @@ class TimedWorld(World):
         runs: float,
         says: float | None = None,
         at: float | None = None,
+        created_at: float | None = None,
         **fields: Any,
     ) -> None:
-        """Let a Workload arrive that runs so long and says so (or `says` otherwise, 0: nothing)."""
+        """Let a Workload arrive that runs so long and says so (or `says` otherwise, 0: nothing).
+
+        It is created as it arrives, or at `created_at`: an API server knows whole seconds only.
+        """
         at = self.now if at is None else at
         declared = runs if says is None else says
         annotations = dict(fields.pop("annotations", {}))
         if declared:
             annotations[EXPECTED_RUNTIME_SECONDS] = str(int(declared))
         pods = fields.pop("pod_sets", (make_pod_set(template=template(gpus)),))
-        workload = make_workload(name, at=at, pod_sets=pods, annotations=annotations, **fields)
+        created_at = at if created_at is None else created_at
+        workload = make_workload(name, at=created_at, pod_sets=pods, annotations=annotations, **fields)
         self.lengths[name] = runs
         self.arrivals.append((at, workload))
 
