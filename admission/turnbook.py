@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 
 from api.workload import WorkloadKey
 
-# The loss of an eviction in device-seconds, then who started last.
+# The loss of an eviction in device-seconds, then who came last.
 Rank = tuple[float, float, str]
 Member = TypeVar("Member")
 

@@ -123,7 +123,7 @@ class Turns:
             count = _devices_of(held)
             ran = held.workload.accumulated_execution_seconds + max(0.0, now - held.reserved_at)
             # Whoever takes turns is taken to save on request, so its loss does not grow while it runs.
-            rank = cost_if_asked(held, queue.policy), -held.reserved_at, held.workload.uid
+            rank = cost_if_asked(held, queue.policy), -held.queued_at, held.workload.uid
             level = level_of(count * ran, ordering.level_ends)
             book.enter(held.key, held, level=level, rank=rank)
             at = leaves_level_at(count * ran, count, ordering.level_ends, now=now)

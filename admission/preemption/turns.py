@@ -150,13 +150,17 @@ class GivingWay:
         return _Node(level, loss, needed, _pods(free, wanted))
 
 
-def _by_level(node: _Node) -> tuple[float, float, list[str]]:
+def _by_level(node: _Node) -> tuple[float, float, float, list[str]]:
     """Order nodes: whoever has received most gives way first, though it may cost more.
 
     By the loss alone a small Workload of a middle level would go for every one of the lowest, come back, and
     send away the next: the same GPU time passes through three hands instead of two.
+
+    Of equals those go who came last, as they are also the last to be served of those who wait. Were it the
+    first, the same few would go again and again, each time as soon as they have climbed the levels.
     """
-    return -node.level, node.loss, [held.workload.uid for held in node.victims]
+    oldest = min((held.queued_at for held in node.victims), default=0.0)
+    return -node.level, node.loss, -oldest, [held.workload.uid for held in node.victims]
 
 
 def _pods(free: Mapping[str, int], wanted: Mapping[str, int]) -> int:

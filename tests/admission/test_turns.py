@@ -161,6 +161,15 @@ def test_who_has_waited_too_long_goes_before_all_levels() -> None:
     assert world.active()[0] == "big"
 
 
+def test_of_equals_the_one_gives_way_that_came_last() -> None:
+    """Though it started first: whoever has just had its turn after long waiting is not sent back for it."""
+    older = replace(running("older", gpus=4, since=NOW - 1200, ran=9000), created_at=NOW - 9000)
+    newer = replace(running("newer", gpus=4, since=NOW - 1800, ran=9000), created_at=NOW - 8000)
+    world = make_world(older, newer, waiting("new", gpus=4))
+
+    assert list(evicts(world.settle())) == ["newer"]
+
+
 @pytest.mark.parametrize(
     ("waited", "want"),
     [
