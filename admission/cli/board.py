@@ -14,7 +14,7 @@ from rich.text import Text
 from admission.cli.manifests import GPU
 from admission.cli.queue_view import QuotaRow
 from admission.cli.recorder import Recorder
-from admission.cli.tables import make_table, quota_text
+from admission.cli.tables import make_table, quota_text, starts_text
 from admission.cli.workload_view import WorkloadRow, workload_rows
 from admission.simulation.ledger import FlavorResource
 
@@ -35,7 +35,7 @@ class QueueLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Board:
-    """All that the picture shows."""
+    """All that the picture shows of the moment `now` (Unix seconds)."""
 
     elapsed_seconds: float
     jobs: int
@@ -44,6 +44,7 @@ class Board:
     failed: int
     queues: tuple[QueueLine, ...]
     waiting: tuple[WorkloadRow, ...]
+    now: float = 0.0
 
 
 def picture(recorder: Recorder, *, elapsed_seconds: float, jobs: int, submitted: int, now: float) -> Board:
@@ -59,6 +60,7 @@ def picture(recorder: Recorder, *, elapsed_seconds: float, jobs: int, submitted:
         failed=sum(times.has_failed for times in ended),
         queues=_queue_lines(recorder, rows),
         waiting=tuple(row for row in rows if row.status == "pending"),
+        now=now,
     )
 
 
@@ -73,9 +75,14 @@ def to_table(board: Board) -> RenderableType:
             quota_text(line.quota, is_plain=False),
             *(str(line.running), str(line.pending)),
         )
-    waiting = make_table("PLACE", "QUEUE", "WAITING JOB", "WHY", "MESSAGE", right=("PLACE",), is_cut=True)
+    waiting = make_table(
+        *("PLACE", "QUEUE", "WAITING JOB", "STARTS", "WHY", "MESSAGE"), right=("PLACE",), is_cut=True
+    )
     for row in board.waiting[:_WAITING_LINES]:
-        waiting.add_row(str(row.position or "-"), row.cluster_queue, row.job, row.reason, row.message)
+        starts = starts_text(row, now=board.now)
+        waiting.add_row(
+            *(str(row.position or "-"), row.cluster_queue, row.job, starts, row.reason, row.message)
+        )
     more = len(board.waiting) - _WAITING_LINES
     return Group(
         Text(_headline(board), style="bold"),

@@ -20,14 +20,20 @@ from admission.cli.policy_view import PolicyRow, policy_rows, quotas_in_force
 from admission.cli.queue_view import QueueRow, queue_rows
 from admission.cli.reservation_view import ReservationRow, reservation_rows
 from admission.cli.running import run
-from admission.cli.tables import duration_text, make_console, make_table, print_table, quota_text
+from admission.cli.tables import (
+    duration_text,
+    make_console,
+    make_table,
+    print_table,
+    quota_text,
+    starts_text,
+)
 from admission.cli.workload_view import WorkloadRow, workload_rows
 from api.kube.client import KubeClient
 from api.kube.errors import NotFound
 from api.kube.resources import ADMISSION_POLICIES, CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
 from api.objects import ClusterQueueObject, LocalQueueObject, WorkloadObject
 from api.policyspec import AdmissionPolicyObject
-from api.workload import to_seconds
 
 _QUEUES = ("queues", "queue", "clusterqueues", "clusterqueue", "cq")
 _WORKLOADS = ("workloads", "workload", "kwl", "wl")
@@ -223,29 +229,11 @@ def _print_workloads(rows: Sequence[WorkloadRow]) -> None:
             *(row.namespace, row.name, row.queue, row.cluster_queue, row.status),
             "" if row.position is None else str(row.position),
             duration_text(row.age_seconds),
-            _starts_text(row, now=time.time()),
+            starts_text(row, now=time.time()),
             row.reason,
             row.message,
         )
     print_table(console, table)
-
-
-def _starts_text(row: WorkloadRow, *, now: float) -> str:
-    """Return how long it is until the expected start, with a star where that is a promise.
-
-    Of who waits behind all whose start is known: how long it is at least.
-    """
-    told = row.expected_start or row.expected_after
-    if not told:
-        return ""
-    try:
-        left = to_seconds(told) - now
-    except ValueError:
-        return told
-    if not row.expected_start:
-        return f"after {duration_text(left)}" if left > 0 else ""
-    text = f"in {duration_text(left)}" if left > 0 else "now"
-    return f"{text}*" if row.is_promised else text
 
 
 def _print_reservations(rows: Sequence[ReservationRow]) -> None:

@@ -11,7 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from admission.cli.queue_view import QuotaRow
+from admission.cli.workload_view import WorkloadRow
 from api.quantities import to_text
+from api.workload import to_seconds
 
 # A file or a pipe has no width. Messages on objects are cut at 1024 bytes, and nothing else is long.
 _WIDTH_OF_A_FILE = 2000
@@ -109,3 +111,21 @@ def duration_text(seconds: float) -> str:
     if hours < 48:
         return f"{hours}h{minutes % 60}m" if minutes % 60 else f"{hours}h"
     return f"{days}d"
+
+
+def starts_text(row: WorkloadRow, *, now: float) -> str:
+    """Return how long it is until the expected start, with a star where that is a promise.
+
+    Of who waits behind all whose start is known: how long it is at least.
+    """
+    told = row.expected_start or row.expected_after
+    if not told:
+        return ""
+    try:
+        left = to_seconds(told) - now
+    except ValueError:
+        return told
+    if not row.expected_start:
+        return f"after {duration_text(left)}" if left > 0 else ""
+    text = f"in {duration_text(left)}" if left > 0 else "now"
+    return f"{text}*" if row.is_promised else text

@@ -33,6 +33,8 @@ def make_waiting(name: str, position: int) -> WorkloadRow:
         reason="WaitingForQuota",
         message="[3 more] needed",
         age_seconds=1.0,
+        expected_start="1970-01-01T00:01:50Z",
+        is_promised=position == 1,
     )
 
 
@@ -47,6 +49,7 @@ BOARD = Board(
         QueueLine(name="web", cohort="", quota=make_quota(0), running=0, pending=0),
     ),
     waiting=tuple(make_waiting(f"eval-{place}", place) for place in range(1, 11)),
+    now=100.0,
 )
 
 
@@ -66,6 +69,8 @@ def test_a_table_shows_the_first_of_those_who_wait_and_counts_the_others() -> No
     assert "eval-8" in shown
     assert "eval-9" not in shown
     assert "and 2 more" in shown
+    # Only the first of them is promised its start.
+    assert (shown.count("in 10s*"), shown.count("in 10s")) == (1, 8)
     # A message may have brackets, which are not markup.
     assert "[3 more]" in shown
 
