@@ -105,7 +105,7 @@ def test_an_unforeseen_error_is_one_sentence_and_says_how_to_see_more(
         pytest.param(["get"], ["queues|workloads"], id="a missing argument"),
         pytest.param(
             ["get", "pods"],
-            ["'pods'", "queues, workloads, policies and estimates"],
+            ["'pods'", "queues, workloads, policies, reservations and estimates"],
             id="a kind that get does not know",
         ),
         pytest.param(
