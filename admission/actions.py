@@ -49,6 +49,7 @@ class Purpose(StrEnum):
     WAIT = "wait"
     EVICT = "evict"
     REQUEST_EVICTION = "request-eviction"
+    PASS_ON_EVICTION = "pass-on-eviction"
     CANCEL_EVICTION = "cancel-eviction"
     CLEAR_EVICTION = "clear-eviction"
     ASK_POD = "ask-pod"

@@ -38,6 +38,7 @@ class Applier:
         if isinstance(decision, Admit):
             self.admits += 1
             self._cache.holds.drop(pending.key)
+            self._roster.join(pending.key, ())
             queue.pending.note_admitted(pending.key)
             if outcome.lease is not None:
                 self._cache.timekeeper.lend(outcome.lease)
@@ -53,6 +54,7 @@ class Applier:
             self._cache.timekeeper.hold(held)
             if eviction.preemption_reason is PreemptionReason.CONSOLIDATION:
                 self._cache.moves.note(eviction.key, policy=queue.policy.name, at=now)
+        self._roster.join(pending.key, outcome.joins)
         self._keep_room(outcome, now)
         decisions += outcome.evictions
         pending.scan = outcome.scan

@@ -11,6 +11,7 @@ from admission.advance import next_turn_at, reservation_of
 from admission.backlog import Backlog, backlog
 from admission.cache import Cache
 from admission.calendar import QuotaInForce
+from admission.decision import Evict
 from admission.explain import PodSetLines, explain
 from admission.inuse import is_in_use
 from admission.placement.domains import DomainUsage, domain_usages
@@ -99,6 +100,29 @@ class Questions:
         record = self._roster.records.get(key)
         is_it = record is not None and record.workload.uid == uid and record.queued_in is not None
         return is_it and key not in self._cache.held
+
+    def is_undecided(self, cluster_queue: str) -> bool:
+        """Return whether a cycle is yet to try Workloads of the ClusterQueue's tree."""
+        self._roster.settle()
+        queue = self._cache.queues.get(cluster_queue)
+        if queue is None or queue.tree not in self._roster.unsettled:
+            return False
+        return any(one.pending.has_head() for one in queue.tree.queues if not one.inactive)
+
+    def heir_of(self, victim: WorkloadKey) -> Evict | None:
+        """Return for whom else the eviction of a Workload goes on, None where nobody else waits for it.
+
+        Of several the most important; of equals the first by name.
+        """
+        heirs = [
+            (-self._roster.records[eviction.preemptor].workload.priority, eviction.preemptor, eviction)
+            for joined in tuple(self._roster.joined.values())
+            for eviction in joined
+            if eviction.key == victim
+            and eviction.preemptor is not None
+            and self.is_waiting(eviction.preemptor, eviction.preemptor_uid)
+        ]
+        return min(heirs, key=lambda one: one[:2])[2] if heirs else None
 
     def is_in_use(self, kind: str, name: str) -> bool:
         """Return whether a ClusterQueue, flavor, topology or check may not go yet, see `admission.inuse`."""

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable
 from itertools import islice
 
 from admission.cache import Cache
-from admission.decision import DecisionId
+from admission.decision import DecisionId, Evict
 from admission.endings import note_ended
 from admission.lineup import Lineup
 from admission.preemption.replicas import is_ready_again
@@ -54,6 +54,8 @@ class Roster(Lineup):
         # Of those to be placed, whose requests are to be worked out anew first.
         self._unread: set[WorkloadKey] = set()
         self._is_catching_up = False
+        # By who waits: the evictions that it joined, of Workloads that save for somebody else.
+        self.joined: dict[WorkloadKey, tuple[Evict, ...]] = {}
 
     # --- changes of objects ------------------------------------------------------------------------------
 
@@ -104,6 +106,7 @@ class Roster(Lineup):
             self._cache.timekeeper.forget(key)
             self._unplaced.pop(key, None)
             self._unread.discard(key)
+            self.join(key, ())
             del self.records[key]
 
     def reroute(self, local_queue: LocalQueueKey) -> None:
@@ -159,6 +162,13 @@ class Roster(Lineup):
             record = self.records.get(request.preemptor)
             if record is not None:
                 self._pay(record)
+
+    def join(self, key: WorkloadKey, evictions: tuple[Evict, ...]) -> None:
+        """Take note of who is to leave for this one too, by the last cycle that tried it."""
+        if evictions:
+            self.joined[key] = evictions
+        else:
+            self.joined.pop(key, None)
 
     # --- who holds quota ---------------------------------------------------------------------------------
 

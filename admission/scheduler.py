@@ -67,6 +67,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     evictions: tuple[Evict, ...] = ()
     # Whose end it waits for: those of `evictions`, and those who had been told before, for it or for others.
     awaits: tuple[WorkloadKey, ...] = ()
+    # Evictions of those who save for somebody else already: they go on for this one if that one goes away.
+    joins: tuple[Evict, ...] = ()
     is_preemption_skipped: bool = False
     # When somebody that a policy spares for now may be evicted for it; infinity: not by time alone.
     spared_until: float | None = None
@@ -397,6 +399,7 @@ def _preempting(entry: Entry, *, now: float) -> Outcome:
         outcome,
         evictions=evictions,
         awaits=tuple(target.held.key for target in entry.targets),
+        joins=tuple(_evict(entry, target) for target in entry.targets if target.held.is_saving),
         usage=assignment.usage,
         places=assignment.places,
         admission=assignment.to_admission(entry.queue.name),

@@ -343,6 +343,9 @@ class Brain:
             if self._term is term:
                 # A Workload that comes back finds its old reservation gone.
                 await term.flush()
+        # While nothing may be decided, nobody has found out who else needs their quota.
+        if self._may_decide(term) and self.knowledge.departures.settle():
+            self._wake.set()
         self._journal.note_pause(term.is_paused, term.unconfirmed)
         self._explain(term)
         # Expected starts are worked out in quiet moments, slice by slice.

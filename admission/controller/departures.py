@@ -14,7 +14,7 @@ from admission.engine import Engine
 from admission.lifecycle import SavingContext
 from api.checkpoint_facts import checkpoint_facts
 from api.crew import crew_of
-from api.eviction import eviction_request, has_request
+from api.eviction import EvictionRequest, eviction_request, has_request
 from api.policy import AdmissionPolicy, PreemptionRules
 from api.workload import Workload, WorkloadKey
 
@@ -28,6 +28,8 @@ class Departures:
         self._mark = mark
         # By the uid of who is to have the quota: who gives it.
         self._for: dict[str, dict[WorkloadKey, None]] = {}
+        # Asked for somebody who is gone, before a cycle could tell whether others need their quota.
+        self._doubtful: set[WorkloadKey] = set()
 
     def see(self, before: Workload | None, after: Workload | None) -> None:
         """Take note of a Workload as it is now, None where it is gone."""
@@ -52,14 +54,37 @@ class Departures:
             return None
         request = eviction_request(workload)
         rules = policy.preemption or PreemptionRules()
-        return SavingContext(
-            is_wanted=request is not None
+        is_wanted = (
+            request is not None
             and request.preemptor is not None
-            and self._engine.is_waiting(request.preemptor, request.preemptor_uid),
+            and self._engine.is_waiting(request.preemptor, request.preemptor_uid)
+        )
+        heir = self._engine.heir_of(workload.key) if not is_wanted else None
+        is_undecided = not is_wanted and heir is None and self._is_undecided(workload, request)
+        if is_undecided:
+            self._doubtful.add(workload.key)
+        return SavingContext(
+            is_wanted=is_wanted,
+            heir=heir,
+            is_undecided=is_undecided,
             saved_at=self.saved_at(workload),
             pods=self._crews.pods_of(crew_of(workload)),
             hold_seconds=float(rules.hold_seconds),
         )
+
+    def settle(self) -> bool:
+        """Have those looked at again whom the cycles since may have decided on. Returns whether there are any."""
+        doubtful = sorted(self._doubtful)
+        self._doubtful.clear()
+        for key in doubtful:
+            self._mark(key)
+        return bool(doubtful)
+
+    def _is_undecided(self, workload: Workload, request: EvictionRequest | None) -> bool:
+        # A drain has no preemptor, and ends with its queue's word alone.
+        if request is None or request.preemptor is None or workload.admission is None:
+            return False
+        return self._engine.is_undecided(workload.admission.cluster_queue)
 
     def saved_at(self, workload: Workload) -> float | None:
         """Return when the last checkpoint was complete by what Workload and pods tell; None: nobody does."""

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from admission.actions import Action
 from admission.deadlines import PodsReadySettings, RetentionSettings
+from admission.decision import Evict
 from admission.placement.health import NodeFailureSettings, NodeFault
 from api import keys
 from api.policy import KUEUE, AdmissionPolicy, Recovery
@@ -83,10 +84,13 @@ class SavingContext:
 
     `is_wanted`: whoever is to get the quota still waits for it. `saved_at` is when the last checkpoint was
     complete, as far as anybody has told. `hold_seconds`: so long freed quota is remembered to be for the
-    preemptor.
+    preemptor. `heir` is the eviction for somebody else who waits for the same quota, None where nobody does.
+    `is_undecided`: the preemptor is gone, and whether anybody else needs the quota is not known yet.
     """
 
     is_wanted: bool
+    heir: Evict | None = None
+    is_undecided: bool = False
     saved_at: float | None = None
     pods: tuple[AskedPod, ...] = ()
     hold_seconds: float = 0.0

@@ -8,11 +8,15 @@ first and the Workload last, so that a crash between the two leaves no pod with 
 The request stays on the Workload after the eviction, until the preemptor has its quota or the hold for it is
 over: by it a new leader knows for whom the quota came free. One that cannot be read asks nothing of anybody:
 it is taken off and named, and whoever needs the room asks anew.
+
+Others may come to need the same quota meanwhile. They join the wait: the victim is asked once and leaves
+once, by its first deadline. Where the one it was asked for goes away, the request passes on to one of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from admission import render
 from admission.actions import Event, EventType, ObjectRef, Purpose, Verb, Write, merge_patch
@@ -20,9 +24,16 @@ from admission.decision import Evict
 from admission.lifecycle.context import AskedPod, SavingContext
 from admission.lifecycle.look import Answer, Look
 from admission.preemption.saves import Stage, next_stage_at, stage_of
-from admission.writes import evict_events, status_write, workload_patch
+from admission.writes import evict_events, request_text, status_write, workload_patch
 from api import keys
-from api.eviction import EvictionRequest, has_request, read_request, reserved_at_of, standing_request
+from api.eviction import (
+    EvictionRequest,
+    has_request,
+    read_request,
+    render_request,
+    reserved_at_of,
+    standing_request,
+)
 from api.queueing import StopPolicy
 from api.reasons import EvictionReason
 from api.workload import Workload, to_rfc3339
@@ -43,6 +54,11 @@ def answer_eviction_request(look: Look) -> Answer:
         # Carried out, or of an earlier reservation.
         return None if _is_kept(look, request, saving) else (_cleared(look),)
     is_wanted = _is_wanted(look, request, saving)
+    if not is_wanted and saving.heir is not None:
+        return (_passed_on(look, request, saving.heir),)
+    # Until its deadline and no longer: in a tree that never comes to rest it would be left asked for ever.
+    if not is_wanted and saving.is_undecided and look.now < request.deadline:
+        return ()
     stage = stage_of(request, saved_at=saving.saved_at, is_wanted=is_wanted, now=look.now)
     match stage:
         case Stage.DEFERRED:
@@ -154,6 +170,24 @@ def _pod_write(pod: AskedPod, annotations: Mapping[str, str | None], note: str) 
         if any(annotations.values())
         else (),
     )
+
+
+def _passed_on(look: Look, request: EvictionRequest, heir: Evict) -> Write:
+    """Return the patch that has the Workload leave for somebody else who has joined the wait."""
+    # Its instants stay: the time to save runs from when its pods were asked, and a checkpoint that
+    # has come since counts.
+    renamed = replace(
+        request,
+        reason=heir.reason,
+        message=heir.message,
+        preemption_reason=heir.preemption_reason,
+        preemptor=heir.preemptor,
+        preemptor_uid=heir.preemptor_uid,
+        preempting_cluster_queue=heir.preempting_cluster_queue,
+    )
+    patch = {"metadata": {"annotations": {keys.EVICTION: render_request(renamed)}}}
+    event = look.event(EventType.NORMAL, "EvictionPassedOn", request_text(renamed))
+    return workload_patch(look.workload, patch, Purpose.PASS_ON_EVICTION, event)
 
 
 def _cancelled(look: Look, saving: SavingContext, request: EvictionRequest) -> tuple[Write, ...]:

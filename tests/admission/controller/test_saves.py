@@ -95,6 +95,84 @@ def test_it_runs_on_when_the_preemptor_goes(scene: Victims) -> None:
     assert scene.count("berth_eviction_saves_total", cluster_queue="cq", outcome="cancelled") == 1
 
 
+@pytest.mark.parametrize("priority", ["high", "higher"])
+def test_a_second_preemptor_joins_the_wait_and_inherits_it_when_the_first_goes(
+    priority: str, scene: Victims
+) -> None:
+    scene.add_priority_class("higher", 19)
+    scene.submit("high", priority="high")
+    scene.run_for(30)
+    first, asked = read_request(scene.request("low")), scene.asked("low")
+    scene.submit("second", priority=priority)
+    scene.run_for(30)
+    assert read_request(scene.request("low")) == first
+
+    scene.delete("high")
+    scene.run_for(30)
+
+    passed_on = read_request(scene.request("low"))
+    assert passed_on.preemptor is not None
+    assert "job-second" in passed_on.preemptor.name
+    assert (passed_on.requested_at, passed_on.deadline) == (first.requested_at, first.deadline)
+    # Nobody is told anything new: the pods save for whoever it may be.
+    assert scene.asked("low") == asked
+    assert "EvictionCancelled" not in scene.events()
+    scene.run_for(45)
+    assert scene.is_running("second")
+    assert (scene.evictions["low"], scene.starts["low"]) == (1, 1)
+    assert scene.count("berth_eviction_saves_total", cluster_queue="cq", outcome="requested") == 1
+
+
+def test_it_runs_on_when_the_last_of_two_preemptors_goes(scene: Victims) -> None:
+    for name in ("high", "second"):
+        scene.submit(name, priority="high")
+        scene.run_for(10)
+
+    for name in ("high", "second"):
+        scene.delete(name)
+        scene.run_for(10)
+    scene.run_for(200)
+
+    assert scene.is_running("low")
+    assert (scene.asked("low"), scene.request("low"), scene.evictions["low"]) == ({}, "", 0)
+    assert scene.count("berth_eviction_saves_total", cluster_queue="cq", outcome="cancelled") == 1
+
+
+def test_it_runs_on_when_who_is_left_may_not_take_its_quota(scene: Victims) -> None:
+    scene.submit("high", priority="high")
+    scene.submit("equal")
+    scene.run_for(30)
+
+    scene.delete("high")
+    scene.run_for(200)
+
+    assert scene.is_running("low")
+    assert (scene.asked("low"), scene.request("low"), scene.evictions["low"]) == ({}, "", 0)
+
+
+@pytest.mark.parametrize(
+    "is_flushed", [pytest.param(False, id="dies"), pytest.param(True, id="loses its store")]
+)
+def test_a_wait_that_was_passed_on_ends_once_though_the_controller(is_flushed: bool, scene: Victims) -> None:
+    if is_flushed:
+        scene.flushes_after = Purpose.PASS_ON_EVICTION
+    else:
+        scene.dies_after = Purpose.PASS_ON_EVICTION
+    for name in ("high", "second"):
+        scene.submit(name, priority="high")
+        scene.run_for(10)
+    deadline = read_request(scene.request("low")).deadline
+
+    scene.delete("high")
+    scene.run_for(60)
+
+    assert (scene.dies_after, scene.flushes_after) == (None, None), "the step was never reached"
+    assert read_request(scene.request("low")).deadline == deadline
+    scene.run_for(60)
+    assert scene.is_running("second")
+    assert (scene.evictions["low"], scene.starts["second"]) == (1, 1)
+
+
 def test_one_need_takes_no_second_victim_while_the_first_saves() -> None:
     scene = Victims()
     for name in ("one", "two"):

@@ -108,6 +108,13 @@ class Victims:
             {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec, "status": {}}
         )
 
+    def add_priority_class(self, name: str, value: int) -> None:
+        """Create a class of priority that Jobs may name."""
+        metadata = {"name": name}
+        self.cluster.create(
+            {"apiVersion": KUEUE, "kind": "WorkloadPriorityClass", "metadata": metadata, "value": value}
+        )
+
     def save(self, name: str, *, on_pod: bool = True) -> None:
         """Let a Job tell of a checkpoint, by its pod or on itself."""
         key = ("Pod", "team", f"{name}-pod") if on_pod else ("Job", "team", name)
