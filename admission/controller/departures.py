@@ -73,7 +73,7 @@ class Departures:
         )
 
     def settle(self) -> bool:
-        """Have those looked at again whom the cycles since may have decided on. Returns whether there are any."""
+        """Look again at those whom cycles may have decided on since. Returns whether there are any."""
         doubtful = sorted(self._doubtful)
         self._doubtful.clear()
         for key in doubtful:
