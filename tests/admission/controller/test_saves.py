@@ -114,8 +114,9 @@ def test_a_second_preemptor_joins_the_wait_and_inherits_it_when_the_first_goes(
     assert passed_on.preemptor is not None
     assert "job-second" in passed_on.preemptor.name
     assert (passed_on.requested_at, passed_on.deadline) == (first.requested_at, first.deadline)
-    # Nobody is told anything new: the pods save for whoever it may be.
+    # Nobody is told anything new, nor for a moment to stop saving: the pods save for whoever it may be.
     assert scene.asked("low") == asked
+    assert [write.purpose for write in scene.cluster.written].count(Purpose.ASK_POD) == 1
     assert "EvictionCancelled" not in scene.events()
     scene.run_for(45)
     assert scene.is_running("second")
