@@ -12,9 +12,9 @@ from math import inf
 from admission.cache import Cache
 from admission.decision import Admit, Decision
 from admission.holds import KeptRoom
+from admission.outcomes import Outcome
 from admission.roster import Roster
 from admission.runtimes import eviction_seconds
-from admission.scheduler import Outcome
 from api.reasons import PreemptionReason
 from queues.holds import Hold
 from queues.pending import RequeueReason

@@ -22,7 +22,8 @@ from admission.backfill.work import Backfill
 from admission.decision import Decision, Evict
 from admission.holds import Claim
 from admission.nomination import CyclePolicy
-from admission.scheduler import Outcome, schedule
+from admission.outcomes import Outcome
+from admission.scheduler import schedule
 from admission.snapshot import QueueState, Snapshot
 from queues.pending import Pending, RequeueReason
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from admission.decision import Admit
-from admission.scheduler import Outcome
+from admission.outcomes import Outcome
 from api.keys import WORKLOAD_TYPE
 from api.workload import Workload
 

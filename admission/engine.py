@@ -30,12 +30,12 @@ from admission.decision import Decision, DecisionId, Evict, SecondPassDecision, 
 from admission.forecast import Forecast, changed_starts
 from admission.intake import Intake
 from admission.nomination import CyclePolicy
+from admission.outcomes import Outcome
 from admission.placement.fleet import Fleet
 from admission.placement.health import NodeFailureSettings
 from admission.placement.request import PlacementGates
 from admission.preemption.fair import FairSharing
 from admission.roster import Roster
-from admission.scheduler import Outcome
 from admission.second_pass import second_pass
 from admission.snapshot import QueueState, Snapshot
 from admission.timing import is_due, pass_time, take_plans

@@ -14,11 +14,11 @@ from admission.calendar import QuotaInForce
 from admission.decision import Evict
 from admission.explain import PodSetLines, explain
 from admission.inuse import is_in_use
+from admission.outcomes import required_checks
 from admission.placement.domains import DomainUsage, domain_usages
 from admission.placement.health import NodeFault, host_fault, hosts_of, is_sound
 from admission.records import LocalQueueKey, Problem, queue_problem
 from admission.roster import Roster
-from admission.scheduler import required_checks
 from admission.timekeeper import Kept, Measured, started_at_of
 from admission.topology import check_tolerations
 from admission.views import (

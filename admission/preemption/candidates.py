@@ -15,8 +15,7 @@ Source: Kueue, pkg/scheduler/preemption/classical.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from enum import Enum
 from heapq import merge
 from math import inf
@@ -24,69 +23,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from admission.placement.request import PlacementRequest
-from admission.preemption.loss import Losses
+from admission.preemption.need import Need, Rank, rank_within, satisfies, uses
+from admission.preemption.pools import Leading, Member, Pool, Pools
 from admission.preemption.turns import GivingWay
 from admission.snapshot import Held, QueueState, Snapshot
 from api.queueing import PreemptionPolicy
 from api.reasons import PreemptionReason
-from api.workload import WorkloadKey
-from queues.pending import Pending
 from queues.quota import QuotaNode
 from queues.resources import FlavorResource, Quantities
-
-Rank = tuple[int, float, float, str]
-
-
-class Order(Enum):
-    """Who goes first of equal priority."""
-
-    KUEUE = "the last to start"
-    LOSS = "who loses least"
-    LOSS_PER_AMOUNT = "who loses least for what it gives"
-
-
-class Need(msgspec.Struct, frozen=True, kw_only=True):
-    """What a Workload needs: `usage` in all, of which `pairs` are to come from evictions, and places.
-
-    `within`: only these may be evicted; None: anybody. `most_taken`: after so many a search gives up.
-    """
-
-    queue: QueueState
-    pending: Pending
-    usage: Quantities
-    pairs: frozenset[FlavorResource]
-    losses: Losses
-    order: Order
-    placing: tuple[PlacementRequest, ...] = ()
-    within: frozenset[WorkloadKey] | None = None
-    most_taken: int | None = None
-
-    def rank(self, held: Held) -> Rank:
-        """Return the order among candidates of equal standing: lowest priority, then what `order` says, then
-        the last to start.
-        """
-        loss = 0.0
-        # Worked out only where it decides: with Kueue's order nobody's checkpoints are read.
-        if self.order is not Order.KUEUE:
-            loss = self.losses.of(held, self.queue)
-        if self.order is Order.LOSS_PER_AMOUNT:
-            loss /= max(1, sum(held.usage.get(pair, 0) for pair in self.pairs))
-        # The lowest comes first: least priority, least loss, and of those the one that started
-        # last, which has done least.
-        return held.workload.priority, loss, -held.reserved_at, held.workload.uid
-
-    def spares(self, held: Held, queue: QueueState) -> bool:
-        """Return whether the policy of the Workload's own `queue` keeps it from being evicted for this."""
-        if self.within is not None and held.key not in self.within:
-            return True
-        until = self.losses.spared_until(held, queue, self.pending.workload.priority)
-        if until is None:
-            return False
-        self.losses.note_spared(self.queue.name, until)
-        # The head may ask again then, and nothing else would wake it: the end of a minimum run time
-        # is no event.
-        return True
 
 
 class Right(Enum):
@@ -115,162 +59,12 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     right: Right
 
 
-class _Member(NamedTuple):
-    """A Workload in a pool."""
-
-    rank: Rank
-    held: Held
-    queue: QueueState
-
-
-class _Leading:
-    """Members of several queues, each in order, as one order that is worked out only as far as it is read."""
-
-    __slots__ = ("_rest", "_seen")
-
-    def __init__(self, queues: list[list[_Member]]) -> None:
-        self._seen: list[_Member] = queues[0] if len(queues) == 1 else []
-        # Merged lazily: a search reads a few dozen of the many thousands that a large cohort has.
-        self._rest = merge(*queues, key=_rank) if len(queues) > 1 else iter(())
-
-    def __bool__(self) -> bool:
-        # Asking reads one member at most, which is kept for whoever iterates next.
-        return next(iter(self), None) is not None
-
-    def __iter__(self) -> Iterator[_Member]:
-        # By index, since others may read on meanwhile.
-        index = 0
-        while True:
-            if index == len(self._seen):
-                following = next(self._rest, None)
-                if following is None:
-                    return
-                self._seen.append(following)
-            yield self._seen[index]
-            index += 1
-
-
-class _OfQueue(NamedTuple):
-    """Who of one queue holds something needed, in order, whoever of them is taken away meanwhile."""
-
-    evicted: list[_Member]
-    live: list[_Member]
-
-
-class _Pool(NamedTuple):
-    """Who in the overusing queues below a cohort holds something needed, in order; the leaving ones apart.
-
-    `sides` are the children of the cohort that the queues stand below, by the queue's name. It holds for the
-    picture as it was after so many decisions of the cycle.
-    """
-
-    evicted: _Leading
-    live: _Leading
-    sides: Mapping[str, QuotaNode]
-    decided: int
-
-
-@dataclass(slots=True)
-class Pools:
-    """The pools of one snapshot, each put together once for all heads that look at the same picture.
-
-    With a thousand queues in one tree, looking through all of them for every head would take seconds. Two
-    things are kept apart, because they last differently. Who runs in a queue, and in which order, is the same
-    for the whole cycle. Which queues overuse changes with every decision, and is asked anew then; the lists
-    of those that do are merged as far as a search reads, which is seldom further than its first few.
-
-    Members may overuse no longer, or be gone, once others are taken away: that is asked at their turn.
-    """
-
-    snapshot: Snapshot
-    _known: dict[tuple[int, frozenset[FlavorResource], Order, str], _Pool] = field(default_factory=dict)
-    _queues: dict[tuple[str, frozenset[FlavorResource], Order, str], _OfQueue] = field(default_factory=dict)
-    # By cohort and pair the children that overuse, as the picture was after so many decisions.
-    _overusers: dict[tuple[int, FlavorResource], tuple[int, list[QuotaNode]]] = field(default_factory=dict)
-
-    def of(self, cohort: QuotaNode, need: Need) -> _Pool:
-        """Return the pool of the queues below `cohort` for what is needed."""
-        # By identity, as cohorts are rebuilt with their tree and never change in place; losses
-        # depend on the policy that counts them.
-        question = (id(cohort), need.pairs, need.order, _policy_that_counts(need))
-        pool = self._known.get(question)
-        # What was decided since may have changed which queues overuse. Trials need not be heeded:
-        # they are asked for member by member (`_is_takeable`).
-        if pool is None or pool.decided != self.snapshot.decided:
-            pool = self._known[question] = self._gather(cohort, need)
-        return pool
-
-    def has_overuser(self, cohort: QuotaNode, pair: FlavorResource, *, but: QuotaNode) -> bool:
-        """Return whether a child of `cohort` other than `but` uses more of `pair` than it has of its own.
-
-        Where none does, nothing below the cohort is borrowed that could be taken back.
-        """
-        question = (id(cohort), pair)
-        known = self._overusers.get(question)
-        if known is None or known[0] != self.snapshot.decided:
-            overusing = [
-                child for child in cohort.children if (cell := child.cell(pair)).usage > cell.subtree
-            ]
-            known = self._overusers[question] = (self.snapshot.decided, overusing)
-        return any(child is not but for child in known[1])
-
-    def _gather(self, cohort: QuotaNode, need: Need) -> _Pool:
-        sides: dict[str, QuotaNode] = {}
-        found: list[_OfQueue] = []
-        for side in cohort.children:
-            for queue in self._overusing(side, need):
-                sides[queue.name] = side
-                found.append(self._of_queue(queue, need))
-        return _Pool(
-            evicted=_Leading([one.evicted for one in found if one.evicted]),
-            live=_Leading([one.live for one in found if one.live]),
-            sides=sides,
-            decided=self.snapshot.decided,
-        )
-
-    def _of_queue(self, queue: QueueState, need: Need) -> _OfQueue:
-        question = (queue.name, need.pairs, need.order, _policy_that_counts(need))
-        # For the whole cycle: who runs in a queue, and in which order, does not change with
-        # decisions.
-        known = self._queues.get(question)
-        if known is None:
-            members = [
-                _Member(need.rank(held), held, queue) for held in queue.held.values() if uses(held, need)
-            ]
-            members.sort(key=_rank)
-            known = self._queues[question] = _OfQueue(
-                evicted=[one for one in members if one.held.is_evicted],
-                live=[one for one in members if not one.held.is_evicted],
-            )
-        return known
-
-    def _overusing(self, node: QuotaNode, need: Need) -> Iterator[QueueState]:
-        """Return the active queues of this subtree that, like all cohorts on the way, overuse."""
-        # A subtree within its own quota lends and does not borrow; whoever is below it owes nobody
-        # anything.
-        if node.is_within_nominal(need.pairs):
-            return
-        if node.is_queue:
-            queue = self.snapshot.queues[node.name]
-            # A stopped queue's Workloads are not touched by others: it drains by its own rules, or
-            # not at all.
-            if not queue.inactive:
-                yield queue
-        for child in node.children:
-            yield from self._overusing(child, need)
-
-
-def _policy_that_counts(need: Need) -> str:
-    """Return by whose policy losses are counted: that of who needs the place. Empty where none are."""
-    return need.queue.policy.name if need.order is not Order.KUEUE else ""
-
-
 class _Level(NamedTuple):
     """One common ancestor on the way up: its pool, less what stands on our own side of it."""
 
     ancestor: QuotaNode
     own_side: QuotaNode
-    pool: _Pool
+    pool: Pool
     has_advantage: bool
 
 
@@ -345,7 +139,7 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
             if self._is_takeable(member, ancestor):
                 yield Candidate(held=member.held, queue=member.queue, right=right)
 
-    def _of_pool(self, level: _Level, members: _Leading) -> Iterator[tuple[_Member, QuotaNode]]:
+    def _of_pool(self, level: _Level, members: Leading) -> Iterator[tuple[Member, QuotaNode]]:
         policy, sides = self.need.queue.spec.preemption.reclaim_within_cohort, level.pool.sides
         for member in members:
             # Our own side was looked at on the level below, where the right to it is another.
@@ -357,7 +151,7 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
             elif policy is PreemptionPolicy.LOWER_PRIORITY:
                 return  # they come by priority: none of the rest is lower
 
-    def _is_takeable(self, member: _Member, ancestor: QuotaNode) -> bool:
+    def _is_takeable(self, member: Member, ancestor: QuotaNode) -> bool:
         """Return whether it is still there and its queue, with all cohorts up to the common one, overuses."""
         if self.snapshot.is_gone(member.held):
             return False
@@ -392,23 +186,6 @@ def collect(pools: Pools, need: Need) -> Candidates:
     )
 
 
-def rank_within(need: Need, queue: QueueState) -> Callable[[Held], tuple[float, Rank]]:
-    """Return the order among candidates of one ClusterQueue.
-
-    With admission fair sharing those of the LocalQueue that has used most come first. Kueue compares usage
-    wherever two candidates share a ClusterQueue, in lists of several ClusterQueues too; that is no order (a
-    before b before c before a), and what comes of it depends on the order of arrival. Here it counts within
-    the preemptor's own ClusterQueue, and with fair sharing within each.
-    Source: Kueue, pkg/scheduler/preemption/common, CandidatesOrdering.
-    """
-    usage_of = queue.usage_of
-
-    def rank(held: Held) -> tuple[float, Rank]:
-        return (-usage_of(held.local_queue) if usage_of is not None else 0.0), need.rank(held)
-
-    return rank
-
-
 def _of_own_queue(snapshot: Snapshot, need: Need) -> list[Held]:
     policy = need.queue.spec.preemption.within_cluster_queue
     if policy is PreemptionPolicy.NEVER:
@@ -434,51 +211,8 @@ def _of_own_queue(snapshot: Snapshot, need: Need) -> list[Held]:
     return found
 
 
-def _rank(member: _Member) -> Rank:
-    return member.rank
-
-
-def _rank_of_pair(pair: tuple[_Member, QuotaNode]) -> Rank:
+def _rank_of_pair(pair: tuple[Member, QuotaNode]) -> Rank:
     return pair[0].rank
-
-
-def candidate_order(need: Need) -> Callable[[Held], tuple[bool, bool, Rank]]:
-    """Return the sort key of candidates: those that are on their way out, those of other queues, the least
-    in priority, then as `Need.rank` says.
-    """
-
-    def key(held: Held) -> tuple[bool, bool, Rank]:
-        return not held.is_evicted, held.admission.cluster_queue == need.queue.name, need.rank(held)
-
-    return key
-
-
-def satisfies(policy: PreemptionPolicy, need: Need, held: Held) -> bool:
-    """Return whether the policy lets the incoming Workload take this one's place."""
-    incoming, present = need.pending.workload.priority, held.workload.priority
-    match policy:
-        case PreemptionPolicy.ANY:
-            return True
-        case PreemptionPolicy.LOWER_PRIORITY:
-            return incoming > present
-        case PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY:
-            is_newer = need.pending.queued_at < held.queued_at
-            return incoming > present or (incoming == present and is_newer)
-        case PreemptionPolicy.NEVER:
-            return False
-
-
-def satisfies_any(need: Need, held: Held, queue: QueueState) -> bool:
-    """Return whether the preemptor's ClusterQueue has any right to a Workload of `queue`."""
-    preemption = need.queue.spec.preemption
-    is_own = queue is need.queue
-    policy = preemption.within_cluster_queue if is_own else preemption.reclaim_within_cohort
-    return satisfies(policy, need, held)
-
-
-def uses(held: Held, need: Need) -> bool:
-    """Return whether the Workload holds anything that is needed."""
-    return not need.pairs.isdisjoint(held.pairs)
 
 
 def _right(need: Need, held: Held, *, has_advantage: bool) -> Right:

@@ -33,7 +33,7 @@ from admission.placement.fleet import Unplaced, place_of
 from admission.placement.request import NoPlacement, PlacementRequest, make_plan
 from admission.placement.rules import leaf_level
 from admission.placement.site import Site
-from admission.preemption.candidates import Need
+from admission.preemption.need import Need
 from admission.preemption.targets import Target
 from admission.snapshot import Held, QueueState, Snapshot
 from admission.steps import Steps

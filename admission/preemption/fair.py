@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from admission.preemption.candidates import Need, candidate_order, rank_within, satisfies, uses
+from admission.preemption.need import Need, candidate_order, rank_within, satisfies, uses
 from admission.preemption.replicas import Floors
 from admission.preemption.targets import Target, fill_back, fits
 from admission.snapshot import Held, QueueState, Snapshot

@@ -24,7 +24,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from admission.placement.request import PlacementRequest
-from admission.preemption.candidates import Need, Order, Pools, satisfies_any, uses
+from admission.preemption.need import Need, Order, satisfies_any, uses
+from admission.preemption.pools import Pools
 from admission.preemption.targets import Target, classical_targets
 from admission.snapshot import Held, Snapshot
 from admission.steps import Steps

@@ -11,11 +11,12 @@ from math import inf
 
 from admission.assignment import Assignment
 from admission.grades import Grade, Granular
-from admission.preemption.candidates import Need, Order, Pools
 from admission.preemption.consolidation import consolidating_targets
 from admission.preemption.fair import FairSharing, fair_targets
 from admission.preemption.least_loss import least_loss_targets
 from admission.preemption.loss import Losses
+from admission.preemption.need import Need, Order
+from admission.preemption.pools import Pools
 from admission.preemption.targets import Target, classical_targets
 from admission.snapshot import QueueState, Snapshot
 from admission.steps import Steps, finish

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import msgspec
 
-from admission.preemption.candidates import Candidates, Need, Order, Pools, collect
+from admission.preemption.candidates import Candidates, collect
+from admission.preemption.need import Need, Order
+from admission.preemption.pools import Pools
 from admission.preemption.replicas import Floors
 from admission.snapshot import Held, QueueState, Snapshot
 from admission.steps import Steps
