@@ -47,7 +47,8 @@ def add_parser(subparsers: Subparsers) -> None:
         description=(
             "Run a trace on a virtual clock, once for each policy, and compare how long its Jobs wait. The\n"
             "decisions are those of the controller's own code; no server, no Redis. The trace is a CSV file\n"
-            "with the columns user, num_gpu, submit_time and duration (minutes), and job_id if it likes.\n"
+            "with the columns user, num_gpu, submit_time and duration (minutes), and if it likes job_id,\n"
+            "job_type and reservation (of the --calendar).\n"
             "Equal command lines give equal figures (but for run_seconds).\n\npolicies:\n" + names
         ),
         examples=(

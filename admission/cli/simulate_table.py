@@ -29,24 +29,44 @@ _NOTES = (
     "BUSY: useful GPU time while Jobs came. LOST: GPU-hours not kept.",
     "BROKEN: promised starts that were not kept, of all that were made.",
 )
+# A column only where Jobs of the trace name reservations.
+_RESERVED = "RESERVED"
+_RESERVED_NOTE = (
+    "RESERVED: mean time to a Job's start from when it and its reservation are there; missed: no use of it."
+)
 
 
 def to_table(figures: Mapping[str, Figures]) -> Table:
     """Return a row a policy, rounded for people."""
     rows = [_to_row(name, one) for name, one in figures.items()]
-    return Table(headings=("POLICY", *_NUMBERS), rows=rows, notes=" ".join(_NOTES))
+    headings: tuple[str, ...] = ("POLICY", *_NUMBERS)
+    notes = " ".join(_NOTES)
+    if any(one.reserved is not None for one in figures.values()):
+        headings, notes = (*headings, _RESERVED), f"{notes} {_RESERVED_NOTE}"
+        rows = [(*row, _reserved_text(one)) for row, one in zip(rows, figures.values(), strict=True)]
+    return Table(headings=headings, rows=rows, notes=notes)
 
 
 def print_figures(figures: Mapping[str, Figures]) -> None:
     """Write the table to stdout, and under it what the headings mean."""
-    table = make_table("POLICY", *_NUMBERS, right=_NUMBERS)
-    for row in to_table(figures).rows:
+    shown = to_table(figures)
+    table = make_table(*shown.headings, right=shown.headings[1:])
+    for row in shown.rows:
         table.add_row(*row)
     console = make_console()
     print_table(console, table)
     console.print()
     for note in _NOTES:
         console.print(note)
+    if _RESERVED in shown.headings:
+        console.print(_RESERVED_NOTE)
+
+
+def _reserved_text(one: Figures) -> str:
+    if one.reserved is None:
+        return "–"
+    late = seconds_text(one.reserved.mean_late_seconds)
+    return late if not one.reserved.missed else f"{late}, {one.reserved.missed:,} missed"
 
 
 def _to_row(name: str, one: Figures) -> tuple[str, ...]:

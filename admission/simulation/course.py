@@ -33,6 +33,8 @@ class Course:
     first_start_at: float | None = None
     # The first start that it was promised.
     promised_at: float | None = None
+    # From when on the reservation that it joins was there for it, None: it has none, or has had no use of it.
+    reserved_from: float | None = None
     finished_at: float | None = None
     # When it held GPUs, and the useful work in that which was kept, as intervals in order.
     held: list[tuple[float, float]] = field(default_factory=list)

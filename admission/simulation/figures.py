@@ -41,10 +41,21 @@ class ClassFigures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReservedFigures:
+    """The Jobs that name a reservation. `missed` could not use theirs; the others started so much later than
+    it and they were there, in the mean.
+    """
+
+    jobs: int
+    missed: int
+    mean_late_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
     """One policy in figures, named as in the JSON report. Percentiles are actual waits (nearest rank).
 
-    `strict` and `best` are told of policies that preempt alone.
+    `strict` and `best` are told of policies that preempt alone, `reserved` where Jobs name reservations.
     """
 
     jobs: int
@@ -63,6 +74,7 @@ class Figures:
     run_seconds: float
     strict: ClassFigures | None = None
     best: ClassFigures | None = None
+    reserved: ReservedFigures | None = None
 
 
 def wait_of(course: Course) -> float:
@@ -93,6 +105,7 @@ def figures_of(run: PolicyRun, *, gpus: int) -> Figures:
         run_seconds=run.run_seconds,
         strict=_of_class(run.courses, is_preemptible=False) if run.policy.preempts else None,
         best=_of_class(run.courses, is_preemptible=True) if run.policy.preempts else None,
+        reserved=_of_reservations(run.courses),
     )
 
 
@@ -103,6 +116,18 @@ def _of_class(courses: Iterable[Course], *, is_preemptible: bool) -> ClassFigure
         mean_wait_seconds=mean([wait_of(course) for course in of_class]),
         evictions=sum(course.evictions for course in of_class),
     )
+
+
+def _of_reservations(courses: Iterable[Course]) -> ReservedFigures | None:
+    joining = [course for course in courses if course.job.reservation and course.job.gpus]
+    late = [
+        course.first_start_at - course.reserved_from
+        for course in joining
+        if course.first_start_at is not None and course.reserved_from is not None
+    ]
+    if not joining:
+        return None
+    return ReservedFigures(jobs=len(joining), missed=len(joining) - len(late), mean_late_seconds=mean(late))
 
 
 def mean(values: Sequence[float]) -> float:

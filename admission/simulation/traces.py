@@ -10,6 +10,7 @@ The format is that of the public Philly trace as it is usually passed on, one Jo
     duration      minutes that the Job runs once it runs
     job_type      optional: "best" may be evicted for the others, which have a higher priority; only policies
                   that preempt read it
+    reservation   optional: the reservation of the calendar that the Job joins, empty for none
 
 Other columns are ignored, the order of the lines does not matter. Reading is apart from parsing, so that all
 but `read_trace` is a function of values.
@@ -47,6 +48,7 @@ class TraceJob:
     submitted_at: float
     duration_seconds: float
     is_preemptible: bool = False
+    reservation: str = ""
 
 
 def read_trace(path: Path) -> tuple[TraceJob, ...]:
@@ -121,6 +123,7 @@ def _to_job(row: Mapping[str, str], place: str, line: int) -> TraceJob:
         submitted_at=_minutes(row, "submit_time", place),
         duration_seconds=_minutes(row, "duration", place),
         is_preemptible=(row.get("job_type") or "").strip().lower() == "best",
+        reservation=(row.get("reservation") or "").strip(),
     )
 
 

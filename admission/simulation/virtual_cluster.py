@@ -16,7 +16,7 @@ from admission.simulation.checkpointing import HIGH_PRIORITY
 from admission.simulation.policies import Policy
 from admission.simulation.settings import Queues, Setting
 from admission.simulation.traces import TraceJob
-from api.keys import EXPECTED_RUNTIME_SECONDS, OPPORTUNISTIC
+from api.keys import EXPECTED_RUNTIME_SECONDS, OPPORTUNISTIC, RESERVATION
 from api.node import NodeInfo
 from api.objects import WireContainer, WirePodSpec, WirePodTemplate, WireResources, WireSelector
 from api.queueing import (
@@ -87,7 +87,7 @@ class VirtualCluster:
             pod_sets=self._pods(job.gpus),
             queue_name=_QUEUE,
             generation=1,
-            annotations={**self._expectation(job), **self._consent(job)},
+            annotations={**self._expectation(job), **self._consent(job), **_membership(job)},
             owner_kind="Job",
             priority=HIGH_PRIORITY if self.policy.preempts and not job.is_preemptible else 0,
         )
@@ -139,6 +139,10 @@ class VirtualCluster:
             pod_set = PodSet(name="main", count=pods, template=WirePodTemplate(spec=spec))
             known = self._pod_sets[gpus] = (pod_set,)
         return known
+
+
+def _membership(job: TraceJob) -> Mapping[str, str]:
+    return {RESERVATION: job.reservation} if job.reservation else {}
 
 
 def _group(gpus: int) -> ResourceGroup:

@@ -24,6 +24,7 @@ from admission.decision import Admit, Decision, Evict, Plan
 from admission.engine import Engine
 from admission.simulation.checkpointing import Habits
 from admission.simulation.course import Course
+from admission.simulation.joining import Joining
 from admission.simulation.policies import Policy
 from admission.simulation.settings import Setting
 from admission.simulation.timeline import Timeline
@@ -39,7 +40,8 @@ _SECONDS_PER_HOUR = 3600.0
 class PolicyRun:
     """How all Jobs fared under one policy; `run_seconds` is the time that this took in reality.
 
-    `calendar_problems` are what is wrong with single windows and reservations, a sentence each.
+    `calendar_problems` are what is wrong with single windows and reservations, and who had no use of one, a
+    sentence each.
     """
 
     policy: Policy
@@ -79,7 +81,7 @@ def simulate(
         courses=tuple(run.courses),
         cycles=run.engine.statistics().cycles,
         run_seconds=time.perf_counter() - began,
-        calendar_problems=run.calendar_problems,
+        calendar_problems=(*run.calendar_problems, *run.joining.problems()),
     )
 
 
@@ -90,6 +92,7 @@ class _Run:
     policy: Policy
     engine: Engine = field(init=False)
     cluster: VirtualCluster = field(init=False)
+    joining: Joining = field(init=False)
     courses: list[Course] = field(default_factory=list)
     timeline: Timeline = field(default_factory=Timeline)
     now: float = 0.0
@@ -103,6 +106,7 @@ class _Run:
     def __post_init__(self) -> None:
         self.engine = Engine(self.policy.engine)
         self.cluster = VirtualCluster(self.setting, self.policy, tenants(self.jobs))
+        self.joining = Joining(self.engine, self.setting.reservations)
         self.courses = [Course(job) for job in self.jobs]
         self._habits = Habits(self.setting.checkpoints, self.setting.checkpoints.seed)
         self._chance = random.Random(self.setting.faults.seed)
@@ -148,7 +152,15 @@ class _Run:
             return
         living = _Living(course, self.cluster.workload(course.job, place))
         self._living[living.workload.key] = living
-        self.engine.upsert(living.workload, now=self.now)
+        self._show(living)
+        ends_at = self.joining.ends_at(course)
+        if ends_at is not None and ends_at > self.now:
+            self.timeline.plan(ends_at, partial(self._miss, living))
+
+    def _miss(self, living: _Living) -> None:
+        """The reservation that the Job joins is over; whoever still waits for it waits like anybody."""
+        if living.course.finished_at is None:
+            self._show(living)
 
     def _end_without_gpu(self, course: Course) -> None:
         course.finish(self.now)
@@ -191,7 +203,8 @@ class _Run:
         annotations = self._habits.told(
             course.job, saved_at=saved_at, restart_seconds=self.setting.restart_seconds
         )
-        living.workload = replace(living.workload, annotations=annotations)
+        told = {**living.workload.annotations, **annotations}
+        living.workload = replace(living.workload, annotations=told)
         self.engine.upsert(living.workload, now=self.now)
         next_at = (course.work_from if saved_at is None else saved_at) + habit.interval_seconds
         if next_at < end:
@@ -270,6 +283,11 @@ class _Run:
             admission=workload.admission if isinstance(admission, str) else admission,
         )
         self.engine.upsert(living.workload, now=self.now)
+        if living.course.job.reservation:
+            corrected = self.joining.corrected(living.course, living.workload)
+            if corrected is not None:
+                living.workload = corrected
+                self.engine.upsert(corrected, now=self.now)
 
     def _condition(self, type_: ConditionType, status: bool, *, reason: str = "") -> Condition:
         return Condition(type=type_, status=status, reason=reason, at=self.now)
