@@ -7,66 +7,37 @@ tree can be built anew at any time. Who waits is the engine's affair (`admission
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any
 
 from admission.advance import NO_RESERVATIONS, Cluster, KeptCapacity, Reservations, read_reservations
 from admission.ahead import Ahead
 from admission.calendar import NO_WINDOWS, Calendar, read_windows, rises_ahead
 from admission.holds import Holds
+from admission.inactive import problems
 from admission.kept_domains import Ground, KeptDomain, find_domain
 from admission.moves import Moves
 from admission.placement.fleet import Fleet, Place
 from admission.placement.health import hosts_of
 from admission.runtimes import Estimator
-from admission.snapshot import Held, Inactive, QueueState, Snapshot, Tree
+from admission.snapshot import Held, QueueState, Snapshot, Tree
+from admission.specs import Specs
 from admission.timekeeper import Timekeeper
 from api import keys
-from api.disruption import DisruptionBudget
-from api.policy import KUEUE, AdmissionPolicy, choose_policy
-from api.queueing import (
-    AdmissionCheck,
-    CheckRule,
-    ClusterQueue,
-    Cohort,
-    LocalQueue,
-    QueueingStrategy,
-    ResourceFlavor,
-    StopPolicy,
-    Topology,
-)
-from api.reasons import InactiveReason
-from api.requests import LimitRange, RuntimeClass
+from api.policy import AdmissionPolicy, choose_policy
+from api.queueing import CheckRule, ClusterQueue, QueueingStrategy
 from api.workload import WorkloadKey
 from queues.admission_fair_sharing import UsageLedger
 from queues.hierarchy import Hierarchy, build_hierarchy
 from queues.pending import LocalQueueKey, PendingQueue
 from queues.quota import QuotaNode
 
-Spec = ClusterQueue | Cohort | ResourceFlavor | Topology | AdmissionCheck | AdmissionPolicy
-
 
 @dataclass(slots=True, eq=False)
-class Cache:
-    """All known specs by name, and what follows from them. One task owns it."""
+class Cache(Specs):
+    """All known specs, and what follows from them. One task owns it."""
 
-    cluster_queues: dict[str, ClusterQueue] = field(default_factory=dict)
-    cohorts: dict[str, Cohort] = field(default_factory=dict)
-    local_queues: dict[tuple[str, str], LocalQueue] = field(default_factory=dict)
-    flavors: dict[str, ResourceFlavor] = field(default_factory=dict)
-    topologies: dict[str, Topology] = field(default_factory=dict)
-    checks: dict[str, AdmissionCheck] = field(default_factory=dict)
-    policies: dict[str, AdmissionPolicy] = field(default_factory=dict)
-    # Governs ClusterQueues that no policy is bound to.
-    default_policy: AdmissionPolicy = KUEUE
-    namespaces: dict[str, dict[str, str]] = field(default_factory=dict)
-    budgets: dict[tuple[str, str], DisruptionBudget] = field(default_factory=dict)
-    runtime_classes: dict[str, RuntimeClass] = field(default_factory=dict)
-    limits: dict[str, tuple[LimitRange, ...]] = field(default_factory=dict)
-    # Objects that could not be read, by kind and key, with the sentence that says why.
-    unreadable: dict[tuple[type, object], str] = field(default_factory=dict)
     queues: dict[str, QueueState] = field(default_factory=dict)
     held: dict[WorkloadKey, Held] = field(default_factory=dict)
     hierarchy: Hierarchy = field(default_factory=Hierarchy)
@@ -83,65 +54,14 @@ class Cache:
     reservations: Reservations = NO_RESERVATIONS
     # The domains that reservations name, as they were when those were read.
     _domains: list[KeptDomain | str] = field(default_factory=list)
-    # Whether a change of specs has not taken effect yet.
-    is_stale: bool = False
     # When a quota window or a reservation begins or ends next, infinity for never.
     next_boundary_at: float = inf
-    # Whether a flavor, topology, check or policy has changed, which may matter to any queue.
-    _wakes_all: bool = False
     _generation: int = 0
 
     def __post_init__(self) -> None:
         self.timekeeper = Timekeeper(self.fleet, Estimator())
 
     # --- specs -------------------------------------------------------------------------------------------
-
-    def invalidate(self) -> None:
-        """Note that a ClusterQueue, Cohort, flavor, topology or check has changed."""
-        self.is_stale = True
-
-    def put_spec(self, spec: Spec) -> bool | None:
-        """Take in a spec. Returns whether it is new, None where it is known and the same."""
-        table = self._table(type(spec))
-        known = table.get(spec.name)
-        # The same again: the relist of an informer must not rebuild all trees.
-        if known == spec:
-            return None
-        table[spec.name] = spec
-        self.is_stale = True
-        self._wakes_all |= not isinstance(spec, ClusterQueue | Cohort)
-        return known is None
-
-    def remove_spec(self, kind: type, name: str) -> bool:
-        """Forget a spec. Returns whether it was known."""
-        self.is_stale = True
-        # Without its policy a queue may admit what the policy held back.
-        self._wakes_all |= kind is AdmissionPolicy
-        return self._table(kind).pop(name, None) is not None
-
-    def _table(self, kind: type) -> dict[str, Any]:
-        tables: dict[type, dict[str, Any]] = {
-            ClusterQueue: self.cluster_queues,
-            Cohort: self.cohorts,
-            ResourceFlavor: self.flavors,
-            Topology: self.topologies,
-            AdmissionCheck: self.checks,
-            AdmissionPolicy: self.policies,
-        }
-        try:
-            return tables[kind]
-        except KeyError:
-            raise TypeError(f"the cache knows no {kind.__name__}") from None
-
-    def set_limit_range(self, namespace: str, name: str, limits: LimitRange | None) -> bool:
-        """Take in a LimitRange, or forget it. Returns whether anything has changed."""
-        known = self.limits.get(namespace, ())
-        others = tuple(one for one in known if one.name != name)
-        listed = others if limits is None else (*others, limits)
-        # By name, as the first that has a default gives it: which one was edited last is known to those alone
-        # who saw it, and a leader that starts now must find the same requests.
-        self.limits[namespace] = tuple(sorted(listed, key=lambda one: one.name))
-        return self.limits[namespace] != known
 
     def next_generation(self) -> int:
         """Return a number higher than any before: capacity changed."""
@@ -195,6 +115,10 @@ class Cache:
         # Nodes belong to no tree: who waits for those of a domain may be in any.
         if wakes_all or _reserved_domains(before) != _reserved_domains(self.queues):
             return {queue.tree for queue in self.queues.values()}
+        return self._changed_trees(before)
+
+    def _changed_trees(self, before: Mapping[str, QueueState]) -> set[Tree]:
+        """Return the trees of queues that differ from what they were, by themselves or by their tree."""
         # Trees compared once a pair, not once a queue: a tree of a thousand queues is described
         # twice.
         unchanged: dict[tuple[int, int], bool] = {}
@@ -266,7 +190,7 @@ class Cache:
             if queue.policy.backfill_rules is not None:
                 # Nobody passes the head but by backfill, which moves no promise: so the head need not block.
                 pending.strategy = QueueingStrategy.BEST_EFFORT_FIFO
-            queue.inactive = tuple(self._problems(spec))
+            queue.inactive = tuple(problems(spec, self, self.hierarchy))
             if self.ledger is not None and spec.is_admission_fair_sharing:
                 queue.usage_of = self.usage_of
             queue.pending.share_by(queue.usage_of)
@@ -314,92 +238,6 @@ class Cache:
             for key, spec in sorted(self.local_queues.items())
             if spec.cluster_queue in queues and queues[spec.cluster_queue].usage_of is not None
         ]
-
-    def _problems(self, spec: ClusterQueue) -> Iterator[Inactive]:
-        """Return why the ClusterQueue admits nothing, the field's order of reasons."""
-        if spec.is_terminating:
-            yield Inactive(reason=InactiveReason.TERMINATING, message="it is being deleted")
-        if spec.stop_policy is not StopPolicy.NONE:
-            yield Inactive(
-                reason=InactiveReason.STOPPED, message=f"it is stopped (spec.stopPolicy: {spec.stop_policy})"
-            )
-        unreadable = self.unreadable.get((ClusterQueue, spec.name))
-        if unreadable is not None:
-            yield Inactive(reason=InactiveReason.UNKNOWN, message=unreadable)
-        cycle = self.hierarchy.queue_cycles.get(spec.name)
-        if cycle is not None:
-            yield Inactive(
-                reason=InactiveReason.COHORT_CYCLE,
-                message=f"its cohorts form a cycle ({cycle}); change spec.parentName of one of them",
-            )
-        # Not one by one through all parts where nothing is unreadable, which is nearly always.
-        if self.unreadable:
-            yield from self._unreadable_parts(spec)
-        yield from self._missing_flavors(spec)
-        yield from self._missing_checks(spec)
-
-    def _unreadable_parts(self, spec: ClusterQueue) -> Iterator[Inactive]:
-        """Yield the cohorts, flavors, topologies and checks that are there and cannot be read.
-
-        What they said before no longer counts: a queue must not go by a limit that its owner has taken away.
-        """
-        flavors = [flavor.name for group in spec.resource_groups for flavor in group.flavors]
-        topologies = (self.flavors[name].topology_name for name in flavors if name in self.flavors)
-        parts: tuple[tuple[type, Iterable[str | None]], ...] = (
-            (Cohort, (node.name for node in self.hierarchy.queues[spec.name].ancestors())),
-            (ResourceFlavor, flavors),
-            (Topology, topologies),
-            (AdmissionCheck, (rule.name for rule in spec.checks)),
-        )
-        for kind, names in parts:
-            # In order and each once: two flavors may name one topology.
-            for name in dict.fromkeys(names):
-                sentence = self.unreadable.get((kind, name))
-                if sentence is not None:
-                    message = f"{kind.__name__} {name} cannot be read: {sentence}"
-                    yield Inactive(reason=InactiveReason.UNKNOWN, message=message)
-
-    def _missing(self, kind: type, names: Iterable[str | None], known: Mapping[str, object]) -> list[str]:
-        """Return the names of objects that do not exist; one that cannot be read is not missing."""
-        unreadable = self.unreadable
-        return [
-            # It is reported as unreadable already, and "create it" would be the wrong advice.
-            one
-            for one in names
-            if one is not None and one not in known and (kind, one) not in unreadable
-        ]
-
-    def _missing_flavors(self, spec: ClusterQueue) -> Iterator[Inactive]:
-        names = [flavor.name for group in spec.resource_groups for flavor in group.flavors]
-        missing = self._missing(ResourceFlavor, names, self.flavors)
-        if missing:
-            yield Inactive(
-                reason=InactiveReason.FLAVOR_NOT_FOUND,
-                message=f"references missing ResourceFlavor(s): {', '.join(missing)}; create them",
-            )
-        topologies = [self.flavors[name].topology_name for name in names if name in self.flavors]
-        absent = self._missing(Topology, topologies, self.topologies)
-        if absent:
-            yield Inactive(
-                reason=InactiveReason.TOPOLOGY_NOT_FOUND,
-                message=f"its flavors reference missing Topologies: {', '.join(absent)}; create them",
-            )
-
-    def _missing_checks(self, spec: ClusterQueue) -> Iterator[Inactive]:
-        missing = self._missing(AdmissionCheck, (rule.name for rule in spec.checks), self.checks)
-        if missing:
-            yield Inactive(
-                reason=InactiveReason.ADMISSION_CHECK_NOT_FOUND,
-                message=f"references missing AdmissionCheck(s): {', '.join(missing)}; create them",
-            )
-        known = [self.checks[rule.name] for rule in spec.checks if rule.name in self.checks]
-        idle = [check for check in known if not check.is_active]
-        if idle:
-            names = ", ".join(check.name for check in idle)
-            yield Inactive(
-                reason=InactiveReason.ADMISSION_CHECK_INACTIVE,
-                message=f"AdmissionCheck(s) not active: {names}; {_way_out(idle)}",
-            )
 
     def rebuild_time(self) -> None:
         """Let the timekeeper know anew who holds quota: a cycle that failed may have left claims behind."""
@@ -488,16 +326,6 @@ class Cache:
             _check_usage(cohort, fresh.cohorts[name])
         self.fleet.validate(place for held in self.held.values() for place in held.places)
         self.timekeeper.validate(self.held)
-
-
-def _way_out(idle: Iterable[AdmissionCheck]) -> str:
-    """Return what to do about checks that nobody says are active."""
-    served_by = {
-        keys.MULTIKUEUE_CONTROLLER: "dispatch to other clusters is not served: take the check out",
-        keys.PROVISIONING_CONTROLLER: "Berth makes no ProvisioningRequests: another controller has to",
-    }
-    advice = [served_by[check.controller_name] for check in idle if check.controller_name in served_by]
-    return "; ".join(dict.fromkeys(("see their Active condition", *advice)))
 
 
 def _reserved_domains(queues: Mapping[str, QueueState]) -> list[tuple[KeptCapacity, bool]]:

@@ -1,8 +1,8 @@
 """Who waits, and in which queue: the waiting side of the roster.
 
-`admission.roster` says who holds quota and moves Workloads as their objects change; here stands what happens
-to those without quota: which ClusterQueue a Workload belongs into, at what level it waits there, whose turn
-it is, and what wakes those that have been tried in vain.
+`admission.holders` says who holds quota and `admission.roster` moves Workloads as their objects change; here
+stands what happens to those without quota: which ClusterQueue a Workload belongs into, at what level it waits
+there, whose turn it is, and what wakes those that have been tried in vain.
 
 Nothing is tried here. A queue that changes is only noted, its tree as `unsettled` (its heads are to be tried)
 or as `woken` (who gave up in it may enter again), and both are worked off before the next cycle: a burst of
