@@ -34,7 +34,8 @@ class Admit(msgspec.Struct, frozen=True, kw_only=True):
 
     `checks` are the names of the admission checks that the chosen flavors require.
     `waited_seconds` counts from the queue timestamp (creation, or the last requeue).
-    `strategy` is how its place in a topology was sought, empty without one.
+    `strategy` is how its place in a topology was sought, empty without one. `on_lease`: it runs ahead of a
+    promised start and gives way to it.
     """
 
     key: WorkloadKey
@@ -46,6 +47,7 @@ class Admit(msgspec.Struct, frozen=True, kw_only=True):
     waited_seconds: float = 0.0
     borrows: bool = False
     strategy: str = ""
+    on_lease: bool = False
 
     @property
     def id(self) -> DecisionId:

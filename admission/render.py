@@ -17,6 +17,8 @@ from api.render import StatusEdit, admission_body, requests_body, topology_body
 from api.workload import DELAYED_READY, TopologyAssignment, to_rfc3339
 
 NOT_READY_MESSAGE = "Not all pods are ready or succeeded"
+# Behind the message of QuotaReserved=True: the only word on the object that a Workload runs on a lease.
+LEASE_WORDS = ", on a backfill lease"
 READY_MESSAGE = "All pods reached readiness and the workload is running"
 
 # Of these evictions the Workload may queue again at once; after all others something must happen first
@@ -55,7 +57,8 @@ def admit(raw: bytes, decision: Admit, *, now: float, awaits_pods: bool = False)
         ConditionType.QUOTA_RESERVED,
         True,
         reason="QuotaReserved",
-        message=f"Quota reserved in ClusterQueue {cluster_queue}",
+        # Kueue's sentence, and behind it what Kueue has no word for.
+        message=f"Quota reserved in ClusterQueue {cluster_queue}{LEASE_WORDS if decision.on_lease else ''}",
     )
     for type_ in _RESET_BY_ADMISSION:
         edit.reset_condition(type_, reason="QuotaReserved")

@@ -182,7 +182,10 @@ class _Cycle:
         self.snapshot.reserve(entry.queue, entry.assignment.usage, entry.assignment.places)
         if self.backfill is not None:
             self.backfill.note_admitted(verdict)
-        return replace(admitted(entry, now=self.now), lease=verdict.lease)
+        outcome = admitted(entry, now=self.now)
+        if verdict.lease is None:
+            return outcome
+        return replace(outcome, lease=verdict.lease, decision=replace(outcome.decision, on_lease=True))
 
     def _plan(self, entry: Entry) -> bool:
         """Promise a start to an entry that waits. Returns whether it has a promise."""

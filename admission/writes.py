@@ -138,11 +138,12 @@ def admit_events(decision: Admit) -> tuple[Event, ...]:
     """Return QuotaReserved and, where nothing is outstanding, Admitted."""
     cluster_queue = decision.admission.cluster_queue
     waited = f"wait time since queued was {decision.waited_seconds:.0f}s"
+    leased = render.LEASE_WORDS if decision.on_lease else ""
     reserved = _event(
         decision,
         EventType.NORMAL,
         "QuotaReserved",
-        f"Quota reserved in ClusterQueue {cluster_queue}, {waited}",
+        f"Quota reserved in ClusterQueue {cluster_queue}, {waited}{leased}",
     )
     # Admission follows the checks; until then only the quota is told.
     if not decision.is_admitted:

@@ -19,6 +19,7 @@ from rich.console import Console
 from admission.cli.arguments import Subparsers, add_command, add_kubeconfig, existing_file
 from admission.cli.cluster_engine import read_cluster
 from admission.cli.errors import ExitCode, WrongUsageError
+from admission.cli.holding_view import Holding, holding_json, holding_lines, holding_of
 from admission.cli.machine import to_api_keys
 from admission.cli.running import run
 from admission.cli.settings_file import read_settings
@@ -43,10 +44,11 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_command(
         subparsers,
         "explain",
-        help_line="why a Workload waits: every flavor, domain and node with its counts",
+        help_line="why a Workload waits, flavor by flavor and node by node; where and until when it runs",
         description=(
             "Show what decides on one Workload: its place in the queue, every flavor with the quota that is\n"
             "free now and at most, every topology domain and node with how many of its pods fit, and why.\n"
+            "Of one that holds quota: where it runs, since when and until when, and what it was promised.\n"
             "Exit code 1 where the Workload holds no quota."
         ),
         examples=(
@@ -92,7 +94,7 @@ class _Answer:
     reason: str
     message: str
     starts: Starts
-    admission: Admission | None
+    holding: Holding | None
     pod_sets: tuple[PodSetLines, ...]
 
 
@@ -107,7 +109,7 @@ async def _explain(arguments: argparse.Namespace) -> int:
         print(json.dumps(_to_json(answer)))
     else:
         _print(make_console(), answer)
-    return ExitCode.DONE if answer.admission is not None else ExitCode.DOES_NOT_HOLD
+    return ExitCode.DONE if answer.holding is not None else ExitCode.DOES_NOT_HOLD
 
 
 def _find(engine: Engine, arguments: argparse.Namespace) -> Workload:
@@ -143,8 +145,9 @@ def _answer(engine: Engine, workload: Workload) -> _Answer:
         reason=reason,
         message=message,
         starts=_starts(engine, workload, order),
-        admission=admission,
-        pod_sets=() if workload.is_finished else engine.explanation(workload),
+        holding=holding_of(workload, admission, engine.estimate(workload)) if admission is not None else None,
+        # What else it could have is no question of one that has its quota, which counts as taken there.
+        pod_sets=() if workload.is_finished or admission is not None else engine.explanation(workload),
     )
 
 
@@ -203,6 +206,7 @@ def _to_json(answer: _Answer) -> dict[str, object]:
         "expectedStart": answer.starts.expected,
         "expectedAfter": answer.starts.after,
         "isPromised": answer.starts.is_promised,
+        "holding": holding_json(answer.holding) if answer.holding is not None else None,
         "podSets": [to_api_keys(asdict(one)) for one in answer.pod_sets],
     }
 
@@ -221,8 +225,10 @@ def _print(console: Console, answer: _Answer) -> None:
         console.print(f"{word} at {answer.starts.expected}")
     elif answer.starts.after:
         console.print(f"expected to start after {answer.starts.after}, as far as turns go")
-    if answer.admission is not None:
-        _print_admission(console, answer.admission)
+    if answer.holding is not None:
+        for line in holding_lines(answer.holding, now=time.time()):
+            console.print(line)
+        _print_admission(console, answer.holding.admission)
     for pod_set in answer.pod_sets:
         _print_pod_set(console, pod_set)
 

@@ -585,3 +585,14 @@ def test_promises_follow_the_order_of_the_shortest_first() -> None:
     assert world.started["short"] == T + 100
     assert world.causes("long") == [MoveCause.HIGHER_PRIORITY]
     assert world.started["long"] == T + 120
+
+
+def test_an_admission_says_whether_it_is_on_a_lease() -> None:
+    world = make_world()
+    world.submit("running", 6, runs=100)
+    world.submit("head", 8, runs=50, at=T + 1)
+    world.submit("short", 1, runs=50, at=T + 3)
+
+    world.run()
+
+    assert world.leased == {"short"}

@@ -59,6 +59,7 @@ class TimedWorld(World):
     evicted: dict[str, list[float]] = field(default_factory=dict)
     plans: dict[str, list[PlannedStart | None]] = field(default_factory=dict)
     said: dict[str, list[str]] = field(default_factory=dict)
+    leased: set[str] = field(default_factory=set)
 
     def submit(
         self,
@@ -130,6 +131,8 @@ class TimedWorld(World):
         name = decision.key.name
         match decision:
             case Admit():
+                if decision.on_lease:
+                    self.leased.add(decision.key.name)
                 # An admission takes back that it was evicted, in the same write.
                 told = make_condition(ConditionType.EVICTED, False, at=self.now)
                 self.put(admitted(with_conditions(self.get(name), told), decision.admission, at=self.now))

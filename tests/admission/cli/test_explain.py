@@ -95,6 +95,10 @@ def fill(kubeconfig: str, *objects: tuple[Resource, dict[str, Any]]) -> str:
                     # The API server taints a new node until somebody says that it is ready.
                     untainted = b'{"spec": {"taints": null}}'
                     await client.merge_patch(NODES, manifest["metadata"]["name"], untainted)
+                elif resource is WORKLOADS and "status" in manifest:
+                    status = json.dumps({"status": manifest["status"]}).encode()
+                    name, namespace = manifest["metadata"]["name"], manifest["metadata"]["namespace"]
+                    await client.merge_patch(WORKLOADS, name, status, namespace, subresource="status")
 
     asyncio.run(put())
     return kubeconfig
@@ -214,3 +218,28 @@ def test_an_object_that_cannot_be_read_is_named_and_the_others_count(
 
     assert "ClusterQueue broken" in err
     assert "1 of 1 in the queue" in out
+
+
+def test_of_one_that_runs_its_place_and_end_are_told_and_nothing_is_missing(
+    cluster: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    workload = make_workload("w", pods=8, maximumExecutionTimeSeconds=3600)
+    assigned = {"name": "main", "count": 8, "flavors": {GPU: "a100"}, "resourceUsage": {GPU: "64"}}
+    since = "2026-01-31T12:00:00Z"
+    true = {"status": "True", "message": "", "lastTransitionTime": since}
+    workload["status"] = {
+        "admission": {"clusterQueue": "speech", "podSetAssignments": [assigned]},
+        "conditions": [{"type": one, "reason": one, **true} for one in ("QuotaReserved", "Admitted")],
+    }
+    fill(cluster, (WORKLOADS, workload))
+
+    code, out, _ = explain(capsys, cluster, "speech/w")
+
+    assert code == ExitCode.DONE
+    assert out.startswith("speech/w: admitted in speech\nruns since 2026-01-31T12:00:00Z")
+    assert "is stopped at 2026-01-31T13:00:00Z at the latest" in out
+    assert "pod set main, 8 pods, runs on a100 for nvidia.com/gpu" in out
+    assert "more needed" not in out
+    found = json.loads(explain(capsys, cluster, "speech/w", "-o", "json")[1])
+    assert (found["state"], found["podSets"]) == ("admitted", [])
+    assert found["holding"]["expectedEnd"] == "2026-01-31T13:00:00Z"
