@@ -28,13 +28,10 @@ from admission.controller.executor import Target
 from admission.controller.failpoints import Failpoint
 from admission.controller.gauge_collector import QueueCollector
 from admission.controller.gauges import GaugeReader, GaugeSettings
-from admission.controller.handlers import (
-    Health,
-    StateApi,
-    metrics_route,
-)
+from admission.controller.groundwatch import GroundWatch
+from admission.controller.handlers import Health, StateApi, metrics_route
 from admission.controller.journal import Journal
-from admission.controller.kinds import WatchedKind, ground_kinds, make_informer, watched_kinds
+from admission.controller.kinds import WatchedKind, ground_kinds, make_informer, make_listener, watched_kinds
 from admission.controller.knowledge import Knowledge
 from admission.controller.logs import Log
 from admission.controller.metric_labels import MetricLabels, metric_labels
@@ -109,10 +106,7 @@ class Controller:
         self._identity = f"{platform.node()}_{uuid4()}"
         self._failpoint = Failpoint(options.failpoint)
         self._metrics = Metrics(version=own_version())
-        events = config.berth.events
-        self._recorder = EventRecorder(
-            client, instance=self._identity, events_per_second=events.per_second, burst=events.burst
-        )
+        self._recorder = self._event_recorder()
         labels = metric_labels(config)
         self._journal = Journal(self._recorder, self._metrics, labels=labels)
         engine = Engine(engine_settings(config))
@@ -123,15 +117,10 @@ class Controller:
             knowledge_settings(config, namespace=self._namespace),
             labels=labels,
         )
-        board = StatusBoard(
-            engine,
-            with_share=config.kueue.fair_sharing is not None,
-            is_busy=self._is_busy,
-            fault_of=self._knowledge.inspection.sentence,
-        )
+        board = self._status_board(engine)
         self._brain = Brain(self._knowledge, board, self._journal, self._clock)
         self._informers = [self._informer(kind) for kind in watched_kinds(self._knowledge, board)]
-        self._ground = [self._informer(kind) for kind in ground_kinds(self._knowledge)]
+        self._ground = GroundWatch(client, self._note_watch_error)
         self._queue_gauges = self._queue_collector(labels)
         self._domain_gauges = DomainCollector(self._metrics, engine.domain_usages, self._clock)
         self._store: RedisReservationStore | None = None
@@ -150,7 +139,21 @@ class Controller:
             options,
             namespace=self._namespace,
             is_ready=lambda: self._brain.is_synced,
-            on_watch_error=self._note_watch_error,
+            watch=self._ground,
+        )
+
+    def _event_recorder(self) -> EventRecorder:
+        events = self._options.config.berth.events
+        return EventRecorder(
+            self._client, instance=self._identity, events_per_second=events.per_second, burst=events.burst
+        )
+
+    def _status_board(self, engine: Engine) -> StatusBoard:
+        return StatusBoard(
+            engine,
+            with_share=self._options.config.kueue.fair_sharing is not None,
+            is_busy=self._is_busy,
+            fault_of=self._knowledge.inspection.sentence,
         )
 
     def _informer(self, kind: WatchedKind) -> Informer[Any]:
@@ -256,11 +259,12 @@ class Controller:
         return await self._store.decisions(limit=limit)
 
     def _health(self) -> Health:
-        return Health(lambda: self._brain.is_synced and not self._side_ports.unsynced(), self._unsynced)
+        return Health(lambda: self._brain.is_synced and not self._unsynced(), self._unsynced)
 
     def _unsynced(self) -> list[str]:
         own = [informer.resource.plural for informer in self._informers if not informer.synced.is_set()]
-        return [*own, *self._side_ports.unsynced()]
+        # For placement alone they are waited for before the first decision, which `is_synced` tells.
+        return [*own, *(self._ground.unsynced() if self._side_ports.needs_ground else ())]
 
     # --- the run ----------------------------------------------------------------------------------
 
@@ -318,8 +322,7 @@ class Controller:
         # Pods and nodes are only watched where a flavor has a topology, and then nothing may be
         # placed before they are known.
         if self._knowledge.ground.is_needed.is_set():
-            for informer in self._ground:
-                await informer.synced.wait()
+            await self._ground.is_told.wait()
             await self._take_in()
         keep_collector_off_what_lives_long()
         # The brain begins to decide by this flag alone.
@@ -334,14 +337,18 @@ class Controller:
         await taken.wait()
 
     async def _watch_ground(self) -> None:
-        """Watch pods and nodes from the moment that a flavor names a topology."""
-        await self._knowledge.ground.is_needed.wait()
+        """Watch pods and nodes for the extender, and for the brain from when a flavor names a topology."""
+        ground = self._knowledge.ground
         async with asyncio.TaskGroup() as group:
-            for informer in self._ground:
-                group.create_task(informer.run(), name=f"watch-{informer.resource.plural}")
-                # Pods before nodes: a node whose pods are not known yet would look empty.
-                await informer.synced.wait()
-            self._brain.post(self._knowledge.ground.note_synced)
+            if not self._side_ports.needs_ground:
+                await ground.is_needed.wait()
+            group.create_task(self._ground.run(), name="watch-nodes-and-pods")
+            await ground.is_needed.wait()
+            pods, nodes = (
+                make_listener(kind, self._brain, self._knowledge) for kind in ground_kinds(self._knowledge)
+            )
+            await self._ground.tell(pods=pods, nodes=nodes)
+            self._brain.post(ground.note_synced)
 
     async def _wait_synced(self) -> None:
         for informer in self._informers:

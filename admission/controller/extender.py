@@ -15,6 +15,7 @@ import msgspec
 
 from admission.controller.clock import Clock
 from admission.controller.extender_rules import ExtenderRules, Ruled
+from admission.controller.groundwatch import GroundWatch
 from admission.controller.logs import Log
 from admission.extender.facts import PodAsk
 from admission.placement.nodes import (
@@ -48,11 +49,8 @@ from api.http.server import (
     json_response,
     text_response,
 )
-from api.kube import resources
-from api.kube.client import KubeClient
-from api.kube.errors import KubeError
-from api.kube.informer import Change, ChangeType, Informer
-from api.kube.resources import Resource
+from api.kube.informer import Change, ChangeType
+from api.kube.shared import Listener
 from api.node import is_finished
 from api.objects import NodeObject, PodObject
 
@@ -65,47 +63,29 @@ SLOW_FILTER_SECONDS = 0.05
 
 
 class Extender:
-    """Answers /filter and /prioritize from what it watches.
+    """Answers /filter and /prioritize from what is watched.
 
-    `informers` are for the caller to run. `rules` are the profiles' (`admission.extender`); `encode` is there
-    to be replaced in tests.
+    `watch` is for the caller to run, after this is made. `rules` are the profiles' (`admission.extender`);
+    `encode` is there to be replaced in tests.
     """
 
     def __init__(
         self,
-        client: KubeClient,
+        watch: GroundWatch,
         clock: Clock,
         *,
-        on_error: Callable[[Resource, KubeError], None],
         rules: ExtenderRules | None = None,
         encode: Callable[[Any], bytes] = msgspec.json.encode,
     ) -> None:
+        self._watch = watch
         self._clock = clock
         self._encode = encode
         self._nodes: dict[str, NodeLabels] = {}
         self._jobs = TrainingJobs()
         self._ruled = Ruled(rules or ExtenderRules())
         self._texts = node_texts()
-        self.informers: tuple[Informer[Any], ...] = (
-            Informer(
-                client,
-                resources.NODES,
-                NodeObject,
-                self._take_node,
-                on_error=lambda error: on_error(resources.NODES, error),
-            ),
-            Informer(
-                client,
-                resources.PODS,
-                PodObject,
-                self._take_pod,
-                on_error=lambda error: on_error(resources.PODS, error),
-            ),
-        )
-
-    def unsynced(self) -> list[str]:
-        """Return the kinds that have not been listed yet."""
-        return [one.resource.plural for one in self.informers if not one.synced.is_set()]
+        watch.nodes.listen(Listener(on_change=self._take_node))
+        watch.pods.listen(Listener(on_change=self._take_pod))
 
     def routes(self) -> list[Route]:
         """Return the routes of the extender's port."""
@@ -225,7 +205,7 @@ class Extender:
     # --- both -------------------------------------------------------------------------------------
 
     def _read(self, request: Request, *, keeps_nodes: bool) -> ExtenderArgs:
-        missing = self.unsynced()
+        missing = self._watch.unsynced()
         if missing:
             raise HttpError(503, f"waiting for {', '.join(missing)}")
         try:

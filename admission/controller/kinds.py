@@ -22,6 +22,7 @@ from api.kube.client import KubeClient
 from api.kube.informer import Change, ChangeType, Informer
 from api.kube.listing import Unreadable
 from api.kube.resources import Resource
+from api.kube.shared import Listener
 from api.node import NodeInfo, PodUsage
 from api.pod import Pod
 from api.policy import AdmissionPolicy
@@ -189,10 +190,7 @@ def _priority_classes(knowledge: Knowledge) -> tuple[WatchedKind, WatchedKind]:
 
 
 def ground_kinds(knowledge: Knowledge) -> tuple[WatchedKind, WatchedKind]:
-    """Return the kinds that placement by topology needs: pods, then nodes.
-
-    In this order, so that no node looks empty because its pods are not known yet.
-    """
+    """Return the kinds that placement by topology needs, pods and nodes: `GroundWatch` watches them."""
     pods = WatchedKind(
         resource=resources.PODS,
         wire=objects.PodObject,
@@ -210,6 +208,27 @@ def ground_kinds(knowledge: Knowledge) -> tuple[WatchedKind, WatchedKind]:
     return pods, nodes
 
 
+def make_listener(kind: WatchedKind, brain: Brain, knowledge: Knowledge) -> Listener[Any]:
+    """Return who has all that is heard of the kind taken in by the brain.
+
+    In its turn, like every change: two tasks must not touch what it owns.
+    """
+
+    def take_unreadable(found: Unreadable) -> None:
+        brain.post(partial(knowledge.take_unreadable, kind.value, found.namespace, found.name, found.error))
+        if kind.take_broken is not None:
+            brain.post(partial(kind.take_broken, found))
+
+    def drop_unreadable(key: tuple[str, str]) -> None:
+        brain.post(partial(knowledge.drop_unreadable, kind.value, *key))
+
+    return Listener(
+        on_change=lambda change: brain.post(partial(kind.take, change)),
+        on_unreadable=take_unreadable,
+        on_unreadable_gone=drop_unreadable,
+    )
+
+
 def make_informer(
     client: KubeClient,
     kind: WatchedKind,
@@ -218,23 +237,14 @@ def make_informer(
     on_error: Callable[[Resource, Exception | None], None],
 ) -> Informer[Any]:
     """Return an informer whose changes reach the brain's inbox."""
-
-    def take_unreadable(found: Unreadable) -> None:
-        # In the brain's turn, like every change: two tasks must not touch what it owns.
-        brain.post(partial(knowledge.take_unreadable, kind.value, found.namespace, found.name, found.error))
-        if kind.take_broken is not None:
-            brain.post(partial(kind.take_broken, found))
-
-    def drop_unreadable(key: tuple[str, str]) -> None:
-        brain.post(partial(knowledge.drop_unreadable, kind.value, *key))
-
+    listener = make_listener(kind, brain, knowledge)
     return Informer(
         client,
         kind.resource,
         kind.wire,
-        lambda change: brain.post(partial(kind.take, change)),
-        on_unreadable=take_unreadable,
-        on_unreadable_gone=drop_unreadable,
+        listener.on_change,
+        on_unreadable=listener.on_unreadable,
+        on_unreadable_gone=listener.on_unreadable_gone,
         on_error=partial(on_error, kind.resource),
         params=kind.params,
         keep_raw=kind.keeps_raw,

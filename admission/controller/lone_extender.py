@@ -16,6 +16,7 @@ from admission.controller.certs import FileCertificates
 from admission.controller.clock import SystemClock
 from admission.controller.extender import Extender, render_error
 from admission.controller.extender_rules import ExtenderRules
+from admission.controller.groundwatch import GroundWatch
 from admission.controller.handlers import Health
 from admission.controller.logs import Log
 from admission.controller.ports import Port, listen
@@ -48,15 +49,13 @@ async def run_extender(
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(await KubeClient.connect(options.kubeconfig))
         log.info("starting", server=client.server, server_version=await client.server_version())
-        extender = Extender(client, SystemClock(), on_error=_note_watch_error, rules=options.rules)
+        watch = GroundWatch(client, _note_watch_error)
+        extender = Extender(watch, SystemClock(), rules=options.rules)
         certificates = await _certificates(options)
-        port = _port(options, extender, certificates)
+        port = _port(options, watch, extender, certificates)
         on_listening({port.name: await listen(stack, port)})
         async with asyncio.TaskGroup() as group:
-            tasks = [
-                group.create_task(informer.run(), name=f"watch-{informer.resource.plural}")
-                for informer in extender.informers
-            ]
+            tasks = [group.create_task(watch.run(), name="watch-ground")]
             if certificates is not None:
                 tasks.append(group.create_task(certificates.run(), name="certificates"))
             await stop.wait()
@@ -65,8 +64,13 @@ async def run_extender(
                 task.cancel()
 
 
-def _port(options: ExtenderOptions, extender: Extender, certificates: FileCertificates | None) -> Port:
-    health = Health(lambda: not extender.unsynced(), extender.unsynced)
+def _port(
+    options: ExtenderOptions,
+    watch: GroundWatch,
+    extender: Extender,
+    certificates: FileCertificates | None,
+) -> Port:
+    health = Health(lambda: not watch.unsynced(), watch.unsynced)
     return Port(
         name="extender",
         number=options.port,

@@ -18,6 +18,7 @@ from admission.controller.certs import CertificateSource, FileCertificates, OwnC
 from admission.controller.clock import Clock
 from admission.controller.extender import Extender
 from admission.controller.extender_rules import extender_rules
+from admission.controller.groundwatch import GroundWatch
 from admission.controller.knowledge import Knowledge
 from admission.controller.logs import Log
 from admission.controller.settings import Options
@@ -27,8 +28,6 @@ from admission.controller.webhooks import Webhooks
 from api.http.certificates import ServingTls
 from api.http.server import HttpServer, Response, Route, error_as_json
 from api.kube.client import KubeClient
-from api.kube.errors import KubeError
-from api.kube.resources import Resource
 
 log = Log("berth.ports")
 
@@ -67,7 +66,8 @@ async def listen(stack: AsyncExitStack, port: Port) -> str:
 class SidePorts:
     """The three ports: prepare() first, then ports() and tasks().
 
-    `is_ready`: whether the brain knows all that there is.
+    `is_ready`: whether the brain knows all that there is. `watch` is for the caller to run, where
+    `needs_ground` says so.
     """
 
     def __init__(
@@ -79,16 +79,14 @@ class SidePorts:
         *,
         namespace: str,
         is_ready: Callable[[], bool],
-        on_watch_error: Callable[[Resource, KubeError], None],
+        watch: GroundWatch,
     ) -> None:
         self._client = client
         self._knowledge = knowledge
         self._options = options
         self._is_ready = is_ready
         self._extender = (
-            Extender(
-                client, clock, on_error=on_watch_error, rules=extender_rules(options.config.berth.extender)
-            )
+            Extender(watch, clock, rules=extender_rules(options.config.berth.extender))
             if options.extender_port >= 0
             else None
         )
@@ -177,15 +175,13 @@ class SidePorts:
         """Return what is shown of these ports under /v1."""
         return self._extender.state_routes() if self._extender is not None else []
 
-    def unsynced(self) -> list[str]:
-        """Return the kinds that the extender has not listed yet."""
-        return self._extender.unsynced() if self._extender is not None else []
+    @property
+    def needs_ground(self) -> bool:
+        """Whether nodes and pods have to be watched for these ports, needed elsewhere or not."""
+        return self._extender is not None
 
     def tasks(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         """Yield what has to run beside the ports, by name."""
-        if self._extender is not None:
-            for informer in self._extender.informers:
-                yield f"watch-{informer.resource.plural}-for-extender", informer.run()
         if self._certificates is not None:
             yield "certificates", self._certificates.run()
             # An observer writes nothing, caBundles included.

@@ -130,7 +130,7 @@ class Informer(Generic[T]):
         self._on_change = on_change
         # Logged where nobody listens: an object that silently does not count is the hardest fault
         # to find.
-        self._on_unreadable = on_unreadable or partial(_log_unreadable, resource)
+        self._on_unreadable = on_unreadable or partial(log_unreadable, resource)
         self._on_unreadable_gone = on_unreadable_gone or _ignore
         self._on_error = on_error or partial(_log_error, resource)
         self._reader = Reader(type_, resource)
@@ -405,7 +405,8 @@ def _ignore(_: Key) -> None:
     """Nobody asked to be told."""
 
 
-def _log_unreadable(resource: Resource, unreadable: Unreadable) -> None:
+def log_unreadable(resource: Resource, unreadable: Unreadable) -> None:
+    """Name an object that cannot be decoded, where nobody else does: it silently does not count."""
     log.warning(
         "object_unreadable resource=%s namespace=%s name=%s error=%r",
         resource.plural,

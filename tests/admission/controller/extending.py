@@ -13,6 +13,7 @@ import aiohttp
 import msgspec
 
 from admission.controller.extender import Extender, render_error
+from admission.controller.groundwatch import GroundWatch
 from api.http.server import HttpServer
 from api.kube import resources
 from api.kube.client import KubeClient
@@ -164,19 +165,19 @@ async def serving(kubeconfig: str, nodes: Iterable[Object] = (), **given: Any) -
     async with await KubeClient.connect(kubeconfig) as client:
         for node in nodes:
             await client.create(resources.NODES, msgspec.json.encode(node))
-        extender = Extender(client, FakeClock(), **{"on_error": raise_error, **given})
+        watch = GroundWatch(client, given.pop("on_error", raise_error))
+        extender = Extender(watch, FakeClock(), **given)
         routes = [*extender.routes(), *extender.state_routes()]
         async with HttpServer(routes, render_error=render_error) as server:
-            tasks = [asyncio.create_task(informer.run()) for informer in extender.informers]
+            task = asyncio.create_task(watch.run())
             try:
                 async with asyncio.timeout(PATIENCE_SECONDS):
-                    for informer in extender.informers:
-                        await informer.synced.wait()
+                    await watch.nodes.synced.wait()
+                    await watch.pods.synced.wait()
                 yield Served(extender, server, client)
             finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
 
 
 def raise_error(resource: object, error: Exception) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from admission.controller.extender import MOST_NODES_LOGGED, Extender, render_error
+from admission.controller.groundwatch import GroundWatch
 from api.http.server import HttpServer
 from api.kube.client import KubeClient
 from tests.admission.controller.extending import (
@@ -189,7 +190,7 @@ async def test_whole_nodes_are_scored_by_their_own_labels(served: Served) -> Non
 @pytest.mark.covers("000_41")
 async def test_nothing_is_answered_before_the_caches_have_synced(embedded_server: EmbeddedCluster) -> None:
     async with await KubeClient.connect(embedded_server.kubeconfig) as client:
-        extender = Extender(client, FakeClock(), on_error=raise_error)
+        extender = Extender(GroundWatch(client, raise_error), FakeClock())
         async with HttpServer(extender.routes(), render_error=render_error) as server:
             answer = await Served(extender, server, client).post("/filter", {"Pod": {}, "NodeNames": []})
 

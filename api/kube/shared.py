@@ -1,0 +1,97 @@
+"""One list and watch of a kind for several who want to hear of it, of whom some come later.
+
+Two informers of one kind would cost the API server a second watch of every change, and this process a second
+decoding and a second copy: of nodes and pods, which are many and change often, that is worth saving.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from .client import KubeClient
+from .errors import KubeError
+from .informer import SLICE, Change, ChangeType, Informer, log_unreadable
+from .listing import Key, KubeObject, Unreadable
+from .resources import Resource
+
+T = TypeVar("T", bound=KubeObject)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Listener(Generic[T]):
+    """Who hears of a kind: as `Informer` tells it, each object at first as ADDED."""
+
+    on_change: Callable[[Change[T]], None]
+    on_unreadable: Callable[[Unreadable], None] | None = None
+    on_unreadable_gone: Callable[[Key], None] | None = None
+
+
+class SharedInformer(Informer[T]):
+    """An informer whose changes go to every listener, in the order in which they came."""
+
+    def __init__(
+        self, client: KubeClient, resource: Resource, type_: type[T], *, on_error: Callable[[KubeError], None]
+    ) -> None:
+        super().__init__(
+            client,
+            resource,
+            type_,
+            self._tell,
+            on_unreadable=self._tell_unreadable,
+            on_unreadable_gone=self._tell_unreadable_gone,
+            on_error=on_error,
+        )
+        # By listener the objects that were known before it came, and that it has not been told of yet.
+        self._untold: dict[Listener[T], dict[Key, None]] = {}
+
+    def listen(self, listener: Listener[T]) -> None:
+        """Tell the listener of each change from now on, and of what is known already as it changes.
+
+        For whoever comes before the first list, and so has missed nothing.
+        """
+        self._untold[listener] = dict.fromkeys(self.store)
+
+    async def join(self, listener: Listener[T]) -> None:
+        """Wait for the first list, tell the listener of all that is known, and from then on of each change.
+
+        In slices, as a list is taken in: others have their turn between.
+        """
+        await self.synced.wait()
+        self.listen(listener)
+        if listener.on_unreadable is not None:
+            for unreadable in list(self.unreadable.values()):
+                listener.on_unreadable(unreadable)
+        untold = self._untold[listener]
+        # A copy, since changes go on between the slices, and each takes its object off the list.
+        for count, key in enumerate(list(untold), start=1):
+            if key in untold:
+                del untold[key]
+                listener.on_change(Change(ChangeType.ADDED, self.store[key], None, self.raw.get(key)))
+            if count % SLICE == 0:
+                await asyncio.sleep(0)
+
+    def _tell(self, change: Change[T]) -> None:
+        key = change.object.metadata.namespace, change.object.metadata.name
+        for listener, untold in self._untold.items():
+            if key not in untold:
+                listener.on_change(change)
+                continue
+            del untold[key]
+            # Of what it never heard of it need not hear the end either.
+            if change.type is not ChangeType.DELETED:
+                listener.on_change(Change(ChangeType.ADDED, change.object, None, change.raw))
+
+    def _tell_unreadable(self, unreadable: Unreadable) -> None:
+        heard = [one.on_unreadable for one in self._untold if one.on_unreadable is not None]
+        for tell in heard:
+            tell(unreadable)
+        if not heard:
+            log_unreadable(self.resource, unreadable)
+
+    def _tell_unreadable_gone(self, key: Key) -> None:
+        for listener in self._untold:
+            if listener.on_unreadable_gone is not None:
+                listener.on_unreadable_gone(key)

@@ -1,0 +1,97 @@
+"""Nodes and pods are many and change often: whoever needs them shares one list and one watch of each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.request import Request, urlopen
+
+import pytest
+
+from tests.admission.controller.extending import A100, node_object, pod_object
+from tests.integration.conftest import Cluster, Controllers
+from tests.integration.manifests import KUEUE, POOL, kueue_object, make_job, quota
+from tests.integration.proxy import Proxy
+from tests.integration.replica import Replica
+from tests.integration.scene import Scene
+
+HOST = "kubernetes.io/hostname"
+REQUIRED = "kueue.x-k8s.io/podset-required-topology"
+KINDS = ("nodes", "pods")
+
+
+@pytest.fixture
+def scene(embedded_scene: Scene) -> Scene:
+    """Give a namespace of the embedded cluster."""
+    return embedded_scene
+
+
+@pytest.fixture
+def proxy(embedded_cluster: Cluster) -> Iterator[Proxy]:
+    """Give a door to the embedded API server."""
+    with Proxy(embedded_cluster.rest.server) as door:
+        yield door
+
+
+def create_hosts(scene: Scene) -> None:
+    """Create a queue whose flavor follows a topology of hosts."""
+    name = scene.scoped("hosts")
+    levels = {"levels": [{"nodeLabel": HOST}]}
+    scene.rest.create(f"/apis/{KUEUE}/topologies", kueue_object("Topology", {"name": name}, levels))
+    spec = {"nodeLabels": {POOL: scene.pool}, "topologyName": name}
+    flavor = kueue_object("ResourceFlavor", {"name": name}, spec)
+    scene.rest.create(f"/apis/{KUEUE}/resourceflavors", flavor)
+    scene.create_local_queue("main", scene.create_cluster_queue("main", quota(name, nominal=4)))
+
+
+@pytest.fixture
+def node(embedded_cluster: Cluster) -> Iterator[str]:
+    """Give a node of a GPU model that no other has."""
+    rest, name = embedded_cluster.rest, "node-of-a-model"
+    rest.create("/api/v1/nodes", node_object(name, model=A100))
+    yield name
+    rest.delete(f"/api/v1/nodes/{name}")
+
+
+def has_model(replica: Replica, node: str) -> bool:
+    """Return whether the extender knows the node and its model."""
+    body = json.dumps({"Pod": pod_object(model=A100), "NodeNames": [node]}).encode()
+    with urlopen(Request(replica.urls()["extender"] + "/filter", body), timeout=5.0) as answer:
+        return bool(json.load(answer)["nodeNames"] == [node])
+
+
+@pytest.mark.parametrize(
+    "is_needed_at_once",
+    [
+        pytest.param(True, id="placement needs them from the start"),
+        pytest.param(False, id="placement needs them when the extender has them already"),
+    ],
+)
+def test_extender_and_placement_share_one_list_and_one_watch(
+    is_needed_at_once: bool,
+    scene: Scene,
+    node: str,
+    proxy: Proxy,
+    controllers: Controllers,
+    own_namespace: str,
+    tmp_path: Path,
+) -> None:
+    # Pods in queues are watched apart, by their label.
+    lists = {kind: proxy.add("GET", rf"/api/v1/{kind}(\?(?!.*(watch=|Selector=))|$)") for kind in KINDS}
+    watches = {kind: proxy.add("GET", rf"/api/v1/{kind}\?(?!.*Selector=).*watch=") for kind in KINDS}
+    if is_needed_at_once:
+        create_hosts(scene)
+    flags = ("--namespace", own_namespace, "--extender-port", "0")
+    replica = controllers.start(proxy.write_kubeconfig(tmp_path), *flags)
+    replica.wait_ready()
+    if not is_needed_at_once:
+        create_hosts(scene)
+    job = make_job("placed")
+    job["spec"]["template"]["metadata"]["annotations"] = {REQUIRED: HOST}
+    scene.rest.create(scene.jobs, job)
+    scene.wait_admitted("placed")
+
+    assert has_model(replica, node)
+    assert {kind: rule.seen for kind, rule in lists.items()} == {"nodes": 1, "pods": 1}
+    assert {kind: rule.seen for kind, rule in watches.items()} == {"nodes": 1, "pods": 1}
