@@ -24,14 +24,7 @@ def cluster_queue_status(
 
     `with_share`: fair sharing is on. `fault` says which rules its spec breaks, None: none.
     """
-    edit = StatusEdit(raw, now=now)
-    _put_fault(edit, fault)
-    _put_condition(edit, view.is_active, view.reason or "Ready", view.message)
-    edit.put("pendingWorkloads", view.pending)
-    edit.put("reservingWorkloads", view.reserving)
-    edit.put("admittedWorkloads", view.admitted)
-    edit.put("flavorsReservation", _flavors(view.flavors_reservation, with_borrowed=True))
-    edit.put("flavorsUsage", _flavors(view.flavors_usage, with_borrowed=True))
+    edit = _begun(raw, view, now=now, fault=fault, with_borrowed=True)
     if with_share:
         edit.put("fairSharing", {"weightedShare": min(view.weighted_share, MAX_SHARE)})
     return edit.to_bytes() if edit.is_changed else None
@@ -41,17 +34,25 @@ def local_queue_status(
     raw: bytes, view: LocalQueueView, *, now: float, fault: str | None = None
 ) -> bytes | None:
     """Return the LocalQueue with its status brought up to date. `fault`: as for ClusterQueues."""
+    edit = _begun(raw, view, now=now, fault=fault, with_borrowed=False)
+    if view.past_usage is not None:
+        edit.put("fairSharing", to_fair_sharing_status(view.past_usage))
+    return edit.to_bytes() if edit.is_changed else None
+
+
+def _begun(
+    raw: bytes, view: ClusterQueueView | LocalQueueView, *, now: float, fault: str | None, with_borrowed: bool
+) -> StatusEdit:
+    """Return the status of a queue with what both kinds of queues tell."""
     edit = StatusEdit(raw, now=now)
     _put_fault(edit, fault)
     _put_condition(edit, view.is_active, view.reason or "Ready", view.message)
     edit.put("pendingWorkloads", view.pending)
     edit.put("reservingWorkloads", view.reserving)
     edit.put("admittedWorkloads", view.admitted)
-    edit.put("flavorsReservation", _flavors(view.flavors_reservation, with_borrowed=False))
-    edit.put("flavorsUsage", _flavors(view.flavors_usage, with_borrowed=False))
-    if view.past_usage is not None:
-        edit.put("fairSharing", to_fair_sharing_status(view.past_usage))
-    return edit.to_bytes() if edit.is_changed else None
+    edit.put("flavorsReservation", _flavors(view.flavors_reservation, with_borrowed=with_borrowed))
+    edit.put("flavorsUsage", _flavors(view.flavors_usage, with_borrowed=with_borrowed))
+    return edit
 
 
 def cohort_status(raw: bytes, view: CohortView, *, now: float) -> bytes | None:

@@ -7,7 +7,7 @@ import asyncio
 import tempfile
 from pathlib import Path
 
-from admission.cli.arguments import NodesWish, Subparsers, add_command, nodes_wish, port
+from admission.cli.arguments import NodesWish, Subparsers, add_command, add_nodes, port
 from admission.cli.cluster import (
     check_may_write,
     embedded_server,
@@ -49,13 +49,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--port", type=port, default=0, metavar="N", help="port on 127.0.0.1 (default 0: any free one)"
     )
-    parser.add_argument(
-        "--nodes",
-        type=nodes_wish,
-        default=_DEFAULT_NODES,
-        metavar="NODESxGPUS",
-        help="simulated nodes (default: %(default)s)",
-    )
+    add_nodes(parser, _DEFAULT_NODES)
     parser.add_argument(
         "--kubeconfig", type=Path, required=True, metavar="FILE", help="where to write the kubeconfig"
     )

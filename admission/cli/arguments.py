@@ -46,6 +46,10 @@ class NodesWish:
         return f"{self.count}x{self.gpus_per_node}"
 
 
+# What the public Philly trace fills: 1,106 of these 1,104 GPUs are asked for on average.
+_TRACE_NODES = NodesWish(count=138, gpus_per_node=8)
+
+
 def add_command(
     subparsers: Subparsers,
     name: str,
@@ -73,6 +77,36 @@ def add_kubeconfig(parser: argparse.ArgumentParser) -> None:
         "--kubeconfig",
         metavar="FILE",
         help="the cluster (default: $KUBECONFIG, in-cluster, ~/.kube/config)",
+    )
+
+
+def add_nodes(parser: argparse.ArgumentParser, default: NodesWish) -> None:
+    """Add the flag that says how many nodes are simulated."""
+    parser.add_argument(
+        "--nodes",
+        type=nodes_wish,
+        default=default,
+        metavar="NODESxGPUS",
+        help="simulated nodes (default: %(default)s)",
+    )
+
+
+def add_trace(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that name a trace, how much of it counts, and the nodes that it runs on."""
+    parser.add_argument("--jobs", type=existing_file, required=True, metavar="FILE", help="the trace")
+    parser.add_argument("--limit", type=positive, metavar="N", help="only the first N Jobs (default: all)")
+    add_nodes(parser, _TRACE_NODES)
+
+
+def add_manifests(parser: argparse.ArgumentParser) -> None:
+    """Add the flag that names manifests, for `manifest_files.read_documents`."""
+    parser.add_argument(
+        "-f",
+        "--filename",
+        action="append",
+        default=[],
+        metavar="MANIFESTS",
+        help="file or directory of YAML or JSON, - for stdin; may be given several times",
     )
 
 

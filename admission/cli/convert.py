@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from admission.cli.arguments import Subparsers, add_command
+from admission.cli.arguments import Subparsers, add_command, add_manifests
 from admission.cli.errors import ExitCode, WrongUsageError
 from admission.cli.manifest_files import Document, read_documents
 from api.conversion import NEW_VERSION, OLD_VERSION, convert, dropped
@@ -43,14 +43,7 @@ def add_parser(subparsers: Subparsers) -> None:
         ),
         run=_run,
     )
-    parser.add_argument(
-        "-f",
-        "--filename",
-        action="append",
-        default=[],
-        metavar="MANIFESTS",
-        help="file or directory of YAML or JSON, - for stdin; may be given several times",
-    )
+    add_manifests(parser)
     parser.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml", help="default: yaml")
 
 

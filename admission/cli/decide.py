@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from admission.cli.arguments import Subparsers, add_command, existing_file, positive
+from admission.cli.arguments import Subparsers, add_command, add_manifests, existing_file, positive
 from admission.cli.errors import ExitCode, WrongUsageError
 from admission.cli.manifest_files import read_manifests
 from admission.cli.settings_file import read_settings
@@ -57,14 +57,7 @@ def add_parser(subparsers: Subparsers) -> None:
         ),
         run=_run,
     )
-    parser.add_argument(
-        "-f",
-        "--filename",
-        action="append",
-        default=[],
-        metavar="MANIFESTS",
-        help="file or directory of YAML or JSON, - for stdin; may be given several times",
-    )
+    add_manifests(parser)
     parser.add_argument("--config", type=existing_file, metavar="FILE", help="Kueue's Configuration file")
     parser.add_argument(
         "--cycles", type=positive, metavar="N", help="stop after N cycles (default: when all is decided)"

@@ -12,15 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from admission.cli.arguments import (
-    NodesWish,
-    Subparsers,
-    add_command,
-    existing_file,
-    nodes_wish,
-    positive,
-    speed,
-)
+from admission.cli.arguments import Subparsers, add_command, add_trace, speed
 from admission.cli.errors import ExitCode, WrongUsageError
 from admission.cli.manifests import gpu_of
 from admission.cli.replay_clusters import Stage, WhichStandIns, embedded_stage, existing_stage
@@ -34,7 +26,6 @@ from admission.simulation.audit import Usage
 from admission.simulation.shapes import default_speed, estimated_end
 from admission.simulation.traces import TraceError, first_submitted, read_trace
 
-_DEFAULT_NODES = NodesWish(count=138, gpus_per_node=8)
 _SECONDS_PER_HOUR = 3600.0
 
 
@@ -60,15 +51,7 @@ def add_parser(subparsers: Subparsers) -> None:
         ),
         run=_run,
     )
-    parser.add_argument("--jobs", type=existing_file, required=True, metavar="FILE", help="the trace")
-    parser.add_argument("--limit", type=positive, metavar="N", help="only the first N Jobs (default: all)")
-    parser.add_argument(
-        "--nodes",
-        type=nodes_wish,
-        default=_DEFAULT_NODES,
-        metavar="NODESxGPUS",
-        help="simulated nodes (default: %(default)s)",
-    )
+    add_trace(parser)
     parser.add_argument(
         "--speed",
         type=speed,

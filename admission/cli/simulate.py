@@ -15,10 +15,9 @@ from admission.cli.arguments import (
     NodesWish,
     Subparsers,
     add_command,
+    add_trace,
     existing_file,
     hours_between_faults,
-    nodes_wish,
-    positive,
     positive_number,
     seconds,
 )
@@ -33,8 +32,6 @@ from admission.simulation.settings import Checkpoints, Estimates, Faults, Queues
 from admission.simulation.traces import TraceError, TraceJob, first_submitted, read_trace
 from admission.simulation.virtual_run import PolicyRun, simulate
 from api.policy import KUEUE
-
-_DEFAULT_NODES = NodesWish(count=138, gpus_per_node=8)
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -59,15 +56,7 @@ def add_parser(subparsers: Subparsers) -> None:
         ),
         run=_run,
     )
-    parser.add_argument("--jobs", type=existing_file, required=True, metavar="FILE", help="the trace")
-    parser.add_argument("--limit", type=positive, metavar="N", help="only the first N Jobs (default: all)")
-    parser.add_argument(
-        "--nodes",
-        type=nodes_wish,
-        default=_DEFAULT_NODES,
-        metavar="NODESxGPUS",
-        help="the cluster (default: %(default)s)",
-    )
+    add_trace(parser)
     parser.add_argument(
         "--policy",
         type=_policies,

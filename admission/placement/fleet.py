@@ -422,14 +422,7 @@ class Fleet:
 
     def validate(self, places: Iterable[Place]) -> None:
         """Raise AssertionError where what is used is not the sum over `places`."""
-        expected: dict[tuple[str, Values], dict[str, int]] = {}
-        for place in places:
-            search = self._searches.get(place.flavor)
-            if search is not None:
-                owner = _owner(place.flavor, search.site)
-                for domain in place.assignment.domains:
-                    values = domain.values[-1:] if search.site.is_by_host else domain.values
-                    _add_times(expected.setdefault((owner, values), {}), place.per_pod, domain.count)
+        expected = self.spots(places)
         found = {
             (_owner(flavor, search.site), values): used
             for flavor, search in self._searches.items()

@@ -461,25 +461,25 @@ class ResilientStore:
             raise StoreUnreachable(f"{self._reason}; nothing is admitted meanwhile, as --require-store asks")
 
     def _lose(self, error: Exception) -> None:
-        self._reason = str(error)
-        if self._state is StoreState.LOST:
-            return
-        self._state = StoreState.LOST
-        # From the first loss on: going from LOST to NEEDS_SEED is not being back.
-        self._lost_since = self._lost_since or self._clock()
-        self._went_down.set()
-        self._on_change(self.status())
+        self._fall_to(StoreState.LOST, error)
 
     def _need_seed(self, error: NoFence) -> None:
         # Nothing of what was written is there any more.
         self._unwritten.update(self._memory.reservations)
+        self._fall_to(StoreState.NEEDS_SEED, error)
+
+    def _fall_to(self, state: StoreState, error: Exception) -> None:
         self._reason = str(error)
-        if self._state is StoreState.NEEDS_SEED:
+        if self._state is state:
             return
-        self._state = StoreState.NEEDS_SEED
+        self._state = state
+        # From the first loss on: going from LOST to NEEDS_SEED is not being back.
         self._lost_since = self._lost_since or self._clock()
-        # Nothing to probe: the store answers, and waits for its seed.
-        self._went_down.clear()
+        # A store that waits for its seed answers: there is nothing to probe for.
+        if state is StoreState.LOST:
+            self._went_down.set()
+        else:
+            self._went_down.clear()
         self._on_change(self.status())
 
     def _come_up(self) -> None:
