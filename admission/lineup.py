@@ -22,7 +22,7 @@ from admission.snapshot import Held, QueueState, Tree
 from admission.turnbook import TurnBook
 from admission.turns import Turns, least_attained, pending_level, predicted_level
 from api.policy import OrderingMode
-from api.queueing import LocalQueue
+from api.queueing import LocalQueue, PreemptionPolicy
 from api.selectors import matches_selector
 from api.workload import Workload, WorkloadKey
 from queues.ordering import RequeuingTimestamp
@@ -89,7 +89,9 @@ class Lineup:
         # It has not been told anything here; if it is not tried itself, it gets its class's word.
         if record.last_wait is None:
             self.untold[record.workload.key] = None
-        pending = record.to_pending(self._timestamp, level=self._level_of(record, queue))
+        pending = record.to_pending(
+            self._timestamp, level=self._level_of(record, queue), is_apart=levels_matter(queue)
+        )
         keeper = self._cache.timekeeper
         if keeper.is_on:
             # How long it would be in the way decides who may pass a promise; only backfill asks.
@@ -324,7 +326,19 @@ class _Entrance:
 def _order_of(queue: QueueState) -> object:
     """Return what of the policy decides on the places of those who wait."""
     policy = queue.policy
-    return policy.ordering, policy.backfill_rules is not None, policy.estimates
+    return policy.ordering, policy.backfill_rules is not None, policy.estimates, levels_matter(queue)
+
+
+def levels_matter(queue: QueueState) -> bool:
+    """Return whether of equal requests one may be served by its level where another is not.
+
+    Where nobody gives way to a level or an age, and nobody is promised a start, levels say who is tried first
+    and nothing of what fits.
+    """
+    preemption = queue.spec.preemption
+    by_age = PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY
+    gives_way = least_attained(queue) is not None or preemption.within_cluster_queue is by_age
+    return gives_way or queue.policy.backfill_rules is not None
 
 
 def _by_root(tree: Tree) -> tuple[bool, str]:

@@ -125,7 +125,7 @@ class Record(msgspec.Struct, eq=False, kw_only=True):
         else:
             self.shape = shape_of(workload, self.requests)
 
-    def to_pending(self, timestamp: RequeuingTimestamp, *, level: int = 0) -> Pending:
+    def to_pending(self, timestamp: RequeuingTimestamp, *, level: int = 0, is_apart: bool = True) -> Pending:
         """Return the entry that waits in the queue for this Workload."""
         workload = self.workload
         return Pending(
@@ -134,6 +134,7 @@ class Record(msgspec.Struct, eq=False, kw_only=True):
             shape=self.shape,
             queued_at=queued_at(workload, timestamp),
             level=level,
+            is_apart=is_apart,
             retry_at=retry_at(workload),
             problem=self.request_problem,
         )

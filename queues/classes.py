@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from math import inf
 
 from api.reasons import PendingReason
+from queues.attained import FIRST
 from queues.entries import LocalQueueKey, Pending
 from queues.lanes import ClassKey, Lane, ShapeClass
 
@@ -60,7 +61,7 @@ class Classes:
             for key, class_ in lane.classes.items():
                 top = class_.top()
                 if top is not None:
-                    yield top[4], class_.size, key in self._parked
+                    yield top[5], class_.size, key in self._parked
 
     # --- changes -----------------------------------------------------------------------------------------
 
@@ -169,7 +170,7 @@ class Classes:
         waking: set[ClassKey] = set()
         for _, class_ in self._of(self._parked):
             top = class_.top()
-            is_staying = is_hopeless is not None and top is not None and is_hopeless(top[4])
+            is_staying = is_hopeless is not None and top is not None and is_hopeless(top[5])
             (staying if is_staying else waking).add(class_.key)
         # A class is parked in all lanes at once: where the first of one lane may fit, all are tried.
         # Only those that every lane finds hopeless stay, and what they were told stays with them.
@@ -197,5 +198,9 @@ class Classes:
 
 
 def class_key(pending: Pending) -> ClassKey:
-    """Return what a Workload's class is known by."""
-    return pending.workload.priority, pending.level, pending.shape
+    """Return what a Workload's class is known by.
+
+    Who has waited too long is always told from others: nobody passes it while only run times are in its way.
+    """
+    level = pending.level if pending.is_apart or pending.level == FIRST else 0
+    return pending.workload.priority, level, pending.shape

@@ -42,6 +42,8 @@ class Pending(msgspec.Struct, eq=False, kw_only=True):
     queued_at: float
     # Between priority and age: the lower goes first. Who may be evicted may depend on it.
     level: int = 0
+    # Whether what fits for it may be another thing than for equal requests of another level.
+    is_apart: bool = True
     retry_at: float = 0.0
     scan: FlavorScan | None = None
     # Why Kubernetes would refuse its pods whatever the quota, None: it would not.

@@ -3,8 +3,11 @@
 Within a lane the order never changes by itself (priority, level, queue timestamp, uid), so it is kept as
 heaps:
 
-    lane ──▶ class (priority 200, 8 GPUs) ──▶ w1, w7, w9        heap by queue timestamp
+    lane ──▶ class (priority 200, 8 GPUs) ──▶ w1, w7, w9        heap by level and queue timestamp
          ──▶ class (priority 100, 1 GPU)  ──▶ w2, w3
+
+Where the shortest goes first nearly every Workload has a level of its own. It orders them then and no more;
+only where somebody may give way to one level and not to another is each level a class.
 
 As a rule a ClusterQueue is one lane. With admission fair sharing each of its LocalQueues is one: whose turn
 it is moves with every admission and every sample, so that is asked when a head is wanted, of a few lanes,
@@ -28,13 +31,13 @@ _SMALL_HEAP = 64
 # Of those that run for ever, as far as anybody knows.
 _LAST_BUCKET = 10_000
 
-# Priority, level and shape: what does not fit for one of a class fits for none of it.
+# Priority, level as far as it matters, and shape: what does not fit for one of a class fits for none of it.
 ClassKey = tuple[int, int, bytes]
-_Entry = tuple[float, str, WorkloadKey, int, Pending]
+_Entry = tuple[int, float, str, WorkloadKey, int, Pending]
 
 
 class ByAge:
-    """Entries by age, the first queued on top; those that no longer hold are left behind."""
+    """Entries by level and age, the first on top; those that no longer hold are left behind."""
 
     __slots__ = ("entries", "size")
 
@@ -53,23 +56,23 @@ class ByAge:
         if len(self.entries) > max(_SMALL_HEAP, 2 * self.size):
             # The ticket tells an entry that holds: a Workload gets a new one each time it is put
             # in, 0 where it is out.
-            self.entries = [entry for entry in self.entries if entry[4].ticket == entry[3]]
+            self.entries = [entry for entry in self.entries if entry[5].ticket == entry[4]]
             heapify(self.entries)
 
     def top(self) -> _Entry | None:
         """Return the first that holds, None where none is left."""
         entries = self.entries
-        while entries and entries[0][4].ticket != entries[0][3]:
+        while entries and entries[0][5].ticket != entries[0][4]:
             heappop(entries)
         return entries[0] if entries else None
 
     def holding(self) -> Iterator[_Entry]:
         """Return all that hold, in no order."""
-        return (entry for entry in self.entries if entry[4].ticket == entry[3])
+        return (entry for entry in self.entries if entry[5].ticket == entry[4])
 
 
 class ShapeClass:
-    """Workloads of one priority, level and shape, the first queued on top.
+    """Workloads of one priority and shape, and of one level where levels are told apart; the first on top.
 
     With a `limit` only those that run for less than so many seconds count: one that long has been refused
     because it would be in the way of a promise. They are found by buckets of like lengths, each by age:
@@ -100,7 +103,7 @@ class ShapeClass:
     def add(self, pending: Pending) -> None:
         """Take in a Workload under the ticket that it has been given."""
         workload = pending.workload
-        entry = (pending.place_at, workload.uid, workload.key, pending.ticket, pending)
+        entry = (pending.level, pending.place_at, workload.uid, workload.key, pending.ticket, pending)
         # `pending` itself is never compared: key and ticket come before it.
         self._all.add(entry)
         self._first = None
@@ -136,17 +139,17 @@ class ShapeClass:
         if seconds < inf and self._by_length is None:
             self._by_length = {}
             for entry in self._all.holding():
-                self._by_length.setdefault(_bucket(entry[4].seconds), ByAge()).add(entry)
+                self._by_length.setdefault(_bucket(entry[5].seconds), ByAge()).add(entry)
 
     def beyond_limit(self) -> int:
         """Return how many do not count at present."""
         if self.limit == inf:
             return 0
-        return sum(1 for entry in self._all.holding() if entry[4].seconds >= self.limit)
+        return sum(1 for entry in self._all.holding() if entry[5].seconds >= self.limit)
 
     def members(self) -> Iterator[Pending]:
         """Return all, in no order."""
-        return (entry[4] for entry in self._all.holding())
+        return (entry[5] for entry in self._all.holding())
 
     def _first_below(self, limit: float) -> _Entry | None:
         assert self._by_length is not None, "made when the limit was set"
@@ -157,7 +160,7 @@ class ShapeClass:
         # one.
         border = self._by_length.get(last)
         if border is not None:
-            found += [entry for entry in border.holding() if entry[4].seconds < limit]
+            found += [entry for entry in border.holding() if entry[5].seconds < limit]
         return min(found, default=None)
 
 
@@ -167,7 +170,7 @@ def _bucket(seconds: float) -> int:
 
 
 def _holds(entry: _Entry) -> bool:
-    return entry[4].ticket == entry[3]
+    return entry[5].ticket == entry[4]
 
 
 class Lane:
@@ -195,7 +198,7 @@ class Lane:
         # Asked before it goes: afterwards nobody can say whether it stood for the class in the
         # heap.
         top = class_.top()
-        was_top = top is not None and top[4] is pending
+        was_top = top is not None and top[5] is pending
         class_.discard(pending)
         if class_.size == 0:
             del self.classes[key]
@@ -223,23 +226,21 @@ class Lane:
             heappop(self._ready)
             class_.announced = 0
             return first
-        class_.announced = top[3]
-        priority, level, _ = class_.key
-        heapreplace(self._ready, (-priority, level, top[0], top[1], top[2], top[3], class_))
+        class_.announced = top[4]
+        heapreplace(self._ready, (-class_.key[0], *top[:5], class_))
         return first
 
     def announce(self, class_: ShapeClass) -> None:
         """Let the heap know the class by its present first, unless it does already."""
         # The ticket of the first is the class's in the heap: equal, and nothing has changed there.
         top = class_.top()
-        if top is None or top[3] == class_.announced:
+        if top is None or top[4] == class_.announced:
             return
-        class_.announced = top[3]
+        class_.announced = top[4]
         if len(self._ready) > max(_SMALL_HEAP, 4 * len(self.classes)):
             self._ready = [entry for entry in self._ready if entry[6].announced == entry[5]]
             heapify(self._ready)
-        priority, level, _ = class_.key
-        heappush(self._ready, (-priority, level, top[0], top[1], top[2], top[3], class_))
+        heappush(self._ready, (-class_.key[0], *top[:5], class_))
 
     def peek(self, parked: Container[ClassKey]) -> Pending | None:
         """Return the first of those whose class is not parked, None where there is none."""
@@ -247,8 +248,8 @@ class Lane:
             *_, ticket, class_ = self._ready[0]
             # A parked class is dropped from the heap; waking it announces it again.
             top = None if class_.key in parked else class_.top()
-            if top is not None and top[3] == ticket:
-                return top[4]
+            if top is not None and top[4] == ticket:
+                return top[5]
             heappop(self._ready)
             # Only the entry by which the class is known now: an older one that surfaces says
             # nothing of it.

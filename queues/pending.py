@@ -414,8 +414,8 @@ class PendingQueue:
 _Order = tuple[float, bool, int, int, float, str, WorkloadKey]
 
 
-def _rank(pending: Pending) -> tuple[ClassKey, float, str, LocalQueueKey]:
-    return class_key(pending), pending.place_at, pending.workload.uid, pending.local_queue
+def _rank(pending: Pending) -> tuple[ClassKey, int, float, str, LocalQueueKey]:
+    return class_key(pending), pending.level, pending.place_at, pending.workload.uid, pending.local_queue
 
 
 def _position(pending: Pending) -> object:

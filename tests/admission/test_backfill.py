@@ -10,7 +10,7 @@ import pytest
 from admission.runtimes import Estimator, runtime_problem
 from api.keys import EXPECTED_COMPLETION_TIME, EXPECTED_RUNTIME_SECONDS, JOB_DEADLINE_SECONDS, OPPORTUNISTIC
 from api.policy import AdmissionPolicy, BackfillMode, Estimates, OnOverrun, Ordering, OrderingMode
-from api.queueing import LocalQueue, QueueingStrategy
+from api.queueing import LocalQueue, Preemption, PreemptionPolicy, QueueingStrategy
 from api.workload import to_rfc3339
 from queues.estimates import Source
 from queues.promises import MoveCause
@@ -569,6 +569,31 @@ def test_who_has_waited_too_long_goes_before_shorter_ones() -> None:
 
     assert world.started["long"] == T + 150
     assert world.started["short"] == T + 650
+
+
+def test_a_refusal_counts_for_all_of_equal_requests_however_long_they_run() -> None:
+    world = shortest_first()
+    world.submit("running", 1, runs=10)
+    for number in range(20):
+        world.submit(f"w{number}", 1, runs=100 + number, at=T + 1)
+
+    world.run(until=T + 11)
+
+    # Three cycles for the first, three for those that came, three for the end: admitted, refused once.
+    assert world.engine.statistics().cycles <= 9
+
+
+def test_a_longer_one_that_is_older_may_evict_whom_the_shortest_may_not() -> None:
+    world = shortest_first()
+    by_age = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY)
+    world.put(make_cluster_queue(quota=1, preemption=by_age))
+    world.submit("running", 1, runs=1000, at=T + 5)
+    world.submit("brief", 1, runs=20, at=T + 6)
+    world.submit("older", 1, runs=500, at=T + 7, created_at=T + 1)
+
+    world.run(until=T + 8)
+
+    assert list(world.evicted) == ["running"]
 
 
 def test_promises_follow_the_order_of_the_shortest_first() -> None:

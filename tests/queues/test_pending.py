@@ -15,6 +15,7 @@ from hypothesis import given
 from api.queueing import QueueingStrategy
 from api.requests import PodSetRequests
 from api.workload import Workload, WorkloadKey
+from queues.attained import FIRST
 from queues.lanes import ShapeClass
 from queues.pending import FlavorScan, Pending, PendingQueue, RequeueReason
 from tests.builders import NAMESPACE, make_workload
@@ -307,6 +308,59 @@ def test_entries_that_left_do_not_pile_up() -> None:
     assert held < 200
 
 
+# --- levels ----------------------------------------------------------------------------------------------
+
+
+def leveled(name: str, level: int, *, is_apart: bool = False) -> Pending:
+    pending = make_pending(name, shape="x")
+    pending.level, pending.is_apart = level, is_apart
+    return pending
+
+
+@pytest.mark.parametrize(
+    ("is_apart", "want_tried"),
+    [
+        pytest.param(False, ["brief", "other"], id="where levels only order, for those of equal requests"),
+        pytest.param(True, ["brief", "longer", "other"], id="where somebody gives way to them, for its own"),
+    ],
+)
+def test_what_did_not_fit_speaks_for_other_levels(is_apart: bool, want_tried: list[str]) -> None:
+    other = make_pending("other")
+    other.level = 9
+    queue = make_queue(leveled("longer", 8, is_apart=is_apart), leveled("brief", 7, is_apart=is_apart), other)
+
+    tried = [fail_head(queue) for _ in want_tried]
+
+    assert tried == want_tried
+    assert queue.head() is None
+
+
+def test_who_has_waited_too_long_speaks_for_itself_alone() -> None:
+    queue = make_queue(leveled("waited", FIRST), leveled("brief", 7))
+
+    assert [fail_head(queue), fail_head(queue)] == ["waited", "brief"]
+
+
+@given(
+    places=st.lists(st.tuples(st.integers(FIRST, 5), st.integers(0, 9), st.booleans()), max_size=20),
+    gone=st.sets(st.integers(0, 19)),
+)
+def test_the_order_is_that_of_levels_and_age_whether_they_are_told_apart_or_not(
+    places: list[tuple[int, int, bool]], gone: set[int]
+) -> None:
+    entries = [make_pending(f"w{index:02}", at=at, shape="x") for index, (_, at, _) in enumerate(places)]
+    for entry, (level, _, is_apart) in zip(entries, places, strict=True):
+        entry.level, entry.is_apart = level, is_apart
+    queue = make_queue(*entries)
+    for index in sorted(gone):
+        queue.discard(WorkloadKey(NAMESPACE, f"w{index:02}"))
+    left = [entry for index, entry in enumerate(entries) if index not in gone]
+
+    assert pop_all(queue) == [
+        one.key.name for one in sorted(left, key=lambda one: (one.level, one.queued_at, one.key.name))
+    ]
+
+
 # --- lengths ---------------------------------------------------------------------------------------------
 
 
@@ -376,7 +430,7 @@ def test_the_first_below_any_limit_is_the_oldest_that_is_shorter(
                 class_.discard(members[index])
         want = [one for one in members if one.ticket and one.seconds < limit]
         top = class_.top()
-        assert (top[4] if top is not None else None) is (want[0] if want else None)
+        assert (top[5] if top is not None else None) is (want[0] if want else None)
 
 
 def test_what_has_no_room_stays_parked_and_the_rest_is_woken() -> None:
