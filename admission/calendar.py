@@ -103,11 +103,26 @@ def read_windows(
         quotas = to_quotas(specs[name].resource_groups)
         for pair, listed in of_queue.items():
             next_at = min(next_at, next_change_at(listed, now))
-            window = in_force(listed, now)
+            window, nominal = in_force(listed, now), quotas[pair].nominal
             if window is not None:
-                present.setdefault(name, {})[pair] = _quota_in_force(window, quotas[pair].nominal, now)
+                present.setdefault(name, {})[pair] = _quota_in_force(window, nominal, now)
+            amount = nominal if window is None else window.nominal
+            leads = (lead_begins_at(one, amount, now=now) for one in listed)
+            # Nothing is decided otherwise from then on, but everybody may see that it has begun.
+            next_at = min(next_at, min((at for at in leads if at > now), default=inf))
     # The earliest change of any window: until then the whole picture stands.
     return Calendar(windows=windows, in_force=present, next_at=next_at)
+
+
+def lead_begins_at(window: QuotaWindow, amount: int, *, now: float) -> float:
+    """Return from when on the window's next opening is heeded, infinity: it is not.
+
+    Only an opening that lowers the quota from `amount` is in anybody's way.
+    """
+    if not window.reclaim_lead_seconds or window.nominal >= amount or closes_at(window, now) is not None:
+        return inf
+    opens = opens_at(window, now)
+    return opens - window.reclaim_lead_seconds if opens is not None else inf
 
 
 def _windows_of(spec: ClusterQueue, policy: AdmissionPolicy) -> Windows:
@@ -212,17 +227,31 @@ def window_problems(
     """Yield what keeps windows of the policy from having effect, and which overlap."""
     for index, window in enumerate(policy.quota_windows):
         path = f"spec.quotaWindows[{index}]"
-        problem = _misfit(path, window, policy, specs.get(window.cluster_queue), governing)
+        spec = specs.get(window.cluster_queue)
+        problem = window_refusal(path, window, policy, spec, governing, now=now)
         if problem is not None:
             yield problem
-        # Such a schedule is valid word for word (the 30th of February); only looking for a day
-        # shows it.
-        elif window.schedule is not None and opens_at(window, now) is None:
-            yield f'{path}.schedule is "{window.schedule.cron}": there is no such day, it never opens'
         else:
             # With those before it alone, so that each pair is told once, at the later one, which
             # counts.
             yield from _overlaps(path, window, policy.quota_windows[:index], now=now)
+
+
+def window_refusal(
+    path: str,
+    window: QuotaWindow,
+    policy: AdmissionPolicy,
+    spec: ClusterQueue | None,
+    governing: Mapping[str, AdmissionPolicy],
+    *,
+    now: float,
+) -> str | None:
+    """Return why the window has no effect, None where it has; `spec` is of the ClusterQueue that it names."""
+    problem = _misfit(path, window, policy, spec, governing)
+    # Such a schedule is valid word for word (the 30th of February); only looking for a day shows it.
+    if problem is None and window.schedule is not None and opens_at(window, now) is None:
+        return f'{path}.schedule is "{window.schedule.cron}": there is no such day, it never opens'
+    return problem
 
 
 def _misfit(

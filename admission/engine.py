@@ -14,7 +14,7 @@ Source: Kueue, pkg/cache/scheduler/cache.go, pkg/cache/queue/manager.go.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
@@ -355,7 +355,7 @@ class Engine(Intake):
             cluster_queues=frozenset(roster.touched_queues),
             local_queues=frozenset(roster.touched_local_queues),
             cohorts=frozenset(self._touched_cohorts | above),
-            policies=frozenset(self._touched_policies),
+            policies=frozenset(self._touched_policies | self._policies_of(touched)),
         )
         # Handed out once: whoever asks is the one that writes the statuses.
         roster.touched_queues.clear()
@@ -363,6 +363,13 @@ class Engine(Intake):
         self._touched_cohorts.clear()
         self._touched_policies.clear()
         return result
+
+    def _policies_of(self, touched: Sequence[QueueState]) -> set[str]:
+        """Return the policies with reservations of these ClusterQueues, whose status names who uses them."""
+        if not self._cache.reservations.kept:
+            return set()
+        names = {queue.name for queue in touched}
+        return {kept.id.policy for kept in self._cache.reservations.kept if kept.queue in names}
 
     def statistics(self) -> EngineStatistics:
         """Return sizes and counts."""

@@ -4,11 +4,13 @@ effect."""
 from __future__ import annotations
 
 from math import inf
+from typing import Any
 
 import msgspec
 
 from admission.actions import Event, EventType, ObjectRef
 from admission.calendar import QuotaInForce
+from admission.calendar_entries import ReservationEntry, WindowEntry
 from admission.views import PolicyView
 from api.objects import WireCondition
 from api.quantities import to_text
@@ -20,6 +22,8 @@ ACCEPTED = "Accepted"
 # The status lists at most as many names as its schema allows; the count tells of all.
 _MOST_NAMES = 256
 _MOST_QUOTAS = 64
+_MOST_USERS = 16
+_MOST_MESSAGE = 1024
 _SHOWN_NAMES = 10
 # Each is a sentence; an Event's note ends after 1,024 characters.
 _SHOWN_PROBLEMS = 4
@@ -41,7 +45,57 @@ def policy_status(raw: bytes, view: PolicyView, *, now: float) -> bytes | None:
     edit.put("clusterQueueCount", len(view.cluster_queues))
     edit.put("clusterQueues", list(view.cluster_queues[:_MOST_NAMES]) or None)
     edit.put("quotasInForce", [_quota(*one) for one in view.quotas_in_force[:_MOST_QUOTAS]] or None)
+    edit.put("quotaWindows", [_window(one) for one in view.windows] or None)
+    edit.put("reservations", [_reservation(one) for one in view.reservations] or None)
     return edit.to_bytes() if edit.is_changed else None
+
+
+def _window(entry: WindowEntry) -> dict[str, str]:
+    window = entry.window
+    return {
+        "name": window.name,
+        "state": entry.state.value,
+        "clusterQueue": window.cluster_queue,
+        "flavor": window.flavor,
+        "resource": window.resource,
+        "nominalQuota": to_text(window.resource, window.nominal),
+        **_instant("opensAt", entry.opens_at),
+        **_instant("closesAt", entry.closes_at),
+        **_message(entry.message),
+    }
+
+
+def _reservation(entry: ReservationEntry) -> dict[str, Any]:
+    one = entry.reservation
+    namespace, local_queue = one.local_queue
+    keeps = [
+        {"flavor": pair.flavor, "resource": pair.resource, "amount": to_text(pair.resource, amount)}
+        for pair, amount in entry.keeps[:_MOST_QUOTAS]
+    ]
+    users = [f"{key.namespace}/{key.name}" for key in entry.users[:_MOST_USERS]]
+    return {
+        "name": one.name,
+        "state": entry.state.value,
+        "namespace": namespace,
+        "localQueue": local_queue,
+        **({"clusterQueue": entry.cluster_queue} if entry.cluster_queue else {}),
+        "start": to_rfc3339(one.start_at),
+        "end": to_rfc3339(one.end_at),
+        **({"resources": keeps} if keeps else {}),
+        **({"domain": "/".join(one.domain)} if one.domain else {}),
+        **({"nodes": entry.nodes} if entry.nodes is not None else {}),
+        "userCount": len(entry.users),
+        **({"users": users} if users else {}),
+        **_message(entry.message),
+    }
+
+
+def _instant(field: str, at: float | None) -> dict[str, str]:
+    return {field: to_rfc3339(at)} if at is not None and at < inf else {}
+
+
+def _message(text: str) -> dict[str, str]:
+    return {"message": text[:_MOST_MESSAGE]} if text else {}
 
 
 def _quota(cluster_queue: str, pair: FlavorResource, present: QuotaInForce) -> dict[str, str]:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from admission.advance import KeptCapacity
 from admission.cache import Cache
 from admission.calendar import QuotaInForce, window_problems
+from admission.calendar_entries import ReservationEntry, WindowEntry, reservation_entries, window_entries
 from admission.snapshot import Held, QueueState
 from api.past_usage import PastUsage
 from api.policy import AdmissionPolicy
@@ -110,7 +111,7 @@ class PolicyView:
 
     `cluster_queues` are those that it governs now, sorted; `calendar_problems` what is wrong with single
     windows and reservations, each a sentence; `quotas_in_force` what its open windows have put in place of
-    the quotas of which ClusterQueues.
+    the quotas of which ClusterQueues; `windows` and `reservations` all entries of its calendar.
     """
 
     name: str
@@ -119,6 +120,8 @@ class PolicyView:
     cluster_queues: tuple[str, ...] = ()
     calendar_problems: tuple[str, ...] = ()
     quotas_in_force: tuple[tuple[str, FlavorResource, QuotaInForce], ...] = ()
+    windows: tuple[WindowEntry, ...] = ()
+    reservations: tuple[ReservationEntry, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,6 +303,8 @@ def policy_view(cache: Cache, name: str) -> PolicyView | None:
             for queue in sorted(governed, key=lambda queue: queue.name)
             for pair, present in sorted(queue.quotas_in_force.items())
         ),
+        windows=window_entries(cache, policy),
+        reservations=reservation_entries(cache, policy),
     )
 
 

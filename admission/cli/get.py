@@ -42,6 +42,9 @@ _POLICIES = ("policies", "policy", "admissionpolicies", "admissionpolicy", "apol
 
 _RESERVATIONS = ("reservations", "reservation")
 
+# Users of a reservation named in the table; JSON has those of the status.
+_SHOWN_USERS = 3
+
 
 def add_parser(subparsers: Subparsers) -> None:
     """Add the command."""
@@ -241,12 +244,30 @@ def _print_reservations(rows: Sequence[ReservationRow]) -> None:
     if not rows:
         console.print("there is no reservation")
         return
-    columns = ("NAME", "POLICY", "NAMESPACE", "LOCALQUEUE", "KEEPS", "START", "END", "STATE", "MESSAGE")
+    columns = (
+        "NAME",
+        "POLICY",
+        "NAMESPACE",
+        "LOCALQUEUE",
+        "KEEPS",
+        "START",
+        "END",
+        "STATE",
+        "USED BY",
+        "MESSAGE",
+    )
     table = make_table(*columns)
     for row in rows:
         own = (row.name, row.policy, row.namespace, row.local_queue, ", ".join(row.keeps))
-        table.add_row(*own, row.start, row.end, row.state, row.message)
+        table.add_row(*own, row.start, row.end, row.state, _users_text(row), row.message)
     print_table(console, table)
+
+
+def _users_text(row: ReservationRow) -> str:
+    """Return who uses a reservation, of many the first and how many more."""
+    shown = row.users[:_SHOWN_USERS]
+    more = row.user_count - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
 
 
 def _print_estimates(rows: Sequence[EstimateRow]) -> None:

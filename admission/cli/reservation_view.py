@@ -1,12 +1,10 @@
 """Advance reservations as people want to see them: what is kept for whom, from when to when, or why not.
 
-Worked out from the policies alone. Whether one is kept stands in its policy's condition `Accepted`, which
-names every reservation that keeps nothing.
+What is asked for stands in the policy's spec; its status says what became of it and who uses it.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -38,9 +36,25 @@ class _Spec(Wire, frozen=True):
     reservations: tuple[_Reservation, ...] | None = None
 
 
+class _Entry(Wire, frozen=True):
+    name: str
+    state: str
+    nodes: int | None = None
+    user_count: int = 0
+    users: tuple[str, ...] | None = None
+    message: str = ""
+
+
+class _Status(Wire, frozen=True):
+    reservations: tuple[_Entry, ...] | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReservationRow:
-    """One reservation. `state` is unknown, refused, upcoming, kept or ended; `message` why it is refused."""
+    """One reservation. `state` is upcoming, active, over, refused, or unknown: no controller has said yet.
+
+    `message` is why it is refused or unknown; `users` are the first of the `user_count` Workloads in it.
+    """
 
     name: str
     policy: str
@@ -50,6 +64,8 @@ class ReservationRow:
     start: str
     end: str
     state: str
+    user_count: int = 0
+    users: tuple[str, ...] = ()
     message: str = ""
 
 
@@ -61,39 +77,35 @@ def reservation_rows(policies: Iterable[AdmissionPolicyObject], *, now: float) -
 
 def _rows_of(policy: AdmissionPolicyObject, now: float) -> Iterator[ReservationRow]:
     (shown,) = policy_rows([policy])
-    for index, one in enumerate(_reservations(policy)):
-        problem = _problem(shown.message, index) if shown.accepted else shown.message
+    known = {entry.name: entry for entry in _entries(policy)}
+    for one in _reservations(policy):
+        entry = known.get(one.name)
+        if entry is None:
+            # A policy that is not in force has no calendar, and says why it is not.
+            state = "refused" if shown.accepted is False else "unknown"
+            entry = _Entry(name=one.name, state=state, message=shown.message if not shown.accepted else "")
         yield ReservationRow(
             name=one.name,
             policy=shown.name,
             namespace=one.namespace,
             local_queue=one.local_queue,
-            keeps=(f"domain {one.domain}",)
-            if one.domain is not None
-            else tuple(f"{each.amount} {each.flavor}/{each.resource}" for each in one.resources or ()),
+            keeps=tuple(_keeps(one, entry)),
             start=one.start,
             end=one.end,
-            state=_state(one, now, accepted=shown.accepted, is_refused=bool(problem)),
-            message=problem,
+            # By the clock, whether or not a controller is there to write it.
+            state="over" if to_seconds(one.end) <= now else entry.state.lower(),
+            user_count=entry.user_count,
+            users=entry.users or (),
+            message=entry.message,
         )
 
 
-def _state(one: _Reservation, now: float, *, accepted: bool | None, is_refused: bool) -> str:
-    if to_seconds(one.end) <= now:
-        return "ended"
-    if accepted is None:
-        return "unknown"
-    if is_refused:
-        return "refused"
-    return "kept" if to_seconds(one.start) <= now else "upcoming"
-
-
-def _problem(message: str, index: int) -> str:
-    """Return what the condition says of the reservation, "" where it says nothing."""
-    found = re.search(rf"spec\.reservations\[{index}\].*?; nothing is kept", message)
-    if found is not None:
-        return found.group()
-    return next((part for part in message.split("; ") if f"spec.reservations[{index}]" in part), "")
+def _keeps(one: _Reservation, entry: _Entry) -> Iterator[str]:
+    if one.domain is not None:
+        nodes = f" ({entry.nodes} nodes)" if entry.nodes is not None else ""
+        yield f"domain {one.domain}{nodes}"
+    for each in one.resources or ():
+        yield f"{each.amount} {each.flavor}/{each.resource}"
 
 
 def _reservations(policy: AdmissionPolicyObject) -> tuple[_Reservation, ...]:
@@ -101,4 +113,11 @@ def _reservations(policy: AdmissionPolicyObject) -> tuple[_Reservation, ...]:
         return msgspec.json.decode(policy.spec, type=_Spec).reservations or ()
     except msgspec.DecodeError:
         # The API server checks them; what came past it is named by the policy's condition.
+        return ()
+
+
+def _entries(policy: AdmissionPolicyObject) -> tuple[_Entry, ...]:
+    try:
+        return msgspec.json.decode(policy.status, type=_Status).reservations or ()
+    except msgspec.DecodeError:
         return ()

@@ -11,6 +11,7 @@ from pydantic import Field
 from api.models.common import (
     Conditions,
     Count,
+    DnsLabel,
     DnsSubdomain,
     Int32,
     LabelSelector,
@@ -22,7 +23,7 @@ from api.models.common import (
 from api.models.markers import ATOMIC, EMPTY, SET
 from api.models.policy_placement import PlacementSection
 from api.models.policy_preemption import PreemptionSection
-from api.models.policy_time import Backfill, Estimates, Ordering, QuotaWindows, Reservations
+from api.models.policy_time import Backfill, Estimates, Ordering, QuotaAmount, QuotaWindows, Reservations
 
 
 class BoundClusterQueues(Model):
@@ -78,6 +79,65 @@ class QuotaInForce(Model):
     """When the window closes."""
 
 
+EntryState = Literal["Upcoming", "Lead", "Active", "Over", "Refused"]
+Sentence = Annotated[str, Field(max_length=1024)]
+
+
+class QuotaWindowStatus(Model):
+    """Where a quota window stands."""
+
+    name: DnsLabel
+    """Name of the window."""
+    state: EntryState
+    """Upcoming; Lead: it lowers the quota soon, and nothing starts that would be in the way; Active: open;
+    Over: it opens no more; Refused: it has no effect."""
+    cluster_queue: str
+    """ClusterQueue."""
+    flavor: str
+    """Flavor."""
+    resource: str
+    """Resource."""
+    nominal_quota: Quantity
+    """Quota while it is open."""
+    opens_at: Timestamp | None = None
+    """When it opens next, while it is closed."""
+    closes_at: Timestamp | None = None
+    """When it closes, while it is open."""
+    message: Sentence | None = None
+    """Why it is refused, or which later one of the list is open too and counts."""
+
+
+class ReservationStatus(Model):
+    """Where a reservation stands, what it keeps, and who uses it."""
+
+    name: DnsLabel
+    """Name of the reservation."""
+    state: EntryState
+    """Upcoming, Active, Over, or Refused: it keeps nothing. Lead is of windows alone."""
+    namespace: str
+    """Namespace of the LocalQueue."""
+    local_queue: str
+    """LocalQueue that it is kept for."""
+    cluster_queue: str | None = None
+    """ClusterQueue whose quota is kept."""
+    start: Timestamp
+    """From when on."""
+    end: Timestamp
+    """Until when."""
+    resources: Annotated[list[QuotaAmount], Field(max_length=64), ATOMIC] | None = None
+    """Quota that it keeps; with a domain, as much as its nodes have use for."""
+    domain: Annotated[str, Field(max_length=512)] | None = None
+    """Topology domain that it keeps."""
+    nodes: Count | None = None
+    """Ready nodes of the domain."""
+    user_count: Count
+    """Workloads that hold quota and have joined it."""
+    users: Annotated[list[str], Field(max_length=16), ATOMIC] | None = None
+    """The first 16 of them, as namespace/name in order."""
+    message: Sentence | None = None
+    """Why it is refused."""
+
+
 class AdmissionPolicyStatus(Model):
     """Observed state of an AdmissionPolicy."""
 
@@ -89,6 +149,10 @@ class AdmissionPolicyStatus(Model):
     """Their names, the first 256 in order."""
     quotas_in_force: Annotated[list[QuotaInForce], Field(max_length=64), ATOMIC] | None = None
     """Quotas that open windows have put in place of those in the ClusterQueues."""
+    quota_windows: Annotated[list[QuotaWindowStatus], Field(max_length=64), ATOMIC] | None = None
+    """All quota windows of the spec, in its order."""
+    reservations: Annotated[list[ReservationStatus], Field(max_length=64), ATOMIC] | None = None
+    """All reservations of the spec, in its order."""
 
 
 class AdmissionPolicy(Model):

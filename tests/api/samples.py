@@ -436,6 +436,36 @@ FULL: dict[str, Object] = {
                     "until": "2026-03-05T18:00:00Z",
                 }
             ],
+            "quotaWindows": [
+                {
+                    "name": "night",
+                    "state": "Active",
+                    "clusterQueue": "vision",
+                    "flavor": "a100",
+                    "resource": "nvidia.com/gpu",
+                    "nominalQuota": "64",
+                    "opensAt": "2026-03-05T19:00:00Z",
+                    "closesAt": "2026-03-05T18:00:00Z",
+                    "message": "quota window course is open too and counts, as the later in the list",
+                }
+            ],
+            "reservations": [
+                {
+                    "name": "deadline-run",
+                    "state": "Active",
+                    "namespace": "speech",
+                    "localQueue": "gpu",
+                    "clusterQueue": "speech",
+                    "start": "2026-03-05T18:00:00Z",
+                    "end": "2026-03-06T18:00:00Z",
+                    "resources": [{"flavor": "a100", "resource": "nvidia.com/gpu", "amount": "32"}],
+                    "domain": "block-1/rack-3",
+                    "nodes": 4,
+                    "userCount": 1,
+                    "users": ["speech/train"],
+                    "message": "said",
+                }
+            ],
         },
     },
 }

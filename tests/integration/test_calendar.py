@@ -70,6 +70,8 @@ def test_a_waiting_job_starts_when_a_window_opens_and_everybody_sees_the_quota_i
     wait_for(lambda: bool(status_of(scene).get("quotasInForce")), "the policy shows the open window")
     (shown,) = status_of(scene)["quotasInForce"]
     assert (shown["clusterQueue"], shown["window"], shown["nominalQuota"]) == (queue, "soon", "8")
+    (window,) = status_of(scene)["quotaWindows"]
+    assert (window["state"], window["closesAt"]) == ("Active", shown["until"])
     command = [BERTH, "get", "queues", "--kubeconfig", embedded_cluster.kubeconfig]
     wait_for(lambda: "4/8 (soon until" in _line_of(queue, command), "berth get queues shows the window")
     view = embedded_controller.json(f"/v1/clusterqueues/{queue}")
@@ -122,14 +124,38 @@ def test_a_window_opens_on_a_real_control_plane(real_scene: Scene, real_controll
     assert real_controller.child.is_running()
     queue = scene.create_queue(cpus=1)
     scene.create_job("large", cpus=4)
-    policy = make_policy(scene, queue, opening_in(3))
+    start = time.time() - 5
+    too_large = reserved(scene, start, start + 3600, cpus=9)
+    kept = {**reserved(scene, start, start + 3600, cpus=1), "name": "small"}
+    policy = make_policy(scene, queue, opening_in(3), reservations=[too_large, kept])
     path = f"{POLICIES}/{policy['metadata']['name']}"
     scene.rest.create(POLICIES, policy)
     try:
         scene.wait_admitted("large")
-        scene.rest.wait(path, lambda found: bool(condition(found, "Accepted")))
+        found = scene.rest.wait(path, lambda found: states_of(found) == [["Active"], ["Refused", "Active"]])
+        assert condition(found, "Accepted")["reason"] == "PartlyInForce"
+        assert "resources[0].amount is 9" in found["status"]["reservations"][0]["message"]
+        assert found["status"]["reservations"][1]["resources"][0]["amount"] == "1"
     finally:
         scene.rest.delete(path)
+
+
+def states_of(policy: Object) -> list[list[str]]:
+    """Return where the windows and the reservations of a policy stand, as its status says."""
+    status = policy.get("status") or {}
+    return [[one["state"] for one in status.get(field) or ()] for field in ("quotaWindows", "reservations")]
+
+
+def reserved(scene: Scene, start: float, end: float, *, cpus: int) -> Object:
+    """Return the reservation `big` for the scene's LocalQueue."""
+    return {
+        "name": "big",
+        "namespace": scene.namespace,
+        "localQueue": "main",
+        "start": to_rfc3339(start),
+        "end": to_rfc3339(end),
+        "resources": [{"flavor": scene.scoped("main-flavor"), "resource": "cpu", "amount": str(cpus)}],
+    }
 
 
 def joining(name: str, **fields: Any) -> Object:
@@ -140,19 +166,12 @@ def joining(name: str, **fields: Any) -> Object:
 
 
 def test_what_is_reserved_is_there_for_who_joins_and_for_nobody_else(
-    policies: Scene, embedded_controller: Replica
+    policies: Scene, embedded_controller: Replica, embedded_cluster: Cluster
 ) -> None:
     scene = policies
     queue = scene.create_queue(cpus=4)
     start = time.time() + 4
-    reservation = {
-        "name": "big",
-        "namespace": scene.namespace,
-        "localQueue": "main",
-        "start": to_rfc3339(start),
-        "end": to_rfc3339(start + 3600),
-        "resources": [{"flavor": scene.scoped("main-flavor"), "resource": "cpu", "amount": "4"}],
-    }
+    reservation = reserved(scene, start, start + 3600, cpus=4)
     scene.rest.create(POLICIES, make_policy(scene, queue, reservations=[reservation]))
     wait_for(lambda: embedded_controller.json(f"/v1/clusterqueues/{queue}")["reservations"], "it is in force")
 
@@ -163,6 +182,19 @@ def test_what_is_reserved_is_there_for_who_joins_and_for_nobody_else(
 
     scene.wait_admitted("member")
     assert not is_true(scene.workload_of("other"), "Admitted")
+    workload = scene.workload_of("member")
+    assert workload is not None
+    user = f"{scene.namespace}/{workload['metadata']['name']}"
+    wait_for(lambda: _row(embedded_cluster)["users"] == [user], "everybody sees who uses it")
+    assert _row(embedded_cluster)["state"] == "active"
+
+
+def _row(cluster: Cluster) -> Object:
+    """Return the only reservation, as `berth get` shows it."""
+    command = [BERTH, "get", "reservations", "-o", "json", "--kubeconfig", cluster.kubeconfig]
+    shown = subprocess.run(command, capture_output=True, check=True, text=True).stdout
+    (row,) = json.loads(shown)
+    return dict(row)
 
 
 def test_who_names_a_reservation_that_does_not_exist_is_told(

@@ -206,22 +206,40 @@ def test_who_waits_behind_all_whose_starts_are_told_has_the_last_of_them_as_a_bo
 
 
 REFUSED = 'spec.reservations[0].domain is "r7": there are r0; nothing is kept'
+ACTIVE = {"state": "Active", "nodes": 4, "userCount": 1, "users": ["team/w"]}
 
 
 @pytest.mark.parametrize(
-    ("message", "accepted", "now", "want"),
+    ("accepted", "entry", "now", "want"),
     [
-        pytest.param("Governs ClusterQueue cq", TRUE, -60, ("upcoming", ""), id="before its start"),
-        pytest.param("Governs ClusterQueue cq", TRUE, 3600, ("kept", ""), id="within its time"),
-        pytest.param("Governs ClusterQueue cq", TRUE, 9000, ("ended", ""), id="after its end"),
-        pytest.param(f"Governs cq; {REFUSED}; and more", TRUE, 0, ("refused", REFUSED), id="keeping nothing"),
-        pytest.param("not in force", FALSE, 0, ("refused", "not in force"), id="of an invalid policy"),
-        pytest.param(None, TRUE, 0, ("unknown", "no controller has looked at it yet"), id="unseen"),
+        pytest.param(TRUE, {"state": "Upcoming"}, -60, ("upcoming", ""), id="before its start"),
+        pytest.param(TRUE, ACTIVE, 3600, ("active", ""), id="within its time"),
+        pytest.param(TRUE, ACTIVE, 9000, ("over", ""), id="after its end, whatever the status still says"),
+        pytest.param(
+            TRUE, {"state": "Refused", "message": REFUSED}, 0, ("refused", REFUSED), id="keeping nothing"
+        ),
+        pytest.param(FALSE, None, 0, ("refused", "said"), id="of an invalid policy"),
+        pytest.param(TRUE, None, 0, ("unknown", ""), id="not in the status yet"),
+        pytest.param(None, None, 0, ("unknown", "no controller has looked at it yet"), id="unseen"),
     ],
 )
 def test_the_state_of_a_reservation(
-    message: str | None, accepted: str, now: float, want: tuple[str, str]
+    accepted: str | None, entry: dict[str, object] | None, now: float, want: tuple[str, str]
 ) -> None:
+    (row,) = reservation_rows([make_reserving_policy(accepted, entry)], now=NOW + 800 + now)
+
+    assert (row.state, row.message) == want
+    assert row.policy == "p"
+
+
+def test_a_reservation_shows_what_it_keeps_and_who_uses_it() -> None:
+    (row,) = reservation_rows([make_reserving_policy(TRUE, ACTIVE)], now=NOW)
+
+    assert (row.keeps, row.user_count, row.users) == (("domain r7 (4 nodes)",), 1, ("team/w",))
+
+
+def make_reserving_policy(accepted: str | None, entry: dict[str, object] | None) -> AdmissionPolicyObject:
+    """Return a policy with a reservation `big`, and the status of it; `accepted` None: nobody has seen it."""
     reservation = {
         "name": "big",
         "namespace": "team",
@@ -230,19 +248,16 @@ def test_the_state_of_a_reservation(
         "end": "2001-09-09T04:00:00Z",
         "domain": "r7",
     }
-    told = {"type": "Accepted", "status": accepted, "reason": "Said", "message": message}
+    told = {"type": "Accepted", "status": accepted, "reason": "Said", "message": "said"}
     policy = {
         "metadata": {"name": "p"},
         "spec": {"reservations": [reservation]},
-        "status": {"conditions": [told] if message is not None else []},
+        "status": {
+            "conditions": [told] if accepted is not None else [],
+            "reservations": [{"name": "big", **entry}] if entry is not None else [],
+        },
     }
-
-    (row,) = reservation_rows(
-        [msgspec.json.decode(json.dumps(policy), type=AdmissionPolicyObject)], now=NOW + 800 + now
-    )
-
-    assert (row.state, row.message) == want
-    assert (row.policy, row.keeps) == ("p", ("domain r7",))
+    return msgspec.json.decode(json.dumps(policy), type=AdmissionPolicyObject)
 
 
 @pytest.mark.parametrize(
