@@ -136,48 +136,7 @@ def test_a_preempted_job_stops_once_and_comes_back_though_the_controller_dies_wh
     assert witness.peak_reserved(cluster_queue) == witness.peak_running() == 2
 
 
-@pytest.mark.parametrize(
-    "step",
-    [
-        pytest.param(Step.AFTER_REQUEST, id="its eviction is requested"),
-        pytest.param(Step.AFTER_ASK, id="its pod is asked to save"),
-        pytest.param(Step.AFTER_EVICT, id="it has saved and is evicted"),
-    ],
-)
-def test_a_job_that_saves_on_request_is_evicted_once_though_the_controller_dies_when(
-    step: Step, real_scene: Scene, pair: Pair, witness: Witness
-) -> None:
-    high = real_scene.create_priority("high", 1000)
-    cluster_queue = real_scene.create_queue(cpus=2, preemption={"withinClusterQueue": "LowerPriority"})
-    create_policy(real_scene, cluster_queue)
-    first = pair.start(step)
-    first.wait_leading()
-    real_scene.create_job("low", cpus=2, annotations={CHECKPOINT_SAVE_SECONDS: "0"})
-    real_scene.wait_admitted("low")
-    wait_for(lambda: real_scene.pods_of("low") or None, "the pod of low")
-
-    real_scene.create_job("high", cpus=2, seconds=0.5, labels={"kueue.x-k8s.io/priority-class": high})
-    if step is Step.AFTER_EVICT:
-        wait_for(lambda: is_asked(real_scene, "low"), "a request on the pod of low")
-        tell_checkpoint(real_scene, "low")
-    assert first.wait_exit() == KILLED
-    pair.start()
-    if step is not Step.AFTER_EVICT:
-        wait_for(lambda: is_asked(real_scene, "low"), "a request on the pod of low")
-        tell_checkpoint(real_scene, "low")
-
-    real_scene.wait_finished("high")
-    workload = real_scene.wait_workload("low", is_running_again, "running again")
-    pair.wait_store_empty()
-    real_scene.wait_admitted("low")
-    witness.catch_up()
-    assert [one["count"] for one in workload["status"]["schedulingStats"]["evictions"]] == [1]
-    assert (witness.starts("low"), witness.starts("high")) == (2, 1)
-    assert witness.peak_reserved(cluster_queue) == witness.peak_running() == 2
-    real_scene.rest.delete(f"{POLICIES}/{cluster_queue}")
-
-
-# --- an eviction that waits for a save: more that may happen on its way -----------------------------------
+# --- an eviction that waits for a save ---------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +199,32 @@ def saving(real_scene: Scene, witness: Witness) -> Iterator[Saving]:
     create_policy(real_scene, cluster_queue)
     yield Saving(real_scene, witness, cluster_queue)
     real_scene.rest.delete(f"{POLICIES}/{cluster_queue}")
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param(Step.AFTER_REQUEST, id="its eviction is requested"),
+        pytest.param(Step.AFTER_ASK, id="its pod is asked to save"),
+        pytest.param(Step.AFTER_EVICT, id="it has saved and is evicted"),
+    ],
+)
+def test_a_job_that_saves_on_request_is_evicted_once_though_the_controller_dies_when(
+    step: Step, saving: Saving, pair: Pair
+) -> None:
+    first = pair.start(step)
+    first.wait_leading()
+    saving.begin()
+    is_early = step is not Step.AFTER_EVICT
+    if not is_early:
+        saving.save_when_asked()
+    assert first.wait_exit() == KILLED
+    pair.start()
+
+    if is_early:
+        saving.save_when_asked()
+    saving.check_evicted_once()
+    pair.wait_store_empty()
 
 
 @pytest.mark.parametrize(

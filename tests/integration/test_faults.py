@@ -115,6 +115,21 @@ def test_what_another_writer_admits_beyond_the_quota_gives_it_back_and_a_lowered
 # --- the store ---------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def lead(
+    embedded_cluster: Cluster, own_namespace: str, controllers: Controllers, redis_server: RedisServer
+) -> Callable[..., Replica]:
+    """Give what starts a controller on the Redis of this test, with more flags, and waits until it leads."""
+
+    def start(*flags: str) -> Replica:
+        own = ("--redis", redis_server.url, "--namespace", own_namespace)
+        replica = controllers.start(embedded_cluster.kubeconfig, *own, *flags)
+        replica.wait_leading()
+        return replica
+
+    return start
+
+
 def reservations(server: RedisServer) -> int:
     """Return how many reservations Redis holds."""
     with redis.Redis.from_url(server.url) as client:
@@ -135,16 +150,11 @@ def test_jobs_are_admitted_while_redis(
     bring_back: Callable[[RedisServer], None],
     scene: Scene,
     witness: Witness,
-    embedded_cluster: Cluster,
-    own_namespace: str,
-    controllers: Controllers,
+    lead: Callable[..., Replica],
     redis_server: RedisServer,
 ) -> None:
     scene.create_queue(cpus=QUOTA)
-    replica = controllers.start(
-        embedded_cluster.kubeconfig, "--redis", redis_server.url, "--namespace", own_namespace
-    )
-    replica.wait_leading()
+    replica = lead()
     jobs = create_jobs(scene, "before", 4)
     assert replica.metric("berth_store_up") == 1
 
@@ -165,16 +175,11 @@ def test_jobs_are_admitted_while_redis(
 def test_a_flushed_redis_gets_its_fence_back_and_no_job_is_lost(
     scene: Scene,
     witness: Witness,
-    embedded_cluster: Cluster,
-    own_namespace: str,
-    controllers: Controllers,
+    lead: Callable[..., Replica],
     redis_server: RedisServer,
 ) -> None:
     scene.create_queue(cpus=QUOTA)
-    replica = controllers.start(
-        embedded_cluster.kubeconfig, "--redis", redis_server.url, "--namespace", own_namespace
-    )
-    replica.wait_leading()
+    replica = lead()
     jobs = create_jobs(scene, "before", 4)
 
     redis_server.flush()
@@ -194,15 +199,11 @@ def test_a_flushed_redis_gets_its_fence_back_and_no_job_is_lost(
 def test_a_required_store_stops_admission_while_it_is_lost(
     scene: Scene,
     witness: Witness,
-    embedded_cluster: Cluster,
-    own_namespace: str,
-    controllers: Controllers,
+    lead: Callable[..., Replica],
     redis_server: RedisServer,
 ) -> None:
     scene.create_queue(cpus=QUOTA)
-    flags = ("--redis", redis_server.url, "--namespace", own_namespace, "--require-store")
-    replica = controllers.start(embedded_cluster.kubeconfig, *flags)
-    replica.wait_leading()
+    replica = lead("--require-store")
     jobs = create_jobs(scene, "before", 2)
     scene.wait_finished(*jobs)
 
@@ -250,18 +251,14 @@ def test_a_disk_that_fills_under_the_embedded_store_is_named_and_costs_no_job(
 @pytest.mark.redis
 def test_a_new_lease_starts_above_the_fence_that_redis_knows(
     scene: Scene,
-    embedded_cluster: Cluster,
-    own_namespace: str,
-    controllers: Controllers,
+    lead: Callable[..., Replica],
     redis_server: RedisServer,
 ) -> None:
     scene.create_queue(cpus=QUOTA)
     with redis.Redis.from_url(redis_server.url) as client:
         client.set(Keys("default").fence, 41)
 
-    replica = controllers.start(
-        embedded_cluster.kubeconfig, "--redis", redis_server.url, "--namespace", own_namespace
-    )
+    replica = lead()
 
     replica.wait_logged("deciding", "fence=42")
     scene.create_job("one", seconds=0.3)

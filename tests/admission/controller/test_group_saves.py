@@ -8,6 +8,7 @@ import pytest
 
 from admission.actions import Purpose
 from tests.admission.controller.grouped import MEMBERS, GroupVictims
+from tests.admission.controller.victims import TROUBLES, Trouble
 
 
 @pytest.fixture
@@ -57,32 +58,13 @@ STEPS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("is_flushed", "is_saving"),
-    [
-        pytest.param(False, True, id="dies and the group saves"),
-        pytest.param(False, False, id="dies and the group does not save"),
-        pytest.param(True, True, id="loses its store"),
-    ],
-)
+@pytest.mark.parametrize("trouble", TROUBLES)
 @pytest.mark.parametrize("step", STEPS)
 def test_it_gives_way_once_though_the_controller_fails_when(
-    step: Purpose, is_flushed: bool, is_saving: bool, scene: GroupVictims
+    step: Purpose, trouble: Trouble, scene: GroupVictims
 ) -> None:
-    if is_flushed:
-        scene.flushes_after = step
-    else:
-        scene.dies_after = step
-    scene.submit("high", priority="high")
-    scene.run_for(60)
+    scene.give_way_through(trouble, step)
 
-    if is_saving:
-        scene.save("low")
-    scene.run_for(100)
-
-    assert (scene.dies_after, scene.flushes_after) == (None, None), "the step was never reached"
-    assert scene.is_running("high")
-    assert scene.evictions["low"] == 1
     assert scene.starts == {**dict.fromkeys(MEMBERS, 1), "high": 1}
 
 

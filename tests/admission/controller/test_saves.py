@@ -12,7 +12,7 @@ import pytest
 
 from admission.actions import Purpose
 from api.eviction import read_request
-from tests.admission.controller.victims import Victims
+from tests.admission.controller.victims import TROUBLES, Trouble, Victims
 
 
 @pytest.fixture
@@ -281,32 +281,13 @@ STEPS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("is_flushed", "is_saving"),
-    [
-        pytest.param(False, True, id="dies and the victim saves"),
-        pytest.param(False, False, id="dies and the victim does not save"),
-        pytest.param(True, True, id="loses its store"),
-    ],
-)
+@pytest.mark.parametrize("trouble", TROUBLES)
 @pytest.mark.parametrize("step", STEPS)
 def test_an_eviction_ends_once_though_the_controller_fails_when(
-    step: Purpose, is_flushed: bool, is_saving: bool, scene: Victims
+    step: Purpose, trouble: Trouble, scene: Victims
 ) -> None:
-    if is_flushed:
-        scene.flushes_after = step
-    else:
-        scene.dies_after = step
-    scene.submit("high", priority="high")
-    scene.run_for(60)
+    scene.give_way_through(trouble, step)
 
-    if is_saving:
-        scene.save("low")
-    scene.run_for(100)
-
-    assert (scene.dies_after, scene.flushes_after) == (None, None), "the step was never reached"
-    assert scene.is_running("high")
-    assert scene.evictions["low"] == 1
     assert (scene.starts["low"], scene.starts["high"]) == (1, 1)
 
 

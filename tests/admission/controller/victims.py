@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+import pytest
 
 from admission.actions import Purpose, Verb, Write
 from api.kube.informer import ChangeType
@@ -28,6 +30,22 @@ BERTH = "berth.dev/"
 CPUS = 2
 # What a pod takes to end once it has been told to.
 STOPPING_SECONDS = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """What befalls the controller: it dies, or `is_flushed` its store; and whether the victim saves."""
+
+    is_flushed: bool
+    is_saving: bool
+
+
+# As they read in "gives way once though the controller ... when ...".
+TROUBLES = [
+    pytest.param(Trouble(is_flushed=False, is_saving=True), id="dies and the victim saves"),
+    pytest.param(Trouble(is_flushed=False, is_saving=False), id="dies and the victim does not save"),
+    pytest.param(Trouble(is_flushed=True, is_saving=True), id="loses its store"),
+]
 
 
 class ServingCluster(FakeCluster):
@@ -142,6 +160,21 @@ class Victims:
         """Kill the leader; another process takes over when the lease has run out."""
         self.leader.crash()
         self.loop.call_later(LEASE_SECONDS, self._succeed)
+
+    def give_way_through(self, trouble: Trouble, step: Purpose) -> None:
+        """Let `high` come for the place of `low`, and trouble at the step: `low` gives way, and once."""
+        if trouble.is_flushed:
+            self.flushes_after = step
+        else:
+            self.dies_after = step
+        self.submit("high", priority="high")
+        self.run_for(60)
+        if trouble.is_saving:
+            self.save("low")
+        self.run_for(100)
+        assert (self.dies_after, self.flushes_after) == (None, None), "the step was never reached"
+        assert self.is_running("high")
+        assert self.evictions["low"] == 1
 
     # --- what is to be seen ---
 
