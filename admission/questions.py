@@ -17,6 +17,7 @@ from admission.inuse import is_in_use
 from admission.outcomes import required_checks
 from admission.placement.domains import DomainUsage, domain_usages
 from admission.placement.health import NodeFault, host_fault, hosts_of, is_sound
+from admission.prices import node_device_price
 from admission.records import LocalQueueKey, Problem, queue_problem
 from admission.roster import Roster
 from admission.timekeeper import Kept, Measured, started_at_of
@@ -89,10 +90,15 @@ class Questions:
         self._roster.see()
         return key in self._cache.held
 
-    def device_cost(self, flavor: str) -> float:
-        """Return what a device of the flavor costs in an hour, 0 where nobody says."""
+    def device_price(self, flavor: str, host: str) -> float:
+        """Return what a device of the flavor costs in an hour, 0 where nobody says; see `admission.prices`.
+
+        `host` is the hostname of its node, "" where that is not known.
+        """
+        on_nodes = (node_device_price(node) for node in self._cache.fleet.nodes_at(host))
         spec = self._cache.flavors.get(flavor)
-        return spec.cost_per_device_hour if spec is not None else 0.0
+        # A hostname that two nodes share is one host; the dearer of them hides nothing.
+        return max(on_nodes, default=0.0) or (spec.cost_per_device_hour if spec is not None else 0.0)
 
     def is_waiting(self, key: WorkloadKey, uid: str) -> bool:
         """Return whether this very Workload waits in a queue for quota, and has none."""

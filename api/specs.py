@@ -7,9 +7,8 @@ Source: Kueue, apis/kueue/v1beta2 and pkg/webhooks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from fractions import Fraction
-from math import ceil, inf
+from math import ceil
 
 from api.keys import COST_PER_DEVICE_HOUR
 from api.objects import (
@@ -32,6 +31,7 @@ from api.objects import (
     WireResourceQuota,
 )
 from api.past_usage import read_past_usage
+from api.prices import price
 from api.problems import SpecError, read_amount, read_word, require_unique
 from api.quantities import QuantityError, parse
 from api.queueing import (
@@ -135,29 +135,8 @@ def to_resource_flavor(wire: ResourceFlavorObject) -> ResourceFlavor:
         node_taints=spec.node_taints or (),
         tolerations=spec.tolerations or (),
         topology_name=spec.topology_name or None,
-        cost_per_device_hour=_to_cost((wire.metadata.annotations or {}).get(COST_PER_DEVICE_HOUR, "0")),
+        cost_per_device_hour=price((wire.metadata.annotations or {}).get(COST_PER_DEVICE_HOUR)) or 0.0,
     )
-
-
-def cost_problem(annotations: Mapping[str, str]) -> str:
-    """Return what is wrong with a flavor's cost, empty for nothing: it then counts as not known."""
-    text = annotations.get(COST_PER_DEVICE_HOUR, "0")
-    # "0" is how the absent annotation reads here, and is no fault where somebody writes it.
-    if text == "0" or _to_cost(text) > 0:
-        return ""
-    return (
-        f"metadata.annotations[{COST_PER_DEVICE_HOUR}] is {text!r}: must be a positive number such as 2.95; "
-        "what evictions cost is not counted in money"
-    )
-
-
-def _to_cost(text: str) -> float:
-    try:
-        cost = float(text)
-    except ValueError:
-        return 0.0
-    # Not a number compares false with everything.
-    return cost if 0 < cost < inf else 0.0
 
 
 def to_topology(wire: TopologyObject) -> Topology:

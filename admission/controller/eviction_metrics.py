@@ -6,18 +6,14 @@ counted when it has come about, once, whoever made it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from admission.controller.logs import Log
 from admission.controller.metrics import Metrics
-from admission.preemption.loss import lost_money, lost_work
+from admission.preemption.loss import lost_work
 from admission.preemption.saves import Outcome, outcome_of
+from admission.prices import PriceOf, lost_money
 from api.eviction import eviction_request, has_request
 from api.reasons import ConditionType
 from api.workload import Workload
-
-# What a device of a flavor costs in an hour.
-CostOf = Callable[[str], float]
 
 log = Log("berth.evictions")
 
@@ -38,11 +34,11 @@ class EvictionMetrics:
             "berth_evicted_device_seconds_lost", "Work since the last checkpoint that evictions lost", labels
         )
         self.lost_money = metrics.counter(
-            "berth_evicted_cost_lost", "What that work cost, by the prices of flavors", labels
+            "berth_evicted_cost_lost", "What that work cost, by the prices of nodes and flavors", labels
         )
 
     def note_loss(
-        self, before: Workload, after: Workload, *, saved_at: float | None, now: float, cost_of: CostOf
+        self, before: Workload, after: Workload, *, saved_at: float | None, now: float, price_of: PriceOf
     ) -> None:
         """Count what an eviction that has come about loses; nothing where there is none."""
         evicted, admission = after.conditions.get(ConditionType.EVICTED), before.admission
@@ -51,7 +47,7 @@ class EvictionMetrics:
         labels = (self._metrics.role, admission.cluster_queue, evicted.reason)
         lost = lost_work(before, saved_at=saved_at, now=now)
         self.lost.labels(*labels).inc(lost)
-        self.lost_money.labels(*labels).inc(lost_money(admission, lost, cost_of))
+        self.lost_money.labels(*labels).inc(lost_money(admission, lost, price_of))
 
     def note(self, before: Workload, after: Workload, *, saved_at: float | None) -> Outcome | None:
         """Count what has come about between two versions. Returns it, None for nothing.

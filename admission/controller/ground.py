@@ -25,6 +25,7 @@ from api.keys import HOSTNAME
 from api.kube.informer import Change, ChangeType
 from api.node import NodeInfo, PodUsage, is_finished, is_placed_by_topology, to_node, to_pod_usage
 from api.objects import Meta, NodeObject, PodObject
+from api.prices import node_price_problem
 from api.queueing import ResourceFlavor
 from api.workload import Workload, WorkloadKey
 
@@ -59,6 +60,8 @@ class Ground:
         # Whether all nodes and pods have been listed: before that a missing node means nothing.
         self.is_synced = False
         self._mislabelled: dict[str, None] = {}
+        # Prices that cannot be read, each counted once, by node.
+        self._unreadable_prices: dict[str, str] = {}
         # Who each node is, for what is to be told of it: its name and uid alone, of thousands of nodes.
         self._nodes: dict[str, Meta] = {}
         # Nodes that are not ready, and the hosts that they are.
@@ -127,13 +130,24 @@ class Ground:
 
     def _inspect(self, metadata: Meta) -> None:
         """Have it told what is wrong with a node's labels, as long as not very many have something wrong."""
-        problems = self._engine.label_problems(metadata.name)
+        problems = [*self._engine.label_problems(metadata.name), *self._price_problems(metadata.name)]
         if problems:
             self._mislabelled[metadata.name] = None
         else:
             self._mislabelled.pop(metadata.name, None)
         if len(self._mislabelled) <= MOST_NODES_TOLD or not problems:
             self._inspection.restate("Node", metadata, "; ".join(problems))
+
+    def _price_problems(self, name: str) -> list[str]:
+        node = self._engine.node(name)
+        problem = node_price_problem(node.labels) if node is not None else ""
+        if not problem:
+            self._unreadable_prices.pop(name, None)
+            return []
+        if self._unreadable_prices.get(name) != problem:
+            self._unreadable_prices[name] = problem
+            self._journal.note_unreadable("NodePrice", name, problem)
+        return [problem]
 
     def _note_health(self, before: NodeInfo | None, after: NodeInfo | None) -> None:
         """Bring up the Workloads on a node whose health has changed; a new label brings up nobody."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 from admission.actions import Event, Purpose, Write, job_ref, workload_ref
 from admission.actions import EventType as ActionEventType
-from admission.controller.eviction_metrics import CostOf, EvictionMetrics
+from admission.controller.eviction_metrics import EvictionMetrics
 from admission.controller.executor import Result, Written
 from admission.controller.logs import Log
 from admission.controller.metric_labels import MetricLabels
@@ -18,6 +18,7 @@ from admission.controller.workload_metrics import WorkloadMetrics
 from admission.decision import Admit, Decision, Evict, Plan, Reassign, SecondPassDecision, Unreplaced, Wait
 from admission.lifecycle.saving import decision_of
 from admission.preemption.saves import Outcome
+from admission.prices import PriceOf
 from admission.timekeeper import SLACK_SECONDS, Kept, Measured
 from admission.writes import plan_text, unreplaced_event
 from api.eviction import eviction_request
@@ -198,11 +199,11 @@ class Journal:
             self._workload_metrics.note(before, after, now=now, cohorts_above=cohorts_above)
 
     def note_loss(
-        self, before: Workload, after: Workload, *, saved_at: float | None, now: float, cost_of: CostOf
+        self, before: Workload, after: Workload, *, saved_at: float | None, now: float, price_of: PriceOf
     ) -> None:
         """Count what an eviction that has come about between two versions loses."""
         if self.role != FOLLOWER:
-            self._evictions.note_loss(before, after, saved_at=saved_at, now=now, cost_of=cost_of)
+            self._evictions.note_loss(before, after, saved_at=saved_at, now=now, price_of=price_of)
 
     def note_saving(self, before: Workload, after: Workload, *, saved_at: float | None) -> None:
         """Count what has come of an eviction that waits for a checkpoint.

@@ -46,6 +46,7 @@ from api.objects import (
 )
 from api.pod import Pod
 from api.policy import AdmissionPolicy
+from api.prices import flavor_price_problem
 from api.queueing import ClusterQueue, Cohort, LocalQueue, Namespace, ResourceFlavor, Topology
 from api.workload import Workload, WorkloadKey, to_seconds, to_workload
 
@@ -258,8 +259,8 @@ class Knowledge:
         """Count what became of an eviction, and what it loses."""
         saved_at = self.departures.saved_at(after)
         self._journal.note_saving(before, after, saved_at=saved_at)
-        cost_of = self.engine.device_cost
-        self._journal.note_loss(before, after, saved_at=saved_at, now=now, cost_of=cost_of)
+        price_of = self.engine.device_price
+        self._journal.note_loss(before, after, saved_at=saved_at, now=now, price_of=price_of)
 
     def _note_recovery(self, before: Workload, after: Workload) -> None:
         """Measure the time from the first sign of a failed node until the gang had another, or went."""
@@ -290,7 +291,7 @@ class Knowledge:
         if kind in _LABELLED:
             self._labels.see(kind.__name__, metadata)
         # A cost that cannot be read stops nothing; it is only told.
-        if kind is ResourceFlavor and (problem := specs.cost_problem(metadata.annotations or {})):
+        if kind is ResourceFlavor and (problem := flavor_price_problem(metadata.annotations or {})):
             self.inspection.restate(kind.__name__, metadata, problem)
         try:
             value = read(change.object)

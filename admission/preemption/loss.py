@@ -30,7 +30,7 @@ The idea of the median is from the discussion of Kueue's issue 477.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import inf
 from statistics import median_low
@@ -42,7 +42,7 @@ from api.checkpoint_facts import CLOCK_SKEW_SECONDS, CheckpointFacts, checkpoint
 from api.policy import AdmissionPolicy, Aliases, PreemptionRules, VictimRules
 from api.reasons import ConditionType, EvictionReason
 from api.requests import gpus_of
-from api.workload import Admission, Workload
+from api.workload import Workload
 
 _DEFAULT_RULES = VictimRules()
 _PREEMPTED = EvictionReason.PREEMPTED.value
@@ -188,23 +188,6 @@ def lost_work(workload: Workload, *, saved_at: float | None, now: float) -> floa
     devices = sum(gpus_of(one.usage) for one in workload.admission.pod_sets)
     # Without devices work is counted as one, so that CPU jobs are seen too.
     return max(1, devices) * max(0.0, now - kept_until)
-
-
-def lost_money(admission: Admission, device_seconds: float, cost_of: Callable[[str], float]) -> float:
-    """Return what lost device-seconds cost; `cost_of` gives a flavor's price of one device for an hour.
-
-    Devices of several flavors share in the loss by their number.
-    """
-    devices = [
-        (flavor, gpus_of({resource: one.usage.get(resource, 0)}))
-        for one in admission.pod_sets
-        for resource, flavor in one.flavors.items()
-    ]
-    # Of a Workload without devices nothing is lost that has a price.
-    total = sum(count for _, count in devices)
-    if not total:
-        return 0.0
-    return sum(count * cost_of(flavor) for flavor, count in devices) / total * device_seconds / 3600
 
 
 def started_at(workload: Workload) -> float | None:

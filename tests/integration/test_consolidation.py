@@ -21,6 +21,7 @@ HOST = "kubernetes.io/hostname"
 GPU = "nvidia.com/gpu"
 REQUIRED = "kueue.x-k8s.io/podset-required-topology"
 RACK = "test.berth.dev/rack"
+PRICE = "node-cost-per-hour"
 POLICIES = "/apis/berth.dev/v1alpha1/admissionpolicies"
 
 
@@ -32,7 +33,7 @@ def scene(embedded_controller: Replica, embedded_scene: Scene) -> Iterator[Scene
     for number, node in enumerate(
         sorted(one["metadata"]["name"] for one in rest.get("/api/v1/nodes")["items"])
     ):
-        rest.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": {RACK: f"r{number // 2}"}}})
+        rest.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": {RACK: f"r{number // 2}", PRICE: "80"}}})
     levels = [{"nodeLabel": label} for label in (RACK, HOST)]
     rest.create(f"/apis/{KUEUE}/topologies", kueue_object("Topology", {"name": name}, {"levels": levels}))
     flavor = {"nodeLabels": {POOL: embedded_scene.pool}, "topologyName": name}
@@ -114,3 +115,9 @@ def test_a_running_job_is_moved_for_a_gang_and_both_run(scene: Scene, embedded_c
         ),
         "the move is counted",
     )
+    # Its node costs 80 an hour and has eight devices.
+    labels = {"cluster_queue": queue, "reason": "Preempted"}
+    seconds = embedded_controller.metric("berth_evicted_device_seconds_lost_total", **labels)
+    cost = embedded_controller.metric("berth_evicted_cost_lost_total", **labels)
+    assert seconds > 0
+    assert cost == pytest.approx(seconds * 10 / 3600)

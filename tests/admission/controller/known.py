@@ -35,7 +35,8 @@ class Known:
         labels: MetricLabels | None = None,
     ) -> None:
         nowhere = Endpoint(server="http://nowhere", origin="a test", credentials=FixedCredentials())
-        journal = Journal(EventRecorder(KubeClient(nowhere), instance="a test"), Metrics(version="test"))
+        self.metrics = Metrics(version="test")
+        journal = Journal(EventRecorder(KubeClient(nowhere), instance="a test"), self.metrics)
         engine = Engine()
         settings = settings or KnowledgeSettings()
         self.knowledge = Knowledge(engine, journal, FakeClock(), settings, labels=labels)

@@ -217,6 +217,23 @@ def test_what_is_wrong_with_a_nodes_labels_is_told(labels: dict[str, str], want:
     assert inspection.sentence("Node", "", "n0") is None
 
 
+def test_a_price_that_cannot_be_read_is_named_on_its_node_and_counted_once() -> None:
+    known = fabric()
+    ground, inspection = known.knowledge.ground, known.knowledge.inspection
+    ground.note_synced()
+
+    for version, text in enumerate(["cheap", "cheap", "32.77"], start=1):
+        labels = {**WELL, "node-cost-per-hour": text}
+        ground.take_node(Change(ChangeType.MODIFIED, make_node("n0", labels, version=version), None, None))
+        told = inspection.sentence("Node", "", "n0")
+        assert (told or "").startswith("label node-cost-per-hour is 'cheap'") is (text == "cheap")
+
+    counted = known.metrics.registry.get_sample_value(
+        "berth_unreadable_objects_total", {"kind": "NodePrice", "replica_role": "follower"}
+    )
+    assert counted == 1
+
+
 def test_another_topology_asks_other_labels_of_the_nodes() -> None:
     known = fabric()
     ground, inspection = known.knowledge.ground, known.knowledge.inspection

@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from admission.preemption.loss import Losses, lost_money, lost_work
+from admission.preemption.loss import Losses, lost_work
 from api.checkpoint_facts import checkpoint_faults
 from api.keys import HOSTNAME
 from api.node import NodeInfo
@@ -378,4 +378,3 @@ def test_what_an_eviction_has_lost(saved_at: float | None, want: float) -> None:
     lost = lost_work(victim, saved_at=saved_at, now=NOW)
 
     assert lost == want
-    assert lost_money(victim.admission, lost, lambda _: 3.6) == pytest.approx(want * 3.6 / 3600)
