@@ -25,6 +25,7 @@ from api.policy import Backfill, BackfillMode, OnOverrun
 from api.reasons import ConditionType
 from api.workload import Workload, WorkloadKey
 from queues.estimates import Estimate, Source, raised
+from queues.leases import Leases
 from queues.pending import Pending
 from queues.profile import Claim, Edge, Profile, Spots
 from queues.promises import BackfillLease, MoveCause, PlannedStart, own_rank
@@ -74,7 +75,7 @@ class Timekeeper:
         self.profile = Profile()
         # What has changed in these since it was last asked goes to the store: whoever leads next goes on.
         self.promises: Tracked[WorkloadKey, Promise] = Tracked()
-        self.leases: Tracked[WorkloadKey, BackfillLease] = Tracked()
+        self.leases = Leases()
         # When who waits without a promise is expected to start, and when that was worked out.
         self.expected: Tracked[WorkloadKey, tuple[float, float]] = Tracked()
         # By ClusterQueue: before when nobody behind those is expected to start.
@@ -100,8 +101,6 @@ class Timekeeper:
         self._tried: dict[WorkloadKey, float] = {}
         self._fleet = fleet
         self._queues: Mapping[str, QueueState] = {}
-        # How long leases take to end, and the version of them that it was worked out of.
-        self._eviction_times: tuple[int, set[float]] = 0, set()
         # Whether no claim needs to be told from those of another tree.
         self.is_one_tree = True
         # The length that is believed of who runs, where its first estimate was outrun.
@@ -484,17 +483,9 @@ class Timekeeper:
         """Let a Workload run on this lease, in place of the one that it had."""
         self.leases[lease.key] = lease
 
-    def eviction_times(self) -> set[float]:
-        """Return how long those who run on a lease need to give way, each length once."""
-        # Asked at every step of time by each promise, and the same for hundreds of leases until one changes.
-        if self._eviction_times[0] != self.leases.version:
-            times = {lease.eviction_seconds for lease in self.leases.values()}
-            self._eviction_times = self.leases.version, times
-        return self._eviction_times[1]
-
     def longest_eviction(self) -> float | None:
         """Return the longest that anybody on a lease needs to give way, None where nobody is."""
-        return max(self.eviction_times(), default=None)
+        return max(self.leases.eviction_times(), default=None)
 
     def gives_way(self, lease: BackfillLease) -> bool:
         """Return whether the lease's holder is sent away at its end, as its queue's policy wants it."""
@@ -535,7 +526,7 @@ class Timekeeper:
         return min((at for at in instants if at is not None and at > self.now), default=None)
 
     def _due_times(self) -> Iterator[float]:
-        times = self.eviction_times()
+        times = self.leases.eviction_times()
         for promise in self.promises.values():
             yield promise.planned.start_at
             yield promise.planned.start_at + SLACK_SECONDS
@@ -545,6 +536,7 @@ class Timekeeper:
     def validate(self, held: Mapping[WorkloadKey, Held]) -> None:
         """Raise AssertionError where claims, promises and who holds quota disagree."""
         self.profile.validate()
+        self.leases.validate()
         if not self.is_on:
             return
         for key, one in held.items():

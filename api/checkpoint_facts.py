@@ -40,6 +40,9 @@ _DURATIONS = (
     keys.CHECKPOINT_INTERVAL_SECONDS,
 )
 
+# What `CheckpointFacts.takes_part` is told by.
+_FACTS = frozenset((keys.CHECKPOINT_TIME, keys.CHECKPOINT_STEP, keys.CHECKPOINT_MEASURED, *_DURATIONS))
+
 
 class Measured(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The annotation `berth.dev/checkpoint-measured`: seconds, the latest last.
@@ -101,6 +104,11 @@ def checkpoint_facts(workload: Workload, *, with_aliases: bool = False) -> Check
         # An interval of nothing would say that no work can ever be lost.
         interval_seconds=interval or None,
     )
+
+
+def tells_of_checkpoints(workload: Workload) -> bool:
+    """Return whether anything of its checkpoints may be said, believable or not: a cheap question."""
+    return any(source and not _FACTS.isdisjoint(source) for source in _sources(workload))
 
 
 def checkpoint_faults(sources: Metadata) -> Iterator[str]:

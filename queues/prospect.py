@@ -14,7 +14,7 @@ Where everything is otherwise (appointments believe no estimate), it is made of 
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -37,6 +37,7 @@ class Prospect:
     _own: dict[Spot, list[Edge]] | None = field(default=None, init=False)
     # By spot the claims that are left out there, by identity.
     _without: dict[Spot, set[int]] = field(init=False)
+    _begins: list[int] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self._without = {}
@@ -51,6 +52,29 @@ class Prospect:
         if len(begun) == len(past):
             return self
         return replace(self, edges=begun + list(self.edges[len(past) :]), ended_by=now)
+
+    def begins(self) -> list[int]:
+        """Return at which positions among the edges something begins, in order. Not to be changed."""
+        # Several walks share a prospect, and most of it are ends.
+        if self._begins is None:
+            self._begins = [index for index, edge in enumerate(self.edges) if edge[1] == BEGIN]
+        return self._begins
+
+    def spots_until(self, last: float, *, seconds: float) -> Collection[Spot]:
+        """Return the spots that matter to who begins by `last` and stays for so many seconds: those at which
+        anything changes until then, or is taken while it stays.
+        """
+        come = bisect_right(self.edges, last, key=time_of)
+        if come == len(self.edges):
+            return self.spots()
+        found = {spot for edge in self.edges[:come] for spot in edge[3].spots}
+        begins = self.begins()
+        for index in begins[bisect_left(begins, come) :]:
+            edge = self.edges[index]
+            if edge[0] > last + seconds:
+                break
+            found.update(edge[3].spots)
+        return found
 
     def spots(self) -> Collection[Spot]:
         """Return the spots at which something may change."""

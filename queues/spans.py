@@ -58,9 +58,10 @@ def _with_room(
         return []
     total = room.total()
     changes: list[_Step] = []
-    for spot in prospect.spots():
+    # An end after the last instant helps nobody who begins by then.
+    for spot in prospect.spots_until(instants[-1], seconds=seconds):
         edges = prospect.at_spot(spot)
-        if not edges or (edges[0][0] > instants[-1] + seconds):
+        if not edges:
             continue
         course = _course(prospect, room, spot, edges)
         before = course[1][0]

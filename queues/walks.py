@@ -31,7 +31,6 @@ from api.workload import WorkloadKey
 from queues.profile import (
     BEGIN,
     RELEASE,
-    Claim,
     Edge,
     Spot,
     Spots,
@@ -131,17 +130,19 @@ class _Shift:
     _shown_quota: dict[str, dict[FlavorResource, int]] = field(default_factory=dict)
     _shown_spots: dict[Spot, dict[str, int]] = field(default_factory=dict)
 
-    def add(self, claim: Claim, sign: int) -> None:
-        """Count a claim's quota as taken (1) or as released (-1)."""
-        total = self.usage.get(claim.queue)
-        if total is None:
-            total = self.usage[claim.queue] = {}
-        for pair, amount in claim.usage.items():
-            total[pair] = total.get(pair, 0) + sign * amount
-        if claim.quota:
-            lost = self.quota.setdefault(claim.queue, {})
-            for pair, amount in claim.quota.items():
-                lost[pair] = lost.get(pair, 0) + sign * amount
+    def count(self, edges: Iterable[Edge], times: int) -> None:
+        """Count the quota of these edges as it changes there (1), or as it was before them (-1)."""
+        usage = self.usage
+        for _, sign, _, claim in edges:
+            total = usage.get(claim.queue)
+            if total is None:
+                total = usage[claim.queue] = {}
+            for pair, amount in claim.usage.items():
+                total[pair] = total.get(pair, 0) + sign * times * amount
+            if claim.quota:
+                lost = self.quota.setdefault(claim.queue, {})
+                for pair, amount in claim.quota.items():
+                    lost[pair] = lost.get(pair, 0) + sign * times * amount
 
     def show_quota(self) -> None:
         """Let the stage show the quota of every queue as of this position."""
@@ -205,13 +206,10 @@ class _Walk(Generic[Value]):
     position: int = 0
     edges: Sequence[Edge] = field(init=False)
     _shift: _Shift = field(init=False)
-    # The positions of all begins, in order.
-    _begins: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
         self.edges = self.prospect.edges
         self._shift = _Shift(self.stage)
-        self._begins = [index for index, edge in enumerate(self.edges) if edge[1] == BEGIN]
 
     # --- moving ------------------------------------------------------------------------------------------
 
@@ -221,14 +219,11 @@ class _Walk(Generic[Value]):
 
     def go_to(self, position: int) -> None:
         """Count the edges up to there as having happened, and none behind it."""
-        edges, add = self.edges, self._shift.add
-        for index in range(self.position, position):
-            edge = edges[index]
-            add(edge[3], edge[1])
-        # Backwards the same edges count the other way round.
-        for index in range(self.position - 1, position - 1, -1):
-            edge = edges[index]
-            add(edge[3], -edge[1])
+        if position > self.position:
+            self._shift.count(self.edges[self.position : position], 1)
+        elif position < self.position:
+            # Backwards the same edges count the other way round.
+            self._shift.count(self.edges[position : self.position], -1)
         self.position = position
 
     def leave(self) -> None:
@@ -261,7 +256,8 @@ class _Walk(Generic[Value]):
         if not instants:
             return None
         done = 0
-        for begin in self._begins[bisect_left(self._begins, self.due()) :]:
+        begins = self.prospect.begins()
+        for begin in begins[bisect_left(begins, self.due()) :]:
             # Ends at the same instant come before the begin.
             end = bisect_right(instants, self.edges[begin][0], lo=done)
             found_start = self._search_before(begin, instants[done:end])
@@ -405,26 +401,25 @@ class _Walk(Generic[Value]):
         end before the appointment is not seen here, so this comes second.
         """
         coming = [
-            claim
-            for at, _, _, claim in (self.edges[index] for index in self._begins_in_span())
-            if claim.is_appointment and at - self.at <= claim.lead_seconds
+            edge
+            for edge in (self.edges[index] for index in self._begins_in_span())
+            if edge[3].is_appointment and edge[0] - self.at <= edge[3].lead_seconds
         ]
         if not coming:
             return None
-        for claim in coming:
-            self._shift.add(claim, 1)
+        self._shift.count(coming, 1)
         self._shift.show_quota()
         self._show_spots()
         found = self._find_beside(peaks)
-        for claim in coming:
-            self._shift.add(claim, -1)
+        self._shift.count(coming, -1)
         return None if found is None or self.first_conflict(found) is not None else found
 
     def _begins_in_span(self) -> Iterator[int]:
         """Yield the positions of the begins from here on and within the span."""
         until = self.at + self.seconds
         # The slice is taken now: whoever asks moves on meanwhile.
-        for index in self._begins[bisect_left(self._begins, self.position) :]:
+        begins = self.prospect.begins()
+        for index in begins[bisect_left(begins, self.position) :]:
             if self.edges[index][0] >= until:
                 break
             yield index

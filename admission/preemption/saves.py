@@ -43,7 +43,12 @@ from enum import StrEnum
 from admission.decision import Evict
 from admission.eviction_cost import save_seconds_of
 from admission.runtimes import eviction_seconds
-from api.checkpoint_facts import CLOCK_SKEW_SECONDS, CheckpointFacts, checkpoint_facts
+from api.checkpoint_facts import (
+    CLOCK_SKEW_SECONDS,
+    CheckpointFacts,
+    checkpoint_facts,
+    tells_of_checkpoints,
+)
 from api.crew import has_crew
 from api.eviction import EvictionRequest, standing_request
 from api.policy import AdmissionPolicy, PreemptionRules
@@ -179,7 +184,8 @@ def leaving_seconds(workload: Workload, policy: AdmissionPolicy) -> float:
     """
     rules = policy.preemption
     waits = 0.0
-    if rules is not None and rules.grace_seconds > 0 and has_crew(workload):
+    may_wait = rules is not None and rules.grace_seconds > 0 and tells_of_checkpoints(workload)
+    if rules is not None and may_wait and has_crew(workload):
         facts = checkpoint_facts(workload)
         # Who takes no part is stopped at once, so nothing is waited for.
         if facts.takes_part and not facts.is_inference:

@@ -82,14 +82,14 @@ def make_profile(found: list[Claim]) -> Profile:
 SECONDS = st.sampled_from([0.5, 2.0, 3.5, 20.0, inf])
 
 
-@given(claims(), st.integers(1, 6), SECONDS, st.booleans())
+@given(claims(), st.integers(1, 6), SECONDS, st.integers(1, 8), st.booleans())
 def test_the_instants_with_room_are_those_of_a_look_at_every_instant(
-    found: list[Claim], needed: int, seconds: float, is_asked_before: bool
+    found: list[Claim], needed: int, seconds: float, count: int, is_asked_before: bool
 ) -> None:
     room = PodsOfTwo(needed, taken_at(found, 0.0))
     profile = make_profile(found)
     prospect = Prospect(edges=profile.edges(), profile=profile)
-    instants = [0.0, 1.0, 2.0, 3.0, 5.0, 7.0, 9.0, 12.0]
+    instants = [0.0, 1.0, 2.0, 3.0, 5.0, 7.0, 9.0, 12.0][:count]
     if is_asked_before:
         # What was noted then is for any length and any instants.
         open_instants(prospect, [[room]], [0.0], seconds=1.0)
@@ -109,18 +109,18 @@ def test_claims_that_are_left_out_or_put_in_count_so_by_spot(
     extra = make_claim(99, 0, 2, 4.0, 6.0)
     put_in = [(4.0, 1, extra.holder, extra), (6.0, -1, extra.holder, extra)]
     profile = make_profile(found)
-    prospect = Prospect(edges=(), profile=profile, left_out=left_out, put_in=put_in)
+    edges = sorted(
+        (*(edge for edge in profile.edges() if edge[3] not in left_out), *put_in), key=lambda edge: edge[:3]
+    )
+    prospect = Prospect(edges=edges, profile=profile, left_out=left_out, put_in=put_in)
     room = PodsOfTwo(3, taken_at(found, 0.0))
-    open_instants(Prospect(edges=(), profile=profile), [[room]], [0.0], seconds=1.0)
+    open_instants(Prospect(edges=profile.edges(), profile=profile), [[room]], [0.0], seconds=1.0)
+    instants = [0.0, 2.0, 5.0, 9.0][: data.draw(st.integers(1, 4))]
 
-    got = open_instants(prospect, [[room]], [0.0, 2.0, 5.0, 9.0], seconds=seconds)
+    got = open_instants(prospect, [[room]], instants, seconds=seconds)
 
     kept = [*(claim for claim in found if claim not in left_out), extra]
-    want = [
-        t
-        for t in [0.0, 2.0, 5.0, 9.0]
-        if sum(least_room(kept, spot, t, seconds) for spot in HOSTS) >= room.needed
-    ]
+    want = [t for t in instants if sum(least_room(kept, spot, t, seconds) for spot in HOSTS) >= room.needed]
     assert got == want
 
 
