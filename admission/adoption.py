@@ -89,6 +89,7 @@ def _adopt_holds(cache: Cache, roster: Roster, holds: Iterable[Hold], *, now: fl
             continue
         places = places_of(hold.admission, record.requests)
         cache.holds.put(KeptRoom(hold=hold, usage=to_quantities(hold.admission.pod_sets), places=places))
+        queue.pending.keep_for(record.workload)
         queue.pending.owe(record.workload)
     return untrue
 

@@ -55,12 +55,14 @@ class Applier:
             if eviction.preemption_reason is PreemptionReason.CONSOLIDATION:
                 self._cache.moves.note(eviction.key, policy=queue.policy.name, at=now)
         self._roster.join(pending.key, outcome.joins)
-        self._keep_room(outcome, now)
+        is_kept = self._keep_room(outcome, now)
         decisions += outcome.evictions
         pending.scan = outcome.scan
         if outcome.seconds is not None:
             pending.seconds = outcome.seconds
-        is_parked = queue.pending.requeue(pending, self._reason(outcome), now=now)
+        if is_kept:
+            queue.pending.keep_for(pending.workload)
+        is_parked = queue.pending.requeue(pending, self._reason(outcome, is_kept), now=now)
         if is_parked:
             self._roster.touched_queues.add(queue.name)
             self._roster.explain_again(queue.name)
@@ -81,33 +83,31 @@ class Applier:
             or (outcome.scan is not None and outcome.scan.has_flavors_left)
         )
 
-    def _reason(self, outcome: Outcome) -> RequeueReason:
+    def _reason(self, outcome: Outcome, is_kept: bool) -> RequeueReason:
         """Return why the Workload goes back, where it may be that its queue need not wait for it.
 
         Kueue's queue stands still from an eviction until its preemptor has started: one eviction at a time,
-        however long a save takes. Where many take turns, most of the queue would wait for somebody else's
-        save; and what has been freed is kept (`admission.holds`), so nobody loses by others going on.
+        however long a save takes, and everybody behind waits for somebody else's save. Where what is freed is
+        kept (`admission.holds`) nobody loses by others going on. StrictFIFO lets nobody pass its head all the
+        same: that is what it is chosen for (`queues.requeuing`).
         """
-        reason, queue = outcome.requeue, outcome.queue
+        reason = outcome.requeue
         assert reason is not None, "who is not admitted goes back to the queue"
-        rules = queue.policy.preemption
-        if queue.turns is None or rules is None or not rules.hold_seconds:
+        if not is_kept and not _holds_room(outcome):
             return reason
         if reason not in (RequeueReason.PENDING_PREEMPTION, RequeueReason.STILL_TAKEN):
             return reason
-        is_kept = outcome.pending.key in self._cache.holds.kept
         return RequeueReason.ROOM_KEPT if is_kept else RequeueReason.NO_FIT
 
-    def _keep_room(self, outcome: Outcome, now: float) -> None:
+    def _keep_room(self, outcome: Outcome, now: float) -> bool:
         """Hold for whoever waits for it what evictions will free: those decided for it, or for others before.
 
-        Where turns are taken it may be no more than what somebody leaves over. Were that not kept for the
-        first who needs no more, all others like it would be sent to wait for the same bit.
+        It may be no more than what somebody leaves over. Were that not kept for the first who needs no more,
+        all others like it would be sent to wait for the same bit. Returns whether room is kept for it now.
         """
-        rules, takes_turns = outcome.queue.policy.preemption, outcome.queue.turns is not None
-        awaited = outcome.awaits if takes_turns or outcome.evictions else ()
-        if rules is None or not rules.hold_seconds or not awaited:
-            return
+        rules, awaited = outcome.queue.policy.preemption, outcome.awaits
+        if rules is None or not _holds_room(outcome) or not awaited:
+            return outcome.pending.key in self._cache.holds.kept
         leaving = [held for key in awaited if (held := self._cache.held.get(key)) is not None]
         ends = (
             (now if held.leaves_by is None else held.leaves_by) + eviction_seconds(held.workload)
@@ -124,4 +124,9 @@ class Applier:
             victims=tuple(sorted(awaited)),
             until=max(ends, default=now) + rules.hold_seconds,
         )
-        self._cache.holds.put(KeptRoom(hold=hold, usage=outcome.usage, places=outcome.places))
+        return self._cache.holds.put(KeptRoom(hold=hold, usage=outcome.usage, places=outcome.places))
+
+
+def _holds_room(outcome: Outcome) -> bool:
+    rules = outcome.queue.policy.preemption
+    return rules is not None and rules.hold_seconds > 0

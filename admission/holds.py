@@ -7,7 +7,7 @@ it: Workloads of another tree that want the same nodes, or of its own ClusterQue
 
 The claim is put onto the picture of a cycle as the evictions' cycle had it: the victims gone, their room and
 what else the preemptor needs taken by it. A more important head of its own ClusterQueue passes it all the
-same; it would evict the preemptor as soon as that has started.
+same; it would evict the preemptor as soon as that has started. The other heads of that cycle do not.
 
 Only under a policy (`spec.preemption.holdSeconds`). A part of the plan (`queues.plan`): written before the
 evictions are sent, so that a leader that dies between two of them leaves behind for whom the room comes free,
@@ -43,12 +43,16 @@ class KeptRoom:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A hold as a cycle meets it: whose usage in which queue, beside victims that still run."""
+    """A hold as a cycle meets it: whose usage in which queue, beside victims that still run.
+
+    `is_passed`: the head of its own queue need not heed it.
+    """
 
     queue: QueueState
     usage: Quantities
     places: tuple[Place, ...]
     victims: tuple[tuple[QueueState, Held], ...]
+    is_passed: bool = False
 
 
 class Holds:
@@ -56,32 +60,49 @@ class Holds:
 
     def __init__(self) -> None:
         self.kept: Tracked[WorkloadKey, KeptRoom] = Tracked()
+        # Holds whose time was up while those who leave for them still ran.
+        self._spent: dict[WorkloadKey, Hold] = {}
 
-    def put(self, room: KeptRoom) -> None:
-        """Keep room. Who holds some and evicts more keeps it for all of them."""
+    def put(self, room: KeptRoom) -> bool:
+        """Keep room. Who holds some and evicts more keeps it for all of them, and until the last has gone.
+
+        Whoever only looks again keeps it no longer than was said first, and not once more when that time is
+        up: a victim that never stops would keep others out for ever. Returns whether it is kept.
+        """
         hold = room.hold
-        known = self.kept.get(hold.key)
+        spent, known = self._spent.get(hold.key), self.kept.get(hold.key)
+        if spent is not None and spent.uid == hold.uid and set(hold.victims) <= set(spent.victims):
+            return False
         if known is not None and known.hold.uid == hold.uid:
-            victims = tuple(sorted({*known.hold.victims, *hold.victims}))
-            hold = replace(hold, victims=victims, until=max(known.hold.until, hold.until))
+            victims = {*known.hold.victims, *hold.victims}
+            is_more = len(victims) > len(known.hold.victims)
+            until = max(known.hold.until, hold.until) if is_more else known.hold.until
+            hold = replace(hold, victims=tuple(sorted(victims)), until=until)
         self.kept[hold.key] = replace(room, hold=hold)
+        return True
 
     def drop(self, key: WorkloadKey) -> None:
         """Keep nothing any more for a Workload that has started, or waits no longer."""
         self.kept.pop(key, None)
+        self._spent.pop(key, None)
 
     def take_ended(self, queues: Mapping[str, QueueState], *, now: float) -> list[KeptRoom]:
         """Return the holds whose time is up, or for whom nobody waits any more, and forget them.
 
         To be asked between cycles: whoever is being tried is in no queue.
         """
-        ended = [
-            room
-            for room in self.kept.values()
-            if room.hold.until <= now or not _is_waiting(room.hold, queues.get(room.hold.cluster_queue))
-        ]
+        ended = []
+        for room in self.kept.values():
+            is_waiting = _is_waiting(room.hold, queues.get(room.hold.cluster_queue))
+            if room.hold.until <= now or not is_waiting:
+                ended.append(room)
+            if room.hold.until <= now and is_waiting:
+                self._spent[room.hold.key] = room.hold
         for room in ended:
             del self.kept[room.hold.key]
+        for key, hold in tuple(self._spent.items()):
+            if not _is_waiting(hold, queues.get(hold.cluster_queue)):
+                del self._spent[key]
         return ended
 
     def is_awaiting(self, key: WorkloadKey, held: Mapping[WorkloadKey, Held]) -> bool:
@@ -106,15 +127,19 @@ class Holds:
             hold, queue = room.hold, queues.get(room.hold.cluster_queue)
             if key in trying or queue is None or not _is_waiting(hold, queue):
                 continue
-            if priorities.get(hold.cluster_queue, hold.priority) > hold.priority:
-                continue
             leaving = (held[victim] for victim in hold.victims if victim in held)
             victims = (
                 (queues[one.admission.cluster_queue], one)
                 for one in leaving
                 if one.is_evicted and one.admission.cluster_queue in queues
             )
-            yield Claim(queue=queue, usage=room.usage, places=room.places, victims=tuple(victims))
+            yield Claim(
+                queue=queue,
+                usage=room.usage,
+                places=room.places,
+                victims=tuple(victims),
+                is_passed=priorities.get(hold.cluster_queue, hold.priority) > hold.priority,
+            )
 
 
 def _is_waiting(hold: Hold, queue: QueueState | None) -> bool:

@@ -316,11 +316,16 @@ class _Entrance:
         # Its promise wakes it when the time comes.
         if self._cache.timekeeper.waits_for_its_time(workload.key):
             return False
-        if self._queue.turns is not None and self._cache.holds.is_awaiting(workload.key, self._cache.held):
+        if self._cache.holds.is_awaiting(workload.key, self._cache.held) and not self._has_room(workload):
             # Its room is kept. To look for another place at every event would cost a search for each of them.
             return False
         labels = self._cache.namespaces.get(workload.key.namespace)
         return matches_selector(self._queue.spec.namespace_selector, labels)
+
+    def _has_room(self, workload: Workload) -> bool:
+        """Return whether there may be room elsewhere, so that nobody need leave for it."""
+        pending = self._queue.pending.get(workload.key)
+        return pending is not None and may_have_room(self._cache.snapshot(), self._queue, pending)
 
 
 def _order_of(queue: QueueState) -> object:

@@ -183,10 +183,15 @@ def skipped(entry: Entry, message: str) -> Outcome:
 
 def still_taken(entry: Entry, snapshot: Snapshot) -> Outcome:
     """It needs no more than what others leave over who give way for somebody else."""
+    outcome = replace(skipped(entry, _STILL_TAKEN), requeue=RequeueReason.STILL_TAKEN)
+    return after_others(entry, outcome, snapshot)
+
+
+def after_others(entry: Entry, outcome: Outcome, snapshot: Snapshot) -> Outcome:
+    """Return the outcome with what the entry will have once those have gone who give way for others."""
     assignment = entry.assignment
     return replace(
-        skipped(entry, _STILL_TAKEN),
-        requeue=RequeueReason.STILL_TAKEN,
+        outcome,
         usage=assignment.usage,
         places=assignment.places,
         admission=assignment.to_admission(entry.queue.name),

@@ -26,6 +26,7 @@ from admission.nomination import CyclePolicy, Entry, find_rejection, nominate
 from admission.outcomes import (
     Outcome,
     admitted,
+    after_others,
     held_back,
     kept_back,
     lost,
@@ -44,6 +45,8 @@ from api.queueing import PreemptionPolicy
 from api.reasons import PendingReason
 from queues.pending import Pending, RequeueReason
 from queues.resources import FlavorResource, Quantities
+
+_KEPT_FOR_OTHERS = "Workload fits only where room is kept for another that others give way for"
 
 
 def schedule(
@@ -103,10 +106,15 @@ class _Cycle:
     now: float
     backfill: Backfill | None = None
     _expected: list[tuple[QueueState, Quantities, tuple[Place, ...]]] = field(default_factory=list)
+    # What is kept from all but a more important head of the queue that it is kept in.
+    _passed: list[Claim] = field(default_factory=list)
 
     def keep(self, claims: Iterable[Claim]) -> None:
         """Keep what was freed, or is being freed, for Workloads that are not tried in this cycle."""
         claims = tuple(claims)
+        # On the picture its own queue's head would meet it, too.
+        self._passed = [claim for claim in claims if claim.is_passed]
+        claims = tuple(claim for claim in claims if not claim.is_passed)
         # All victims first: several may wait for what one leaves.
         for queue, held in (victim for claim in claims for victim in claim.victims):
             if not self.snapshot.is_gone(held):
@@ -123,11 +131,38 @@ class _Cycle:
             again = self._to_deferred(again)
             # An earlier head of this cycle evicts one of its victims too, so that the choice has to
             # be made again.
-            outcome = self._settle(again)
+            outcome = self._heed(again)
             return replace(outcome, recomputation=recomputation(again, outcome))
         if self._is_out_of_place(entry):
             entry = yield from self._nominate_again(entry)
+        return self._heed(entry)
+
+    def _heed(self, entry: Entry) -> Outcome:
+        """Settle an entry that leaves alone what is kept for others, beyond what the picture tells."""
+        if self._passed and not self._leaves_kept(entry):
+            reason, requeue = PendingReason.WAITING_FOR_QUOTA, RequeueReason.NO_FIT
+            return lost(entry.queue, entry.pending, reason, _KEPT_FOR_OTHERS, requeue)
         return self._settle(entry)
+
+    def _leaves_kept(self, entry: Entry) -> bool:
+        """Return whether the entry leaves alone what the heads of other queues pass."""
+        claims = [claim for claim in self._passed if claim.queue is not entry.queue]
+        # What would not fit without them either is told so.
+        if not claims or entry.assignment.mode is Mode.NO_FIT or not self._fits(entry):
+            return True
+        victims = [(queue, held) for claim in claims for queue, held in claim.victims]
+        keys = {held.key for _, held in victims}
+        if any(target.held.key in keys for target in entry.targets):
+            return False
+        mark = self.snapshot.mark()
+        for queue, held in {held.key: (queue, held) for queue, held in victims}.values():
+            if not self.snapshot.is_gone(held):
+                self.snapshot.remove(queue, held.usage, held.places)
+        for claim in claims:
+            self.snapshot.add(claim.queue, claim.usage, claim.places)
+        fits = self._fits(entry)
+        self.snapshot.rollback(mark)
+        return fits
 
     def _settle(self, entry: Entry) -> Outcome:
         mode, queue = entry.assignment.mode, entry.queue
@@ -150,7 +185,8 @@ class _Cycle:
         if mode is Mode.DEFERRED_FIT:
             self._expect(entry)
             reason = PendingReason.WAITING_FOR_PREEMPTED_WORKLOADS
-            return waiting(entry, reason, RequeueReason.PENDING_PREEMPTION)
+            outcome = waiting(entry, reason, RequeueReason.PENDING_PREEMPTION)
+            return after_others(entry, outcome, self.snapshot)
         if self._overlaps(entry):
             return skipped(entry, "Workload has overlapping preemption targets with another workload")
         if not self._fits(entry):

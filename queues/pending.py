@@ -52,6 +52,10 @@ class PendingQueue:
         # The Workload that evicted others and waits for their quota, and its generation then.
         self.preemptor: WorkloadKey | None = None
         self.preemptor_generation = 0
+        # For whom room is kept, and their generations then; the queue goes on while they wait.
+        self._kept: dict[WorkloadKey, int] = {}
+        # Those of them that are to be tried again.
+        self._ahead: dict[WorkloadKey, Pending] = {}
         self._members: dict[WorkloadKey, Pending] = {}
         # The head that is being decided on. It waits here for everybody who asks, and is in no bucket.
         self._in_flight: Pending | None = None
@@ -111,8 +115,12 @@ class PendingQueue:
         return pending is not None and self._is_parked(pending)
 
     def is_preemptor(self, pending: Pending) -> bool:
-        """Return whether this Workload issued the evictions that the queue waits for, unchanged since."""
+        """Return whether others give way for this Workload, which is unchanged since: the queue waits for
+        that, or room is kept.
+        """
         workload = pending.workload
+        if self._kept.get(workload.key) == workload.generation:
+            return True
         return self.preemptor == workload.key and self.preemptor_generation == workload.generation
 
     def in_order(self) -> list[Pending]:
@@ -194,8 +202,7 @@ class PendingQueue:
         if pending is None:
             return False
         self._take_out(pending)
-        if self.preemptor == key:
-            self.preemptor = None
+        self.forgive(key)
         return True
 
     def pop(self) -> Pending | None:
@@ -206,7 +213,7 @@ class PendingQueue:
         self._pop_cycle += 1
         # The common way, without asking for an order across lanes: the classes know their first
         # themselves.
-        if self._usage_of is None and self.preemptor is None:
+        if self._usage_of is None and self.preemptor is None and not self._ahead:
             head = self._classes.pop()
             if head is not None:
                 del self._members[head.key]
@@ -224,6 +231,8 @@ class PendingQueue:
         self._pop_cycle -= 1
         self._members[pending.key] = pending
         self._classes.add(pending)
+        if pending.key in self._kept:
+            self._ahead[pending.key] = pending
 
     def has_head(self) -> bool:
         """Return whether something is to be tried."""
@@ -235,8 +244,7 @@ class PendingQueue:
         Should it be evicted in its turn, it comes back as any other, not as one that is owed something.
         """
         self._in_flight = None
-        if self.preemptor == key:
-            self.preemptor = None
+        self.forgive(key)
 
     def owe(self, workload: Workload) -> None:
         """Take note that others were evicted for a Workload that waits here: it comes first.
@@ -246,8 +254,17 @@ class PendingQueue:
         if self.preemptor is None:
             self.preemptor, self.preemptor_generation = workload.key, workload.generation
 
+    def keep_for(self, workload: Workload) -> None:
+        """Take note that room is kept for a Workload: it comes first among those of its priority.
+
+        There may be many of these, as nobody waits for them.
+        """
+        self._kept[workload.key] = workload.generation
+
     def forgive(self, key: WorkloadKey) -> None:
-        """Take note that a Workload has waited too long for what was freed for it: it comes first no more."""
+        """Take note that nothing is kept for a Workload any more: it comes first no longer."""
+        self._kept.pop(key, None)
+        self._ahead.pop(key, None)
         if self.preemptor == key:
             self.preemptor = None
 
@@ -303,6 +320,8 @@ class PendingQueue:
             if pending.retry_at <= now and may_enter(pending.workload):
                 del self._parked[pending.key]
                 self._classes.add(pending)
+                if pending.key in self._kept:
+                    self._ahead[pending.key] = pending
                 moved = True
         return moved
 
@@ -324,6 +343,9 @@ class PendingQueue:
             in_class = pending.ticket != 0
             alone = key in self._parked
             assert in_class != alone, f"{self.name}: {key} is in {int(in_class) + int(alone)} buckets, not 1"
+        for key, pending in self._ahead.items():
+            is_here = key in self._kept and self._members.get(key) is pending
+            assert is_here, f"{self.name}: {key} comes first, but waits not or nothing is kept for it"
         held = self._classes.validate()
         assert held + len(self._parked) == len(self._members), f"{self.name}: classes hold {held}"
 
@@ -352,6 +374,8 @@ class PendingQueue:
         if sticky is not None and self._usage_of is None:
             return sticky
         heads = self._classes.heads()
+        # By itself and not with its class: of a class only the first is a head.
+        heads += (one for one in self._ahead.values() if not self._is_parked(one))
         # It may be one of the heads already; twice in a comparison does no harm.
         if sticky is not None:
             heads.append(sticky)
@@ -360,7 +384,8 @@ class PendingQueue:
         return min(heads, key=self._order(sticky.key if sticky is not None else None))
 
     def _order(self, sticky: WorkloadKey | None) -> Callable[[Pending], _Order]:
-        """Return the sort key of Workloads: past usage, the sticky one, priority, age, uid.
+        """Return the sort key of Workloads: past usage, the sticky one, priority, for whom room is kept, age,
+        uid.
 
         Source: Kueue, pkg/cache/queue/cluster_queue.go, queueOrderingFunc.
         """
@@ -370,7 +395,8 @@ class PendingQueue:
             workload = pending.workload
             usage = usage_of(pending.local_queue) if usage_of is not None else 0.0
             is_behind = pending.key != sticky
-            rank = -workload.priority, pending.level, pending.place_at, workload.uid
+            is_owed_nothing = pending.key not in self._kept
+            rank = -workload.priority, is_owed_nothing, pending.level, pending.place_at, workload.uid
             return usage, is_behind, *rank, pending.key
 
         return order
@@ -398,6 +424,7 @@ class PendingQueue:
 
     def _take_out(self, pending: Pending) -> None:
         del self._members[pending.key]
+        self._ahead.pop(pending.key, None)
         if self._parked.pop(pending.key, None) is not None:
             return
         self._classes.discard(pending)
@@ -411,7 +438,7 @@ class PendingQueue:
             self.preemptor = None
 
 
-_Order = tuple[float, bool, int, int, float, str, WorkloadKey]
+_Order = tuple[float, bool, int, bool, int, float, str, WorkloadKey]
 
 
 def _rank(pending: Pending) -> tuple[ClassKey, int, float, str, LocalQueueKey]:

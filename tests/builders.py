@@ -178,6 +178,10 @@ def reserved(
 
 def admitted(workload: Workload, admission: Admission, *, at: float = 0.0, **fields: Any) -> Workload:
     """Return the Workload as it is once an admission has been written."""
+    if workload.is_evicted:
+        workload = with_conditions(
+            workload, make_condition(ConditionType.EVICTED, False, reason="QuotaReserved", at=at)
+        )
     return with_conditions(
         workload,
         make_condition(ConditionType.QUOTA_RESERVED, reason="QuotaReserved", at=at),
