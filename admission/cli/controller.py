@@ -48,6 +48,26 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--kubeconfig", metavar="FILE", help="default: $KUBECONFIG, else in-cluster, else ~/.kube/config"
     )
+    _add_store_flags(parser)
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        help="Kueue's Configuration, Berth's ControllerConfig, a topology SchedulerConfig",
+    )
+    parser.add_argument(
+        "--namespace", metavar="NS", help="of leases and secrets (default: own, else berth-system)"
+    )
+    _add_port_flags(parser)
+    parser.add_argument("--observe", action="store_true", help="decide, log and measure; write nothing")
+    parser.add_argument("--require-store", action="store_true", help="stop admitting while the store is lost")
+    parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
+    parser.add_argument("--log-format", choices=("text", "json"), default="text")
+    parser.add_argument(
+        "--enable-failpoints", action="store_true", help=f"obey ${FAILPOINT_VARIABLE}: for tests of crashes"
+    )
+
+
+def _add_store_flags(parser: argparse.ArgumentParser) -> None:
     store = parser.add_mutually_exclusive_group()
     store.add_argument("--redis", metavar="URL", help="redis://, rediss:// or unix:// of the shared store")
     store.add_argument(
@@ -58,14 +78,9 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--store-directory", metavar="DIR", help="where the embedded store keeps its data (default: nowhere)"
     )
-    parser.add_argument(
-        "--config",
-        metavar="FILE",
-        help="Kueue's Configuration, Berth's ControllerConfig, a topology SchedulerConfig",
-    )
-    parser.add_argument(
-        "--namespace", metavar="NS", help="of leases and secrets (default: own, else berth-system)"
-    )
+
+
+def _add_port_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bind", metavar="ADDRESS", default="127.0.0.1", help="default %(default)s")
     for name, default, what in _PORTS:
         parser.add_argument(
@@ -78,13 +93,6 @@ def add_parser(subparsers: Subparsers) -> None:
     add_certificate(
         parser,
         "PEM certificate of the TLS ports, and TLS for the extender (default: one of our own for the former)",
-    )
-    parser.add_argument("--observe", action="store_true", help="decide, log and measure; write nothing")
-    parser.add_argument("--require-store", action="store_true", help="stop admitting while the store is lost")
-    parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
-    parser.add_argument("--log-format", choices=("text", "json"), default="text")
-    parser.add_argument(
-        "--enable-failpoints", action="store_true", help=f"obey ${FAILPOINT_VARIABLE}: for tests of crashes"
     )
 
 

@@ -17,18 +17,21 @@ from admission.cli.arguments import (
     add_command,
     add_trace,
     existing_file,
-    hours_between_faults,
-    positive_number,
-    seconds,
 )
 from admission.cli.errors import ExitCode, WrongUsageError
+from admission.cli.simulate_flags import (
+    add_attempt_flags,
+    add_checkpoint_flags,
+    add_fault_flags,
+    add_work_flags,
+)
 from admission.cli.simulate_progress import make_progress
 from admission.cli.simulate_table import print_figures, to_table
 from admission.cli.simulated_calendar import read_calendar
 from admission.simulation.figures import Figures, figures_of
 from admission.simulation.policies import COMPARED, POLICIES
 from admission.simulation.report_page import html_page
-from admission.simulation.settings import Checkpoints, Estimates, Faults, Queues, Setting, check_fits, loaded
+from admission.simulation.settings import Checkpoints, Estimates, Faults, Setting, check_fits, loaded
 from admission.simulation.traces import TraceError, TraceJob, first_submitted, read_trace
 from admission.simulation.virtual_run import PolicyRun, simulate
 from api.policy import KUEUE
@@ -70,119 +73,13 @@ def add_parser(subparsers: Subparsers) -> None:
         metavar="FILE",
         help="quota windows and reservations, as a policy's spec has them, that all policies run under",
     )
-    _add_work_flags(parser)
-    _add_cost_flags(parser)
+    add_work_flags(parser)
+    add_attempt_flags(parser)
+    add_fault_flags(parser)
+    add_checkpoint_flags(parser)
     parser.add_argument(
         "-o", "--output", choices=("table", "json", "html"), default="table", help="default: %(default)s"
     )
-
-
-def _add_work_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--queues",
-        type=Queues,
-        choices=tuple(Queues),
-        default=Queues.ONE,
-        help="one ClusterQueue, or one a tenant in a cohort (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--load",
-        type=positive_number,
-        default=1.0,
-        metavar="L",
-        help="Jobs come L times as fast as recorded (default: %(default)g)",
-    )
-    parser.add_argument(
-        "--estimates",
-        type=_estimates,
-        default=Estimates(),
-        metavar="exact|learned|xF",
-        help="what policies that read run times are told: the truth, nothing, F times the truth"
-        " (default: %(default)s)",
-    )
-
-
-def _estimates(text: str) -> Estimates:
-    if text in ("exact", "learned"):
-        return Estimates(is_learned=text == "learned")
-    try:
-        return Estimates(factor=positive_number(text.removeprefix("x")))
-    except argparse.ArgumentTypeError:
-        message = f"{text!r} is not exact, learned or a factor such as x2"
-        raise argparse.ArgumentTypeError(message) from None
-
-
-def _add_cost_flags(parser: argparse.ArgumentParser) -> None:
-    for flag, default, text in (
-        ("--save-seconds", 30.0, "from an eviction until the GPUs are free, all work saved"),
-        ("--restart-seconds", 30.0, "from a further start until useful work goes on"),
-        ("--checkpoint-interval-seconds", 1800.0, "between periodic checkpoints"),
-        ("--min-runtime-seconds", 600.0, "that an attempt runs before it gives way to an equal"),
-        ("--repair-seconds", 3600.0, "until a lost node is back"),
-    ):
-        parser.add_argument(
-            flag, type=seconds, default=default, metavar="S", help=f"{text} (default: {default:g})"
-        )
-    parser.add_argument(
-        "--node-mtbf-hours",
-        type=hours_between_faults,
-        metavar="H",
-        help="mean hours between two losses of the same node, 1 or more (default: none is lost)",
-    )
-    parser.add_argument(
-        "--crash-mtbf-gpu-hours",
-        type=hours_between_faults,
-        metavar="H",
-        help="mean GPU-hours between two crashes of Jobs, 1 or more (default: none crashes)",
-    )
-    checkpoints = Checkpoints()
-    parser.add_argument(
-        "--checkpoint-minutes",
-        type=_interval,
-        default=(checkpoints.least_interval_seconds / 60, checkpoints.most_interval_seconds / 60),
-        metavar="LOW-HIGH",
-        help="each Job saves by itself every so many minutes, drawn log-uniformly; for policies that preempt"
-        " (default: 10-120)",
-    )
-    parser.add_argument(
-        "--publishing-share",
-        type=_share,
-        default=checkpoints.publishing_share,
-        metavar="SHARE",
-        help="of the Jobs that tell of their checkpoints and save on request (default: %(default)g)",
-    )
-    parser.add_argument(
-        "--notice-seconds",
-        type=seconds,
-        default=checkpoints.notice_seconds,
-        metavar="S",
-        help="until a Job hears that it is asked to save (default: %(default)g)",
-    )
-    parser.add_argument(
-        "--seed",
-        type=int,
-        default=0,
-        metavar="N",
-        help="of what breaks when, and of who saves how often (default: %(default)s)",
-    )
-
-
-def _interval(text: str) -> tuple[float, float]:
-    low, dash, high = text.partition("-")
-    found = positive_number(low), positive_number(high if dash else low)
-    if found[0] > found[1]:
-        raise argparse.ArgumentTypeError(f"{text!r}: the first number is the smaller one, as in 10-120")
-    return found
-
-
-def _share(text: str) -> float:
-    try:
-        share = float(text)
-    except ValueError:
-        share = -1.0
-    if not 0 <= share <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no share from 0 to 1")
-    return share
 
 
 def _policies(text: str) -> tuple[str, ...]:
@@ -204,7 +101,10 @@ def _run(arguments: argparse.Namespace) -> int:
     for name, run in runs.items():
         for problem in run.calendar_problems:
             print(f"berth simulate: {name}: {problem}", file=sys.stderr)
-    figures = {name: figures_of(run, gpus=setting.gpus) for name, run in runs.items()}
+    price = arguments.cost_per_gpu_hour
+    figures = {
+        name: figures_of(run, gpus=setting.gpus, cost_per_gpu_hour=price) for name, run in runs.items()
+    }
     if arguments.output == "table":
         print_figures(figures)
         return ExitCode.DONE

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from admission.cli.summary import percent_text, seconds_text
 from admission.cli.tables import make_console, make_table, print_table
@@ -29,10 +30,39 @@ _NOTES = (
     "BUSY: useful GPU time while Jobs came. LOST: GPU-hours not kept.",
     "BROKEN: promised starts that were not kept, of all that were made.",
 )
-# A column only where Jobs of the trace name reservations.
-_RESERVED = "RESERVED"
-_RESERVED_NOTE = (
-    "RESERVED: mean time to a Job's start from when it and its reservation are there; missed: no use of it."
+
+
+def _reserved_text(one: Figures) -> str:
+    if one.reserved is None:
+        return "–"
+    late = seconds_text(one.reserved.mean_late_seconds)
+    return late if not one.reserved.missed else f"{late}, {one.reserved.missed:,} missed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Column:
+    """A column that is shown where any policy has something in it."""
+
+    heading: str
+    note: str
+    is_known: Callable[[Figures], bool]
+    text: Callable[[Figures], str]
+
+
+_OPTIONAL = (
+    _Column(
+        heading="RESERVED",
+        note="RESERVED: mean time to a Job's start from when it and its reservation are there;"
+        " missed: no use of it.",
+        is_known=lambda one: one.reserved is not None,
+        text=_reserved_text,
+    ),
+    _Column(
+        heading="COST",
+        note="COST: of the GPU-hours lost.",
+        is_known=lambda one: one.cost_lost is not None,
+        text=lambda one: f"{one.cost_lost or 0:,.0f}",
+    ),
 )
 
 
@@ -41,9 +71,9 @@ def to_table(figures: Mapping[str, Figures]) -> Table:
     rows = [_to_row(name, one) for name, one in figures.items()]
     headings: tuple[str, ...] = ("POLICY", *_NUMBERS)
     notes = " ".join(_NOTES)
-    if any(one.reserved is not None for one in figures.values()):
-        headings, notes = (*headings, _RESERVED), f"{notes} {_RESERVED_NOTE}"
-        rows = [(*row, _reserved_text(one)) for row, one in zip(rows, figures.values(), strict=True)]
+    for column in _columns(figures.values()):
+        headings, notes = (*headings, column.heading), f"{notes} {column.note}"
+        rows = [(*row, column.text(one)) for row, one in zip(rows, figures.values(), strict=True)]
     return Table(headings=headings, rows=rows, notes=notes)
 
 
@@ -56,17 +86,13 @@ def print_figures(figures: Mapping[str, Figures]) -> None:
     console = make_console()
     print_table(console, table)
     console.print()
-    for note in _NOTES:
+    for note in (*_NOTES, *(column.note for column in _columns(figures.values()))):
         console.print(note)
-    if _RESERVED in shown.headings:
-        console.print(_RESERVED_NOTE)
 
 
-def _reserved_text(one: Figures) -> str:
-    if one.reserved is None:
-        return "–"
-    late = seconds_text(one.reserved.mean_late_seconds)
-    return late if not one.reserved.missed else f"{late}, {one.reserved.missed:,} missed"
+def _columns(figures: Iterable[Figures]) -> Iterator[_Column]:
+    every = tuple(figures)
+    return (column for column in _OPTIONAL if any(column.is_known(one) for one in every))
 
 
 def _to_row(name: str, one: Figures) -> tuple[str, ...]:

@@ -55,7 +55,8 @@ class ReservedFigures:
 class Figures:
     """One policy in figures, named as in the JSON report. Percentiles are actual waits (nearest rank).
 
-    `strict` and `best` are told of policies that preempt alone, `reserved` where Jobs name reservations.
+    `strict` and `best` are told of policies that preempt alone, `reserved` where Jobs name reservations,
+    `cost_lost` where a GPU has a price, in its currency.
     """
 
     jobs: int
@@ -75,6 +76,7 @@ class Figures:
     strict: ClassFigures | None = None
     best: ClassFigures | None = None
     reserved: ReservedFigures | None = None
+    cost_lost: float | None = None
 
 
 def wait_of(course: Course) -> float:
@@ -84,10 +86,11 @@ def wait_of(course: Course) -> float:
     return max(0.0, wait)
 
 
-def figures_of(run: PolicyRun, *, gpus: int) -> Figures:
-    """Return the figures of a run on `gpus` GPUs."""
+def figures_of(run: PolicyRun, *, gpus: int, cost_per_gpu_hour: float | None = None) -> Figures:
+    """Return the figures of a run on `gpus` GPUs; with a price what was lost is told in money as well."""
     waits = sorted(wait_of(course) for course in run.courses)
     gangs = [course for course in run.courses if course.job.gpus >= GANG_GPUS]
+    gpu_hours_lost = _lost_seconds(run.courses) / _SECONDS_PER_HOUR
     return Figures(
         jobs=len(waits),
         blind=run.is_blind,
@@ -97,7 +100,7 @@ def figures_of(run: PolicyRun, *, gpus: int) -> Figures:
         p99_wait_seconds=percentile(waits, 99),
         mean_bounded_slowdown=mean([_slowdown(course) for course in run.courses]),
         utilisation=_utilisation(run.courses, gpus),
-        gpu_hours_lost=_lost_seconds(run.courses) / _SECONDS_PER_HOUR,
+        gpu_hours_lost=gpu_hours_lost,
         evictions=sum(course.evictions for course in run.courses),
         promises=sum(course.promised_at is not None for course in run.courses),
         promises_broken=sum(is_broken(course) for course in run.courses),
@@ -106,6 +109,7 @@ def figures_of(run: PolicyRun, *, gpus: int) -> Figures:
         strict=_of_class(run.courses, is_preemptible=False) if run.policy.preempts else None,
         best=_of_class(run.courses, is_preemptible=True) if run.policy.preempts else None,
         reserved=_of_reservations(run.courses),
+        cost_lost=None if cost_per_gpu_hour is None else gpu_hours_lost * cost_per_gpu_hour,
     )
 
 

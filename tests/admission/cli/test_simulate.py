@@ -85,6 +85,23 @@ def test_more_load_makes_jobs_wait_longer(capsys: pytest.CaptureFixture[str]) ->
     assert waits[0] < waits[1]
 
 
+def test_what_is_lost_is_told_in_money_where_a_gpu_has_a_price(capsys: pytest.CaptureFixture[str]) -> None:
+    (found,) = report(capsys, "--policy", "least-attained", "--cost-per-gpu-hour", "2.5")["policies"].values()
+
+    assert found["gpu_hours_lost"] > 0
+    assert found["cost_lost"] == pytest.approx(2.5 * found["gpu_hours_lost"])
+
+
+@pytest.mark.parametrize("price", [(), ("--cost-per-gpu-hour", "1000")])
+def test_the_table_has_a_column_of_costs_where_there_is_a_price(
+    price: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["simulate", "--jobs", str(EXAMPLE), "--nodes", "4x8", "--policy", "fifo", *price])
+
+    out = capsys.readouterr().out
+    assert ("COST" in out.splitlines()[0], "COST: of the GPU-hours lost." in out) == (bool(price),) * 2
+
+
 def test_the_table_has_a_line_a_policy(capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["simulate", "--jobs", str(EXAMPLE), "--nodes", "4x8", "--policy", "fifo,best-effort"])
 
