@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from admission.cache import Cache
-from admission.holds import KeptRoom
+from admission.holds import KeptRoom, holds_room
 from admission.records import Record
 from admission.roster import Roster
 from admission.snapshot import QueueState
@@ -95,10 +95,8 @@ def _adopt_holds(cache: Cache, roster: Roster, holds: Iterable[Hold], *, now: fl
 
 
 def _is_owed(hold: Hold, record: Record, queue: QueueState) -> bool:
-    rules = queue.policy.preemption
     return (
-        rules is not None
-        and rules.hold_seconds > 0
+        holds_room(queue.policy)
         and record.workload.uid == hold.uid
         and record.queued_in == hold.cluster_queue
     )

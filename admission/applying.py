@@ -11,7 +11,7 @@ from math import inf
 
 from admission.cache import Cache
 from admission.decision import Admit, Decision
-from admission.holds import KeptRoom
+from admission.holds import KeptRoom, holds_room
 from admission.outcomes import Outcome
 from admission.roster import Roster
 from admission.runtimes import eviction_seconds
@@ -93,7 +93,7 @@ class Applier:
         """
         reason = outcome.requeue
         assert reason is not None, "who is not admitted goes back to the queue"
-        if not is_kept and not _holds_room(outcome):
+        if not is_kept and not holds_room(outcome.queue.policy):
             return reason
         if reason not in (RequeueReason.PENDING_PREEMPTION, RequeueReason.STILL_TAKEN):
             return reason
@@ -106,7 +106,7 @@ class Applier:
         all others like it would be sent to wait for the same bit. Returns whether room is kept for it now.
         """
         rules, awaited = outcome.queue.policy.preemption, outcome.awaits
-        if rules is None or not _holds_room(outcome) or not awaited:
+        if rules is None or not holds_room(outcome.queue.policy) or not awaited:
             return outcome.pending.key in self._cache.holds.kept
         leaving = [held for key in awaited if (held := self._cache.held.get(key)) is not None]
         ends = (
@@ -125,8 +125,3 @@ class Applier:
             until=max(ends, default=now) + rules.hold_seconds,
         )
         return self._cache.holds.put(KeptRoom(hold=hold, usage=outcome.usage, places=outcome.places))
-
-
-def _holds_room(outcome: Outcome) -> bool:
-    rules = outcome.queue.policy.preemption
-    return rules is not None and rules.hold_seconds > 0

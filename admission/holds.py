@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 
 from admission.placement.fleet import Place
 from admission.snapshot import Held, QueueState
+from api.policy import AdmissionPolicy
 from api.workload import WorkloadKey
 from queues.holds import Hold
 from queues.pending import Pending
@@ -53,6 +54,11 @@ class Claim:
     places: tuple[Place, ...]
     victims: tuple[tuple[QueueState, Held], ...]
     is_passed: bool = False
+
+
+def holds_room(policy: AdmissionPolicy) -> bool:
+    """Return whether room that comes free for a Workload is kept under this policy."""
+    return policy.preemption is not None and policy.preemption.hold_seconds > 0
 
 
 class Holds:

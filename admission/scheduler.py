@@ -21,7 +21,7 @@ from admission.assignment import Mode
 from admission.backfill.judge import Verdict
 from admission.backfill.work import Backfill
 from admission.entry_order import classical_order, fair_order
-from admission.holds import Claim
+from admission.holds import Claim, holds_room
 from admission.nomination import CyclePolicy, Entry, find_rejection, nominate
 from admission.outcomes import (
     Outcome,
@@ -214,7 +214,7 @@ class _Cycle:
                 self.backfill.plan_after_evictions(entry)
             return preempting(entry, now=self.now)
         if not self._is_free_now(entry):
-            return still_taken(entry, self.snapshot)
+            return self._wait_for_leaving(entry)
         self.snapshot.reserve(entry.queue, entry.assignment.usage, entry.assignment.places)
         if self.backfill is not None:
             self.backfill.note_admitted(verdict)
@@ -222,6 +222,13 @@ class _Cycle:
         if verdict.lease is None:
             return outcome
         return replace(outcome, lease=verdict.lease, decision=replace(outcome.decision, on_lease=True))
+
+    def _wait_for_leaving(self, entry: Entry) -> Outcome:
+        """Let an entry wait for what others leave over; where such room is held, it is from now on."""
+        outcome = still_taken(entry, self.snapshot)
+        if holds_room(entry.queue.policy):
+            self._expect(entry)
+        return outcome
 
     def _plan(self, entry: Entry) -> bool:
         """Promise a start to an entry that waits. Returns whether it has a promise."""
@@ -253,7 +260,7 @@ class _Cycle:
         if not entry.queue.node.fits(entry.assignment.usage):
             return skipped(entry, "Workload no longer fits after processing another workload")
         if not self._is_free_now(entry):
-            return still_taken(entry, self.snapshot)
+            return self._wait_for_leaving(entry)
         self.snapshot.reserve(entry.queue, entry.assignment.usage)
         return admitted(entry, now=self.now)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 
 from admission.decision import Admit, Evict
 from admission.holds import KeptRoom
@@ -282,6 +282,17 @@ def test_a_victim_that_never_stops_keeps_others_out_for_the_hold_and_no_longer(
 _arrivals = st.tuples(st.sampled_from(("queue", "other")), st.integers(1, 4), st.integers(0, 1))
 
 
+_LEFT_OVER = [
+    ("queue", 2, 0),
+    ("queue", 3, 0),
+    ("queue", 3, 0),
+    ("other", 1, 0),
+    ("other", 1, 1),
+    ("queue", 1, 1),
+    ("queue", 4, 1),
+]
+
+
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[list[tuple[str, int, int]], list[int]]:
     """Return who arrives (queue, GPUs, priority), and at each turn which of those who leave stops."""
@@ -291,6 +302,8 @@ def histories(draw: st.DrawFn) -> tuple[list[tuple[str, int, int]], list[int]]:
 
 @settings(suppress_health_check=list(HealthCheck), deadline=None)
 @given(histories(), st.sampled_from([BEST_EFFORT, STRICT]))
+# One that needs both what its victim leaves and what another's leaves over, while a third queue is tried.
+@example((_LEFT_OVER, [1]), BEST_EFFORT)
 def test_whoever_others_were_evicted_for_gets_its_room(
     history: tuple[list[tuple[str, int, int]], list[int]], strategy: QueueingStrategy
 ) -> None:
