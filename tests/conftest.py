@@ -33,12 +33,26 @@ _MARKS = {
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses by mark
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test by the real parts that it uses, so that no test can forget to."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark each test by the real parts that it uses, so that no test can forget to; name each one's group."""
     for item in items:
         for fixture in getattr(item, "fixturenames", ()):
             if mark := _MARKS.get(fixture):
                 item.add_marker(mark)
+        if config.getoption("loadgroup", False):
+            _name_group(item)
+
+
+def _name_group(item: pytest.Item) -> None:
+    """Say the test's group in its id, by which pytest-xdist hands groups to one process each.
+
+    It does so itself by an attribute that pytest 9.2 no longer reads: without this every process starts every
+    server, and tests that must not meet do. https://github.com/pytest-dev/pytest-xdist/issues/1386
+    """
+    group = item.get_closest_marker("xdist_group")
+    known = getattr(item, "_id", None)
+    if group is not None and known is not None:
+        item._id = type(known).parse(f"{known}@{group.args[0]}")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -99,3 +99,10 @@ def test_the_exit_code_tells_whether_what_is_required_is_there(
     monkeypatch.setenv("BERTH_REQUIRE", require)
 
     assert parts.main() == want
+
+
+@pytest.mark.xdist_group("told")
+def test_the_group_of_a_test_is_told_to_the_scheduler(request: pytest.FixtureRequest) -> None:
+    is_grouping = bool(request.config.getoption("loadgroup", False))
+
+    assert request.node.nodeid.endswith("@told") is is_grouping

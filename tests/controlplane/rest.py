@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator
@@ -64,14 +65,23 @@ class Rest:
                 return _decoded(status, text)
             time.sleep(float(response.headers.get("Retry-After") or 1))
 
-    def stream(self, path: str, *, timeout_seconds: float = 10.0) -> Iterator[Any]:
+    def stream(
+        self,
+        path: str,
+        *,
+        timeout_seconds: float = 10.0,
+        on_connected: Callable[[socket.socket], None] | None = None,
+    ) -> Iterator[Any]:
         """Yield the JSON objects that the server sends one a line, as a watch does, until it ends the answer.
 
-        Raises as `request` does; OSError also when nothing comes for so long.
+        Raises as `request` does; OSError also when nothing comes for so long, or when another thread shuts
+        the socket down that `on_connected` is given.
         """
         connection = self._connection(timeout_seconds)
         try:
             connection.request("GET", path, headers={**self._headers, "Accept": "application/json"})
+            if on_connected is not None:
+                on_connected(connection.sock)
             response = connection.getresponse()
             if response.status >= 400:
                 _decoded(response.status, response.read().decode())

@@ -106,6 +106,11 @@ class Proxy:
         with self._lock:
             self._rules.remove(rule)
 
+    def clear(self) -> None:
+        """Let all requests pass; what is held stays held."""
+        with self._lock:
+            self._rules.clear()
+
     def cut_watches(self) -> int:
         """Break every watch in the middle and return how many there were."""
         ends = self._taken(self._watches)

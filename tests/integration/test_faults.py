@@ -1,6 +1,7 @@
-"""What breaks while Jobs arrive: the store, the API server, single answers, watches. None of it loses a Job.
+"""What breaks while Jobs arrive: the store, the API server. None of it loses a Job.
 
-On the embedded API server, with a real Redis or a proxy that lies; the real server is restarted under load.
+On the embedded API server with a real Redis; the real server is restarted under load. Single answers and
+watches are `test_broken_answers`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import shutil
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from threading import Event
 
 import pytest
 import redis
@@ -22,14 +22,12 @@ from tests.controlplane.definitions import install_definitions
 from tests.integration.conftest import Cluster, Controllers
 from tests.integration.manifests import KUEUE, condition, is_true, quota
 from tests.integration.nodes import simulated_nodes
-from tests.integration.proxy import Proxy, Rule
 from tests.integration.replica import Replica
 from tests.integration.scene import Scene
+from tests.integration.short_jobs import QUOTA, check_each_ran_once, create_jobs
 from tests.integration.waiting import wait_for
 from tests.integration.witness import Witness
 from tests.redisserver import RedisServer
-
-QUOTA = 3
 
 
 @pytest.fixture
@@ -44,23 +42,6 @@ def witness(scene: Scene) -> Iterator[Witness]:
     """Give a witness of all that happens in the scene."""
     with Witness(scene.rest, scene.namespace) as watching:
         yield watching
-
-
-def create_jobs(scene: Scene, prefix: str, count: int) -> list[str]:
-    """Create so many short Jobs and return their names."""
-    names = [f"{prefix}-{number}" for number in range(count)]
-    for name in names:
-        scene.create_job(name, seconds=0.3)
-    return names
-
-
-def check_each_ran_once(witness: Witness, scene: Scene, jobs: list[str]) -> None:
-    """Check what happened: every Job started once, and never more of them than the quota allows."""
-    witness.catch_up()
-    assert {job: witness.starts(job) for job in jobs} == dict.fromkeys(jobs, 1)
-    assert {job: len(witness.workload_uids(job)) for job in jobs} == dict.fromkeys(jobs, 1)
-    assert witness.peak_reserved(scene.scoped("main")) <= QUOTA
-    assert witness.peak_running() <= QUOTA
 
 
 # --- another writer ----------------------------------------------------------------------------------
@@ -265,126 +246,7 @@ def test_a_new_lease_starts_above_the_fence_that_redis_knows(
     scene.wait_finished("one")
 
 
-# --- single answers of the API server ----------------------------------------------------------------
-
-
-@pytest.fixture
-def proxy(embedded_cluster: Cluster) -> Iterator[Proxy]:
-    """Give a door to the embedded API server."""
-    with Proxy(embedded_cluster.rest.server) as door:
-        yield door
-
-
-@pytest.fixture
-def replica(proxy: Proxy, controllers: Controllers, own_namespace: str, tmp_path: Path) -> Replica:
-    """Give a controller behind the door, leading."""
-    started = controllers.start(proxy.write_kubeconfig(tmp_path), "--namespace", own_namespace)
-    started.wait_leading()
-    return started
-
-
-@pytest.mark.covers("004_25")
-def test_admitting_lists_nothing_for_all_that_is_known_comes_by_watches(
-    scene: Scene, proxy: Proxy, replica: Replica
-) -> None:
-    assert replica.child.is_running()
-    scene.create_queue(cpus=4)
-    scene.create_job("first", cpus=1)
-    scene.wait_admitted("first")
-    kinds = "clusterqueues|localqueues|resourceflavors|workloads|jobs|nodes|pods"
-    # One object is read again where its write met a conflict; that is no list.
-    lists = proxy.add("GET", rf"/({kinds})(\?(?!.*watch=)|$)")
-
-    for number in range(3):
-        scene.create_job(f"job-{number}", cpus=1)
-    scene.wait_admitted("job-0", "job-1", "job-2")
-
-    assert lists.seen == 0
-
-
-# Where admissions are written, and where Jobs are started and stopped.
-STATUS = r"/workloads/[^/]+/status"
-JOB = r"/jobs/[^/?]+(\?|$)"
-
-
-@pytest.mark.parametrize(
-    "break_",
-    [
-        pytest.param(
-            lambda door: door.add("PUT", STATUS, status=409, times=4), id="admissions meet a conflict"
-        ),
-        pytest.param(
-            lambda door: door.add("PUT", STATUS, status=500, times=4), id="admissions meet an error"
-        ),
-        pytest.param(
-            lambda door: door.add("PUT", STATUS, status=429, times=2, headers={"Retry-After": "1"}),
-            id="admissions meet a server that wants a pause",
-        ),
-        pytest.param(
-            lambda door: door.add("PUT", STATUS, is_answer_lost=True, times=4),
-            id="answers to admissions get lost",
-        ),
-        pytest.param(
-            lambda door: door.add("PATCH", JOB, is_answer_lost=True, times=4), id="answers to starts get lost"
-        ),
-        pytest.param(lambda door: door.add("PATCH", JOB, status=503, times=4), id="starts fail"),
-        pytest.param(lambda door: door.add("PATCH", JOB, status=409, times=4), id="starts conflict"),
-        pytest.param(
-            lambda door: door.add("POST", r"/workloads(\?|$)", is_answer_lost=True, times=4),
-            id="answers to creations get lost",
-        ),
-        pytest.param(lambda door: door.add("GET", "watch=", status=410, times=8), id="watches are too old"),
-        pytest.param(lambda door: door.add("GET", "watch=", status=500, times=8), id="watches fail"),
-    ],
-)
-def test_every_job_runs_once_though(
-    break_: Callable[[Proxy], Rule], scene: Scene, witness: Witness, proxy: Proxy, replica: Replica
-) -> None:
-    scene.create_queue(cpus=QUOTA)
-    scene.create_job("early", seconds=0.3)
-    scene.wait_finished("early")
-
-    broken = break_(proxy)
-    proxy.cut_watches()
-    jobs = create_jobs(scene, "job", 6)
-
-    scene.wait_finished(*jobs)
-    check_each_ran_once(witness, scene, ["early", *jobs])
-    assert broken.seen > 0
-    assert replica.child.is_running()
-
-
-def test_watches_that_break_again_and_again_lose_nothing(
-    scene: Scene, witness: Witness, proxy: Proxy, replica: Replica
-) -> None:
-    scene.create_queue(cpus=QUOTA)
-    jobs: list[str] = []
-    for turn in range(5):
-        assert proxy.cut_watches() > 0
-        jobs += create_jobs(scene, f"turn-{turn}", 2)
-        scene.wait_workload(jobs[-1])
-
-    scene.wait_finished(*jobs)
-    check_each_ran_once(witness, scene, jobs)
-    assert replica.child.is_running()
-
-
-def test_a_server_that_hangs_costs_the_leader_its_lease_and_no_job(
-    scene: Scene, witness: Witness, proxy: Proxy, replica: Replica
-) -> None:
-    scene.create_queue(cpus=QUOTA)
-    gate = Event()
-    held: list[Rule] = [proxy.add(method, "", gate=gate) for method in ("GET", "POST", "PUT", "PATCH")]
-    proxy.cut_watches()
-    jobs = create_jobs(scene, "job", 4)
-
-    replica.wait_logged("stopped_leading")
-    for rule in held:
-        proxy.remove(rule)
-    gate.set()
-
-    scene.wait_finished(*jobs)
-    check_each_ran_once(witness, scene, jobs)
+# --- the API server itself ---------------------------------------------------------------------------
 
 
 @pytest.mark.xdist_group("restart")

@@ -7,8 +7,10 @@ from the versions in the order in which the server made them.
 from __future__ import annotations
 
 import itertools
+import socket
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, Self
 
 from tests.controlplane import Rest, RestError
@@ -40,7 +42,9 @@ class Witness:
 
     def __exit__(self, *_: object) -> None:
         for stream in self._streams.values():
-            stream.stop()
+            stream.cut()
+        for stream in self._streams.values():
+            stream.wait_ended()
 
     @property
     def gaps(self) -> int:
@@ -110,6 +114,7 @@ class _Stream:
         self._path = path
         self._version = ""
         self._present: dict[str, Object] = {}
+        self._socket: socket.socket | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"witness-{kind}")
 
@@ -117,8 +122,15 @@ class _Stream:
         self._list()
         self._thread.start()
 
-    def stop(self) -> None:
+    def cut(self) -> None:
+        """Break the watch; one that is just being opened ends by itself."""
         self._stopping.set()
+        if self._socket is not None:
+            with suppress(OSError):
+                # As the plain socket that it is: TLS would be unwrapped under the thread that reads.
+                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
+    def wait_ended(self) -> None:
         self._thread.join(30.0)
         assert not self._thread.is_alive(), "the witness does not end"
 
@@ -152,13 +164,17 @@ class _Stream:
 
     def _watch(self) -> None:
         query = f"watch=1&allowWatchBookmarks=true&timeoutSeconds={_WATCH_SECONDS}"
-        for event in self._rest.stream(f"{self._path}?{query}&resourceVersion={self._version}"):
+        path = f"{self._path}?{query}&resourceVersion={self._version}"
+        for event in self._rest.stream(path, on_connected=self._note_socket):
             kind, obj = event["type"], event["object"]
             if kind == "ERROR":
                 raise RestError(obj.get("code", 0), obj.get("reason", ""), obj.get("message", ""))
             if kind != "BOOKMARK":
                 self._take(kind, obj)
             self._version = obj["metadata"]["resourceVersion"]
+
+    def _note_socket(self, connected: socket.socket) -> None:
+        self._socket = connected
 
     def _take(self, change: str, obj: Object) -> None:
         self.changes.append((change, obj))
