@@ -40,11 +40,11 @@ def tables(cache: Cache) -> Mapping[PlanTable, Tracked[Any, Any]]:
     return {
         PlanTable.PROMISES: keeper.promises,
         PlanTable.LEASES: keeper.leases,
-        PlanTable.OUTRUN: keeper.stopped_after,
+        PlanTable.OUTRUN: keeper.lengths.stopped_after,
         PlanTable.EXPECTED: keeper.expected,
         PlanTable.HOLDS: cache.holds.kept,
         PlanTable.MOVES: cache.moves.of,
-        PlanTable.RUNS: keeper.estimator.learned.runs,
+        PlanTable.RUNS: keeper.lengths.estimator.learned.runs,
         PlanTable.NODES: cache.fleet.performance.outcomes,
     }
 
@@ -62,7 +62,7 @@ def stored_value(value: object) -> object:
 def adopt_history(cache: Cache, plan: PlanValues) -> None:
     """Take in what earlier runs have taught."""
     for key, runs in plan.runs.items():
-        cache.timekeeper.estimator.learned.observe(key, *runs)
+        cache.timekeeper.lengths.estimator.learned.observe(key, *runs)
     for host, outcomes in plan.nodes.items():
         cache.fleet.performance.remember(host, outcomes)
 
@@ -118,7 +118,7 @@ def _adopt_promises(cache: Cache, roster: Roster, plan: PlanValues, *, is_whole:
     for (key, uid), seconds in plan.outrun.items():
         record = roster.records.get(key)
         if record is not None and record.workload.uid == uid:
-            keeper.stopped_after[key, uid] = seconds
+            keeper.lengths.stopped_after[key, uid] = seconds
     # Leases say how much longer those who run are believed to.
     keeper.rebuild(cache.held.values())
     for planned in plan.promises.values():

@@ -21,11 +21,12 @@ from dataclasses import dataclass
 from typing import Never
 
 from admission.advance import KeptCapacity
+from admission.lengths import started_at_of
 from admission.preemption.saves import leaving_seconds
 from admission.runtimes import is_opportunistic, may_be_evicted
 from admission.snapshot import Held, QueueState, Snapshot
 from admission.stage import SnapshotStage
-from admission.timekeeper import Timekeeper, started_at_of
+from admission.timekeeper import Timekeeper
 from api.workload import WorkloadKey
 from queues.profile import Edge, Rooms, Spots
 from queues.prospect import Prospect
@@ -147,7 +148,7 @@ class Clearing:
             return False
         if is_opportunistic(held.workload):
             return True
-        estimate = self.keeper.estimator.estimate(held.workload, queue.policy)
+        estimate = self.keeper.lengths.estimator.estimate(held.workload, queue.policy)
         return estimate is not None and started_at_of(held) + estimate.seconds <= kept.start_at
 
     def _has_room(self, kept: KeptCapacity, left: Quantities, going: Collection[WorkloadKey]) -> bool:

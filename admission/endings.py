@@ -17,7 +17,7 @@ def note_ended(cache: Cache, workload: Workload) -> None:
     """Learn from a Workload that has ended, also before this process began."""
     # First how it went: its own time is not to be part of what it is compared with.
     _note_performance(cache, workload)
-    cache.timekeeper.observe(workload)
+    cache.timekeeper.lengths.observe(workload, is_told=cache.timekeeper.is_on)
 
 
 def _note_performance(cache: Cache, workload: Workload) -> None:
@@ -40,5 +40,5 @@ def _outcome(cache: Cache, workload: Workload) -> float | None:
     seconds = measured_seconds(workload)
     if seconds is None:
         return None
-    usual = cache.timekeeper.estimator.learned.quantile(key_of(workload), _USUAL)
+    usual = cache.timekeeper.lengths.estimator.learned.quantile(key_of(workload), _USUAL)
     return run_outcome(seconds, usual)

@@ -97,7 +97,7 @@ class Forecast:
             return bool(claim.spots) or (other is not None and other.tree is queue.tree)
 
         trial = StartTrial(snapshot=self.snapshot, queue=queue, pending=pending, policy=self.policy)
-        seconds = self.keeper.length(pending.workload, queue.name)
+        seconds = self.keeper.lengths.length(pending.workload, queue.name)
         edges = self._profile.edges(wants=wants)
         names = [other.name for other in queue.tree.queues]
         ahead = self.keeper.ahead.edges(names, self.keeper.profile, joining=pending.workload)

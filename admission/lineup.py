@@ -95,7 +95,7 @@ class Lineup:
         keeper = self._cache.timekeeper
         if keeper.is_on:
             # How long it would be in the way decides who may pass a promise; only backfill asks.
-            pending.seconds = keeper.span(record.workload, queue.name)
+            pending.seconds = keeper.lengths.span(record.workload, queue.name)
         # Only where what is tried has changed: a status write of a parked one must not wake a tree.
         if queue.pending.offer(pending, now=self.now):
             self.unsettled[queue.tree] = None
@@ -121,7 +121,7 @@ class Lineup:
         # It moves up by waiting alone, which no event tells of.
         self.turns.watch_waiting(record.workload, ordering, now=self.now)
         if ordering.mode is OrderingMode.SHORTEST_PREDICTED:
-            estimate = self._cache.timekeeper.estimator.estimate(record.workload, queue.policy)
+            estimate = self._cache.timekeeper.lengths.estimator.estimate(record.workload, queue.policy)
             return predicted_level(record.workload, estimate, ordering, now=self.now)
         return pending_level(record.workload, record.requests, ordering, now=self.now)
 

@@ -14,13 +14,14 @@ from admission.calendar import QuotaInForce
 from admission.decision import Evict
 from admission.explain import PodSetLines, explain
 from admission.inuse import is_in_use
+from admission.lengths import Measured, started_at_of
 from admission.outcomes import required_checks
 from admission.placement.domains import DomainUsage, domain_usages
 from admission.placement.health import NodeFault, host_fault, hosts_of, is_sound
 from admission.prices import node_device_price
 from admission.records import LocalQueueKey, Problem, queue_problem
 from admission.roster import Roster
-from admission.timekeeper import Kept, Measured, started_at_of
+from admission.timekeeper import Kept
 from admission.topology import check_tolerations
 from admission.views import (
     ClusterQueueView,
@@ -160,15 +161,15 @@ class Questions:
 
     def take_measured(self) -> tuple[Measured, ...]:
         """Return the runs that have ended since this was last asked, with what was expected of them."""
-        measured = tuple(self._cache.timekeeper.measured)
-        self._cache.timekeeper.measured.clear()
+        measured = tuple(self._cache.timekeeper.lengths.measured)
+        self._cache.timekeeper.lengths.measured.clear()
         return measured
 
     def estimate(self, workload: Workload) -> Estimate | None:
         """Return how long the Workload is expected to run, None where nothing says so."""
         local_queue = self._cache.local_queues.get((workload.key.namespace, workload.queue_name))
         policy = self.policy_of(local_queue.cluster_queue) if local_queue is not None else KUEUE
-        held, estimator = self._cache.held.get(workload.key), self._cache.timekeeper.estimator
+        held, estimator = self._cache.held.get(workload.key), self._cache.timekeeper.lengths.estimator
         if held is None:
             return estimator.estimate(workload, policy)
         return estimator.running_estimate(workload, policy, started_at=started_at_of(held))

@@ -16,15 +16,15 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from admission.ahead import Ahead
+from admission.lengths import Lengths, started_at_of
 from admission.placement.fleet import Fleet
 from admission.preemption.saves import leaving_seconds
 from admission.room import never_evicts
-from admission.runtimes import Estimator, eviction_seconds, may_be_evicted, measured_seconds
+from admission.runtimes import Estimator, eviction_seconds
 from admission.snapshot import Held, QueueState
-from api.policy import Backfill, BackfillMode, OnOverrun
+from api.policy import BackfillMode, OnOverrun
 from api.reasons import ConditionType
-from api.workload import Workload, WorkloadKey
-from queues.estimates import Estimate, Source, raised
+from api.workload import WorkloadKey
 from queues.leases import Leases
 from queues.pending import Pending
 from queues.profile import Claim, Edge, Profile, Spots
@@ -35,10 +35,8 @@ from queues.tracked import Tracked
 
 # A promise counts as kept, and is not moved, within this many seconds: clocks, API writes and pods need some.
 SLACK_SECONDS = 1.0
-# Kept promises and measured runs until somebody asks for them; offline nobody does.
+# Kept promises until somebody asks for them; offline nobody does.
 _MOST_REMEMBERED = 1000
-# Raised by this share where no policy says otherwise.
-_RAISE_PERCENT = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,20 +55,12 @@ class Kept:
     at: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """A run that has ended: what was expected of it, and how many seconds it took."""
-
-    estimate: Estimate
-    seconds: float
-
-
 class Timekeeper:
     """Claims, promises and leases. One task owns it; `now` is the instant of its owner's latest call."""
 
     def __init__(self, fleet: Fleet, estimator: Estimator) -> None:
         self.now = 0.0
-        self.estimator = estimator
+        self.lengths = Lengths(estimator)
         self.is_on = False
         self.profile = Profile()
         # What has changed in these since it was last asked goes to the store: whoever leads next goes on.
@@ -80,8 +70,6 @@ class Timekeeper:
         self.expected: Tracked[WorkloadKey, tuple[float, float]] = Tracked()
         # By ClusterQueue: before when nobody behind those is expected to start.
         self.expected_after: dict[str, float] = {}
-        # How long who was stopped at the end of a lease had run, by Workload and uid, while it waits.
-        self.stopped_after: Tracked[tuple[WorkloadKey, str], float] = Tracked()
         # What has happened since promises were last looked at that may move them, later or earlier.
         self.causes: set[MoveCause] = set()
         # What came free since then that counted as taken when promises were made.
@@ -90,7 +78,6 @@ class Timekeeper:
         self.changed: dict[WorkloadKey, PlannedStart | None] = {}
         self.told: dict[WorkloadKey, PlannedStart] = {}
         self.kept: deque[Kept] = deque(maxlen=_MOST_REMEMBERED)
-        self.measured: deque[Measured] = deque(maxlen=_MOST_REMEMBERED)
         # ClusterQueues where a promise came free, so that the next in line may have one.
         self.freed: set[str] = set()
         # What the calendar holds: quotas that will be others.
@@ -103,8 +90,6 @@ class Timekeeper:
         self._queues: Mapping[str, QueueState] = {}
         # Whether no claim needs to be told from those of another tree.
         self.is_one_tree = True
-        # The length that is believed of who runs, where its first estimate was outrun.
-        self._raised: dict[WorkloadKey, float] = {}
         # Who holds quota but has been told to stop.
         self._stopping: set[WorkloadKey] = set()
 
@@ -113,7 +98,7 @@ class Timekeeper:
     def set_queues(self, queues: Mapping[str, QueueState], held: Iterable[Held]) -> None:
         """Take in ClusterQueues that were built anew: quotas, policies or nodes' flavors have changed."""
         # A process without backfill keeps no profile and forgets at the first refresh without it.
-        self._queues = queues
+        self._queues = self.lengths.queues = queues
         was_on = self.is_on
         self.is_one_tree = len({id(queue.tree) for queue in queues.values()}) <= 1
         self.is_on = self.ahead.is_heeded or any(
@@ -152,7 +137,7 @@ class Timekeeper:
         self.expected.clear()
         self.expected_after.clear()
         self.leases.clear()
-        self._raised.clear()
+        self.lengths.forget_raised()
         self.causes.clear()
 
     def hold(self, held: Held) -> None:
@@ -204,36 +189,17 @@ class Timekeeper:
         self.withdraw(key)
         self._tried.pop(key, None)
         self.expected.pop(key, None)
-        # By key, whatever the uid: an earlier object of the name may have left one behind.
-        for known in [known for known in self.stopped_after if known[0] == key]:
-            del self.stopped_after[known]
+        self.lengths.forget(key)
 
     def release(self, key: WorkloadKey) -> None:
         """Note that the Workload holds quota no longer; the profile may have been wrong about when."""
         claim = self.profile.drop(key)
         self.leases.pop(key, None)
-        self._raised.pop(key, None)
+        self.lengths.note_ended(key)
         self._stopping.discard(key)
         # Earlier than expected by more than the slack: then promises may be improved.
         if claim is not None and claim.ends_at > self.now + SLACK_SECONDS:
             self.slack.note(claim, from_at=max(self.now, claim.begins_at), until=claim.ends_at)
-
-    def observe(self, workload: Workload) -> None:
-        """Learn how long a Workload ran that has just ended, and how far its estimate was off.
-
-        Also of those that ended before this process began: what the cluster keeps of them is a memory too.
-        """
-        seconds = measured_seconds(workload)
-        if seconds is None:
-            return
-        queue = self._queues.get(workload.admission.cluster_queue) if workload.admission is not None else None
-        if queue is not None:
-            # Asked before it is observed: the estimate that is to be measured is the one it was
-            # admitted with.
-            estimate = self.estimator.estimate(workload, queue.policy)
-            if estimate is not None and self.is_on:
-                self.measured.append(Measured(estimate=estimate, seconds=seconds))
-        self.estimator.observe(workload, seconds)
 
     def expected_end(self, held: Held) -> float:
         """Return when the Workload's quota is expected to come free, never before now."""
@@ -248,58 +214,14 @@ class Timekeeper:
             since = evicted.at if is_told and evicted is not None else self.now
             return since + eviction_seconds(held.workload)
         started_at = started_at_of(held)
-        seconds = self._seconds_of(held, started_at)
         lease = self.leases.get(held.key)
+        seconds = self.lengths.of_running(
+            held, started_at=started_at, now=self.now, is_leased=lease is not None
+        )
         if lease is not None and self.gives_way(lease):
             # It is believed until its estimate is up, and stopped then: a promise cannot begin earlier.
             seconds += lease.eviction_seconds
         return started_at + seconds
-
-    def _seconds_of(self, held: Held, started_at: float) -> float:
-        """Return how long running work is believed to run: its latest word, until that is outrun as well.
-
-        Who runs on a lease is held to the word that let it in: a later end would move who it overtook.
-        """
-        policy = self._queues[held.admission.cluster_queue].policy
-        latest = self.estimator.running_estimate(held.workload, policy, started_at=started_at)
-        if latest is not None and latest.source is Source.COMPLETION_TIME:
-            is_outrun = started_at + latest.seconds <= self.now
-            if held.key not in self.leases and not is_outrun:
-                return latest.seconds
-        raised_to = self._raised.get(held.key)
-        if raised_to is not None:
-            return raised_to
-        return self.length(held.workload, held.admission.cluster_queue)
-
-    def length(self, workload: Workload, queue: str) -> float:
-        """Return how many seconds the Workload will run in the queue: its estimate, else the window.
-
-        Work of unknown length is taken to run as long as the queue looks ahead. One that has outrun its
-        estimate before is believed no shorter than it ran.
-        """
-        estimate = self.estimator.estimate(workload, self._queues[queue].policy)
-        seconds = estimate.seconds if estimate is not None else self._window_seconds(queue)
-        # By uid as well, for a new object of the same name is other work.
-        return max(seconds, self.stopped_after.get((workload.key, workload.uid), 0.0))
-
-    def span(self, workload: Workload, queue: str) -> float:
-        """Return for how long it must be out of the way of others: as long as it runs, and is being stopped.
-
-        What may not be evicted is believed only where its limit is enforced; else it runs for ever.
-        """
-        estimate = self.estimator.estimate(workload, self._queues[queue].policy)
-        # Nobody can make room from it and nothing ends it: nothing after it can be promised.
-        if not may_be_evicted(workload) and (estimate is None or not estimate.is_enforced):
-            return inf
-        return self.length(workload, queue) + leaving_seconds(workload, self._queues[queue].policy)
-
-    def _window_seconds(self, queue: str) -> float:
-        rules = self._queues[queue].policy.backfill_rules
-        every = (one.policy.backfill_rules for one in self._queues.values())
-        # A queue without rules may share nodes with one that has them; its window serves as well as
-        # any.
-        rules = rules or next((one for one in every if one is not None), Backfill())
-        return float(rules.window_seconds)
 
     @property
     def may_move(self) -> bool:
@@ -379,10 +301,11 @@ class Timekeeper:
 
     def forget_plan(self) -> None:
         """Forget promises and leases without a word, and what was to be told of them."""
-        for table in (self.promises, self.leases, self.expected, self.stopped_after):
+        for table in (self.promises, self.leases, self.expected, self.lengths.stopped_after):
             table.clear()
-        for told in (self.changed, self.told, self._tried, self._raised):
+        for told in (self.changed, self.told, self._tried):
             told.clear()
+        self.lengths.forget_raised()
         self.freed.clear()
 
     def adopt(self, planned: PlannedStart, usage: Quantities, spots: Spots) -> None:
@@ -412,7 +335,7 @@ class Timekeeper:
         self.slack.take()
         # What was kept and measured while another led, that one has counted.
         self.kept.clear()
-        self.measured.clear()
+        self.lengths.measured.clear()
         if self.promises:
             self.causes.add(MoveCause.OVERRUN)
 
@@ -439,7 +362,7 @@ class Timekeeper:
 
         A promise believes the raised one, for it can be moved; an appointment cannot, and takes it to stay.
         """
-        return key in self._raised and key not in self._stopping
+        return self.lengths.has_outrun(key) and key not in self._stopping
 
     def gone_by(self, edges: Iterable[Edge]) -> list[Edge]:
         """Return the edges with running work ending when it is gone at the latest, in order.
@@ -470,12 +393,12 @@ class Timekeeper:
         if held.is_evicted:
             # It is stopping, and takes longer than its grace.
             return self.now + eviction_seconds(held.workload)
-        rules = self._queues[claim.queue].policy.estimates
-        percent = rules.raise_percent if rules is not None else _RAISE_PERCENT
         started_at = started_at_of(held)
-        seconds = raised(max(0.0, claim.ends_at - started_at), self.now - started_at, percent)
-        self._raised[claim.holder] = seconds
-        return started_at + seconds
+        believed, elapsed = claim.ends_at - started_at, self.now - started_at
+        lengths = self.lengths
+        return started_at + lengths.raise_beyond(
+            claim.holder, claim.queue, believed=believed, elapsed=elapsed
+        )
 
     # --- leases ------------------------------------------------------------------------------------------
 
@@ -499,7 +422,7 @@ class Timekeeper:
     def note_eviction(self, held: Held) -> None:
         """Note that the Workload is being stopped. What it ran is the least that it is believed to need."""
         if held.key in self.leases or self.has_outrun(held.key):
-            self.stopped_after[held.key, held.workload.uid] = self.now - started_at_of(held)
+            self.lengths.stopped_after[held.key, held.workload.uid] = self.now - started_at_of(held)
         self.hold(held)
 
     def take_woken(self) -> set[str]:
@@ -551,11 +474,3 @@ class Timekeeper:
         assert len(self.profile) <= len(held) + len(self.promises), (
             "somebody claims who neither runs nor waits"
         )
-
-
-def started_at_of(held: Held) -> float:
-    """Return since when the Workload may run (Unix seconds), as far as its object says, else is reserved."""
-    admitted = held.workload.conditions.get(ConditionType.ADMITTED)
-    if held.is_assumed or admitted is None or not admitted.status:
-        return held.reserved_at
-    return admitted.at

@@ -86,8 +86,8 @@ def _clear_of_calendar(outlook: Outlook, entry: Entry) -> tuple[Entry, str | Non
     """
     keeper, queue, now = outlook.keeper, entry.queue, outlook.now
     workload = entry.pending.workload
-    is_known = keeper.estimator.estimate(workload, queue.policy) is not None
-    span = keeper.span(workload, queue.name) if is_known else inf
+    is_known = keeper.lengths.estimator.estimate(workload, queue.policy) is not None
+    span = keeper.lengths.span(workload, queue.name) if is_known else inf
     if not _meets_appointments(outlook, entry, span):
         return entry, None
     leaving = frozenset(target.held.key for target in entry.targets)
@@ -145,7 +145,7 @@ def _clear_of_lower(outlook: Outlook, entry: Entry, rank: Rank, above: Sequence[
         return Verdict(entry=entry, is_outranking=bool(entry.targets))
     workload = entry.pending.workload
     trial, prospect = outlook.trial_of(entry), outlook.prospect(queue, rank, others, of=workload)
-    span = keeper.length(entry.pending.workload, queue.name)
+    span = keeper.lengths.length(entry.pending.workload, queue.name)
     footing, until = outlook.footing(entry), now + span
     if stands(prospect, outlook.stage, trial, footing, now=now, until=until) is None:
         return Verdict(entry=entry)
@@ -168,7 +168,7 @@ def _clear_of_lower(outlook: Outlook, entry: Entry, rank: Rank, above: Sequence[
 
 def _judge(outlook: Outlook, entry: Entry, rank: Rank, above: Sequence[Promise]) -> Verdict:
     workload, queue, now = entry.pending.workload, entry.queue, outlook.now
-    span = outlook.keeper.span(workload, queue.name)
+    span = outlook.keeper.lengths.span(workload, queue.name)
     trial = outlook.trial_of(entry)
     leaving = frozenset(target.held.key for target in entry.targets)
     prospect = outlook.prospect(queue, rank, above, leaving=leaving, of=workload)
@@ -211,7 +211,7 @@ def _held_back(outlook: Outlook, entry: Entry, behind: PlannedStart) -> Verdict:
     has_more = entry.targets or entry.queue.reservations or outlook.snapshot.decided
     if has_more or is_in_hold:
         return Verdict(entry=entry, behind=behind)
-    span = outlook.keeper.span(entry.pending.workload, entry.queue.name)
+    span = outlook.keeper.lengths.span(entry.pending.workload, entry.queue.name)
     # Who may never be stopped says nothing of those who may.
     return Verdict(entry=entry, behind=behind, too_long=span if span < inf else None)
 

@@ -69,7 +69,7 @@ class Planner:
             cluster_queue=queue.name,
             rank=self.outlook.rank_of(entry),
             start_at=at,
-            seconds=self.outlook.keeper.length(workload, queue.name),
+            seconds=self.outlook.keeper.lengths.length(workload, queue.name),
             admission=entry.assignment.to_admission(queue.name),
             made_at=known.planned.made_at if known is not None else self.outlook.now,
             first_start_at=known.planned.first_start_at if known is not None else at,
@@ -117,8 +117,8 @@ class Planner:
         keeper = self.outlook.keeper
         # Nobody before it: what it holds is for as long as it says it runs, and no longer.
         if self.outlook.above(rank, pending.key):
-            return keeper.span(pending.workload, queue.name)
-        return keeper.length(pending.workload, queue.name)
+            return keeper.lengths.span(pending.workload, queue.name)
+        return keeper.lengths.length(pending.workload, queue.name)
 
     def planned(
         self,
@@ -189,7 +189,7 @@ class Planner:
 
     def _claim_now(self, entry: Entry, lease: BackfillLease | None = None) -> None:
         self.outlook.keeper.ahead.join(entry.pending.workload)
-        seconds = self.outlook.keeper.length(entry.pending.workload, entry.queue.name)
+        seconds = self.outlook.keeper.lengths.length(entry.pending.workload, entry.queue.name)
         # It may be asked to go at its end and take as long as it is allowed: nobody is promised
         # that time.
         if lease is not None and self.outlook.keeper.gives_way(lease):

@@ -154,7 +154,7 @@ def _history(
     cache = Cache()
     learned = tables(cache)
     for key, runs in plan.runs.items():
-        cache.timekeeper.estimator.learned.observe(key, *runs)
+        cache.timekeeper.lengths.estimator.learned.observe(key, *runs)
     for host, outcomes in plan.nodes.items():
         cache.fleet.performance.remember(host, outcomes)
     ended = [one for one in workloads.values() if one.is_finished]

@@ -16,10 +16,11 @@ from admission.controller.metrics import FOLLOWER, Metrics
 from admission.controller.placement_metrics import PlacementMetrics
 from admission.controller.workload_metrics import WorkloadMetrics
 from admission.decision import Admit, Decision, Evict, Plan, Reassign, SecondPassDecision, Unreplaced, Wait
+from admission.lengths import Measured
 from admission.lifecycle.saving import decision_of
 from admission.preemption.saves import Outcome
 from admission.prices import PriceOf
-from admission.timekeeper import SLACK_SECONDS, Kept, Measured
+from admission.timekeeper import SLACK_SECONDS, Kept
 from admission.writes import plan_text, unreplaced_event
 from api.eviction import eviction_request
 from api.kube.errors import KubeError
