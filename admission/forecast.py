@@ -12,8 +12,10 @@ held for it, and whoever can be backfilled starts earlier.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
+
+from msgspec import structs
 
 from admission.nomination import CyclePolicy
 from admission.snapshot import QueueState, Snapshot
@@ -64,7 +66,8 @@ class Forecast:
     def _run(self) -> Iterator[None]:
         for claim in self.keeper.profile.claims():
             is_overdue = claim.is_running and claim.ends_at <= self.now
-            self._profile.put(replace(claim, ends_at=self.now + _OVERDUE_SECONDS) if is_overdue else claim)
+            late = structs.replace(claim, ends_at=self.now + _OVERDUE_SECONDS) if is_overdue else claim
+            self._profile.put(late)
         for queue, pending in self._in_turn():
             at = self._expected(queue, pending)
             if at is not None:

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from math import inf
 
 from admission.preemption.saves import leaving_seconds
-from admission.runtimes import Estimator, may_be_evicted, measured_seconds
+from admission.runtimes import Estimator, completion_at, may_be_evicted, measured_seconds
 from admission.snapshot import Held, QueueState
 from api.policy import Backfill
 from api.reasons import ConditionType
 from api.workload import Workload, WorkloadKey
-from queues.estimates import Estimate, Source, raised
+from queues.estimates import Estimate, RunKey, Source, raised
 from queues.tracked import Tracked
 
 # Measured runs until somebody asks for them; offline nobody does.
@@ -58,7 +58,9 @@ class Lengths:
         Work of unknown length is taken to run as long as the queue looks ahead. One that has outrun its
         estimate before is believed no shorter than it ran.
         """
-        estimate = self.estimator.estimate(workload, self.queues[queue].policy)
+        return self._believed(workload, queue, self.estimator.estimate(workload, self.queues[queue].policy))
+
+    def _believed(self, workload: Workload, queue: str, estimate: Estimate | None) -> float:
         seconds = estimate.seconds if estimate is not None else self._window_seconds(queue)
         # By uid as well, for a new object of the same name is other work.
         return max(seconds, self.stopped_after.get((workload.key, workload.uid), 0.0))
@@ -68,22 +70,24 @@ class Lengths:
 
         What may not be evicted is believed only where its limit is enforced; else it runs for ever.
         """
-        estimate = self.estimator.estimate(workload, self.queues[queue].policy)
+        policy = self.queues[queue].policy
+        estimate = self.estimator.estimate(workload, policy)
         # Nobody can make room from it and nothing ends it: nothing after it can be promised.
         if not may_be_evicted(workload) and (estimate is None or not estimate.is_enforced):
             return inf
-        return self.length(workload, queue) + leaving_seconds(workload, self.queues[queue].policy)
+        return self._believed(workload, queue, estimate) + leaving_seconds(workload, policy)
 
     def of_running(self, held: Held, *, started_at: float, now: float, is_leased: bool) -> float:
         """Return how long running work is believed to run: its latest word, until that is outrun as well.
 
         Who runs on a lease is held to the word that let it in: a later end would move who it overtook.
         """
-        policy = self.queues[held.admission.cluster_queue].policy
-        latest = self.estimator.running_estimate(held.workload, policy, started_at=started_at)
-        if latest is not None and latest.source is Source.COMPLETION_TIME:
-            is_outrun = started_at + latest.seconds <= now
-            if not is_leased and not is_outrun:
+        # Few tell of their end, and for all others that would be a second look at their estimate.
+        if not is_leased and completion_at(held.workload) is not None:
+            policy = self.queues[held.admission.cluster_queue].policy
+            latest = self.estimator.running_estimate(held.workload, policy, started_at=started_at)
+            is_told = latest is not None and latest.source is Source.COMPLETION_TIME
+            if latest is not None and is_told and started_at + latest.seconds > now:
                 return latest.seconds
         raised_to = self._raised.get(held.key)
         if raised_to is not None:
@@ -128,7 +132,7 @@ class Lengths:
         """Forget whose estimate was raised."""
         self._raised.clear()
 
-    def observe(self, workload: Workload, *, is_told: bool) -> None:
+    def observe(self, workload: Workload, key: RunKey, *, is_told: bool) -> None:
         """Learn how long a Workload ran that has just ended; `is_told`: keep how far its estimate was off.
 
         Also of those that ended before this process began: what the cluster keeps of them is a memory too.
@@ -143,7 +147,7 @@ class Lengths:
             estimate = self.estimator.estimate(workload, queue.policy)
             if estimate is not None and is_told:
                 self.measured.append(Measured(estimate=estimate, seconds=seconds))
-        self.estimator.observe(workload, seconds)
+        self.estimator.observe(workload, seconds, key)
 
 
 def started_at_of(held: Held) -> float:

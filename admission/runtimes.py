@@ -69,12 +69,10 @@ class Estimator:
             return estimate
         return Estimate(seconds=seconds, source=Source.COMPLETION_TIME)
 
-    def observe(self, workload: Workload, seconds: float) -> RunKey:
-        """Learn that the Workload, which has finished, ran for so many seconds. Returns under which key."""
-        key = key_of(workload)
+    def observe(self, workload: Workload, seconds: float, key: RunKey) -> None:
+        """Learn that the Workload, which has finished and is of this key, ran for so many seconds."""
         at = workload.conditions[ConditionType.FINISHED].at
         self.learned.observe(key, Run(at=at, uid=workload.uid, seconds=seconds))
-        return key
 
     def _by_policy(self, workload: Workload, policy: AdmissionPolicy) -> Estimate | None:
         rules = policy.estimates

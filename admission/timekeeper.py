@@ -15,6 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import inf
 
+from msgspec import structs
+
 from admission.ahead import Ahead
 from admission.lengths import Lengths, started_at_of
 from admission.placement.fleet import Fleet
@@ -354,7 +356,7 @@ class Timekeeper:
             if one.is_evicted and claim.ends_at > self.now - SLACK_SECONDS:
                 # Who is stopping may take a moment longer than its grace.
                 continue
-            self.profile.put(replace(claim, ends_at=self._later_end(claim, one)))
+            self.profile.put(structs.replace(claim, ends_at=self._later_end(claim, one)))
             self.causes.add(MoveCause.OVERRUN)
 
     def has_outrun(self, key: WorkloadKey) -> bool:

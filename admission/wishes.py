@@ -5,7 +5,7 @@ Who has joined the reservation of a domain is placed in it, whatever else is fre
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from admission.kept_domains import KeptDomain
 from admission.placement.request import Bandwidth, PlacementRequest

@@ -20,6 +20,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from msgspec import structs
+
 from admission.controller.collector import keep_collector_off_what_lives_long
 from admission.decision import Evict
 from admission.engine import Engine
@@ -105,9 +107,9 @@ def gangs() -> dict[str, PlacementRequest]:
     """Return a gang for each way to place it."""
     plain = PlacementRequest(pod_set="main", flavor="gpus", count=GANG, per_pod=_PER_POD)
     return {
-        "Kueue's": replace(plain, topology=TopologyRequest(preferred=RACK)),
-        "by rules": replace(plain, wishes=Wishes(rules=_RULES, gpus_per_pod=8)),
-        "by score": replace(plain, wishes=Wishes(gpus_per_pod=8)),
+        "Kueue's": structs.replace(plain, topology=TopologyRequest(preferred=RACK)),
+        "by rules": structs.replace(plain, wishes=Wishes(rules=_RULES, gpus_per_pod=8)),
+        "by score": structs.replace(plain, wishes=Wishes(gpus_per_pod=8)),
     }
 
 

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import blake2b
 from math import ceil
 from typing import NamedTuple
+
+import msgspec
 
 from queues.history import Run, merged
 from queues.tracked import Tracked
@@ -46,8 +47,7 @@ class Source(StrEnum):
     QUEUE_DEFAULT = "QueueDefault"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
+class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     """A run time in seconds, from the start of its pods, and who says so."""
 
     seconds: float

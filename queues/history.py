@@ -42,6 +42,11 @@ def merged(known: tuple[EntryT, ...], news: Iterable[EntryT], most: int) -> tupl
 
     `known` itself where nothing is new.
     """
+    news = tuple(news)
+    # One run that has just ended, told of as it did: by far the most.
+    if len(news) == 1 and known and (news[0].at, news[0].uid) > (known[-1].at, known[-1].uid):
+        is_known = any(one.uid == news[0].uid for one in known)
+        return known if is_known else (*known, *news)[-most:]
     uids = {one.uid for one in known}
     fresh = [one for one in news if one.uid not in uids]
     if not fresh:

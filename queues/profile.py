@@ -27,9 +27,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
 from typing import Generic, Protocol, TypeVar
+
+import msgspec
 
 from api.workload import WorkloadKey
 from queues.resources import Quantities
@@ -43,8 +45,7 @@ RELEASE, BEGIN = -1, 1
 _NO_SPOTS: Spots = {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
     """What `holder` takes of a ClusterQueue's quota and of which spots, from `begins_at` to `ends_at`.
 
     Unix seconds. Running work begins at minus infinity: the quota tree and the nodes count it already.
@@ -56,10 +57,10 @@ class Claim:
     holder: WorkloadKey
     queue: str
     usage: Quantities
-    spots: Spots = field(default_factory=lambda: _NO_SPOTS)
+    spots: Spots = msgspec.field(default_factory=lambda: _NO_SPOTS)
     begins_at: float = -inf
     ends_at: float = inf
-    quota: Quantities = field(default_factory=dict)
+    quota: Quantities = msgspec.field(default_factory=dict)
     lead_seconds: float = inf
 
     @property

@@ -18,9 +18,9 @@ scheduling, "reservation with backfill" (run in the hold, give way when the larg
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from math import inf
 
+import msgspec
 from msgspec import structs
 
 from admission.backfill.outlook import Outlook, rules_of
@@ -37,8 +37,7 @@ from queues.prospect import Prospect
 from queues.walks import fits_from, stands
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a head that fits may start: with `entry` (its places may have changed), or `behind` whom not.
 
     `kept_from` is what the calendar has against it, in words. `lease` is what it runs on where it overtakes
@@ -75,7 +74,9 @@ def judge(outlook: Outlook, entry: Entry) -> Verdict:
         return verdict
     # Its targets will be gone by its start, so what they hold is no obstacle.
     with outlook.snapshot.without((target.queue, target.held) for target in entry.targets):
-        return replace(_judge(outlook, verdict.entry, rank, above), is_outranking=verdict.is_outranking)
+        return structs.replace(
+            _judge(outlook, verdict.entry, rank, above), is_outranking=verdict.is_outranking
+        )
 
 
 def _clear_of_calendar(outlook: Outlook, entry: Entry) -> tuple[Entry, str | None]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from admission.runtimes import Estimator, declared_seconds, measured_seconds
+from admission.runtimes import Estimator, declared_seconds, key_of, measured_seconds
 from api.objects import WorkloadObject
 from api.workload import Workload, to_workload
 from queues.estimates import RunKey
@@ -42,7 +42,9 @@ def estimate_rows(objects: Iterable[WorkloadObject]) -> tuple[EstimateRow, ...]:
     for workload in ended:
         seconds = measured_seconds(workload)
         if seconds is not None:
-            declared[estimator.observe(workload, seconds)] = declared_seconds(workload)
+            key = key_of(workload)
+            estimator.observe(workload, seconds, key)
+            declared[key] = declared_seconds(workload)
     learned = estimator.learned
     return tuple(
         EstimateRow(

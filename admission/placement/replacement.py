@@ -26,7 +26,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec import structs
 
 from admission.placement.fleet import Fleet, Place, Unplaced
 from admission.placement.health import hosts_of
@@ -274,7 +276,7 @@ class _Mending:
         return self._find(count, TopologyRequest(required=level, slices=slices), domain)
 
     def _find(self, count: int, topology: TopologyRequest | None, within: int | None) -> NoPlacement | None:
-        request = replace(self.request, count=count, topology=topology)
+        request = structs.replace(self.request, count=count, topology=topology)
         found = self.search.find(request, within=within)
         if isinstance(found, NoPlacement):
             return found

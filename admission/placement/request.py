@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
+import msgspec
+
 from admission.placement.wishes import Wishes
 from api.keys import NETWORK_BANDWIDTH
 from api.objects import WireAffinity, WireToleration
@@ -33,8 +35,7 @@ class Bandwidth:
         return has is not None and has >= self.mbits
 
 
-@dataclass(frozen=True, slots=True)
-class NodeRules:
+class NodeRules(msgspec.Struct, frozen=True):
     """Which nodes the pods may use, as far as their spec, their flavor and their policy say.
 
     `domain` is the one that their reservation keeps for them, by its level values, widest first; empty: any.
@@ -47,8 +48,7 @@ class NodeRules:
     domain: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlacementRequest:
+class PlacementRequest(msgspec.Struct, frozen=True, kw_only=True):
     """`count` pods of one pod set, each taking `per_pod` of its node. `topology` None: anywhere with room."""
 
     pod_set: str
@@ -73,8 +73,7 @@ class PlacementRequest:
         return self.topology.pod_set_group if self.topology is not None else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
+class Placement(msgspec.Struct, frozen=True, kw_only=True):
     """Where the pods go. `leader` is where the leader of the group goes, None without one."""
 
     assignment: TopologyAssignment
@@ -101,6 +100,7 @@ class PlacementGates:
 
 
 _GATES = PlacementGates()
+_ANYWHERE = TopologyRequest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +124,7 @@ def make_plan(
     request: PlacementRequest, levels: tuple[str, ...], gates: PlacementGates = _GATES
 ) -> Plan | NoPlacement:
     """Return the request in terms of `levels`, or why it cannot be met on them."""
-    topology = request.topology or TopologyRequest()
+    topology = request.topology or _ANYWHERE
     named = topology.required or topology.preferred
     has_level = named is not None
     # Only slices are named: they may lie anywhere, each in one domain.

@@ -26,12 +26,14 @@ from admission.placement.request import (
 from admission.placement.site import Site
 from admission.placement.wishes import Wishes
 from admission.steps import Steps
-from api.workload import TopologyAssignment
+from api.workload import TopologyAssignment, TopologyRequest
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 # Searches by wishes that are kept for one site. Each costs some values a leaf, and keeps its counts alive.
 _MOST_GANGS = 24
+# Plans kept for one site: small, and of few kinds.
+_MOST_PLANS = 1024
 
 
 class PlacementSearch:
@@ -44,6 +46,8 @@ class PlacementSearch:
         self._counts: dict[Shape, Counts] = {}
         self._grounds: dict[tuple[Counts, Counts, Terms], Ground] = {}
         self._gangs: dict[tuple[Ground, Wishes, int], GangSearch] = {}
+        # What requests are in terms of this site's levels, which never change.
+        self._plans: dict[tuple[TopologyRequest | None, int, bool], Plan | NoPlacement] = {}
         # How earlier work went, by host.
         self.performance: Mapping[str, float] = {}
 
@@ -59,7 +63,7 @@ class PlacementSearch:
 
         `is_empty`: as if no Workload was placed. `within`: below this domain only.
         """
-        plan = make_plan(request, self.site.levels, self._gates)
+        plan = self._plan(request)
         if isinstance(plan, NoPlacement):
             return plan
         wishes = request.wishes
@@ -80,9 +84,18 @@ class PlacementSearch:
             leader=self._leader_assignment(chosen) if leaders else None,
         )
 
+    def _plan(self, request: PlacementRequest) -> Plan | NoPlacement:
+        # All that `make_plan` looks at.
+        key = request.topology, request.count, request.keeps_domains_whole
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = make_plan(request, self.site.levels, self._gates)
+            _keep(self._plans, key, plan, most=_MOST_PLANS)
+        return plan
+
     def preparing(self, request: PlacementRequest) -> Steps[None]:
         """Work out, in steps, what `find` reads of the site and nobody has worked out yet."""
-        plan = make_plan(request, self.site.levels, self._gates)
+        plan = self._plan(request)
         if isinstance(plan, NoPlacement):
             return
         if not self._is_counted(request, plan, is_empty=False):
@@ -101,7 +114,7 @@ class PlacementSearch:
 
     def has_place(self, request: PlacementRequest) -> bool:
         """Return whether `find` finds a place: a fraction of its cost for those who try again and again."""
-        plan = make_plan(request, self.site.levels, self._gates)
+        plan = self._plan(request)
         if isinstance(plan, NoPlacement):
             return False
         # Asked by the gang search: it keeps its candidates, and knows without working out places.
@@ -163,7 +176,7 @@ class PlacementSearch:
         """Return the room for pods of the request, each node looked at by itself; None where there is no
         planning it. `owner` is whose the spots of this site are.
         """
-        plan = make_plan(request, self.site.levels, self._gates)
+        plan = self._plan(request)
         if isinstance(plan, NoPlacement):
             return None
         return PodRoom(counts=self.counts(request, plan), owner=owner, needed=request.count)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec import structs
 
 from admission.decision import Decision, Evict
 from admission.engine import Engine, EngineSettings
@@ -96,7 +95,7 @@ RACKS = {f"b{block}": {f"r{block}-{rack:03}": [8, 8] for rack in range(130)} for
 def test_the_first_look_at_a_shape_pauses_and_gives_what_one_look_gives(wishes: Wishes | None) -> None:
     request = make_request(2, gpus=8)
     topology = None if wishes is not None else TopologyRequest(preferred=RACK)
-    request = replace(request, topology=topology, wishes=wishes)
+    request = structs.replace(request, topology=topology, wishes=wishes)
     at_once, slowly = make_fleet(RACKS), make_fleet(RACKS)
     steps = 0
     for _ in slowly.preparing([request]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from admission.placement.fleet import Fleet
 from admission.placement.request import NodeRules
@@ -32,10 +33,10 @@ def make_fleet(addresses: dict[str, int]) -> Fleet:
 def test_pods_go_where_the_addresses_that_they_need_are_free() -> None:
     fleet = make_fleet({"n0": 1, "n1": 2, "n2": 0})
     fleet.put_pod(PodUsage(namespace="x", name="taken", node="n1", requests={ADDRESS: 1}))
-    stateful = replace(make_request(2), per_pod={ADDRESS: 1, "pods": 1})
+    stateful = structs.replace(make_request(2), per_pod={ADDRESS: 1, "pods": 1})
 
     assert counts(fleet, stateful) == {"main": {"n0": 1, "n1": 1}}
-    assert "fit only 2 out of 3" in str(counts(fleet, replace(stateful, count=3)))
+    assert "fit only 2 out of 3" in str(counts(fleet, structs.replace(stateful, count=3)))
 
 
 @pytest.mark.covers("004_10", "004_21")

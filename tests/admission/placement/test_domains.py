@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec import structs
 
 from admission.placement.domains import DomainUsage, domain_usages
 from admission.placement.fleet import Unplaced, place_of
@@ -14,7 +14,7 @@ from tests.admission.placement.fleets import FLAVOR, GPU, HOST, make_fleet, make
 def test_a_domain_counts_nodes_and_gpus_in_use_by_anybody() -> None:
     """n0 has a gang's pod on half of it, n1 a foreign pod on all of it, n2 nothing."""
     fleet = make_fleet({"b0": {"r0": [8, 8, 8], "r1": [8]}})
-    request = replace(make_request(1, gpus=4), rules=NodeRules(node_selector=((HOST, "n0"),)))
+    request = structs.replace(make_request(1, gpus=4), rules=NodeRules(node_selector=((HOST, "n0"),)))
     found = fleet.place([request])
     assert not isinstance(found, Unplaced)
     fleet.use([place_of(request, found["main"])], sign=1)

@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from admission.placement.fleet import Fleet, Place, Unplaced, place_of
 from admission.placement.replacement import Standing, replace_hosts
@@ -33,7 +34,7 @@ def gang(
 ) -> PlacementRequest:
     """Return a gang of one pod a node."""
     wishes = Wishes(**{"strategy": strategy, "rules": RULES, "gpus_per_pod": gpus, **fields})  # type: ignore[arg-type]
-    return replace(make_request(nodes, gpus=gpus), wishes=wishes)
+    return structs.replace(make_request(nodes, gpus=gpus), wishes=wishes)
 
 
 def leaf_of(node: str) -> int:
@@ -51,7 +52,7 @@ def place(fleet: Fleet, request: PlacementRequest) -> dict[str, int]:
 def take(fleet: Fleet, *nodes: str, gpus: int = 8) -> None:
     """Let other work use GPUs of these nodes."""
     for node in nodes:
-        request = replace(
+        request = structs.replace(
             make_request(1, gpus=gpus), rules=NodeRules(node_selector=(("kubernetes.io/hostname", node),))
         )
         found = fleet.place([request])
@@ -291,10 +292,10 @@ def test_nodes_with_less_bandwidth_than_asked_for_are_left_out() -> None:
         fleet.put_node(replace(node, labels={**node.labels, NETWORK_BANDWIDTH: speed}))
 
     def asking(mbits: int) -> PlacementRequest:
-        return replace(gang(2), rules=NodeRules(bandwidth=Bandwidth(mbits=mbits)))
+        return structs.replace(gang(2), rules=NodeRules(bandwidth=Bandwidth(mbits=mbits)))
 
     assert set(leaves(place(fleet, asking(200_000)))) == {1}
-    other = replace(gang(1), rules=NodeRules(bandwidth=Bandwidth(mbits=1, label="speed")))
+    other = structs.replace(gang(1), rules=NodeRules(bandwidth=Bandwidth(mbits=1, label="speed")))
     assert isinstance(fleet.place([other]), Unplaced)
     refused = fleet.place([asking(800_000)])
     assert isinstance(refused, Unplaced)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from admission.placement.fleet import Fleet, Place, Unplaced, place_of
 from admission.placement.request import PlacementRequest
@@ -42,7 +43,7 @@ _KUEUE = (
     make_request(3, gpus=8),
 )
 _WISHED = tuple(
-    replace(
+    structs.replace(
         make_request(count, gpus=gpus),
         wishes=Wishes(strategy=strategy, rules=rules, gpus_per_pod=gpus, avoids_fragmentation=avoids),
     )
@@ -51,7 +52,7 @@ _WISHED = tuple(
     for rules in (None, DomainRules(max_nodes_per_leaf=2, max_gpus_per_leaf=16))
     for avoids in (False, True)
 ) + tuple(
-    replace(make_request(3, gpus=4), wishes=Wishes(preferred_domain=domain, gpus_per_pod=4))
+    structs.replace(make_request(3, gpus=4), wishes=Wishes(preferred_domain=domain, gpus_per_pod=4))
     for domain in ("b1", "r2", "nowhere")
 )
 
@@ -183,7 +184,7 @@ def test_whatever_happened_answers_and_reasons_are_those_of_a_fresh_start(histor
 
 def test_a_search_that_is_kept_learns_how_later_runs_went() -> None:
     fleet = make_fleet({"b0": {"r0": [8], "r1": [8]}})
-    request = replace(make_request(1, gpus=8), wishes=Wishes(gpus_per_pod=8))
+    request = structs.replace(make_request(1, gpus=8), wishes=Wishes(gpus_per_pod=8))
     assert counts(fleet, request) == {"main": {"n0": 1}}
 
     fleet.observe(["n0"], uid="a", at=1.0, outcome=0.0)

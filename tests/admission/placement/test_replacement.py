@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from admission.placement.fleet import Fleet, Place, Unplaced
 from admission.placement.replacement import Standing, replace_hosts
@@ -167,7 +168,7 @@ def test_a_gang_that_a_policy_put_together_stays_together(
     wishes: Wishes, pods: dict[str, int], lost: str, want: dict[str, int] | str
 ) -> None:
     fleet = make_fleet(RACKS)
-    request = replace(make_request(len(pods) + 1, gpus=8), wishes=wishes)
+    request = structs.replace(make_request(len(pods) + 1, gpus=8), wishes=wishes)
 
     got = replaced(fleet, stand(fleet, request, **pods, **{lost: 1}), lost=lost)
 
@@ -211,7 +212,7 @@ def test_a_level_that_the_topology_no_longer_has_is_told() -> None:
     gang = stand(fleet, request, n0=1, n1=1)
     topology = request.topology
     assert topology is not None
-    moved = replace(gang, request=replace(request, topology=replace(topology, required="row")))
+    moved = replace(gang, request=structs.replace(request, topology=replace(topology, required="row")))
 
     assert replaced(fleet, moved, lost="n1") == "no requested topology level: row"
 
