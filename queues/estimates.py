@@ -33,7 +33,9 @@ _LEAST_RAISE_SECONDS = 60.0
 
 _DIGEST_BYTES = 6
 # A last part with a digit in it is a counter, a date or a hash: "train-7", "eval-2026-01-31", "job-x7f2k".
-_LAST_PARTS = re.compile(r"([-._](?=[a-z0-9]*[0-9])[a-z0-9]+)+$|[0-9]+$")
+# What `generateName` puts behind it has none in one of five cases: "train-cddpl". Its alphabet has no vowels,
+# so that hardly a word is taken for it. Source: Kubernetes, apimachinery, pkg/util/rand.
+_LAST_PARTS = re.compile(r"([-._](?=[a-z0-9]*[0-9])[a-z0-9]+)*(-[bcdfghjklmnpqrstvwxz2456789]{5})?$|[0-9]+$")
 
 
 class Source(StrEnum):

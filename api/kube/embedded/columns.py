@@ -110,6 +110,16 @@ def _event_seen(event: JsonObject) -> str:
     return age(latest, datetime.now(UTC))
 
 
+def _event_first_seen(event: JsonObject) -> str:
+    times = ("firstTimestamp", "deprecatedFirstTimestamp", "eventTime")
+    return age(next((event[key] for key in times if event.get(key)), None), datetime.now(UTC))
+
+
+def _event_count(event: JsonObject) -> int:
+    series = event.get("series") or {}
+    return int(series.get("count") or event.get("count") or event.get("deprecatedCount") or 1)
+
+
 def _ready_of(item: JsonObject) -> str:
     return f"{item['status'].get('readyReplicas', 0)}/{item['spec'].get('replicas', 0)}"
 
@@ -155,6 +165,10 @@ COLUMNS: Final[Mapping[str, Sequence[Column]]] = {
         _path("Reason", ".reason"),
         Column(name="Object", value=_event_object),
         Column(name="Message", value=lambda item: item.get("message") or item.get("note", "")),
+        Column(name="First Seen", value=_event_first_seen, priority=1),
+        Column(name="Count", value=_event_count, type="integer", priority=1),
+        # Where the name says nothing it is not the first column, and only the wide table has it.
+        Column(name="Name", value=lambda item: item["metadata"]["name"], priority=1),
     ),
     "configmaps": (_count("data"),),
     "secrets": (_path("Type", ".type"), _count("data")),

@@ -19,10 +19,13 @@ _JSON_PATH: Final = re.compile(
 
 def table(kind: Kind, items: Sequence[JsonObject], metadata: JsonObject, include: str = "") -> JsonObject:
     """Return the Table of these objects. `include`: what rows carry, Metadata (default), Object or None."""
-    name = Column(name="Name", value=lambda item: item["metadata"]["name"])
-    columns = [name, *kind.columns]
-    if not any(column.name == "Age" for column in columns) and not kind.is_custom:
-        columns.append(Column(name="Age", value=_age_of))
+    columns = list(kind.columns)
+    names = {column.name for column in columns}
+    # A kind that places its name itself tells its ages by columns of its own, too.
+    if kind.is_custom or "Name" not in names:
+        columns.insert(0, Column(name="Name", value=lambda item: item["metadata"]["name"]))
+        if "Age" not in names and not kind.is_custom:
+            columns.append(Column(name="Age", value=_age_of))
     return {
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",

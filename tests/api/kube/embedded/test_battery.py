@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from .conftest import CRDS, WORKLOADS, define
 from .raw import JSON_PATCH, STRATEGIC, RawApi, config_map, definition, job, pod
 
@@ -749,6 +751,28 @@ async def test_jobs_are_printed_as_a_table(api: RawApi) -> None:
     names = [each["name"] for each in answer.body["columnDefinitions"] if each["priority"] == 0]
     assert names == ["Name", "Status", "Completions", "Duration", "Age"]
     assert answer.body["rows"][0]["cells"][0] == "j"
+
+
+@pytest.mark.parametrize(
+    ("path", "want"),
+    [
+        ("/api/v1/events", ["Last Seen", "Type", "Reason", "Object", "Message"]),
+        ("/apis/events.k8s.io/v1/events", ["Last Seen", "Type", "Reason", "Object", "Message"]),
+        ("/api/v1/nodes", ["Name", "Status", "Roles", "Age", "Version"]),
+        ("/api/v1/pods", ["Name", "Ready", "Status", "Restarts", "Age"]),
+        ("/api/v1/namespaces", ["Name", "Status", "Age"]),
+        (
+            "/apis/policy/v1/poddisruptionbudgets",
+            ["Name", "Min Available", "Max Unavailable", "Allowed Disruptions", "Age"],
+        ),
+    ],
+)
+async def test_kinds_that_people_look_at_have_their_columns(api: RawApi, path: str, want: list[str]) -> None:
+    accept = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+    answer = await api.call("GET", path, accept=accept)
+
+    names = [each["name"] for each in answer.body["columnDefinitions"] if each["priority"] == 0]
+    assert names == want
 
 
 async def test_an_event_is_seen_in_both_its_groups(api: RawApi) -> None:
