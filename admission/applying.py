@@ -37,6 +37,9 @@ class Applier:
         queue, pending, decision = outcome.queue, outcome.pending, outcome.decision
         if isinstance(decision, Admit):
             self.admits += 1
+            if self._cache.holds.is_awaiting(pending.key, self._cache.held):
+                # It has found room elsewhere: who still leaves for it need not, unless others want that.
+                self._roster.woken.add(queue.tree)
             self._cache.holds.drop(pending.key)
             self._roster.join(pending.key, ())
             queue.pending.note_admitted(pending.key)

@@ -156,6 +156,9 @@ class Lineup:
             # Another may be the head now.
             self.unsettled[queue.tree] = None
             self.touched_queues.add(queue.name)
+            # What is held for it, and whoever still leaves for it, those may have who gave up because of it.
+            if record.workload.key in self._cache.holds.kept:
+                self.woken.add(queue.tree)
 
     def explain_again(self, cluster_queue: str) -> None:
         """There may be a word now for those of the queue for whom there was none."""

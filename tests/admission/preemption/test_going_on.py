@@ -7,7 +7,8 @@ One ClusterQueue of eight GPUs. `v1` and `v2` run on four each and stop one afte
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import hypothesis.strategies as st
@@ -16,9 +17,11 @@ from hypothesis import HealthCheck, example, given, settings
 
 from admission.decision import Admit, Evict
 from admission.holds import KeptRoom
+from api.eviction import EvictionRequest, render_request
+from api.keys import EVICTION
 from api.policy import AdmissionPolicy, PreemptionRules
 from api.queueing import Preemption, PreemptionPolicy, QueueingStrategy
-from api.reasons import ConditionType
+from api.reasons import ConditionType, EvictionReason
 from api.workload import Workload
 from queues.holds import Hold
 from queues.plan import PlanTable
@@ -73,6 +76,22 @@ def stop(world: World, name: str) -> None:
     """Let an evicted Workload stop and come back to its queue."""
     evicted = make_condition(ConditionType.EVICTED, reason="Preempted", at=world.now)
     world.put(released(with_conditions(world.get(name), evicted), at=world.now))
+
+
+def ask(world: World, name: str, *, preemptor: str) -> None:
+    """Let the Workload show that it is asked to save."""
+    workload = world.get(name)
+    request = EvictionRequest(
+        reason=EvictionReason.PREEMPTED,
+        requested_at=world.now,
+        deadline=world.now + GRACE_SECONDS,
+        ask_at=world.now,
+        reserved_at=1000,
+        preemptor=world.get(preemptor).key,
+        preemptor_uid=world.get(preemptor).uid,
+    )
+    annotations = {**workload.annotations, EVICTION: render_request(request)}
+    world.put(replace(workload, annotations=annotations))
 
 
 def holds_of(world: World) -> list[Hold]:
@@ -233,6 +252,37 @@ def test_it_starts_on_other_room_that_appears_while_its_victim_saves() -> None:
 
     assert admits(world.settle()) == ["first"]
     assert holds_of(world) == []
+
+
+def _leave(world: World) -> list[str]:
+    world.remove(Workload, world.get("first").key)
+    return []
+
+
+def _start_elsewhere(world: World) -> list[str]:
+    world.put(with_conditions(world.get("done"), make_condition(ConditionType.FINISHED, reason="Succeeded")))
+    return ["first"]
+
+
+@pytest.mark.parametrize("goes", [_leave, _start_elsewhere])
+def test_whoever_gave_up_for_it_is_tried_when_it_needs_the_room_no_more(
+    goes: Callable[[World], list[str]],
+) -> None:
+    """The eviction of its victim goes on for the next in line, who needs it as much."""
+    world = make_world(running("v1"), running("done", priority=7), waiting("first"))
+    world.settle()
+    ask(world, "v1", preemptor="first")
+    world.put(waiting("second", at=95_000)).settle()
+    assert [hold.key.name for hold in holds_of(world)] == ["first"]
+
+    want = goes(world)
+    assert world.engine.is_undecided("queue")
+    assert admits(world.settle()) == want
+    heir = world.engine.heir_of(world.get("v1").key)
+
+    assert heir is not None
+    assert heir.preemptor == world.get("second").key
+    assert [hold.key.name for hold in holds_of(world)] == ["second"]
 
 
 def test_what_is_left_over_is_kept_for_one_and_the_next_evicts_for_itself() -> None:
