@@ -22,6 +22,8 @@ from tests.metrics import served_names
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs").glob("*.md"))
+ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text()
+_CODE = re.compile(r"`([^`\n]+)`")
 TEXTS = {path.relative_to(ROOT).as_posix(): path.read_text() for path in (ROOT / "README.md", *PAGES)}
 
 
@@ -87,6 +89,31 @@ def test_the_page_of_policies_has_every_field() -> None:
     assert policy_reference.PAGE.read_text() == policy_reference.wanted(), (
         "write it anew: python -m tests.policy_reference"
     )
+
+
+def test_every_module_of_admission_is_on_the_map_once() -> None:
+    section = ARCHITECTURE.split("### A map of `admission/`")[1].split("\n## ")[0]
+    listed = [name for line in section.splitlines() if line.startswith("| ") for name in _CODE.findall(line)]
+    modules = {path.stem for path in (ROOT / "admission").glob("*.py")} - {"__init__", "engine"}
+
+    assert sorted(listed) == sorted(modules), "ARCHITECTURE.md, A map of `admission/`"
+
+
+def test_the_files_that_the_architecture_names_exist() -> None:
+    named = {name for name in _CODE.findall(ARCHITECTURE) if re.fullmatch(r"[\w/]+(/|\.(py|lua))", name)}
+    folders = (ROOT / name for name in ("admission", "api", "queues", "tests"))
+    files = [path.relative_to(ROOT).as_posix() for folder in folders for path in folder.rglob("*.py")]
+    there = {part for file in files for part in _ends_of(file)}
+
+    assert [name for name in sorted(named) if name not in there] == []
+
+
+def _ends_of(file: str) -> Iterator[str]:
+    """Yield the ways to name a file or a folder above it: from any folder on."""
+    parts = file.split("/")
+    for begin in range(len(parts)):
+        yield "/".join(parts[begin:])
+        yield from ("/".join(parts[begin:end]) + "/" for end in range(begin + 1, len(parts)))
 
 
 def test_every_page_is_in_the_navigation() -> None:
