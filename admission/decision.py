@@ -61,7 +61,7 @@ class Evict:
 
     `cluster_queue` is the victim's, `preempting_cluster_queue` that of the Workload it gives way to. With
     `save_by` the victim is waited for until then, to save a checkpoint, and asked for one from `ask_at` on
-    (Unix seconds); None: it stops at once.
+    (Unix seconds); None: it stops at once. `grace_seconds`: it saves at SIGTERM, and its pods have so long.
     """
 
     key: WorkloadKey
@@ -77,6 +77,7 @@ class Evict:
     underlying_cause: str = ""
     save_by: float | None = None
     ask_at: float | None = None
+    grace_seconds: float | None = None
 
     @property
     def id(self) -> DecisionId:

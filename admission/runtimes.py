@@ -141,12 +141,19 @@ def is_opportunistic(workload: Workload) -> bool:
 
 def eviction_seconds(workload: Workload) -> float:
     """Return how long an eviction takes from the decision until the quota is free, by the pods' grace."""
-    graces = (
-        pod_set.template.spec.termination_grace_period_seconds if pod_set.template.spec is not None else None
-        for pod_set in workload.pod_sets
-    )
-    grace = max((_DEFAULT_GRACE_SECONDS if one is None else one for one in graces), default=0)
-    return grace + TERMINATION_SECONDS
+    return max(_graces(workload), default=0) + TERMINATION_SECONDS
+
+
+def shortest_grace_seconds(workload: Workload) -> float:
+    """Return for how long each pod of the Workload may run on after SIGTERM, 0 without pods."""
+    return min(_graces(workload), default=0)
+
+
+def _graces(workload: Workload) -> Iterator[int]:
+    for pod_set in workload.pod_sets:
+        spec = pod_set.template.spec
+        told = spec.termination_grace_period_seconds if spec is not None else None
+        yield _DEFAULT_GRACE_SECONDS if told is None else told
 
 
 def measured_seconds(workload: Workload) -> float | None:

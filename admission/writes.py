@@ -107,6 +107,11 @@ def request_text(request: EvictionRequest) -> str:
     )
 
 
+def stop_text(grace_seconds: float) -> str:
+    """Return the sentence for a victim that saves at SIGTERM."""
+    return f"Saves a checkpoint at SIGTERM, within the {grace_seconds:.0f} s that its pods have to end"
+
+
 def workload_status(workload: Workload, body: bytes, purpose: Purpose, *events: Event) -> Write:
     """Return the PUT .../status for a body made from this Workload's bytes."""
     return _workload_write(workload.key, _seen(workload), Verb.REPLACE, body, purpose, events)
@@ -162,6 +167,9 @@ def evict_events(decision: Evict) -> tuple[Event, ...]:
     cause = f"DueTo{decision.underlying_cause}" if decision.underlying_cause else ""
     word = f"EvictedDueTo{decision.reason.value}{cause}"
     events = [_event(decision, EventType.NORMAL, word, decision.message)]
+    if decision.grace_seconds is not None:
+        note = stop_text(decision.grace_seconds)
+        events.append(_event(decision, EventType.NORMAL, "CheckpointExpected", note))
     if decision.preemption_reason is not None:
         events.append(_event(decision, EventType.NORMAL, "Preempted", decision.message))
     if decision.preemptor is not None:

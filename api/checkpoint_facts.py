@@ -41,7 +41,16 @@ _DURATIONS = (
 )
 
 # What `CheckpointFacts.takes_part` is told by.
-_FACTS = frozenset((keys.CHECKPOINT_TIME, keys.CHECKPOINT_STEP, keys.CHECKPOINT_MEASURED, *_DURATIONS))
+_FACTS = frozenset(
+    (
+        keys.CHECKPOINT_TIME,
+        keys.CHECKPOINT_STEP,
+        keys.CHECKPOINT_MEASURED,
+        keys.CHECKPOINT_ON_SIGTERM,
+        *_DURATIONS,
+    )
+)
+_SWITCH = {"true": True, "false": False}
 
 
 class Measured(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -62,6 +71,7 @@ class CheckpointFacts:
     """What is known of one Workload. None: it does not say, or says what cannot be believed.
 
     `saved_at` in Unix seconds, lengths in seconds. `workload_type` is empty where nobody says.
+    `saves_on_sigterm`: its pods save when they are told to end, without being asked before.
     """
 
     workload_type: str = ""
@@ -70,12 +80,13 @@ class CheckpointFacts:
     save_seconds: float | None = None
     restart_seconds: float | None = None
     interval_seconds: float | None = None
+    saves_on_sigterm: bool = False
 
     @property
     def takes_part(self) -> bool:
         """Whether it tells anything of its checkpoints, and so may be expected to answer a request."""
         told = (self.saved_at, self.step, self.save_seconds, self.restart_seconds, self.interval_seconds)
-        return any(fact is not None for fact in told)
+        return self.saves_on_sigterm or any(fact is not None for fact in told)
 
     @property
     def is_training(self) -> bool:
@@ -103,6 +114,7 @@ def checkpoint_facts(workload: Workload, *, with_aliases: bool = False) -> Check
         restart_seconds=_learnt(measured.restart, restart),
         # An interval of nothing would say that no work can ever be lost.
         interval_seconds=interval or None,
+        saves_on_sigterm=parse_switch(_read(keys.CHECKPOINT_ON_SIGTERM, sources)) or False,
     )
 
 
@@ -117,6 +129,7 @@ def checkpoint_faults(sources: Metadata) -> Iterator[str]:
         (keys.CHECKPOINT_TIME, parse_instant, "an RFC 3339 time such as 2026-01-31T12:00:00Z"),
         (keys.CHECKPOINT_STEP, parse_step, "a whole number of steps"),
         *((key, parse_duration, f"seconds from 0 to {MOST_SECONDS:.0f}") for key in _DURATIONS),
+        (keys.CHECKPOINT_ON_SIGTERM, parse_switch, "true or false"),
         (keys.CHECKPOINT_MEASURED, parse_measured, "what Berth itself has written; take it off"),
     )
     for key, parse, expected in checks:
@@ -155,6 +168,11 @@ def parse_duration(text: str) -> float | None:
         return None
     # Not a number compares false with everything.
     return seconds if 0 <= seconds <= MOST_SECONDS else None
+
+
+def parse_switch(text: str) -> bool | None:
+    """Return a switch, None for what is neither true nor false."""
+    return _SWITCH.get(text.lower())
 
 
 def parse_measured(text: str) -> Measured | None:

@@ -124,6 +124,8 @@ CHECKPOINT_STEP = BERTH_PREFIX + "checkpoint-step"
 CHECKPOINT_SAVE_SECONDS = BERTH_PREFIX + "checkpoint-save-seconds"
 CHECKPOINT_RESTART_SECONDS = BERTH_PREFIX + "checkpoint-restart-seconds"
 CHECKPOINT_INTERVAL_SECONDS = BERTH_PREFIX + "checkpoint-interval-seconds"
+# "true": its pods save when they get SIGTERM, before they end.
+CHECKPOINT_ON_SIGTERM = BERTH_PREFIX + "checkpoint-on-sigterm"
 # Written by Berth on a Job, a queued pod or the Workload of a group: the last lengths of saving and
 # restarting that it has measured, as JSON.
 CHECKPOINT_MEASURED = BERTH_PREFIX + "checkpoint-measured"
@@ -162,6 +164,7 @@ BERTH_TEMPLATE_KEYS = frozenset(
         "checkpoint-save-seconds",
         "checkpoint-restart-seconds",
         "checkpoint-interval-seconds",
+        "checkpoint-on-sigterm",
     )
 )
 # The level of a topology that is the host itself; a node's own name where nobody changed it.

@@ -27,7 +27,9 @@ from admission.cli.tables import make_console, make_table, print_table
 from admission.cli.workload_view import bounds_behind
 from admission.engine import Engine
 from admission.explain import DomainLine, FlavorLines, PodSetLines, TopologyLines
-from admission.writes import request_text
+from admission.preemption.saves import is_saving_at_sigterm
+from admission.runtimes import shortest_grace_seconds
+from admission.writes import request_text, stop_text
 from api.eviction import standing_request
 from api.keys import EXPECTED_START, PLANNED_START
 from api.kube.client import KubeClient
@@ -184,6 +186,9 @@ def _why(engine: Engine, workload: Workload) -> tuple[str, str]:
     request = standing_request(workload)
     if request is not None:
         return request.reason.value, request_text(request)
+    if is_saving_at_sigterm(workload):
+        evicted = workload.conditions[ConditionType.EVICTED]
+        return evicted.reason, f"{stop_text(shortest_grace_seconds(workload))}: {evicted.message}"
     condition = workload.conditions.get(ConditionType.QUOTA_RESERVED)
     if condition is None or condition.status:
         return "", ""

@@ -141,6 +141,7 @@ def _setting(arguments: argparse.Namespace) -> Setting:
             most_interval_seconds=arguments.checkpoint_minutes[1] * 60,
             publishing_share=arguments.publishing_share,
             notice_seconds=arguments.notice_seconds,
+            on_sigterm=arguments.save_on_sigterm,
             seed=arguments.seed,
         ),
     )

@@ -103,6 +103,11 @@ def add_checkpoint_flags(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="of the Jobs that tell of their checkpoints and save on request (default: %(default)g)",
     )
+    parser.add_argument(
+        "--save-on-sigterm",
+        action="store_true",
+        help="those that tell save when they are told to end, under every policy that preempts, and say so",
+    )
     _add_seconds(
         parser, "--notice-seconds", checkpoints.notice_seconds, "until a Job hears that it is asked to save"
     )

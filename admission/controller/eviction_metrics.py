@@ -9,7 +9,7 @@ from __future__ import annotations
 from admission.controller.logs import Log
 from admission.controller.metrics import Metrics
 from admission.preemption.loss import lost_work
-from admission.preemption.saves import Outcome, outcome_of
+from admission.preemption.saves import Outcome, is_saving_at_sigterm, outcome_of, outcome_of_stop
 from admission.prices import PriceOf, lost_money
 from api.eviction import eviction_request, has_request
 from api.reasons import ConditionType
@@ -40,9 +40,16 @@ class EvictionMetrics:
     def note_loss(
         self, before: Workload, after: Workload, *, saved_at: float | None, now: float, price_of: PriceOf
     ) -> None:
-        """Count what an eviction that has come about loses; nothing where there is none."""
+        """Count what an eviction that has come about loses; nothing where there is none.
+
+        Of one that saves at SIGTERM that is known when its pods have ended: what it did until it was told to.
+        """
         evicted, admission = after.conditions.get(ConditionType.EVICTED), before.admission
-        if before.is_evicted or evicted is None or not evicted.status or admission is None:
+        if evicted is None or not evicted.status or admission is None:
+            return
+        if outcome_of_stop(before, after, saved_at=saved_at) is not None:
+            now = evicted.at
+        elif before.is_evicted or is_saving_at_sigterm(after):
             return
         labels = (self._metrics.role, admission.cluster_queue, evicted.reason)
         lost = lost_work(before, saved_at=saved_at, now=now)
@@ -57,6 +64,7 @@ class EvictionMetrics:
         if has_request(before) and eviction_request(before) is None and not has_request(after):
             self._metrics.unreadable.labels(self._metrics.role, "berth.dev/eviction").inc()
         outcome = outcome_of(before, after, saved_at=saved_at)
+        outcome = outcome or outcome_of_stop(before, after, saved_at=saved_at)
         if outcome is None:
             return None
         admission = after.admission or before.admission

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from admission.checkpoints import disbelief
 from admission.controller.census import Census
 from admission.controller.clock import Clock
 from admission.controller.contexts import Contexts, KnowledgeSettings, KnownSpecs, workloads_of
@@ -29,7 +30,8 @@ from admission.engine import Engine
 from admission.inuse import KEPT_KINDS
 from admission.jobs import PriorityClass
 from admission.preemption.replicas import is_taken_one_by_one
-from api import specs
+from api import keys, specs
+from api.checkpoint_facts import parse_instant
 from api.disruption import DisruptionBudget
 from api.eviction import has_request
 from api.job import Job, to_job
@@ -257,10 +259,19 @@ class Knowledge:
 
     def _note_leaving(self, before: Workload, after: Workload, now: float) -> None:
         """Count what became of an eviction, and what it loses."""
-        saved_at = self.departures.saved_at(after)
+        saved_at = self._saved_at(after, now)
         self._journal.note_saving(before, after, saved_at=saved_at)
         price_of = self.engine.device_price
         self._journal.note_loss(before, after, saved_at=saved_at, now=now, price_of=price_of)
+
+    def _saved_at(self, workload: Workload, now: float) -> float | None:
+        """Return when the last checkpoint was complete by what anybody tells; None: nobody does."""
+        told = [self.departures.saved_at(workload)]
+        job = self.jobs.by_uid(workload.owner_uid) if workload.owner_uid is not None else None
+        # Where a report stands that came with the pods' end: the Workload takes it over a write later.
+        if job is not None and disbelief(job.value.annotations, now=now) is None:
+            told.append(parse_instant(job.value.annotations.get(keys.CHECKPOINT_TIME, "")))
+        return max((at for at in told if at is not None), default=None)
 
     def _note_recovery(self, before: Workload, after: Workload) -> None:
         """Measure the time from the first sign of a failed node until the gang had another, or went."""

@@ -8,8 +8,8 @@ Work since the last checkpoint is lost, and the devices stand idle while the job
     start     checkpoint c          evicted
 
 Whoever will be asked to save before it is evicted (`admission.preemption.saves`), and can do so within the
-grace, loses no more than the save takes, and nothing but the restart where its own next checkpoint comes in
-time:
+grace, or saves at SIGTERM, loses no more than the save takes, and nothing but the restart where its own next
+checkpoint comes in time:
 
     loss = devices × (min(t − last checkpoint, t − start, save) + restart)
 
@@ -36,7 +36,7 @@ from math import inf
 from statistics import median_low
 
 from admission.eviction_cost import eviction_cost, save_seconds_of
-from admission.preemption.saves import believed_checkpoint, plan_save
+from admission.preemption.saves import believed_checkpoint, plan_save, saves_at_sigterm
 from admission.snapshot import Held, QueueState, Tree
 from api.checkpoint_facts import CLOCK_SKEW_SECONDS, CheckpointFacts, checkpoint_facts
 from api.policy import AdmissionPolicy, Aliases, PreemptionRules, VictimRules
@@ -145,7 +145,10 @@ class Losses:
         lost = max(0.0, self.now - max(start, self._kept_until(facts, tree)))
         lost = min(lost, _most_counted(facts, rules))
         plan = plan_save(held.workload, policy, now=self.now)
-        if plan is not None:
+        if saves_at_sigterm(held.workload, facts):
+            # It saves on its way out.
+            lost = min(lost, save_seconds_of(facts, rules))
+        elif plan is not None:
             # Asked to save, it loses no more than the save takes; left to its own checkpoint,
             # nothing.
             lost = 0.0 if plan.ask_at > self.now else min(lost, save_seconds_of(facts, rules))

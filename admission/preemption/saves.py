@@ -16,8 +16,15 @@ Workload (`api.eviction`) and what is true of the cluster; the stage is worked o
 (`stage_of`), so there is no transition that a crash could leave half done.
 
 When it pays to ask. Pods learn of an annotation at the kubelet's next sync, up to a minute and a half later
-(NOTICE_SECONDS). With less grace than that SIGTERM is the request, and comes at once. Nor is anybody asked
-who
+(NOTICE_SECONDS). With less grace than that SIGTERM is the request, and comes at once.
+
+SIGTERM is the better request where pods save on it and have the time to: it is heard at once, so whoever
+needs the room waits for a save and not for the news of it as well. Who says so
+(`berth.dev/checkpoint-on-sigterm`), and whose saves, as told or measured, fit its pods' grace
+(`terminationGracePeriodSeconds`), is evicted without another word; what it saves on the way out is heard of
+like any checkpoint (`outcome_of_stop`).
+
+Nor is anybody asked who
 
   - runs by somebody else's hand (a RayJob, say): its pods are not known here;
   - takes no part: nothing on its Job or its pods tells of checkpoints, so nobody would answer and all would
@@ -42,7 +49,7 @@ from enum import StrEnum
 
 from admission.decision import Evict
 from admission.eviction_cost import save_seconds_of
-from admission.runtimes import eviction_seconds
+from admission.runtimes import eviction_seconds, shortest_grace_seconds
 from api.checkpoint_facts import (
     CLOCK_SKEW_SECONDS,
     CheckpointFacts,
@@ -50,14 +57,26 @@ from api.checkpoint_facts import (
     tells_of_checkpoints,
 )
 from api.crew import has_crew
-from api.eviction import EvictionRequest, standing_request
+from api.eviction import EvictionRequest, has_request, standing_request
 from api.policy import AdmissionPolicy, PreemptionRules
-from api.reasons import ConditionType
+from api.reasons import ConditionType, EvictionReason
 from api.workload import Workload
 
 # How long the kubelet takes to bring an annotation into a pod's files: its sync period of a minute, and the
 # time that it keeps what it has read. Source: Kubernetes, kubelet --sync-frequency and its caching managers.
 NOTICE_SECONDS = 90.0
+# Evictions that make way for others: where the Workload's own faults or lost nodes end it, nobody expects a
+# checkpoint.
+_GIVES_WAY = frozenset(
+    reason.value
+    for reason in (
+        EvictionReason.PREEMPTED,
+        EvictionReason.BACKFILL_LEASE_EXPIRED,
+        EvictionReason.RESERVATION_DUE,
+        EvictionReason.CLUSTER_QUEUE_STOPPED,
+        EvictionReason.LOCAL_QUEUE_STOPPED,
+    )
+)
 
 
 class Stage(StrEnum):
@@ -130,6 +149,40 @@ def next_stage_at(request: EvictionRequest, *, now: float) -> float | None:
     return min(instants, default=None)
 
 
+def saves_at_sigterm(workload: Workload, facts: CheckpointFacts) -> bool:
+    """Return whether SIGTERM is all that a Workload needs to save: by its word, and by the grace of its pods.
+
+    Of several the shortest grace counts.
+    """
+    told = facts.save_seconds
+    if not facts.saves_on_sigterm or facts.is_inference or told is None:
+        return False
+    return told <= shortest_grace_seconds(workload)
+
+
+def outcome_of_stop(before: Workload, after: Workload, *, saved_at: float | None) -> Outcome | None:
+    """Return what has come of SIGTERM as the request once the pods of an evicted Workload have ended.
+
+    Kept or missed; None for what is no such end.
+    """
+    has_ended = before.has_quota_reservation and not after.has_quota_reservation
+    if not has_ended or not is_saving_at_sigterm(before):
+        return None
+    # No older than the eviction: what it saved before it would have kept anyway.
+    is_kept = saved_at is not None and saved_at >= before.conditions[ConditionType.EVICTED].at
+    return Outcome.KEPT if is_kept else Outcome.MISSED
+
+
+def is_saving_at_sigterm(workload: Workload) -> bool:
+    """Return whether the Workload has been evicted, still runs, and saves because of that alone."""
+    if not workload.is_evicted or not workload.has_quota_reservation or workload.is_finished:
+        return False
+    if workload.conditions[ConditionType.EVICTED].reason not in _GIVES_WAY or has_request(workload):
+        # Its pods may have been lost, or it was asked before, and that has been counted.
+        return False
+    return saves_at_sigterm(workload, checkpoint_facts(workload))
+
+
 def plan_save(
     workload: Workload, policy: AdmissionPolicy, *, now: float, slack_seconds: float = 0.0
 ) -> SavePlan | None:
@@ -144,7 +197,7 @@ def plan_save(
     if not workload.is_admitted or not has_crew(workload):
         return None
     facts = checkpoint_facts(workload)
-    if not facts.takes_part or facts.is_inference:
+    if not facts.takes_part or facts.is_inference or saves_at_sigterm(workload, facts):
         return None
     saved_at, save_seconds = believed_checkpoint(facts, now=now), save_seconds_of(facts, rules)
     started_at = workload.conditions[ConditionType.ADMITTED].at
@@ -170,8 +223,10 @@ def asked_first(
     decision: Evict, workload: Workload, policy: AdmissionPolicy, *, now: float, slack_seconds: float = 0.0
 ) -> Evict:
     """Return the eviction, such that it waits for a checkpoint where the policy of the victim's ClusterQueue
-    wants it.
+    wants it, and tells of one that SIGTERM is enough for.
     """
+    if workload.is_admitted and saves_at_sigterm(workload, checkpoint_facts(workload)):
+        return replace(decision, grace_seconds=shortest_grace_seconds(workload))
     plan = plan_save(workload, policy, now=now, slack_seconds=slack_seconds)
     if plan is None:
         return decision
@@ -187,8 +242,8 @@ def leaving_seconds(workload: Workload, policy: AdmissionPolicy) -> float:
     may_wait = rules is not None and rules.grace_seconds > 0 and tells_of_checkpoints(workload)
     if rules is not None and may_wait and has_crew(workload):
         facts = checkpoint_facts(workload)
-        # Who takes no part is stopped at once, so nothing is waited for.
-        if facts.takes_part and not facts.is_inference:
+        # Who takes no part, or saves on the way out, is stopped at once, so nothing is waited for.
+        if facts.takes_part and not facts.is_inference and not saves_at_sigterm(workload, facts):
             waits = float(rules.grace_seconds)
     return waits + eviction_seconds(workload)
 

@@ -49,7 +49,13 @@ class Habits:
             known = self._known[job.id] = Habit(interval_seconds=interval, publishes=publishes)
         return known
 
-    def told(self, job: TraceJob, *, saved_at: float | None, restart_seconds: float) -> Mapping[str, str]:
+    def saves_on_sigterm(self, job: TraceJob) -> bool:
+        """Return whether the Job saves whenever it is told to end, whatever the policy."""
+        return self.settings.on_sigterm and self.of(job).publishes
+
+    def told(
+        self, job: TraceJob, *, saved_at: float | None, restart_seconds: float, save_seconds: float
+    ) -> Mapping[str, str]:
         """Return what the Workload's annotations say; nothing of a Job that does not publish."""
         habit = self.of(job)
         if not habit.publishes:
@@ -59,4 +65,7 @@ class Habits:
             keys.CHECKPOINT_INTERVAL_SECONDS: str(round(habit.interval_seconds)),
             keys.CHECKPOINT_RESTART_SECONDS: str(round(restart_seconds)),
         }
+        if self.settings.on_sigterm:
+            declared[keys.CHECKPOINT_ON_SIGTERM] = "true"
+            declared[keys.CHECKPOINT_SAVE_SECONDS] = str(math.ceil(save_seconds))
         return declared if saved_at is None else {**declared, keys.CHECKPOINT_TIME: to_rfc3339(saved_at)}

@@ -50,13 +50,15 @@ class Faults:
 class Checkpoints:
     """How Jobs save by themselves, for policies that preempt: every so many seconds, drawn log-uniformly for
     each Job between the two; `publishing_share` of them tell. Drawn by `seed`. A Job hears `notice_seconds`
-    later that it is asked to save: the kubelet brings an annotation into a pod once a minute.
+    later that it is asked to save: the kubelet brings an annotation into a pod once a minute. `on_sigterm`:
+    those that tell save when they are told to end, and say so.
     """
 
     least_interval_seconds: float = 600.0
     most_interval_seconds: float = 7200.0
     publishing_share: float = 0.5
     notice_seconds: float = 60.0
+    on_sigterm: bool = False
     seed: int = 0
 
 

@@ -135,7 +135,13 @@ class VirtualCluster:
         if known is None:
             pods = self.setting.shape(gpus).pods
             asked = WireResources(requests={_GPU: str(self.setting.gpus_held(gpus) // pods)})
-            spec = WirePodSpec(containers=(WireContainer(name="main", resources=asked),))
+            spec = WirePodSpec(
+                containers=(WireContainer(name="main", resources=asked),),
+                # Long enough to save in, as whoever saves at SIGTERM sees to.
+                termination_grace_period_seconds=(
+                    ceil(self.setting.save_seconds) if self.setting.checkpoints.on_sigterm else None
+                ),
+            )
             pod_set = PodSet(name="main", count=pods, template=WirePodTemplate(spec=spec))
             known = self._pod_sets[gpus] = (pod_set,)
         return known

@@ -201,7 +201,10 @@ class _Run:
         if course.token != token or not habit.publishes:
             return
         annotations = self._habits.told(
-            course.job, saved_at=saved_at, restart_seconds=self.setting.restart_seconds
+            course.job,
+            saved_at=saved_at,
+            restart_seconds=self.setting.restart_seconds,
+            save_seconds=self.setting.save_seconds,
         )
         told = {**living.workload.annotations, **annotations}
         living.workload = replace(living.workload, annotations=told)
@@ -230,7 +233,9 @@ class _Run:
             self._evict(living, decision.reason, keeps_every=keeps_every)
 
     def _keeps_every(self, course: Course) -> float | None:
-        return self._habits.of(course.job).interval_seconds if self.policy.preempts else None
+        if not self.policy.preempts or self._habits.saves_on_sigterm(course.job):
+            return None
+        return self._habits.of(course.job).interval_seconds
 
     def _plan_end(self, living: _Living, end: float) -> None:
         self.timeline.plan(end, partial(self._finish, living, living.course.token))

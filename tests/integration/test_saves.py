@@ -82,9 +82,13 @@ class Stage:
         self.scene.rest.patch(f"{self.scene.workloads}/{name}", patch)
 
 
-@pytest.fixture
-def stage(cluster: Cluster, controller: Replica) -> Iterator[Stage]:
-    """Give a stage on which `train` runs."""
+@contextmanager
+def staged(
+    cluster: Cluster, controller: Replica, annotations: Object | None = None, **pod_spec: Any
+) -> Iterator[Stage]:
+    """Give a stage on which `train` runs; `annotations` are what it tells, by default that a save takes no
+    time.
+    """
     scene = cluster.new_scene()
     create_account(scene)
     high = scene.create_priority("high", 1000)
@@ -93,14 +97,21 @@ def stage(cluster: Cluster, controller: Replica) -> Iterator[Stage]:
     spec = {"clusterQueues": {"names": [queue]}, "preemption": {"graceSeconds": 120}}
     scene.rest.create(POLICIES, {**policy, "metadata": {"name": queue}, "spec": spec})
     wait_for(lambda: scene.rest.get(f"{POLICIES}/{queue}").get("status"), "the policy seen")
-    job = {keys.CHECKPOINT_SAVE_SECONDS: "0"}
-    scene.create_job("train", cpus=2, serviceAccountName="trainer", annotations=job)
+    told = annotations or {keys.CHECKPOINT_SAVE_SECONDS: "0"}
+    scene.create_job("train", cpus=2, serviceAccountName="trainer", annotations=told, **pod_spec)
     scene.wait_admitted("train")
     found = Stage(scene, controller, high, queue)
     found.pod()
     yield found
     scene.rest.delete(scene.jobs, {"propagationPolicy": "Background"})
     scene.rest.delete(f"{POLICIES}/{queue}")
+
+
+@pytest.fixture
+def stage(cluster: Cluster, controller: Replica) -> Iterator[Stage]:
+    """Give a stage on which `train` runs."""
+    with staged(cluster, controller) as found:
+        yield found
 
 
 @dataclass(slots=True)
@@ -184,6 +195,36 @@ def test_a_process_saves_on_request_and_resumes_from_its_step(stage: Stage, tmp_
     )
     with training(stage, tmp_path) as process:
         assert process.read() == f"starts at step {saved}"
+
+
+def test_a_process_that_saves_at_sigterm_is_not_asked_before_and_what_it_saves_counts(
+    cluster: Cluster, controller: Replica, tmp_path: Path
+) -> None:
+    told = {keys.CHECKPOINT_SAVE_SECONDS: "1", keys.CHECKPOINT_ON_SIGTERM: "true"}
+    with staged(cluster, controller, told, terminationGracePeriodSeconds=300) as stage:
+        scene, name = stage.scene, stage.pod()["metadata"]["name"]
+        pods = f"/api/v1/namespaces/{scene.namespace}/pods/{name}"
+        # Its pod ends when the process has, and not before.
+        slow = {"berth.dev/simulated-shutdown-seconds": "300"}
+        scene.rest.patch(pods, {"metadata": {"annotations": slow}})
+        with training(stage, tmp_path) as process:
+            assert process.read() == "starts at step 0"
+            stage.submit_high(seconds=0.5)
+            wait_for(lambda: "deletionTimestamp" in scene.rest.get(pods)["metadata"], "SIGTERM to its pod")
+            assert stage.request() == ""
+            stopped = process.end()
+        scene.rest.delete(pods, {"gracePeriodSeconds": 0})
+
+        # The room is free as soon as the pod has ended.
+        scene.wait_finished("high", timeout_seconds=90)
+        assert int(scene.job("train")["metadata"]["annotations"][keys.CHECKPOINT_STEP]) == stopped
+        workload = scene.wait_workload("train")["metadata"]["name"]
+        scene.wait_events(workload, "CheckpointExpected", "Preempted")
+        assert "EvictionRequested" not in scene.reasons_about(workload)
+        labels = {"cluster_queue": stage.queue, "outcome": "kept"}
+        assert controller.metric("berth_eviction_saves_total", **labels) == 1
+        lost = {"cluster_queue": stage.queue, "reason": "Preempted"}
+        assert controller.metric("berth_evicted_device_seconds_lost_total", **lost) == 0
 
 
 @pytest.mark.covers("001_34")

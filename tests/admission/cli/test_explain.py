@@ -243,3 +243,24 @@ def test_of_one_that_runs_its_place_and_end_are_told_and_nothing_is_missing(
     found = json.loads(explain(capsys, cluster, "speech/w", "-o", "json")[1])
     assert (found["state"], found["podSets"]) == ("admitted", [])
     assert found["holding"]["expectedEnd"] == "2026-01-31T13:00:00Z"
+
+
+def test_one_that_saves_on_its_way_out_says_so(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
+    workload = make_workload("w", pods=1)
+    told = {"berth.dev/checkpoint-on-sigterm": "true", "berth.dev/checkpoint-save-seconds": "10"}
+    workload["metadata"]["annotations"] = told
+    at = {"lastTransitionTime": "2026-01-01T00:00:00Z", "status": "True", "message": ""}
+    usage = {"name": "main", "count": 1, "flavors": {GPU: "a100"}, "resourceUsage": {GPU: "8"}}
+    workload["status"] = {
+        "admission": {"clusterQueue": "speech", "podSetAssignments": [usage]},
+        "conditions": [
+            {**at, "type": "QuotaReserved", "reason": "QuotaReserved"},
+            {**at, "type": "Admitted", "reason": "Admitted"},
+            {**at, "type": "Evicted", "reason": "Preempted", "message": "Preempted to accommodate another"},
+        ],
+    }
+    fill(cluster, (WORKLOADS, workload))
+
+    _, out, _ = explain(capsys, cluster, "speech/w")
+
+    assert "Preempted: Saves a checkpoint at SIGTERM, within the 30 s that its pods have to end" in out

@@ -339,3 +339,36 @@ def test_a_checkpoint_that_a_pod_tells_of_itself_reaches_its_workload(scene: Vic
     pod = scene.cluster.objects["Pod", "team", "low-pod"]["metadata"]["annotations"]
     told = scene.workload("low")["metadata"]["annotations"]
     assert told["berth.dev/checkpoint-time"] == pod["berth.dev/checkpoint-time"]
+
+
+def saving_at_sigterm() -> Victims:
+    victims = Victims()
+    victims.submit("low", checkpoint_save_seconds=10, checkpoint_on_sigterm="true")
+    victims.run_for(100)
+    victims.submit("high", priority="high")
+    victims.run_for(1)
+    return victims
+
+
+@pytest.mark.parametrize(
+    ("is_kept", "lost"),
+    [pytest.param(True, 0, id="saves on the way out"), pytest.param(False, 100, id="tells of no checkpoint")],
+)
+def test_one_that_saves_at_sigterm_is_evicted_without_being_asked_and(is_kept: bool, lost: float) -> None:
+    scene = saving_at_sigterm()
+    assert (scene.evictions["low"], scene.request("low"), scene.asked("low")) == (1, "", {})
+    if is_kept:
+        scene.save("low", on_pod=False)
+    scene.run_for(10)
+
+    assert scene.is_running("high")
+    outcomes = {word: _saves(scene, word) for word in ("requested", "kept", "missed", "cancelled")}
+    assert outcomes == {"requested": 0, "kept": is_kept, "missed": not is_kept, "cancelled": 0}
+    labels = {"cluster_queue": "cq", "reason": "Preempted"}
+    # What was done until it was told to end, not until its pods were gone.
+    assert scene.count("berth_evicted_device_seconds_lost_total", **labels) == pytest.approx(lost, abs=2)
+    scene.close()
+
+
+def _saves(scene: Victims, outcome: str) -> float:
+    return scene.count("berth_eviction_saves_total", cluster_queue="cq", outcome=outcome)

@@ -53,12 +53,14 @@ def running(
 
     Other berth.dev keys go by their name with underscores.
     """
-    names = ("type", "interval", "restart", "time")
+    names = ("type", "interval", "restart", "time", "save", "on_sigterm")
     keys = {
         "type": "workload-type",
         "interval": "checkpoint-interval-seconds",
         "restart": "checkpoint-restart-seconds",
         "time": "checkpoint-time",
+        "save": "checkpoint-save-seconds",
+        "on_sigterm": "checkpoint-on-sigterm",
     }
     told = {keys[one]: str(fields.pop(one)) for one in names if one in fields}
     if saved is not None:
@@ -90,6 +92,9 @@ def loss(world: World, name: str) -> float:
         pytest.param({"saved": 900, "interval": 600}, 4 * 930, id="it is late with its checkpoint"),
         pytest.param({"saved": -30}, 4 * 30, id="half a minute ahead is another clock"),
         pytest.param({"saved": -3000, "ran": 700}, 4 * 730, id="a checkpoint of the future counts as none"),
+        pytest.param({"save": 20, "on_sigterm": "true"}, 4 * (20 + 30), id="it saves at SIGTERM"),
+        pytest.param({"save": 20, "on_sigterm": "true", "ran": 5}, 4 * 35, id="it has just begun"),
+        pytest.param({"save": 31, "on_sigterm": "true"}, 4 * 3630, id="its save does not fit the grace"),
         pytest.param({"ran": 700}, 4 * 730, id="where nobody tells, all since the start"),
         pytest.param({"time": "yesterday", "ran": 700}, 4 * 730, id="an unreadable time is no checkpoint"),
     ],

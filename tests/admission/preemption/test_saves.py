@@ -14,10 +14,12 @@ from admission.preemption.saves import (
     leaving_seconds,
     next_stage_at,
     outcome_of,
+    outcome_of_stop,
     plan_save,
     stage_of,
 )
 from api.eviction import EvictionRequest, read_request, render_request
+from api.objects import WirePodSpec, WirePodTemplate
 from api.policy import AdmissionPolicy, PreemptionRules
 from api.reasons import EvictionReason, PreemptionReason
 from api.workload import Workload, WorkloadKey, to_rfc3339
@@ -244,3 +246,83 @@ def test_what_has_come_of_a_request(
     before: Workload, after: Workload, saved_at: float | None, want: Outcome | None
 ) -> None:
     assert outcome_of(before, after, saved_at=saved_at) is want
+
+
+def at_sigterm(*, grace: int | None = None, **told: Any) -> Workload:
+    """Return a running Workload that says it saves at SIGTERM, and by default that it takes ten seconds."""
+    victim = running(**{"save": 10, **told})
+    spec = WirePodSpec(termination_grace_period_seconds=grace)
+    pods = tuple(replace(one, template=WirePodTemplate(spec=spec)) for one in victim.pod_sets)
+    annotations = {**victim.annotations, "berth.dev/checkpoint-on-sigterm": "true"}
+    return replace(victim, annotations=annotations, pod_sets=pods)
+
+
+def saying(workload: Workload, **annotations: str) -> Workload:
+    told = {f"berth.dev/{key.replace('_', '-')}": value for key, value in annotations.items()}
+    return replace(workload, annotations={**workload.annotations, **told})
+
+
+MEASURED = '{"save": [40, 40, 40]}'
+
+
+@pytest.mark.parametrize(
+    ("workload", "waits"),
+    [
+        pytest.param(at_sigterm(), 0, id="its save fits the default grace"),
+        pytest.param(at_sigterm(save=30), 0, id="its save takes all of the grace"),
+        pytest.param(at_sigterm(save=31), 120, id="its save takes longer than the grace"),
+        pytest.param(at_sigterm(save=31, grace=300), 0, id="its pods have a longer grace"),
+        pytest.param(at_sigterm(grace=0), 120, id="its pods are killed at once"),
+        pytest.param(
+            saying(at_sigterm(), checkpoint_measured=MEASURED), 120, id="it was measured to take longer"
+        ),
+        pytest.param(saying(at_sigterm(), checkpoint_on_sigterm="false"), 120, id="it says that it does not"),
+        pytest.param(
+            saying(at_sigterm(), checkpoint_on_sigterm="yes"), 120, id="what it says cannot be read"
+        ),
+        pytest.param(
+            saying(running(saved=1000), checkpoint_on_sigterm="true"), 120, id="nobody knows how long"
+        ),
+        pytest.param(saying(at_sigterm(), workload_type="inference"), 0, id="inference keeps no progress"),
+        pytest.param(at_sigterm(saved=570, interval=600), 0, id="its own checkpoint is near"),
+    ],
+)
+def test_whoever_saves_at_sigterm_is_not_waited_for_before(workload: Workload, waits: int) -> None:
+    """Neither asked nor left to its own checkpoint: it goes at once, and its pods take their grace."""
+    plan = plan_save(workload, policy(), now=NOW)
+
+    assert (plan.deadline - NOW if plan is not None else 0) == waits
+    stopping = leaving_seconds(workload, policy(grace_seconds=0))
+    assert leaving_seconds(workload, policy()) == stopping + waits
+
+
+STOPPING = with_conditions(at_sigterm(), make_condition("Evicted", reason="Preempted", at=NOW))
+
+
+@pytest.mark.parametrize(
+    ("before", "saved_at", "want"),
+    [
+        pytest.param(STOPPING, NOW + 9, Outcome.KEPT, id="saved on the way out"),
+        pytest.param(STOPPING, NOW, Outcome.KEPT, id="saved in the second of its eviction"),
+        pytest.param(STOPPING, NOW - 1, Outcome.MISSED, id="saved before"),
+        pytest.param(STOPPING, None, Outcome.MISSED, id="told of none"),
+        pytest.param(
+            with_conditions(running(save=10), EVICTED), NOW + 9, None, id="it does not save at SIGTERM"
+        ),
+        pytest.param(
+            with_conditions(at_sigterm(), make_condition("Evicted", reason="NodeFailures")),
+            None,
+            None,
+            id="its nodes are gone",
+        ),
+        pytest.param(at_sigterm(), NOW + 9, None, id="it was not evicted"),
+        pytest.param(finished(STOPPING), NOW + 9, None, id="it had come to its end"),
+    ],
+)
+def test_what_has_come_of_sigterm(before: Workload, saved_at: float | None, want: Outcome | None) -> None:
+    after = replace(released(before, at=NOW + 20), admission=None)
+
+    assert outcome_of_stop(before, after, saved_at=saved_at) is want
+    # Only once: neither while its pods end, nor afterwards.
+    assert outcome_of_stop(before, before, saved_at=saved_at) is None
+    assert outcome_of_stop(after, after, saved_at=saved_at) is None

@@ -57,6 +57,18 @@ def test_a_victim_that_tells_nothing_is_not_asked() -> None:
     assert lost == 300 + 60
 
 
+@pytest.mark.parametrize("name", ["preemption", "loss-aware"])
+def test_a_victim_that_saves_at_sigterm_keeps_all_under_every_policy(name: str) -> None:
+    setting = replace(ONE_NODE, checkpoints=replace(REGULAR, on_sigterm=True))
+    run = run_policy(name, (best(1, at=0), make_job(2, gpus=8, at=1500, runs=60)), setting)
+
+    assert (
+        lost_seconds(name, best(1, at=0), make_job(2, gpus=8, at=1500, runs=60), setting=setting) == 30 + 60
+    )
+    # Nobody asks it first: the other starts as soon as it has saved.
+    assert run.courses[1].first_start_at == 1530
+
+
 @pytest.mark.parametrize(("name", "want"), [("preemption", "2"), ("loss-aware", "1")])
 def test_who_has_just_saved_goes_rather_than_who_started_last(name: str, want: str) -> None:
     # The first saved 5 s ago, which is sooner than another save would take; the second has yet to save.
