@@ -16,7 +16,6 @@ _NUMBERS = (
     "P90",
     "P99",
     "GANGS",
-    "STRICT",
     "SLOWDOWN",
     "BUSY",
     "LOST",
@@ -25,9 +24,8 @@ _NUMBERS = (
     "TOOK",
 )
 _NOTES = (
-    "GANGS: mean wait of the Jobs of 8 GPUs and more. STRICT: of those that may evict others, where a policy",
-    "preempts. SLOWDOWN: mean of (wait + run) ÷ run, runs of less than 10 min counted as 10 min.",
-    "BUSY: useful GPU time while Jobs came. LOST: GPU-hours not kept.",
+    "GANGS: mean wait of the Jobs of 8 GPUs and more. SLOWDOWN: mean of (wait + run) ÷ run, runs of less",
+    "than 10 min counted as 10 min. BUSY: useful GPU time while Jobs came. LOST: GPU-hours not kept.",
     "BROKEN: promised starts that were not kept, of all that were made.",
 )
 
@@ -50,6 +48,12 @@ class _Column:
 
 
 _OPTIONAL = (
+    _Column(
+        heading="STRICT",
+        note="STRICT: mean wait of the Jobs that may evict others, where a policy preempts.",
+        is_known=lambda one: one.strict is not None,
+        text=lambda one: seconds_text(one.strict.mean_wait_seconds) if one.strict is not None else "–",
+    ),
     _Column(
         heading="RESERVED",
         note="RESERVED: mean time to a Job's start from when it and its reservation are there;"
@@ -101,11 +105,10 @@ def _to_row(name: str, one: Figures) -> tuple[str, ...]:
         name,
         *(seconds_text(wait) for wait in waits),
         seconds_text(one.gangs.mean_wait_seconds),
-        seconds_text(one.strict.mean_wait_seconds) if one.strict is not None else "–",
         f"{one.mean_bounded_slowdown:.1f}",
         percent_text(one.utilisation),
         f"{one.gpu_hours_lost:,.0f} h",
         f"{one.evictions:,}",
-        f"{one.promises_broken}/{one.promises}",
+        f"{one.promises_broken:,}/{one.promises:,}" if one.promises else "–",
         f"{one.run_seconds:.0f}s",
     )

@@ -19,7 +19,7 @@ GANG_GPUS = 8
 # Keeps short Jobs from dominating the slowdown. Feitelson's bound, ten minutes here.
 _SHORTEST_SECONDS = 600.0
 # A promise is broken when the start is later by more than this.
-_PROMISE_SLACK_SECONDS = 1.0
+PROMISE_SLACK_SECONDS = 1.0
 _SECONDS_PER_HOUR = 3600.0
 
 
@@ -154,7 +154,7 @@ def is_broken(course: Course) -> bool:
     """Return whether the Job started later than it was first promised."""
     if course.promised_at is None or course.first_start_at is None:
         return False
-    return course.first_start_at > course.promised_at + _PROMISE_SLACK_SECONDS
+    return course.first_start_at > course.promised_at + PROMISE_SLACK_SECONDS
 
 
 def _slowdown(course: Course) -> float:

@@ -1,6 +1,6 @@
 """The report of a simulation as one HTML page that needs nothing else.
 
-    settings ── table ── GPUs over time ── waits by tenant, by size ── promises ── the figures as JSON
+    table ── GPUs over time ── waits by tenant, by size ── promises ── settings ── the figures as JSON
 
 The page is well-formed XML too, so that programs can read it, and it holds the JSON report: who gets the page
 mailed has the exact figures beside the rounded ones. Colours follow what the reader's system prefers.
@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from admission.simulation.figures import span_of
 from admission.simulation.report_pictures import (
     MOST_PROMISES,
     Courses,
@@ -21,7 +22,7 @@ from admission.simulation.report_pictures import (
     waits_picture,
 )
 from admission.simulation.report_series import MOST_TENANTS, waits_by_size, waits_by_tenant
-from admission.simulation.report_svg import element, escaped
+from admission.simulation.report_svg import duration_text, element, escaped, legend
 
 _STYLE = """
 :root { color-scheme: light dark; --paper: #fff; --ink: #1c2128; --faint: #5b6470; --rule: #d8dee4;
@@ -38,12 +39,21 @@ th, td { padding: .25rem .6rem; border-bottom: 1px solid var(--rule); text-align
   white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
 thead th { color: var(--faint); font-size: .75rem; }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1.2rem; }
+dl { display: grid; grid-template-columns: repeat(auto-fill, minmax(13rem, max-content) minmax(5rem, 1fr));
+  gap: .1rem 1.2rem; font-size: .9rem; }
 dt { color: var(--faint); } dd { margin: 0; overflow-wrap: anywhere; }
-svg { width: 100%; height: auto; }
+svg { display: block; width: 100%; min-width: 44rem; height: auto; }
+.legend { display: flex; flex-wrap: wrap; gap: .2rem 1.4rem; font-size: .85rem; margin-bottom: .6rem; }
+.legend span { display: inline-flex; align-items: center; gap: .4rem; }
+.legend i { width: 1.1rem; height: .6rem; background: currentColor; }
+.legend .useful { background: var(--useful); } .legend .held { background: var(--held); }
+.legend .broken { background: var(--broken); } .legend .dot { width: .6rem; border-radius: 50%; }
+.legend .stroke { height: 1px; background: var(--faint); }
+.legend .tick { width: 2px; height: .9rem; background: var(--promise); }
 text { fill: var(--faint); font-size: 11px; } text.name { fill: var(--ink); font-weight: 600; }
 .useful { fill: var(--useful); } .held { fill: var(--held); } .broken { fill: var(--broken); }
-line { stroke: var(--faint); } .grid { stroke: var(--rule); } .now { stroke-dasharray: 4 3; }
+line { stroke: var(--faint); } .grid { stroke: var(--rule); }
+.now { stroke: var(--ink); stroke-dasharray: 4 3; } text.over { fill: var(--ink); }
 .promise { stroke: var(--promise); stroke-width: 2; }
 """
 
@@ -64,11 +74,12 @@ def html_page(report: Mapping[str, Any], table: Table, courses: Courses, *, gpus
     body = element(
         "body",
         element("h1", title),
-        _settings(report["settings"]),
+        element("p", escaped(_subject(report["settings"], courses, gpus))),
         _section("Policies", table.notes, _table(table)),
         _usage(courses, gpus),
         *_waits(courses),
         *_promises(courses),
+        _settings(report["settings"]),
         _figures(report),
     )
     return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
@@ -88,8 +99,24 @@ def _settings(settings: Mapping[str, object]) -> str:
     return element("section", element("h2", "Settings"), element("dl", *pairs))
 
 
+def _subject(settings: Mapping[str, Any], courses: Courses, gpus: int) -> str:
+    jobs = next(iter(courses.values()))
+    begin, end = span_of(jobs)
+    came, cluster = duration_text(end - begin), f"{settings['nodes']} = {gpus:,} GPUs"
+    policies = "one policy" if len(courses) == 1 else f"{len(courses)} policies side by side"
+    return f"{len(jobs):,} Jobs that came in {came}, on {cluster}, under {policies}. From {settings['jobs']}."
+
+
 def _setting_text(value: object) -> str:
-    return "none" if value is None else str(value)
+    match value:
+        case None:
+            return "none"
+        case float():
+            return f"{value:g}"
+        case (float() as low, float() as high):
+            return f"{low:g}-{high:g}"
+        case _:
+            return str(value)
 
 
 def _table(table: Table) -> str:
@@ -100,15 +127,17 @@ def _table(table: Table) -> str:
 
 
 def _usage(courses: Courses, gpus: int) -> str:
-    note = (
-        "Strong: GPUs doing work that was kept. Faint: held besides, for saving, restarting and work that was"
-        " lost. The dashed line is the last submit, after which queues only drain. Times are since the first."
+    note = "After the last submit queues only drain. Times are since the first submit."
+    marks = legend(
+        ("useful", "doing work that was kept"),
+        ("held", "held besides: saving, restarting, work that was lost"),
     )
-    return _section("GPUs over time", note, usage_picture(courses, gpus=gpus))
+    return _section("GPUs over time", note, marks, usage_picture(courses, gpus=gpus))
 
 
 def _waits(courses: Courses) -> tuple[str, str]:
-    note = "Dot: median. Bar: to P90. Line: to P99. Waits of a second or less are at the left end."
+    note = "On a logarithmic scale; who waits less than its left end stands there."
+    marks = legend(("dot useful", "median"), ("held", "to P90"), ("stroke", "to P99"))
     tenants = {name: waits_by_tenant(one) for name, one in courses.items()}
     sizes = {name: waits_by_size(one) for name, one in courses.items()}
     all_tenants = len({course.job.tenant for course in next(iter(courses.values()))})
@@ -117,9 +146,12 @@ def _waits(courses: Courses) -> tuple[str, str]:
         _section(
             "Waits by tenant",
             note + (bounded if all_tenants > MOST_TENANTS else ""),
+            marks,
             waits_picture(tenants, about="waits by tenant and policy"),
         ),
-        _section("Waits by size", note, waits_picture(sizes, about="waits by size of the Job and policy")),
+        _section(
+            "Waits by size", note, marks, waits_picture(sizes, about="waits by size of the Job and policy")
+        ),
     )
 
 
@@ -129,12 +161,14 @@ def _promises(courses: Courses) -> list[str]:
     for name, of_policy in courses.items():
         promises = sum(course.promised_at is not None for course in of_policy)
         if promises:
-            note = (
-                "Line: waiting. Tick: the first promised start. Bar: from the first start until done, red"
-                f" where that is later than promised. {_promises_shown(promises)}"
+            marks = legend(
+                ("stroke", "waiting"),
+                ("tick", "first promised start"),
+                ("held", "from the first start until done"),
+                ("broken", "started later than promised"),
             )
             picture = promises_picture(of_policy, policy=name)
-            sections.append(_section(f"Promises of {name}", note, picture))
+            sections.append(_section(f"Promises of {name}", _promises_shown(promises), marks, picture))
     return sections
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from admission.simulation.course import Course
-from admission.simulation.figures import is_broken, span_of
+from admission.simulation.figures import PROMISE_SLACK_SECONDS, is_broken, span_of
 from admission.simulation.report_series import (
     Waits,
     furthest_from_promise,
@@ -17,6 +17,7 @@ from admission.simulation.report_svg import (
     WaitScale,
     area,
     bar,
+    duration_text,
     element,
     label,
     line,
@@ -41,16 +42,19 @@ def usage_picture(courses: Courses, *, gpus: int) -> str:
     The panels share their scales, so that they can be compared by looking down.
     """
     end = max(_end_of(one) for one in courses.values())
-    scale = TimeScale(begin=0, end=end, left=text_width(courses) + 50)
-    height = len(courses) * (_PANEL_HEIGHT + 14)
+    scale = TimeScale(begin=0, end=end, left=text_width((*courses, f"{gpus:,} GPUs")) + 60)
+    height = len(courses) * (_PANEL_HEIGHT + 14) + 8
     panels = [
-        _usage_panel(name, courses[name], scale=scale, top=number * (_PANEL_HEIGHT + 14) + 6, gpus=gpus)
+        _usage_panel(name, courses[name], scale=scale, top=number * (_PANEL_HEIGHT + 14) + 14, gpus=gpus)
         for number, name in enumerate(courses)
     ]
     last_submit = scale.at(max(span_of(one)[1] for one in courses.values()))
     mark = titled("last submit", line((last_submit, 0), (last_submit, height), kind="now"))
+    # To the left of the line where there is no room for the words on its right.
+    offset, anchor = (-5.0, "end") if last_submit > WIDTH - 100 else (5.0, "start")
+    words = label(last_submit + offset, 9, "last submit", kind="over", anchor=anchor)
     about = "GPUs held and usefully busy over time, a panel a policy"
-    return picture(scale.axis(0, height), *panels, mark, height=height + 22, about=about)
+    return picture(scale.axis(0, height), *panels, mark, words, height=height + 22, about=about)
 
 
 def _usage_panel(name: str, courses: Sequence[Course], *, scale: TimeScale, top: float, gpus: int) -> str:
@@ -62,8 +66,9 @@ def _usage_panel(name: str, courses: Sequence[Course], *, scale: TimeScale, top:
         area(_outline([min(1.0, value / max(1, gpus)) for value in values], scale, top, bottom), kind=kind)
         for values, kind in ((held, "held"), (useful, "useful"))
     ]
+    ends = ((top + 9, f"{gpus:,} GPUs"), (bottom, "0"))
     texts = label(0, top + _PANEL_HEIGHT / 2 + 4, name, kind="name") + "".join(
-        label(scale.left - 6, y, text, anchor="end") for y, text in ((top + 9, f"{gpus:,}"), (bottom, "0"))
+        label(scale.left - 6, y, text, anchor="end") for y, text in ends
     )
     return element("g", texts, *shapes, line((scale.left, bottom), (scale.right, bottom), kind="base"))
 
@@ -86,8 +91,11 @@ def waits_picture(waits: Mapping[str, Mapping[str, Waits]], *, about: str) -> st
     `waits` are by policy and group; every policy has the same groups, as all run the same Jobs.
     """
     groups = list(next(iter(waits.values())))
-    longest = max(one.p99 for of_policy in waits.values() for one in of_policy.values())
-    scale = WaitScale(longest=longest, left=text_width(waits) + 30)
+    every = [one for of_policy in waits.values() for one in of_policy.values()]
+    # Who does not wait at all would draw the scale out to a second, with nothing in between.
+    shortest = min((one.p50 for one in every if one.p50 >= 1), default=1.0)
+    longest = max(one.p99 for one in every)
+    scale = WaitScale(shortest=shortest, longest=longest, left=text_width(waits) + 30)
     block = (len(waits) + 1) * _ROW_HEIGHT + 8
     rows = [
         _group_rows(group, {name: waits[name][group] for name in waits}, scale=scale, top=number * block)
@@ -110,7 +118,8 @@ def _group_rows(group: str, waits: Mapping[str, Waits], *, scale: WaitScale, top
 
 def _wait_row(name: str, waits: Waits, *, scale: WaitScale, y: float) -> str:
     p50, p90, p99 = scale.at(waits.p50), scale.at(waits.p90), scale.at(waits.p99)
-    title = f"{name}: P50 {waits.p50:,.0f} s, P90 {waits.p90:,.0f} s, P99 {waits.p99:,.0f} s"
+    p50_text, p90_text, p99_text = (duration_text(one) for one in (waits.p50, waits.p90, waits.p99))
+    title = f"{name}: P50 {p50_text}, P90 {p90_text}, P99 {p99_text}"
     return titled(
         title,
         label(12, y + 4, name),
@@ -147,9 +156,9 @@ def _promise_row(course: Course, name: str, *, scale: TimeScale, y: float) -> st
     # A promise of a far future is drawn at the edge; the title has the number.
     promise = min(WIDTH, scale.at(course.promised_at))
     title = (
-        f"Job {course.job.id} of {course.job.tenant}, {course.job.gpus} GPUs: submitted at"
-        f" {course.job.submitted_at:,.0f} s, promised {course.promised_at:,.0f} s,"
-        f" started {course.first_start_at:,.0f} s"
+        f"Job {course.job.id} of {course.job.tenant}, {course.job.gpus} GPUs: submitted after"
+        f" {duration_text(course.job.submitted_at)}, promised for {duration_text(course.promised_at)},"
+        f" started {_lateness_text(course.first_start_at - course.promised_at)}"
     )
     return titled(
         title,
@@ -158,6 +167,12 @@ def _promise_row(course: Course, name: str, *, scale: TimeScale, y: float) -> st
         bar(start, y - 4, width=end - start, height=8, kind="broken" if is_broken(course) else "held"),
         line((promise, y - 6), (promise, y + 6), kind="promise"),
     )
+
+
+def _lateness_text(seconds: float) -> str:
+    if abs(seconds) <= PROMISE_SLACK_SECONDS:
+        return "as promised"
+    return f"{duration_text(abs(seconds))} {'later' if seconds > 0 else 'sooner'}"
 
 
 def _end_of(courses: Sequence[Course]) -> float:

@@ -21,16 +21,15 @@ _LETTER_WIDTH = 6.2
 _STEPS_SECONDS = (60, 300, 900, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86400, 2 * 86400, 7 * 86400, 30 * 86400)
 _MOST_MARKS = 10
 _DAY_SECONDS = 86400
-_DECADES = (
-    (1, "1 s"),
-    (10, "10 s"),
-    (60, "1 min"),
-    (600, "10 min"),
-    (3600, "1 h"),
-    (36_000, "10 h"),
-    (360_000, "100 h"),
-    (3_600_000, "1,000 h"),
-    (36_000_000, "10,000 h"),
+_UNITS = ((_DAY_SECONDS, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))
+_WAIT_MARKS = (
+    *((number, f"{number} s") for number in (1, 2, 5, 10, 20, 30)),
+    *((number * 60, f"{number} min") for number in (1, 2, 5, 10, 20, 30)),
+    *((number * 3600, f"{number} h") for number in (1, 2, 5, 10)),
+    *(
+        (number * _DAY_SECONDS, f"{number:,} d")
+        for number in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10_000)
+    ),
 )
 
 
@@ -86,7 +85,9 @@ def titled(title: str, *children: str) -> str:
 
 def picture(*children: str, height: float, about: str) -> str:
     """Return the whole drawing; `about` says in words what it shows."""
-    return element("svg", *children, viewBox=f"0 0 {WIDTH:g} {height:g}", role="img", aria_label=about)
+    drawing = element("svg", *children, viewBox=f"0 0 {WIDTH:g} {height:g}", role="img", aria_label=about)
+    # On a narrow screen it is pushed aside rather than made too small to be read.
+    return element("div", drawing, class_="wide")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,26 +119,57 @@ class TimeScale:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitScale:
-    """Waits up to `longest` seconds on a logarithmic scale; below one second all are at its left end."""
+    """Waits on a logarithmic scale up to `longest` seconds, from the mark below `shortest` on.
 
+    What is shorter than that, no wait at all above all, stands at its left end.
+    """
+
+    shortest: float
     longest: float
     left: float
     right: float = WIDTH - 30
 
+    @property
+    def begin(self) -> float:
+        """The wait at the left end, in seconds."""
+        # A decade at least stays between the ends.
+        most = max(self.shortest, 1.0) if self.shortest * 10 <= self.longest else self.longest / 10
+        return max((seconds for seconds, _ in _WAIT_MARKS if seconds <= most), default=1)
+
     def at(self, seconds: float) -> float:
         """Return the place of a wait."""
-        share = math.log(max(1.0, seconds)) / math.log(max(10.0, self.longest))
-        return self.left + share * (self.right - self.left)
+        begin = self.begin
+        span = math.log(max(10.0, self.longest / begin))
+        return self.left + math.log(max(1.0, seconds / begin)) / span * (self.right - self.left)
 
     def axis(self, top: float, bottom: float) -> str:
         """Return marks from top to bottom, and under them how long that is."""
-        shown = [one for one in _DECADES if one[0] <= max(10.0, self.longest)]
+        shown = [one for one in _WAIT_MARKS if self.begin <= one[0] <= max(10.0 * self.begin, self.longest)]
+        # From the left end on, so that what stands there is named.
+        shown = shown[:: math.ceil(len(shown) / _MOST_MARKS)]
         return "".join(_mark(self.at(seconds), top, bottom, text) for seconds, text in shown)
+
+
+def legend(*entries: tuple[str, str]) -> str:
+    """Return what marks mean, above a picture: pairs of a mark's kind and words."""
+    items = [element("span", element("i", "", class_=kind), escaped(words)) for kind, words in entries]
+    return element("div", *items, class_="legend")
 
 
 def text_width(texts: Iterable[str]) -> float:
     """Return about how wide the widest text is; no font is measured here."""
     return max((len(text) * _LETTER_WIDTH for text in texts), default=0.0)
+
+
+def duration_text(seconds: float) -> str:
+    """Return a length of time for people, in its two largest units: 45 s, 12 min 30 s, 3 h 5 min, 2 d 4 h."""
+    whole = round(seconds)
+    for size, name, part_size, part_name in _UNITS:
+        if whole >= size:
+            count, rest = divmod(whole, size)
+            parts = rest // part_size
+            return f"{count:,} {name} {parts} {part_name}" if parts else f"{count:,} {name}"
+    return f"{whole} s"
 
 
 def _mark(x: float, top: float, bottom: float, text: str) -> str:

@@ -74,6 +74,41 @@ def test_the_table_is_that_of_the_terminal(capsys: pytest.CaptureFixture[str]) -
     assert lines[1].split()[:-1] == " ".join(texts(root, ".//tbody/tr/td")).split()[:-1]
 
 
+def test_the_page_begins_with_what_was_compared_and_how_it_came_out(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    root = page(capsys, EXAMPLE, "--policy", "fifo,easy")
+
+    titles = texts(root, ".//h2")
+    assert (titles[0], titles[-1]) == ("Policies", "Settings")
+    (subject, *_) = texts(root, "./body/p")
+    assert subject.startswith("40 Jobs that came in 29 min, on 4x8 = 32 GPUs, under 2 policies side by side.")
+
+
+def test_every_picture_says_what_its_marks_mean(capsys: pytest.CaptureFixture[str]) -> None:
+    root = page(capsys, EXAMPLE, "--policy", "easy", "--load", "3")
+
+    legends = list(root.iterfind(".//div[@class='legend']"))
+    assert len(legends) == len(list(root.iterfind(".//svg"))) == 4
+    assert ["".join(one.itertext()) for one in legends[1]] == ["median", "to P90", "to P99"]
+
+
+@pytest.mark.parametrize(
+    ("policies", "want"),
+    [
+        pytest.param("fifo", False, id="nobody may evict others"),
+        pytest.param("fifo,preemption", True, id="in one policy some may"),
+    ],
+)
+def test_a_column_in_which_no_policy_has_anything_is_left_out(
+    policies: str, want: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = page(capsys, EXAMPLE, "--policy", policies)
+
+    assert ("STRICT" in texts(root, ".//th")) is want
+    assert any("STRICT:" in text for text in texts(root, ".//p")) is want
+
+
 def test_settings_are_given(capsys: pytest.CaptureFixture[str]) -> None:
     root = page(capsys, EXAMPLE, "--policy", "fifo", "--load", "1.5")
 
