@@ -68,13 +68,14 @@ def needs_of(snapshot: Snapshot, queue: QueueState, pending: Pending) -> tuple[t
 
 def never_evicts(queue: QueueState) -> bool:
     """Return whether nobody is ever evicted for a Workload of this queue."""
-    preemption = queue.spec.preemption
-    policies = (
-        preemption.within_cluster_queue,
-        preemption.reclaim_within_cohort,
-        preemption.borrow_within_cohort,
+    # Asked of everybody who waits whenever something comes free.
+    preemption, never = queue.spec.preemption, PreemptionPolicy.NEVER
+    return (
+        queue.turns is None
+        and preemption.within_cluster_queue is never
+        and preemption.reclaim_within_cohort is never
+        and preemption.borrow_within_cohort is never
     )
-    return queue.turns is None and all(policy is PreemptionPolicy.NEVER for policy in policies)
 
 
 def _is_open(snapshot: Snapshot, option: Option) -> bool:

@@ -30,8 +30,7 @@ class SnapshotStage:
         """Count this much more of the queue's quota as used from here on; below 0: as free."""
         state = self.snapshot.queues.get(queue)
         if state is not None:
-            state.node.add({pair: amount for pair, amount in usage.items() if amount > 0})
-            state.node.remove({pair: -amount for pair, amount in usage.items() if amount < 0})
+            state.node.change(usage)
 
     def shift(self, queue: str, amounts: Quantities) -> None:
         """Take the queue's own nominal quota to be less by this much from here on; below 0: more."""

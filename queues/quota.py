@@ -241,6 +241,15 @@ class QuotaNode:
         for pair, amount in usage.items():
             (cells.get(pair) or self._undeclared_cell(pair)).remove(amount)
 
+    def change(self, usage: Quantities) -> None:
+        """Charge what is above 0 of `usage`, and give back what is below."""
+        for pair, amount in usage.items():
+            cell = self.cells.get(pair) or self._undeclared_cell(pair)
+            if amount > 0:
+                cell.add(amount)
+            else:
+                cell.remove(-amount)
+
     def shift(self, pair: FlavorResource, amount: int) -> None:
         """Raise the nominal quota of this node by `amount` of `pair`, or lower it where that is negative.
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import pairwise
 from math import inf
 
 from queues.profile import Course, Edge, Room, Rooms, Spot
@@ -102,7 +101,7 @@ def _steps(course: Course, *, now: float, last: float, seconds: float) -> list[_
     begun = bisect_right(times, now)
     end = bisect_right(times, last + seconds, lo=begun)
     times, levels = [now, *times[begun:end]], levels[begun : end + 1]
-    if all(one <= next_ for one, next_ in pairwise(levels)):
+    if levels == sorted(levels):
         # Without a promise on it a spot only becomes freer.
         return [(at, 0, pods) for at, pods in zip(times, levels, strict=True) if at <= last]
     steps: list[_Step] = []

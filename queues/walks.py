@@ -1,10 +1,10 @@
 """Walks along the edges of a profile: when could a request begin, and whose promise would it break?
 
 A walk stands at a position between two edges. What the claims before it have released and taken, counted
-from now, is carried over to the stage only as far as a question needs it (`_Shift`): the quota of all queues,
-which is kept as a sum along the way, and the places that are asked about, each summed up from its own few
-edges when it is. Adding and removing are mirror images, so this may be done in any order and the walk leaves
-no trace. What costs is the search for flavors and nodes (`Trial.find`), so that is asked rarely:
+from now, is carried over to the stage only as far as a question needs it (`queues.shift`): the quota of all
+queues, which is kept as a sum along the way, and the places that are asked about, each summed up from its own
+few edges when it is. Adding and removing are mirror images, so this may be done in any order and the walk
+leaves no trace. What costs is the search for flavors and nodes (`Trial.find`), so that is asked rarely:
 
     promises that begin        ▼ b1             ▼ b2              ▼ b3
     ───┬────┬──────┬───┬───────┼──────┬────┬────┼───┬──────┬──────┼──────┬─────────▶ t
@@ -22,10 +22,10 @@ and halving alone finds it.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from math import inf
-from typing import Generic
+from typing import Generic, NamedTuple
 
 from api.workload import WorkloadKey
 from queues.profile import (
@@ -42,7 +42,7 @@ from queues.profile import (
     time_of,
 )
 from queues.prospect import Prospect
-from queues.resources import FlavorResource, Quantities
+from queues.shift import Shift, Usage
 from queues.spans import open_instants
 
 
@@ -68,12 +68,30 @@ def earliest(
         walk.leave()
 
 
+class Conflict(NamedTuple):
+    """That a promise does not stand: whose, and at which instant it is to begin (Unix seconds)."""
+
+    key: WorkloadKey
+    at: float
+
+
 def stands(
     prospect: Prospect, stage: Stage, trial: Trial[Value], value: Value, *, now: float, until: float
 ) -> WorkloadKey | None:
     """Return whose promise `value`, kept from now until `until`, would get in the way of first.
 
     None where all stand. The stage is left as it was found.
+    """
+    found = first_broken(prospect, stage, trial, value, now=now, until=until)
+    return found.key if found is not None else None
+
+
+def first_broken(
+    prospect: Prospect, stage: Stage, trial: Trial[Value], value: Value, *, now: float, until: float = inf
+) -> Conflict | None:
+    """Return the first promise that `value`, kept from now until `until`, would get in the way of.
+
+    None where all stand. One that should have begun by now is at `now`. The stage is left as it was found.
     """
     walk = _Walk(prospect.since(now), stage=stage, trial=trial, at=now, seconds=until - now)
     try:
@@ -82,7 +100,7 @@ def stands(
         # takes it yet.
         begun = [edge[2] for edge in walk.edges[: walk.position] if edge[1] == BEGIN]
         if begun and not walk.holds(value):
-            return begun[-1]
+            return Conflict(begun[-1], now)
         return walk.first_conflict(value)
     finally:
         walk.leave()
@@ -119,80 +137,6 @@ def holds_at(
 
 
 @dataclass(slots=True)
-class _Shift:
-    """What is used at the walk's position beyond what is used now, and how much of that the stage shows."""
-
-    stage: Stage
-    usage: dict[str, dict[FlavorResource, int]] = field(default_factory=dict)
-    # By how much less the nominal quota of a queue is.
-    quota: dict[str, dict[FlavorResource, int]] = field(default_factory=dict)
-    _shown_usage: dict[str, dict[FlavorResource, int]] = field(default_factory=dict)
-    _shown_quota: dict[str, dict[FlavorResource, int]] = field(default_factory=dict)
-    _shown_spots: dict[Spot, dict[str, int]] = field(default_factory=dict)
-
-    def count(self, edges: Iterable[Edge], times: int) -> None:
-        """Count the quota of these edges as it changes there (1), or as it was before them (-1)."""
-        usage = self.usage
-        for _, sign, _, claim in edges:
-            total = usage.get(claim.queue)
-            if total is None:
-                total = usage[claim.queue] = {}
-            for pair, amount in claim.usage.items():
-                total[pair] = total.get(pair, 0) + sign * times * amount
-            if claim.quota:
-                lost = self.quota.setdefault(claim.queue, {})
-                for pair, amount in claim.quota.items():
-                    lost[pair] = lost.get(pair, 0) + sign * times * amount
-
-    def show_quota(self) -> None:
-        """Let the stage show the quota of every queue as of this position."""
-        self._show(self.usage, self._shown_usage, self.stage.charge)
-        if self.quota:
-            self._show(self.quota, self._shown_quota, self.stage.shift)
-
-    @staticmethod
-    def _show(
-        totals: Mapping[str, Mapping[FlavorResource, int]],
-        all_shown: dict[str, dict[FlavorResource, int]],
-        carry_over: Callable[[str, Quantities], None],
-    ) -> None:
-        for queue, total in totals.items():
-            shown = all_shown.setdefault(queue, {})
-            # Only the difference, so that walking back and forth over an edge costs the stage
-            # nothing.
-            change = {pair: more for pair, value in total.items() if (more := value - shown.get(pair, 0))}
-            if change:
-                carry_over(queue, change)
-                shown.update(total)
-
-    def show_spots(self, spots: Iterable[tuple[Spot, dict[str, int]]]) -> None:
-        """Let the stage show that so much more of these spots is taken than is now."""
-        changes: dict[Spot, Mapping[str, int]] = {}
-        for spot, total in spots:
-            shown = self._shown_spots.get(spot, _NOTHING)
-            change = {name: more for name, value in total.items() if (more := value - shown.get(name, 0))}
-            change.update((name, -value) for name, value in shown.items() if value and name not in total)
-            if change:
-                changes[spot] = change
-                self._shown_spots[spot] = total
-        if changes:
-            self.stage.occupy(changes)
-
-    def shown_spots(self) -> list[Spot]:
-        """Return the spots of which the stage may not show the present."""
-        return list(self._shown_spots)
-
-    def take_back(self) -> None:
-        """Let the stage show the present again."""
-        # Zero beyond the present, but only for what the stage has been shown: the rest never
-        # reached it.
-        self.usage = {queue: dict.fromkeys(total, 0) for queue, total in self._shown_usage.items()}
-        self.quota = {queue: dict.fromkeys(total, 0) for queue, total in self._shown_quota.items()}
-        self.show_quota()
-        self.show_spots([(spot, {}) for spot in self._shown_spots])
-
-
-@dataclass(slots=True)
 class _Walk(Generic[Value]):
     """A position on the edges: those before it count as having happened."""
 
@@ -205,11 +149,11 @@ class _Walk(Generic[Value]):
     latest: float = inf
     position: int = 0
     edges: Sequence[Edge] = field(init=False)
-    _shift: _Shift = field(init=False)
+    _shift: Shift = field(init=False)
 
     def __post_init__(self) -> None:
         self.edges = self.prospect.edges
-        self._shift = _Shift(self.stage)
+        self._shift = Shift(self.stage)
 
     # --- moving ------------------------------------------------------------------------------------------
 
@@ -355,20 +299,31 @@ class _Walk(Generic[Value]):
         self._show_spots(self.trial.spots_of(value))
         return self.trial.has_spots(value)
 
-    def first_conflict(self, value: Value) -> WorkloadKey | None:
-        """Return whose begin within the span leaves no room for `value`; the position comes back."""
-        start, found, spots = self.position, None, self.trial.spots_of(value)
+    def first_conflict(self, value: Value) -> Conflict | None:
+        """Return the begin within the span that leaves no room for `value`; the position comes back."""
+        start, spots, before = self.position, self.trial.spots_of(value), self._shift.picture()
+        found: Conflict | None = None
+        fullest: Usage | None = None
         for index in self._begins_in_span():
             edge = self.edges[index]
             if edge[0] - self.at > edge[3].lead_seconds:
                 continue
             # Between two begins capacity only grows: it is enough to look right after each.
             self.go_to(index + 1)
-            is_on_spots = not spots.keys().isdisjoint(edge[3].spots)
-            if not self._has_quota(value) or (is_on_spots and not self._has_spots(value)):
-                found = edge[2]
+            # Where nobody uses more than at an instant at which there was quota, there is.
+            if fullest is None or not self._shift.is_within(fullest):
+                if not self._has_quota(value):
+                    found = Conflict(edge[2], edge[0])
+                    break
+                fullest = self._shift.picture()
+            if not spots.keys().isdisjoint(edge[3].spots) and not self._has_spots(value):
+                found = Conflict(edge[2], edge[0])
                 break
-        self.go_to(start)
+        # Not edge by edge where it can be had at once.
+        if self._shift.return_to(before):
+            self.position = start
+        else:
+            self.go_to(start)
         return found
 
     def attempt(self) -> Value | None:
@@ -432,13 +387,13 @@ class _Walk(Generic[Value]):
         # Only what promises take is of interest: elsewhere capacity grows.
         promised = {spot for index in self._begins_in_span() for spot in self.edges[index][3].spots}
         peaks: dict[Spot, dict[str, int]] = {}
-        until = self.at + self.seconds
+        until, here = self.at + self.seconds, self._here()
         for spot in promised:
             change: dict[str, int] = {}
             for edge in self.prospect.at_spot(spot):
                 if edge[0] >= until:
                     break
-                if not self._has_come(edge):
+                if here is not None and order(edge) >= here:
                     for resource, amount in edge[3].spots[spot].items():
                         more = change[resource] = change.get(resource, 0) + edge[1] * amount
                         if more > peaks.get(spot, _NOTHING).get(resource, 0):
@@ -458,16 +413,17 @@ class _Walk(Generic[Value]):
     def _change_of(self, spot: Spot) -> dict[str, int]:
         """Return by how much more of the spot is taken at this position than now."""
         change: dict[str, int] = {}
+        here = self._here()
         for edge in self.prospect.at_spot(spot):
-            if not self._has_come(edge):
+            if here is not None and order(edge) >= here:
                 break
             for resource, amount in edge[3].spots[spot].items():
                 change[resource] = change.get(resource, 0) + edge[1] * amount
         return change
 
-    def _has_come(self, edge: Edge) -> bool:
-        """Return whether the edge is before this position."""
-        return self.position == len(self.edges) or order(edge) < order(self.edges[self.position])
+    def _here(self) -> tuple[float, int, WorkloadKey] | None:
+        """Return the place among all edges from which on none has come; None where all have."""
+        return order(self.edges[self.position]) if self.position < len(self.edges) else None
 
 
 _NOTHING: dict[str, int] = {}

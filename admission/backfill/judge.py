@@ -34,7 +34,7 @@ from api.policy import BackfillMode
 from api.workload import Workload, WorkloadKey
 from queues.promises import BackfillLease, PlannedStart, Rank
 from queues.prospect import Prospect
-from queues.walks import fits_from, stands
+from queues.walks import first_broken, fits_from, stands
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,21 +174,21 @@ def _judge(outlook: Outlook, entry: Entry, rank: Rank, above: Sequence[Promise])
     leaving = frozenset(target.held.key for target in entry.targets)
     prospect = outlook.prospect(queue, rank, above, leaving=leaving, of=workload)
     footing = outlook.footing(entry)
-    behind = stands(prospect, outlook.stage, trial, footing, now=now, until=now + span)
-    if behind is not None:
+    # On and on, beyond its span: whom it overtakes now, it may have to give way to much later.
+    broken = first_broken(prospect, outlook.stage, trial, footing, now=now)
+    if broken is not None and broken.at < now + span:
         found = None
         if not entry.targets:
             found = fits_from(prospect, outlook.stage, trial, now=now, seconds=span)
-        words, promise = outlook.keeper.ahead.words, outlook.keeper.promises.get(behind)
+        words, promise = outlook.keeper.ahead.words, outlook.keeper.promises.get(broken.key)
         if found is not None and found.assignment is not None:
-            entry, footing = structs.replace(entry, assignment=found.assignment), found
+            entry = structs.replace(entry, assignment=found.assignment)
+            broken = first_broken(prospect, outlook.stage, trial, found, now=now)
         elif promise is None:
             # There is room until then, but not beside those who are promised theirs.
-            return Verdict(entry=entry, kept_from=words[behind])
+            return Verdict(entry=entry, kept_from=words[broken.key])
         elif not _is_opportunity(outlook, workload, promise.planned, queue):
             return _held_back(outlook, entry, promise.planned)
-    # On and on, beyond its span: whom it overtakes now, it may have to give way to much later.
-    in_the_way = stands(prospect, outlook.stage, trial, footing, now=now, until=inf)
     lease = BackfillLease(
         key=workload.key,
         uid=workload.uid,
@@ -197,7 +197,7 @@ def _judge(outlook: Outlook, entry: Entry, rank: Rank, above: Sequence[Promise])
         started_at=now,
         eviction_seconds=leaving_seconds(workload, queue.policy),
         is_evictable=may_be_evicted(workload),
-        promised=in_the_way if in_the_way in outlook.keeper.promises else None,
+        promised=broken.key if broken is not None and broken.key in outlook.keeper.promises else None,
     )
     return Verdict(entry=entry, lease=lease)
 
