@@ -372,3 +372,52 @@ def test_one_that_saves_at_sigterm_is_evicted_without_being_asked_and(is_kept: b
 
 def _saves(scene: Victims, outcome: str) -> float:
     return scene.count("berth_eviction_saves_total", cluster_queue="cq", outcome=outcome)
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        pytest.param(Trouble(is_flushed=False, is_saving=False), id="dies"),
+        pytest.param(Trouble(is_flushed=False, is_saving=False, is_hot=True), id="dies, a standby leads on"),
+        pytest.param(Trouble(is_flushed=True, is_saving=False), id="loses its store"),
+    ],
+)
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param(Purpose.EVICT, id="it is evicted"),
+        pytest.param(Purpose.STOP_JOB, id="its Job is suspended"),
+        pytest.param(Purpose.RELEASE, id="its quota is given back"),
+    ],
+)
+def test_one_that_saves_at_sigterm_gives_way_once_though_the_controller_fails_when(
+    step: Purpose, trouble: Trouble
+) -> None:
+    scene = Victims()
+    scene.submit("low", checkpoint_save_seconds=10, checkpoint_on_sigterm="true")
+    scene.run_for(100)
+
+    scene.give_way_through(trouble, step)
+
+    assert (scene.starts["low"], scene.starts["high"]) == (1, 1)
+    assert Purpose.REQUEST_EVICTION not in [write.purpose for write in scene.cluster.written]
+    scene.close()
+
+
+def test_it_runs_on_when_the_preemptor_finds_room_elsewhere() -> None:
+    scene = Victims()
+    scene.submit("low", cpus=1, checkpoint_save_seconds=10)
+    scene.submit("other", cpus=1, priority="high")
+    scene.run_for(100)
+    scene.submit("high", cpus=1, priority="high")
+    scene.run_for(30)
+    assert scene.asked("low")
+
+    scene.finish("other")
+    scene.run_for(200)
+
+    assert scene.is_running("low")
+    assert scene.is_running("high")
+    assert (scene.asked("low"), scene.request("low"), scene.evictions["low"]) == ({}, "", 0)
+    assert _saves(scene, "cancelled") == 1
+    scene.close()

@@ -34,16 +34,28 @@ STOPPING_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """What befalls the controller: it dies, or `is_flushed` its store; and whether the victim saves."""
+    """What befalls the controller: it dies, or `is_flushed` its store; and whether the victim saves.
+
+    Whoever leads on is a new process, or with `is_hot` one that has seen all the while what there is.
+    """
 
     is_flushed: bool
     is_saving: bool
+    is_hot: bool = False
 
 
 # As they read in "gives way once though the controller ... when ...".
 TROUBLES = [
     pytest.param(Trouble(is_flushed=False, is_saving=True), id="dies and the victim saves"),
     pytest.param(Trouble(is_flushed=False, is_saving=False), id="dies and the victim does not save"),
+    pytest.param(
+        Trouble(is_flushed=False, is_saving=True, is_hot=True),
+        id="dies, a standby leads on, the victim saves",
+    ),
+    pytest.param(
+        Trouble(is_flushed=False, is_saving=False, is_hot=True),
+        id="dies, a standby leads on, the victim does not save",
+    ),
     pytest.param(Trouble(is_flushed=True, is_saving=True), id="loses its store"),
 ]
 
@@ -90,6 +102,8 @@ class Victims:
         # The leader dies once it has made a write for this purpose.
         self.dies_after: Purpose | None = None
         self.flushes_after: Purpose | None = None
+        # Whoever leads next, where that one is there already.
+        self.standby: Replica | None = None
         for obj in _objects({"graceSeconds": 120, "minimumRuntimeSeconds": 0, **preemption}):
             self.cluster.create(obj)
         self.leader = self._make()
@@ -98,6 +112,8 @@ class Victims:
     def close(self) -> None:
         """End everything."""
         self.leader.crash()
+        if self.standby is not None:
+            self.standby.crash()
         end(self.loop)
 
     # --- what happens ---
@@ -156,6 +172,11 @@ class Victims:
         self.cluster.delete(("Job", "team", name))
         self.cluster.delete(workload)
 
+    def finish(self, name: str) -> None:
+        """Let a Job's work come to its end."""
+        self._drop_pod(name)
+        self._set_status(("Job", "team", name), {"active": 0, "succeeded": 1, "conditions": _COMPLETE})
+
     def replace_leader(self) -> None:
         """Kill the leader; another process takes over when the lease has run out."""
         self.leader.crash()
@@ -163,6 +184,8 @@ class Victims:
 
     def give_way_through(self, trouble: Trouble, step: Purpose) -> None:
         """Let `high` come for the place of `low`, and trouble at the step: `low` gives way, and once."""
+        if trouble.is_hot:
+            self.standby = self._make()
         if trouble.is_flushed:
             self.flushes_after = step
         else:
@@ -234,7 +257,7 @@ class Victims:
         return replica
 
     def _succeed(self) -> None:
-        self.leader = self._make()
+        self.leader, self.standby = self.standby or self._make(), None
         self.leader.lead(self.lease.number + 1)
 
     def _note_written(self, write: Write) -> None:
@@ -313,6 +336,12 @@ class Victims:
 
     def _set_status(self, key: Key, status: Object) -> None:
         self.cluster.edit(key, lambda obj: obj.update(status=status))
+
+
+_COMPLETE = [
+    {"type": word, "status": "True", "reason": "CompletionsReached", "message": "m"}
+    for word in ("SuccessCriteriaMet", "Complete")
+]
 
 
 def _suspended(status: str) -> Object:
