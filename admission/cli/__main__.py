@@ -56,9 +56,11 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line (default: this process's) and return its exit code. Raises nothing."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    # Before anything is printed, errors included.
     _replace_what_cannot_be_printed()
     try:
         code = _run(arguments)
+        # Here and not by the interpreter's end, where a closed pipe could no longer be told from a fault.
         sys.stdout.flush()
         return code
     except SystemExit as leaving:  # argparse, after --help
@@ -82,6 +84,7 @@ def make_parser(arguments: Sequence[str]) -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     subparsers = parser.add_subparsers(metavar="COMMAND", parser_class=Parser)
+    # Loading all commands would take a second before the first word of help.
     chosen = next((word for word in arguments if not word.startswith("-")), None)
     for name, command in COMMANDS.items():
         if name == chosen:
@@ -103,6 +106,7 @@ def _run(arguments: Sequence[str]) -> int:
 def _report(error: Exception, arguments: Sequence[str]) -> int:
     """Say on stderr what went wrong and return the exit code for it."""
     message, code = describe(error)
+    # The command's own name, so that a line in a log of many tells who wrote it.
     name = " ".join(["berth", *[word for word in arguments[:1] if word in COMMANDS]])
     _say(f"{name}: {message}")
     return code

@@ -51,6 +51,7 @@ def picture(recorder: Recorder, *, elapsed_seconds: float, jobs: int, submitted:
     """Return the picture of this moment; `now` is in Unix seconds."""
     workloads = recorder.wanted_workloads()
     rows = workload_rows(workloads, recorder.local_queues, now=now)
+    # Jobs are counted by the Jobs themselves: Workloads are deleted with them, and some never had one.
     ended = [times for times in recorder.jobs.values() if times.finished_at is not None]
     return Board(
         elapsed_seconds=elapsed_seconds,
@@ -59,6 +60,7 @@ def picture(recorder: Recorder, *, elapsed_seconds: float, jobs: int, submitted:
         finished=sum(not times.has_failed for times in ended),
         failed=sum(times.has_failed for times in ended),
         queues=_queue_lines(recorder, rows),
+        # All of them: how many are cut off is told below the table.
         waiting=tuple(row for row in rows if row.status == "pending"),
         now=now,
     )
@@ -128,8 +130,10 @@ def _queue_lines(recorder: Recorder, rows: Sequence[WorkloadRow]) -> tuple[Queue
                 pending=sum(row.status == "pending" for row in own),
             )
             for pair, nominal in recorder.ledger.nominal(name).items()
+            # A line of CPUs under each would double the picture and say nothing more.
             if pair.resource == GPU
         )
+    # Queues of one cohort side by side, where borrowing shows as one falling and the other rising.
     return tuple(sorted(lines, key=lambda line: (line.cohort == "", line.cohort, line.name)))
 
 
@@ -137,6 +141,7 @@ def _quota(recorder: Recorder, name: str, pair: FlavorResource, nominal: int) ->
     return QuotaRow(
         flavor=pair.flavor,
         resource=pair.resource,
+        # Summed up from Workloads; the status of a ClusterQueue lags behind by design.
         used=recorder.ledger.used(name).get(pair, 0),
         nominal=nominal,
         borrowing_limit=None,

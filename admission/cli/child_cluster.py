@@ -46,15 +46,19 @@ async def child_cluster(kubeconfig: Path, nodes: Sequence[NodeSpec], *, pace: fl
         *(sys.executable, "-m", __name__),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
+        # Ctrl-C goes to the whole group of a terminal; this one is to end only when its parent has cleaned
+        # up.
         start_new_session=True,
     )
     assert child.stdin is not None
     try:
         order = _Order(kubeconfig=str(kubeconfig), pace=pace, nodes=list(nodes))
+        # By stdin, as thousands of nodes are too many for a command line.
         child.stdin.write(msgspec.json.encode(order) + b"\n")
         await _wait_ready(child)
         yield
     finally:
+        # Its end is the sign to stop, also where this process is killed and can tell nobody.
         child.stdin.close()
         await _wait_ended(child)
 
@@ -65,6 +69,7 @@ async def _wait_ready(child: asyncio.subprocess.Process) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(_START_SECONDS):
             line = await child.stdout.readline()
+    # An empty line is the end of its stdout: it has died and said why on stderr.
     if line != _READY:
         raise NotHoldingError("the embedded cluster did not start; its own message stands above")
 
@@ -74,6 +79,7 @@ async def _wait_ended(child: asyncio.subprocess.Process) -> None:
         async with asyncio.timeout(_STOP_SECONDS):
             await child.wait()
             return
+    # It had its time; what it simulates is gone with it, so nothing is lost.
     child.kill()
     await child.wait()
 
@@ -94,6 +100,7 @@ async def _serve() -> None:
             await stand_ins.wait_ready()
             sys.stdout.buffer.write(_READY)
             sys.stdout.flush()
+            # Nothing more is ever sent: this returns when the parent closes the pipe or dies.
             await reader.read()
 
 

@@ -32,6 +32,7 @@ async def embedded_server(kubeconfig: Path, *, port: int = 0) -> AsyncIterator[E
 
     Raises WrongUsageError where the port is taken, or the file belongs to another cluster.
     """
+    # Before anything is started: a mistyped path must not cost somebody a real cluster's credentials.
     check_may_write(kubeconfig)
     server = EmbeddedServer()
     try:
@@ -64,6 +65,7 @@ def check_may_write(path: Path) -> None:
 def write_kubeconfig(server: EmbeddedServer, path: Path) -> None:
     """Write the kubeconfig at once as a whole: whoever waits for the file finds it complete."""
     try:
+        # In the same folder, since a rename is one step only within a file system.
         handle, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
         os.close(handle)
         server.write_kubeconfig(name)
@@ -80,6 +82,7 @@ async def install_kinds(client: KubeClient) -> tuple[str, ...]:
     installed = []
     for kind in KINDS:
         definition = crd(kind)
+        # Another process may define the same kinds at this moment; whoever is first is right.
         with suppress(AlreadyExists):
             await create(client, CRDS, definition)
             installed.append(str(definition["metadata"]["name"]))
@@ -112,10 +115,12 @@ async def in_background(**works: Coroutine[Any, Any, Any]) -> AsyncIterator[None
 async def _cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:
     for task in tasks:
         task.cancel()
+    # Not awaited one by one: an error of theirs is the group's to raise.
     await asyncio.wait(tasks)
 
 
 async def _wait_served(client: KubeClient) -> None:
+    # By asking for the kind itself: a definition is established before every replica of a server serves it.
     paths = [_collection(definition) for definition in map(crd, KINDS)]
     try:
         async with asyncio.timeout(_ESTABLISHED_SECONDS):
@@ -147,4 +152,5 @@ def _is_own_kubeconfig(text: str) -> bool:
         names = [cluster["name"] for cluster in document["clusters"]]
     except (yaml.YAMLError, TypeError, KeyError):
         return False
+    # Told by its one cluster's name, which nobody gives a real one by chance.
     return names == [_EMBEDDED_CLUSTER_NAME]

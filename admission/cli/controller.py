@@ -112,6 +112,7 @@ def _run(arguments: argparse.Namespace) -> int:
     try:
         asyncio.run(_run_until_stopped(options))
     except BaseExceptionGroup as group:
+        # A task group wraps whatever ended it; people are to read the sentence inside.
         raise _first(group) from group
     except LiveKueue as error:
         raise NotHoldingError(str(error)) from error
@@ -123,8 +124,10 @@ def _run(arguments: argparse.Namespace) -> int:
 def to_options(arguments: argparse.Namespace) -> Options:
     """Return the options that the flags say. Raises WrongUsageError."""
     check_certificate(arguments.tls_certificate, arguments.tls_key)
+    # Only with the flag: a variable that is left over in a shell must not end a production controller.
     failpoint = os.environ.get(FAILPOINT_VARIABLE) if arguments.enable_failpoints else None
     try:
+        # Read now though it is used later: a step that does not exist would never be reached.
         Failpoint(failpoint)
     except ValueError as error:
         raise WrongUsageError(str(error)) from error
@@ -158,6 +161,7 @@ def read_config(path: str | None) -> ControllerConfig:
     except (OSError, UnicodeDecodeError) as error:
         raise WrongUsageError(f"cannot read the configuration {path}: {error}") from error
     except ConfigError as error:
+        # All faults of the file at once, or each start would show the next one.
         raise WrongUsageError("; ".join(error.sentences)) from error
 
 
@@ -169,5 +173,6 @@ async def _run_until_stopped(options: Options) -> None:
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """Return the first error in a group: the one that ended the others."""
+    # What came after it are as a rule the cancelled others.
     error = group.exceptions[0]
     return _first(error) if isinstance(error, BaseExceptionGroup) else error

@@ -97,10 +97,13 @@ class Verdict:
 def decide(engine: Engine, *, now: float, cycles: int | None) -> Verdict:
     """Run at most `cycles` cycles, None: until nothing more can be decided."""
     verdict = Verdict(engine)
+    # Nothing is started between cycles, so what is evicted keeps its quota and each queue runs dry in the
+    # end.
     while verdict.cycles < (cycles or _MOST_CYCLES) and engine.has_heads(now=now):
         verdict.cycles += 1
         for decision in engine.cycle(now=now):
             if isinstance(decision, Plan):
+                # A promise is no last word: the same Workload is told why it waits as well.
                 verdict.plans[decision.key] = decision
                 continue
             verdict.last_words[decision.key] = decision
@@ -114,6 +117,8 @@ def to_result(verdict: Verdict, name: str) -> dict[str, Any]:
     inadmissible: dict[str, list[str]] = {}
     for queue in engine.cluster_queues():
         for pending in engine.pending(queue):
+            # Told apart as Kueue does: those that are tried again by themselves, and those that wait for a
+            # change.
             place = inadmissible if pending.is_parked else left
             place.setdefault(queue, []).append(str(pending.key))
     return {
@@ -135,6 +140,7 @@ def to_result(verdict: Verdict, name: str) -> dict[str, Any]:
 
 
 def _waiting_reason(workload: Workload, word: Admit | Evict | Wait | None) -> str | None:
+    # A condition from before these cycles says less than what they decided.
     if isinstance(word, Wait):
         return str(word.reason)
     condition = workload.conditions.get(ConditionType.QUOTA_RESERVED)
@@ -196,6 +202,7 @@ def _run_cases(settings: EngineSettings, cycles: int | None) -> int:
 
 
 def _decide_case(case: _Case, settings: EngineSettings, *, now: float, cycles: int | None) -> dict[str, Any]:
+    # A new engine for each: nothing of one case may be known in the next.
     engine = Engine(replace(settings, fair_sharing=FairSharing()) if case.fair_sharing else settings)
     problems = load(engine, case.objects, now=now, without=_NOT_IN_A_CYCLE)
     if problems:
@@ -224,6 +231,7 @@ def _run_manifests(arguments: argparse.Namespace, settings: EngineSettings) -> i
         print(json.dumps(to_result(verdict, ", ".join(arguments.filename))))
     else:
         _print_table(verdict, now=now)
+    # After the decisions, so that they are not scrolled away; the rest was decided on without these.
     for problem in problems:
         print(f"berth decide: {problem}", file=sys.stderr)
     return ExitCode.WRONG_USAGE if problems else ExitCode.DONE
@@ -258,6 +266,7 @@ def _rows(verdict: Verdict, *, now: float) -> Iterator[_Row]:
     engine, words = verdict.engine, verdict.last_words
     for queue in engine.cluster_queues():
         admitted = [(key, one) for key, one in engine.admissions() if one.cluster_queue == queue]
+        # What was just admitted stands first: it is what the reader asked about.
         for key, admission in sorted(admitted, key=lambda pair: not isinstance(words.get(pair[0]), Admit)):
             yield _holding_row(queue, str(key), admission, words.get(key))
         for position, pending in enumerate(engine.pending(queue), start=1):

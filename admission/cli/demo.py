@@ -98,6 +98,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     if arguments.kubeconfig is not None:
+        # Before the work folder is made, so that a refusal leaves nothing behind.
         check_may_write(arguments.kubeconfig)
     with WorkFolder("berth-demo-") as folder:
         kubeconfig = arguments.kubeconfig or folder.path / "kubeconfig"
@@ -142,6 +143,7 @@ async def _everything(kubeconfig: Path, *, pace: float) -> AsyncIterator[tuple[K
         ):
             await stand_ins.wait_ready()
             await recorder.wait_synced()
+            # Jobs come only when all listen, else the first waits would measure the start of the demo.
             await listening.wait()
             yield client, recorder
 
@@ -155,6 +157,7 @@ def _in_racks(pool: scenario.NodePool) -> Iterator[NodeSpec]:
         pool.name, pool.nodes, scenario.GPUS_PER_NODE, product=pool.gpu_product, is_tainted=False
     )
     for number, node in enumerate(nodes):
+        # Filled one after another, as racks are numbered in a hall.
         rack = f"{pool.name}-rack-{number // scenario.NODES_PER_RACK}"
         yield replace(node, labels={**node.labels, scenario.RACK_LABEL: rack})
 
@@ -199,6 +202,7 @@ class _Play:
             )
 
     def _has_stalled(self) -> bool:
+        # Silence counts from the last progress, so a slow machine may take as long as it moves at all.
         over_at = self.started_at + _LIMIT_SECONDS / self.pace
         return time.monotonic() > max(over_at, self.recorder.progressed_at) + _SILENCE_SECONDS
 
@@ -212,6 +216,7 @@ class _Play:
         console.print()
         for sentence in _sentences(report, result, self.pace, gaps=self.recorder.gaps):
             console.print(sentence)
+        # Promises are written in Unix seconds, the recorder counts monotonic ones.
         promised = promises(self.recorder.records, epoch=time.time() - time.monotonic())
         console.print(promises_sentence(promised, self.pace))
         refused = self.submitter.refused if self.submitter else {}
@@ -283,6 +288,7 @@ def _sentences(report: Report, result: Audit, pace: float, *, gaps: int) -> Iter
 
 def _borrowing(team: scenario.Team, result: Audit, pace: float) -> Iterator[str]:
     usage = result.usage.get((team.name, manifests.gpu_of(team.pool)))
+    # A team that never borrowed is not worth a sentence.
     if usage is None or not usage.peak_borrowed:
         return
     minutes = usage.borrowed_seconds * pace / 60

@@ -122,6 +122,7 @@ async def _doctor(arguments: argparse.Namespace) -> int:
 
 async def _read_nodes(client: KubeClient) -> tuple[list[NodeInfo], list[str]]:
     listed = await client.list(NODES, type_=NodeObject)
+    # One node that cannot be read is told; the others are what the answer is about.
     nodes, problems = [], [str(one) for one in listed.unreadable]
     for one in listed.items:
         try:
@@ -134,6 +135,7 @@ async def _read_nodes(client: KubeClient) -> tuple[list[NodeInfo], list[str]]:
 async def _topologies(client: KubeClient) -> list[tuple[str, tuple[str, ...]]]:
     try:
         listed = await client.list(TOPOLOGIES, type_=TopologyObject)
+    # Without Kueue's kinds there are no Topologies, and the nodes can be looked at all the same.
     except NotFound:
         return []
     read = (to_topology(one) for one in sorted(listed.items, key=lambda one: one.metadata.name))
@@ -141,6 +143,8 @@ async def _topologies(client: KubeClient) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def _with_devices(nodes: list[NodeInfo], all_nodes: bool) -> list[NodeInfo]:
+    # Control planes and CPU nodes lack rack labels for good reason, and would drown the nodes that should
+    # not.
     equipped = [node for node in nodes if _devices([node])]
     return nodes if all_nodes or not equipped else equipped
 
@@ -167,6 +171,7 @@ def _views(
     elif arguments.preset:
         chosen = [_preset(arguments.preset, nodes)]
     else:
+        # What is in use is worth more than what would suit.
         chosen = list(topologies) or _best_preset(nodes)
     return tuple(View(source=source, hierarchy=inspect(nodes, levels)) for source, levels in chosen)
 
@@ -220,6 +225,7 @@ def _print_table(console: Console, found: Diagnosis) -> None:
             console.print(f"  ✗ {obstacle}", style="red")
     else:
         console.print("Nothing is in the way: no webhook of a Kueue, every flavor has its Topology.")
+    # Who has one already needs no proposal for another.
     if not any(view.source.startswith("Topology ") for view in found.views):
         console.print()
         console.print("To use this hierarchy, apply it and name it in ResourceFlavor.spec.topologyName:")
@@ -238,6 +244,7 @@ def _print_view(console: Console, view: View) -> None:
     )
     for depth, level in enumerate(hierarchy.levels):
         few, many = level.fewest_nodes, level.most_nodes
+        # Uneven domains show at a glance: they are where gangs do not fit though the sum would do.
         size = str(few) if few == many else f"{few} to {many}"
         table.add_row("  " * depth + level.key, str(level.domains), size, str(len(level.lacking)))
     print_table(console, table)

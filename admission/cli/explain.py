@@ -103,6 +103,8 @@ class _Answer:
 async def _explain(arguments: argparse.Namespace) -> int:
     settings = read_settings(arguments.config)
     async with await KubeClient.connect(arguments.kubeconfig) as client:
+        # The engine of the controller, fed with the cluster as it is: no second set of rules that could
+        # disagree.
         engine, problems = await read_cluster(client, settings, now=time.time())
     for problem in problems:
         print(f"berth explain: {problem}", file=sys.stderr)
@@ -111,14 +113,18 @@ async def _explain(arguments: argparse.Namespace) -> int:
         print(json.dumps(_to_json(answer)))
     else:
         _print(make_console(), answer)
+    # So that a script can wait for it: `until berth explain ...`.
     return ExitCode.DONE if answer.holding is not None else ExitCode.DOES_NOT_HOLD
 
 
 def _find(engine: Engine, arguments: argparse.Namespace) -> Workload:
+    # From the right: neither part of a name may hold a slash, so more than one is a mistake that is not
+    # found.
     namespace, _, name = arguments.workload.rpartition("/")
     if namespace and arguments.namespace and namespace != arguments.namespace:
         raise WrongUsageError(f"{arguments.workload} is not in -n {arguments.namespace}; give one of the two")
     namespace = namespace or arguments.namespace or "default"
+    # Workloads have a hash in their names that nobody types; the Job's name is what its owner knows.
     found = engine.workload(WorkloadKey(namespace, name)) or _of_job(engine, namespace, name)
     if found is None:
         raise WrongUsageError(
@@ -156,6 +162,7 @@ def _answer(engine: Engine, workload: Workload) -> _Answer:
 def _starts(engine: Engine, workload: Workload, order: Sequence[WorkloadKey]) -> Starts:
     if workload.key not in order:
         return Starts()
+    # Of everybody in the queue, for the start of the last before it is a bound for who is told nothing.
     told = [_told(engine.workload(key)) for key in order]
     place = order.index(workload.key)
     return Starts(
@@ -167,6 +174,7 @@ def _starts(engine: Engine, workload: Workload, order: Sequence[WorkloadKey]) ->
 
 def _told(workload: Workload | None) -> str:
     annotations = workload.annotations if workload is not None else {}
+    # A promise is worth more than an expectation, and where both are there they may differ by a rounding.
     return annotations.get(PLANNED_START) or annotations.get(EXPECTED_START, "")
 
 
@@ -180,6 +188,7 @@ def _state(workload: Workload, admission: Admission | None) -> str:
 
 def _why(engine: Engine, workload: Workload) -> tuple[str, str]:
     """Return why it waits: what keeps it from being tried at all, else what the last attempt told."""
+    # What keeps it from being tried stands first: what its condition says may be of a time before that.
     problem = engine.queue_problem(workload)
     if problem is not None and not workload.is_finished and not engine.is_holding(workload.key):
         return str(problem[0]), problem[1]
@@ -260,15 +269,18 @@ def _print_pod_set(console: Console, pod_set: PodSetLines) -> None:
 
 
 def _quota_lines(flavor: FlavorLines) -> Iterator[tuple[str, ...]]:
+    # A flavor that is refused outright has no amounts worth comparing.
     if flavor.refusal:
         yield flavor.flavor, "", "", "", "", flavor.refusal
     for one in flavor.quota:
         amounts = [to_text(one.resource, amount) for amount in (one.wanted, one.free, one.most)]
         if one.fits:
             result = "fits"
+        # Waiting will not help then, which is worth other words than "more needed".
         elif one.wanted > one.most:
             result = "more than this ClusterQueue can ever use"
         else:
+            # Usage may exceed the quota after it was lowered; then the whole request is what is needed.
             result = f"{to_text(one.resource, one.wanted - max(one.free, 0))} more needed"
         yield flavor.flavor, one.resource, *amounts, result
 
@@ -283,6 +295,7 @@ def _print_topology(console: Console, flavor: str, topology: TopologyLines) -> N
     for line in _merged(topology.domains, len(topology.levels)):
         table.add_row(*line)
     print_table(console, table)
+    # Grouped by reason: fifty nodes with the same taint are one line.
     if topology.left_out:
         console.print("left out:")
     for refusal, nodes in groupby(sorted(topology.left_out, key=lambda one: one[1]), key=lambda one: one[1]):
@@ -293,6 +306,7 @@ def _merged(domains: Sequence[DomainLine], depth: int) -> Iterator[tuple[str, st
     """Return a line for each domain; hosts of one parent with the same answer share a line."""
 
     def kind(one: DomainLine) -> tuple[object, ...]:
+        # Racks keep lines of their own, since their names tell where to look; hosts by the hundred do not.
         alike = one.values[:-1] if one.level == depth - 1 else one.values
         return one.level, alike, one.fits, one.fits_empty, one.refusal
 

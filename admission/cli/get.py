@@ -102,6 +102,7 @@ async def _get_queues(arguments: argparse.Namespace) -> int:
             found = await client.list(CLUSTER_QUEUES, type_=ClusterQueueObject)
             queues: Sequence[ClusterQueueObject] = found.items
             if arguments.namespace:
+                # A ClusterQueue has no namespace of its own; a team knows those that its LocalQueues lead to.
                 served = await client.list(LOCAL_QUEUES, arguments.namespace, type_=LocalQueueObject)
                 names = {queue.spec.cluster_queue for queue in served.items}
                 queues = [queue for queue in queues if queue.metadata.name in names]
@@ -138,29 +139,28 @@ async def _get_workloads(arguments: argparse.Namespace) -> int:
 
 
 async def _get_policies(arguments: argparse.Namespace) -> int:
-    async with await KubeClient.connect(arguments.kubeconfig) as client:
-        try:
-            found = await client.list(ADMISSION_POLICIES, type_=AdmissionPolicyObject)
-        except NotFound as error:
-            raise _no_kinds(client, "berth.dev/v1alpha1") from error
-    rows = policy_rows(found.items)
+    rows = policy_rows(await _needed_policies(arguments))
     if not _printed([to_api_keys(asdict(row)) for row in rows], arguments.output):
         _print_policies(rows)
     return ExitCode.DONE
 
 
 async def _get_reservations(arguments: argparse.Namespace) -> int:
-    async with await KubeClient.connect(arguments.kubeconfig) as client:
-        try:
-            found = await client.list(ADMISSION_POLICIES, type_=AdmissionPolicyObject)
-        except NotFound as error:
-            raise _no_kinds(client, "berth.dev/v1alpha1") from error
-    rows = reservation_rows(found.items, now=time.time())
+    rows = reservation_rows(await _needed_policies(arguments), now=time.time())
     if arguments.namespace:
         rows = tuple(row for row in rows if row.namespace == arguments.namespace)
     if not _printed([to_api_keys(asdict(row)) for row in rows], arguments.output):
         _print_reservations(rows)
     return ExitCode.DONE
+
+
+async def _needed_policies(arguments: argparse.Namespace) -> Sequence[AdmissionPolicyObject]:
+    """Return all policies. Raises WrongUsageError where there is no such kind: they are asked for by name."""
+    async with await KubeClient.connect(arguments.kubeconfig) as client:
+        try:
+            return (await client.list(ADMISSION_POLICIES, type_=AdmissionPolicyObject)).items
+        except NotFound as error:
+            raise _no_kinds(client, "berth.dev/v1alpha1") from error
 
 
 async def _get_estimates(arguments: argparse.Namespace) -> int:
@@ -213,6 +213,7 @@ def _queue_lines(row: QueueRow, *, is_plain: bool) -> list[list[str | Text]]:
     quotas: list[list[str | Text]] = [
         [quota.flavor, quota.resource, quota_text(quota, is_plain=is_plain)] for quota in row.quotas
     ]
+    # A queue without quota is a mistake worth a line, and would otherwise not be listed at all.
     lines = quotas or [["", "", "no quota"]]
     return [[*(blank if place else queue), *line] for place, line in enumerate(lines)]
 

@@ -21,6 +21,7 @@ async def run_inner_controller(
     options = Options(
         kubeconfig=kubeconfig,
         namespace=namespace,
+        # Its own, so that nothing of the user's Redis is touched, and nothing has to be installed.
         embedded_store=True,
         http_port=0,
         # Only one process of a machine can have the usual ports, and nobody asks at these.
@@ -31,6 +32,7 @@ async def run_inner_controller(
     )
     try:
         await run_controller(options, on_listening=lambda _: listening.set())
+    # No fault of this program's, and none of the user's input: the cluster is in another's hands.
     except LiveKueue as error:
         raise NotHoldingError(str(error)) from error
     except ListenError as error:

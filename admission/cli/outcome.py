@@ -45,9 +45,11 @@ def explain_lost(
 ) -> tuple[str, ...]:
     """Return a sentence for each Job that did not end, for the first few at least. `now` is Unix seconds."""
     rows = {
+        # By Job, for that is the name under which it was created and under which it is missed.
         WorkloadKey(row.namespace, row.job): row
         for row in workload_rows(recorder.wanted_workloads(), recorder.local_queues, now=now)
     }
+    # In the order of the plan, so that the first to be lost is explained: the others often follow from it.
     lost = [job.key for job in jobs if recorder.jobs.get(job.key, JobTimes()).finished_at is None]
     sentences = [
         f"Job {key} is lost: {_why_lost(recorder.jobs.get(key), rows.get(key), refused.get(key))}"
@@ -67,6 +69,7 @@ def _waits_by_job(recorder: Recorder) -> dict[WorkloadKey, float]:
     waits: dict[WorkloadKey, float] = {}
     for workload, seconds in quota_waits(recorder.records).items():
         if (job := owners.get(workload)) is not None:
+            # Summed: a Job may have had several Workloads, one after another.
             waits[job] = waits.get(job, 0.0) + seconds
     return waits
 
@@ -78,6 +81,7 @@ def _result(job: RunJob, times: JobTimes, quota_wait: float, started_at: float, 
         gpus=job.gpus,
         submitted_at=job.submitted_at,
         duration_seconds=job.duration_seconds,
+        # From the run's beginning and in its own seconds, so that the figures can be held against the trace.
         finished_at=None if ended is None else (ended - started_at) * pace,
         has_failed=times.has_failed,
         quota_wait_seconds=quota_wait * pace,
@@ -88,6 +92,7 @@ def _result(job: RunJob, times: JobTimes, quota_wait: float, started_at: float, 
 def _why_lost(times: JobTimes | None, row: WorkloadRow | None, refused: str | None) -> str:
     if refused is not None:
         return f"the API server refused it ({refused})"
+    # The earliest thing that is missing: what comes after could not have been.
     if times is None or times.created_at is None:
         return "it was never seen after it was created"
     if times.is_gone:

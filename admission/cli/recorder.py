@@ -61,6 +61,7 @@ class Recorder:
     """
 
     def __init__(self, client: KubeClient, *, wants: Callable[[str], bool] = lambda _: True) -> None:
+        # All versions in the order of arrival; put into the order of their making only when they are judged.
         self.records: list[Record] = []
         self.jobs: dict[WorkloadKey, JobTimes] = {}
         self.ledger = QuotaLedger()
@@ -85,6 +86,7 @@ class Recorder:
     @property
     def gaps(self) -> int:
         """How often a watch had to begin anew, and versions in between may have gone unseen."""
+        # The first list is how a watch begins; each further one is a stretch that nobody saw.
         return sum(max(0, informer.relists - 1) for informer in self.informers)
 
     @property
@@ -114,6 +116,7 @@ class Recorder:
     def _informer(
         self, resource: Resource, type_: type[Any], on_change: Callable[[Change[Any]], None]
     ) -> Informer[Any]:
+        # The kinds may be defined only after this has begun, by the controller that is started beside it.
         return Informer(self._client, resource, type_, on_change, optional=True)
 
     def _note_progress(self, namespace: str) -> bool:
@@ -142,6 +145,7 @@ class Recorder:
         if not self._note_progress(workload.metadata.namespace) or not owner:
             return
         times = self.times(WorkloadKey(workload.metadata.namespace, owner))
+        # Told by the ledger, since a Workload may hold quota for checks before it is admitted.
         if times.admitted_at is None and key_of(workload) in self.ledger.holdings:
             times.admitted_at = time.monotonic()
 
@@ -150,9 +154,12 @@ class Recorder:
         if not self._note_progress(meta.namespace):
             return
         times = self.times(WorkloadKey(meta.namespace, meta.name))
+        # By our own clock, as creation times are whole seconds, which at speed 600 is ten minutes of the
+        # trace.
         times.created_at = times.created_at or time.monotonic()
         times.is_gone = change.type is ChangeType.DELETED
         outcome = _outcome(change.object.status.conditions or ())
+        # The first word counts: later versions of an ended Job only tidy its status.
         if outcome is not None and times.finished_at is None:
             times.finished_at = time.monotonic()
             times.has_failed = outcome == "Failed"
@@ -168,6 +175,7 @@ class Recorder:
             self._stuck.setdefault(pod.metadata.uid, time.monotonic())
         elif has_place and (since := self._stuck.pop(pod.metadata.uid, None)) is not None:
             times = self.times(WorkloadKey(pod.metadata.namespace, job))
+            # A gang waits for its last pod, so the longest is what the Job waited.
             times.stuck_seconds = max(times.stuck_seconds, time.monotonic() - since)
 
 

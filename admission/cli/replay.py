@@ -78,10 +78,12 @@ def _run(arguments: argparse.Namespace) -> int:
     plan = _plan(arguments)
     pace = arguments.speed or default_speed(plan.jobs, gpus=plan.nodes.gpus)
     seconds = estimated_end(plan.jobs, gpus=plan.nodes.gpus) / pace
+    # On stderr, as stdout with -o json is for machines.
     sentence = f"replaying {len(plan.jobs)} Jobs of {len(plan.names)} tenants on {plan.nodes} GPUs"
     print(
         f"{sentence} at speed {pace:g}; takes at least {seconds_text(seconds)}", file=sys.stderr, flush=True
     )
+    # The folder is left behind only where the run failed: what is in it then tells why.
     with WorkFolder("berth-replay-") as folder:
         stage = _stage(arguments, plan, pace, folder.path)
         return folder.ended(run(_replay(stage, plan, pace, arguments)))
@@ -120,6 +122,7 @@ async def _replay(
         print(json.dumps(_to_object(finding, plan, pace, arguments), ensure_ascii=False))
     else:
         _print_tables(finding, plan, pace)
+    # Always the last line, also behind JSON: scripts look for it and for nothing else.
     print(finding.report.totals, flush=True)
     return ExitCode.DONE if finding.report.totals.is_good else ExitCode.DOES_NOT_HOLD
 
@@ -133,6 +136,7 @@ def _print_tables(finding: Finding, plan: Plan, pace: float) -> None:
 
 
 def _sentences(finding: Finding, pace: float) -> Iterator[str]:
+    # Written for whoever reads one number of the table and asks what it is made of.
     report, shares = finding.report, finding.report.shares
     yield f"Speed {pace:g}, {seconds_text(finding.real_seconds)} in real time; waits are in the trace's time."
     yield (
@@ -179,6 +183,7 @@ def _to_object(finding: Finding, plan: Plan, pace: float, arguments: argparse.Na
 
 
 def _borrowed(finding: Finding, cluster_queue: str, flavor: str, pace: float) -> dict[str, float]:
+    # By the recorder's own count, not by what the controller says of itself.
     usage = finding.audit.usage.get((cluster_queue, gpu_of(flavor)), Usage())
     return {
         "borrowed_gpu_hours": usage.borrowed_seconds * pace / _SECONDS_PER_HOUR,

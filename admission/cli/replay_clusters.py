@@ -75,6 +75,7 @@ async def existing_stage(
     where it lacks a Job controller or a scheduler though it is a whole cluster.
     """
     async with await KubeClient.connect(kubeconfig, user_agent="berth-replay") as client:
+        # The first call, so that a server that cannot be reached is told as that and before anything is made.
         await client.server_version()
         installed = await _ensure_kinds(client, may_install=with_controller)
         try:
@@ -98,8 +99,10 @@ async def _helpers(
     with_controller: bool,
     which: WhichStandIns,
 ) -> AsyncIterator[Recorder]:
+    # Others' Jobs on the cluster are none of this replay's figures.
     own = frozenset(plan.names.values())
     recorder = Recorder(client, wants=own.__contains__)
+    # First the nodes alone: the probe that finds out about the rest needs one to be bound to.
     kubelet = StandIns(client, nodes=plan.node_specs(), speed=pace, job_controller=False, scheduler=False)
     works: dict[str, Coroutine[Any, Any, None]] = {"recorder": recorder.run()}
     listening = asyncio.Event()
@@ -133,6 +136,7 @@ async def _choose_stand_ins(client: KubeClient, plan: Plan, which: WhichStandIns
     if which is WhichStandIns.ALL:
         return Missing(job_controller=True, scheduler=True)
     missing = await find_missing(client, namespace=plan.controller_namespace, pool=plan.pool)
+    # A slow one would come back in the middle, and two would undo each other's work.
     if missing and await has_control_plane(client):
         raise NotHoldingError(
             f"{client.server} has no {missing} that reacts within ten seconds, but its control plane holds"
@@ -159,12 +163,14 @@ async def _ensure_kinds(client: KubeClient, *, may_install: bool) -> tuple[str, 
 async def _take_away(client: KubeClient, plan: Plan, definitions: tuple[str, ...]) -> None:
     """Delete what is left once nothing of the replay runs any more."""
     namespaces = (*plan.names.values(), plan.controller_namespace)
+    # From the inside out: nothing is deleted while something that names it is left.
     await empty_namespaces(client, namespaces)
     await delete_objects(client, CLUSTER_QUEUES, plan.names.values())
     await delete_objects(client, COHORTS, [plan.cohort])
     await delete_objects(client, RESOURCE_FLAVORS, [plan.flavor])
     await delete_objects(client, NODES, [node.name for node in plan.node_specs()])
     await delete_namespaces(client, namespaces)
+    # Last, as with a definition all its objects go, and only those that were not there before.
     await delete_objects(client, CRDS, definitions)
 
 

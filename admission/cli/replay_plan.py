@@ -93,6 +93,7 @@ class Plan:
 
     def cohort_manifest(self) -> Manifest:
         """Return the cohort, which holds what equal quotas leave over."""
+        # Shares are whole GPUs, so that no tenant gets one more for the place of its name in the alphabet.
         left_over = {resource: total % len(self.names) for resource, total in self._totals().items()}
         return manifests.cohort(self.cohort, flavor=self.flavor, nominal=left_over, labels=self.labels)
 
@@ -153,8 +154,11 @@ def make_plan(jobs: Sequence[TraceJob], *, nodes: NodesWish, run_id: str) -> Pla
 
     Raises TraceError where a Job can never fit the nodes.
     """
+    # Before anything is named or made: a trace that cannot be played ends the command with nothing to clean
+    # up.
     for job in jobs:
         _check_fits(job, nodes)
+    # Two tenants whose names differ only in what DNS does not allow stay two.
     names = manifests.dns_names(tenants(jobs), prefix=_prefix(run_id))
     job_names = manifests.dns_names((job.id for job in jobs), prefix="job-")
     return Plan(
@@ -176,6 +180,7 @@ def _shape(gpus: int, nodes: NodesWish) -> GangShape:
 
 def _check_fits(job: TraceJob, nodes: NodesWish) -> None:
     shape = _shape(job.gpus, nodes)
+    # Gangs of more than a node's GPUs are one pod a node; smaller ones may share nodes.
     pods_at_once = nodes.count if shape.whole_nodes else nodes.gpus
     if job.gpus > nodes.gpus or (job.gpus and shape.pods > pods_at_once):
         raise TraceError(

@@ -63,6 +63,7 @@ class ReplayRun:
         return self._sum_up()
 
     async def _create_queues(self) -> None:
+        # What others name comes before them, so that no queue is inactive for a moment and no Job finds none.
         await create(self.client, RESOURCE_FLAVORS, self.plan.resource_flavor())
         await create(self.client, COHORTS, self.plan.cohort_manifest())
         for queue in self.plan.cluster_queues():
@@ -76,6 +77,7 @@ class ReplayRun:
         times = self.recorder.jobs.values()
         ended = sum(each.finished_at is not None for each in times)
         admitted = sum(each.admitted_at is not None and each.finished_at is None for each in times)
+        # Counted by what was sent, not by what was seen: a Job that no watch has shown yet waits, too.
         submitted = self._submitter.submitted
         return Standing(
             jobs=len(self.plan.jobs),
@@ -90,11 +92,14 @@ class ReplayRun:
         now = time.monotonic()
         if now - self._started_at > _FIRST_WORKLOAD_SECONDS and self._submitter.submitted:
             self._check_that_somebody_reacts()
+        # More is to come by the trace, however quiet it is now.
         if not self._submitter.is_done:
             return False
+        # A Job of hours is quiet for hours: silence counts only once everybody who runs should have ended.
         return now > max(self.recorder.progressed_at, self._last_end_expected()) + _SILENCE_SECONDS
 
     def _check_that_somebody_reacts(self) -> None:
+        # Told after half a minute rather than after the whole trace has been sent in vain.
         if not self.recorder.wanted_workloads():
             raise NotHoldingError(
                 f"no controller on {self.client.server} made a Workload for any Job;"
@@ -111,7 +116,10 @@ class ReplayRun:
         return max(ends)
 
     def _sum_up(self) -> Finding:
+        # Read first: summing up a long trace takes seconds that are no part of the run.
         ended_at = time.monotonic()
+        # Afterwards and as a whole, as versions of different kinds arrive by watches of their own, out of
+        # order.
         result = audit(self.recorder.records)
         results = job_results(self.recorder, self._jobs, started_at=self._started_at, pace=self.pace)
         return Finding(

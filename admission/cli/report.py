@@ -31,6 +31,7 @@ class JobResult:
         """Return how much later than possible it was done, None where it never was."""
         if self.finished_at is None:
             return None
+        # The trace's minutes and the cluster's clock differ by rounding, never by a negative wait.
         return max(0.0, self.finished_at - self.submitted_at - self.duration_seconds)
 
 
@@ -97,6 +98,7 @@ class Report:
 def summarise(results: Sequence[JobResult], *, gpus: int, exceeded: int) -> Report:
     """Return the report of a run on `gpus` GPUs in which quota was exceeded `exceeded` times."""
     tenants = sorted({result.tenant for result in results})
+    # From here on nothing new can fill the GPUs: what comes after is a matter of the longest Job.
     last_submit = max((result.submitted_at for result in results), default=0.0)
     last_end = max((result.finished_at or 0.0 for result in results), default=0.0)
     return Report(
@@ -116,11 +118,13 @@ def percentile(ordered: Sequence[float], percent: float) -> float:
     """
     if not ordered:
         return 0.0
+    # Nearest rank: interpolated, the figure would be a wait that nobody has had.
     return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
 
 
 def _totals(results: Sequence[JobResult], exceeded: int) -> Totals:
     ended = [result for result in results if result.finished_at is not None]
+    # A failed Job has ended, so it is not lost; it is not finished well either.
     failed = sum(result.has_failed for result in ended)
     return Totals(
         jobs=len(results),
@@ -147,24 +151,29 @@ def _shares(results: Sequence[JobResult]) -> WaitShares:
     quota = nodes = whole = 0.0
     for result in results:
         wait = result.wait_seconds or 0.0
+        # Capped one after the other, since the parts come from different clocks and may add up to more than
+        # the whole.
         of_quota = min(wait, result.quota_wait_seconds)
         whole += wait
         quota += of_quota
         nodes += min(wait - of_quota, result.node_wait_seconds)
     if whole == 0:
         return WaitShares(quota=0.0, nodes=0.0, machine=0.0)
+    # What neither quota nor nodes explain is left for the machine: no clock measures it by itself.
     return WaitShares(quota=quota / whole, nodes=nodes / whole, machine=1 - (quota + nodes) / whole)
 
 
 def _utilisation(results: Sequence[JobResult], gpus: int, until: float) -> float:
     """Return useful GPU-seconds from the first submit to `until`, by all there were."""
     since = min((result.submitted_at for result in results), default=0.0)
+    # A single Job, or none with a GPU: there is no span to be busy in.
     if gpus == 0 or until <= since:
         return 0.0
     return sum(_busy(result, until) for result in results) / (gpus * (until - since))
 
 
 def _busy(result: JobResult, until: float) -> float:
+    # What was not kept was not useful, however long it held its GPUs.
     if result.finished_at is None or result.has_failed:
         return 0.0
     # A Job's time is counted back from its end: what came before was waiting.

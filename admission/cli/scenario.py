@@ -20,6 +20,7 @@ GPUS_PER_NODE = 8
 NODES_PER_RACK = 4
 RACK_LABEL = "example.com/rack"
 # How many times its run time a Job declares.
+# People ask for more time than they need, so promises are kept early; twice is modest by what is published.
 _CAUTION = 2
 
 
@@ -80,6 +81,8 @@ TEAMS = (
     Team(name="vision", pool="a100", gpus=48, cohort="research"),
     Team(name="web", pool="l40s", gpus=32, cohort=None),
 )
+# `speech` begins and borrows what `vision` leaves idle, then `vision` comes and both wait. The large ones of
+# each team are there to be promised a start, the many small ones to fill the gaps before it.
 _WAVES = (
     _Wave(team="speech", name="pretrain", count=4, pods=2, gpus_per_pod=8, run_seconds=16, first=0, last=4),
     _Wave(team="speech", name="finetune", count=10, pods=1, gpus_per_pod=4, run_seconds=11, first=1, last=12),
@@ -106,6 +109,7 @@ def gpus() -> int:
 def _all_jobs() -> Iterator[DemoJob]:
     for wave in _WAVES:
         for number in range(wave.count):
+            # Evenly over the wave and without chance: two runs of the demo are comparable.
             share = number / max(1, wave.count - 1)
             yield DemoJob(
                 team=wave.team,

@@ -17,6 +17,7 @@ from api.http.certificates import ServingTls, key_pair_of_files
 
 def announce(urls: Mapping[str, str]) -> None:
     """Print the one line that tells where it listens, by name."""
+    # The only line on stdout, for whoever started it with port 0 and has to know which one it became.
     sys.stdout.write(json.dumps({"event": "listening", **urls}) + "\n")
     sys.stdout.flush()
 
@@ -25,6 +26,7 @@ def stop_on_signals(stop: asyncio.Event) -> None:
     """Set `stop` at SIGTERM and SIGINT, where the event loop can be told of them."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
+        # Windows has no such handlers; Ctrl-C ends the loop there by an exception.
         with suppress(NotImplementedError):
             loop.add_signal_handler(number, stop.set)
 
@@ -42,6 +44,7 @@ def check_certificate(certificate: str | None, key: str | None) -> None:
     if certificate is None or key is None:
         return
     try:
+        # Tried now, since later a pair that does not fit would show at each client instead.
         ServingTls(key_pair_of_files(Path(certificate), Path(key)))
     except (OSError, ValueError) as error:
         raise WrongUsageError(f"cannot serve {certificate} with {key}: {error}") from error

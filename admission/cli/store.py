@@ -86,9 +86,11 @@ def _kinds(text: str | None) -> frozenset[str]:
 async def _work(arguments: argparse.Namespace, kinds: frozenset[str]) -> int:
     store = InspectedStore.from_url(arguments.redis, shard=arguments.shard, call_seconds=_CALL_SECONDS)
     try:
+        # A store that cannot be reached is exit code 3, whatever was asked.
         await store.ping()
         if arguments.action == "rebuild":
             return _tell_rebuilt(await rebuild(store, arguments), arguments.output)
+        # Read as a whole before anything is printed, so that a reader who stops early keeps no cursor open.
         values = [one async for one in store.values()]
     finally:
         await store.close()
@@ -111,6 +113,7 @@ def _dump(values: Sequence[StoredValue], output: str) -> int:
         return ExitCode.DONE
     table = make_table("KIND", "FIELD", "BYTES", "VALUE", right=("BYTES",))
     for one in values:
+        # Listed among the others: what is wrong with it is seen beside what should stand there.
         text = f"! {one.problem}" if one.fault is not None else _text(one.value)
         table.add_row(one.kind, _printable(_field(one)), str(one.size_bytes), _shortened(text))
     print_table(console, table)
@@ -118,12 +121,14 @@ def _dump(values: Sequence[StoredValue], output: str) -> int:
 
 
 def _field(one: StoredValue) -> str:
+    # A value that is no hash is told by its key, of which every one begins alike.
     return one.field or one.key.rpartition("}:")[2].partition(":")[2]
 
 
 def _to_json(one: StoredValue) -> dict[str, Any]:
     value = to_api_keys(msgspec.to_builtins(one.value, builtin_types=(bytes,), str_keys=True))
     if isinstance(one.value, QuotaReservation):
+        # The body of a request: base64 would hide from people what they look for.
         value["write"] = one.value.write.decode(errors="replace")
     return {
         "key": _printable(one.key),

@@ -56,14 +56,18 @@ class Submitter:
         free = asyncio.Semaphore(_IN_FLIGHT)
         async with asyncio.TaskGroup() as tasks:
             for submission in sorted(self.submissions, key=lambda each: each.at_seconds):
+                # From the start each time, not from the last one: delays do not add up over a trace of
+                # thousands.
                 await asyncio.sleep(started_at + submission.at_seconds - time.monotonic())
                 await free.acquire()
                 task = tasks.create_task(self._submit(submission), name=f"submit {submission.key}")
+                # Also where it failed, or a server that refuses would stop the whole trace.
                 task.add_done_callback(lambda _: free.release())
 
     async def _submit(self, submission: Submission) -> None:
         try:
             await _create_patiently(self.client, submission.manifest)
+        # Noted instead of raised: one Job that the server will not take must not end the run of all others.
         except KubeError as error:
             self.refused[submission.key] = error.message
         else:
@@ -79,6 +83,7 @@ async def wait_all_ended(
         if has_stalled():
             return False
         await asyncio.sleep(_POLL_SECONDS)
+        # Asked of what is recorded already: the API server hears nothing of it.
         remaining = {key for key in remaining if not _has_ended(recorder, key)}
     return True
 

@@ -36,10 +36,12 @@ def print_waits(
         *("TENANT", "JOBS", "MEAN WAIT", "P50", "P90", "LONGEST", "GPU-HOURS", "BORROWED", "MOST GPUS"),
         right=("JOBS", "MEAN WAIT", "P50", "P90", "LONGEST", "GPU-HOURS", "BORROWED", "MOST GPUS"),
     )
+    # Peaks of tenants are not summed: they were at different times.
     whole = Usage()
     for tenancy in tenancies:
         usage = audit.usage.get((tenancy.cluster_queue, gpu_of(tenancy.flavor)), Usage())
         whole.borrowed_seconds += usage.borrowed_seconds
+        # A team without any Job has no waits to be shown.
         if tenancy.tenant in report.tenants:
             _add_row(table, tenancy.tenant, report.tenants[tenancy.tenant], usage, pace, str(usage.peak_used))
     _add_row(table, "all", report.everyone, whole, pace, "")
@@ -53,6 +55,7 @@ def checks(audit: Audit, *, gaps: int) -> Iterator[str]:
         yield from (f"  {breach}" for breach in audit.exceeded[:_PRINTED_BREACHES])
     else:
         yield f"No moment exceeded any quota (looked at after each of {audit.versions} object versions)."
+    # Said even where all is well: "no moment" then only speaks of the moments that were seen.
     if gaps:
         yield f"A watch had to begin anew {gaps} times; what happened in between was not seen."
 
@@ -63,9 +66,11 @@ def promises_sentence(promised: Sequence[Promised], pace: float) -> str:
         return "Nobody had to be promised a start."
     is_one = len(promised) == 1
     who = f"{len(promised)} {'job' if is_one else 'jobs'} that had to wait for room"
+    # Worse than late, and so the only thing said.
     never = sum(one.started_at is None for one in promised)
     if never:
         return f"Of {who}, {never} never started."
+    # Only broken ones: a start within the tolerance is on time.
     late = [-one.early_seconds for one in promised if one.is_broken]
     if late:
         return (
@@ -80,6 +85,7 @@ def promises_sentence(promised: Sequence[Promised], pace: float) -> str:
 
 def seconds_text(seconds: float) -> str:
     """Return a wait for people: 0.4 s, 12 s, 3.5 min, 2.1 h."""
+    # Digits as far as anybody would act on them.
     if seconds < 10:
         return f"{seconds:.1f} s"
     if seconds < 120:
