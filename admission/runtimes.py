@@ -12,7 +12,7 @@ else: who was let in on its word is held to the word of then, or would only have
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -34,7 +34,12 @@ from queues.history import Run
 # What a pod needs to be gone after its grace has passed: the kubelet's report and the Job controller's count.
 TERMINATION_SECONDS = 5.0
 _DEFAULT_GRACE_SECONDS = 30
+# Ten years: caps what a typing error may do to those who would wait for its end. Limits that are enforced are
+# believed whatever they say, for they hold.
+_MOST_SECONDS = 10 * 366 * 86_400
 _INFERENCE = "inference"
+# Of a text that cannot be read so much is quoted.
+_MOST_QUOTED = 64
 
 
 class Estimator:
@@ -62,7 +67,7 @@ class Estimator:
     ) -> Estimate | None:
         """Return how long a Workload that runs since `started_at` is expected to, by its latest word."""
         estimate, told = self.estimate(workload, policy), completion_at(workload)
-        if told is None or told <= started_at:
+        if told is None or not started_at < told <= started_at + _MOST_SECONDS:
             return estimate
         seconds = told - started_at
         if estimate is not None and estimate.is_enforced and estimate.seconds <= seconds:
@@ -94,17 +99,17 @@ def declared_seconds(workload: Workload) -> float | None:
 
     What cannot be read counts as not there (`runtime_problem` names it).
     """
-    values = (_seconds(text) for text in _declared(workload))
+    values = (_believable(text) for text in _declared(workload))
     return max((value for value in values if value is not None), default=None)
 
 
 def runtime_problem(text: str) -> str | None:
     """Return the sentence for a declared run time that cannot be read, None where it can."""
-    if _seconds(text) is not None:
+    if _believable(text) is not None:
         return None
     return (
-        f"{EXPECTED_RUNTIME_SECONDS} is {text!r}, but must be a whole number of seconds above 0; "
-        "it counts as not given"
+        f"{EXPECTED_RUNTIME_SECONDS} is {text[:_MOST_QUOTED]!r}, but must be a whole number of seconds "
+        f"above 0 and no more than ten years ({_MOST_SECONDS}); it counts as not given"
     )
 
 
@@ -113,14 +118,31 @@ def completion_at(workload: Workload) -> float | None:
     return parse_instant(workload.annotations.get(EXPECTED_COMPLETION_TIME, ""))
 
 
-def completion_problem(text: str) -> str | None:
-    """Return the sentence for an expected completion that cannot be read, None where it can."""
-    if parse_instant(text) is not None:
+def completion_problem(text: str, *, now: float) -> str | None:
+    """Return the sentence for an expected completion that cannot be believed, None where it can.
+
+    One that has passed is no fault: work may take longer than it thought.
+    """
+    told = parse_instant(text)
+    if told is not None and told <= now + _MOST_SECONDS:
         return None
     return (
-        f"{EXPECTED_COMPLETION_TIME} is {text!r}, but must be an RFC 3339 time such as 2026-01-31T12:00:00Z; "
-        "it counts as not given"
+        f"{EXPECTED_COMPLETION_TIME} is {text[:_MOST_QUOTED]!r}, but must be an RFC 3339 time such as "
+        "2026-01-31T12:00:00Z, within ten years; it counts as not given"
     )
+
+
+def length_problems(sources: Iterable[Mapping[str, str]], *, now: float) -> tuple[str, ...]:
+    """Return a sentence for each annotation on the length of work that cannot be believed.
+
+    `sources` are the labels and annotations of an object and of its template.
+    """
+    found: dict[str | None, None] = {}
+    for source in sources:
+        declared, completion = source.get(EXPECTED_RUNTIME_SECONDS), source.get(EXPECTED_COMPLETION_TIME)
+        found[runtime_problem(declared) if declared is not None else None] = None
+        found[completion_problem(completion, now=now) if completion is not None else None] = None
+    return tuple(said for said in found if said is not None)
 
 
 def may_be_evicted(workload: Workload) -> bool:
@@ -197,6 +219,11 @@ def _declared(workload: Workload) -> Iterator[str]:
         text = (metadata.annotations or {}).get(EXPECTED_RUNTIME_SECONDS) if metadata is not None else None
         if text is not None:
             yield text
+
+
+def _believable(text: str) -> float | None:
+    seconds = _seconds(text)
+    return seconds if seconds is not None and seconds <= _MOST_SECONDS else None
 
 
 def _seconds(text: str | None) -> float | None:

@@ -76,6 +76,8 @@ class Journal:
         self._told.move_to_end(identity)
         if len(self._told) > MAX_REMEMBERED:
             self._told.popitem(last=False)
+        if event.type is ActionEventType.WARNING:
+            self._metrics.warnings.labels(self.role, event.reason).inc()
         about = event.regarding
         self._recorder.record(
             ObjectRef(

@@ -118,6 +118,9 @@ class Metrics:
             "berth_checkpoint_reports", "Reports to /v1/checkpoints", ("result",)
         )
         self.unreadable = counter("berth_unreadable_objects", "Objects that could not be read", ("kind",))
+        self.warnings = counter(
+            "berth_warnings", "Warning Events that were told, of objects and what they say", ("reason",)
+        )
         self.events_dropped = counter("berth_events_dropped", "Events dropped under back-pressure", ())
         self.store_up = gauge("berth_store_up", "1 while Redis answers", ())
         self.store_ignored = counter(

@@ -12,7 +12,7 @@ from admission.checkpoints import taken_over
 from admission.jobs import priorities
 from admission.jobs.view import Held, View
 from admission.jobs.writes import normal, refusal, warning
-from admission.runtimes import completion_problem, runtime_problem
+from admission.runtimes import length_problems
 from admission.writes import workload_patch
 from api import keys
 from api.checkpoint_facts import parse_instant
@@ -72,22 +72,15 @@ def _notices(view: View) -> Iterator[Event]:
     found = (
         ("UnknownKey", unknown_keys(view.job, view.template)),
         ("InvalidWish", wish_problems(view.job, view.template, view.context.is_domain)),
-        ("InvalidExpectedRuntime", _runtime_problems(view)),
+        ("InvalidExpectedRuntime", _length_problems(view)),
     )
     return (warning(view, reason, "; ".join(said)) for reason, said in found if said)
 
 
-def _runtime_problems(view: View) -> tuple[str, ...]:
+def _length_problems(view: View) -> tuple[str, ...]:
     metadata = view.template.get("metadata") or {}
     sources = (view.job.labels, view.job.annotations, metadata.get("annotations") or {})
-    texts = (source[keys.EXPECTED_RUNTIME_SECONDS] for source in sources if _declares_runtime(source))
-    completion = view.job.annotations.get(keys.EXPECTED_COMPLETION_TIME)
-    found = [*map(runtime_problem, texts), completion_problem(completion) if completion is not None else None]
-    return tuple(said for said in found if said is not None)
-
-
-def _declares_runtime(source: Mapping[str, str]) -> bool:
-    return keys.EXPECTED_RUNTIME_SECONDS in source
+    return length_problems(sources, now=view.now)
 
 
 def rewrite(view: View, held: Held) -> tuple[Action, ...]:

@@ -30,6 +30,7 @@ from admission.lifecycle.nodes import answer_lost_nodes, next_look_at
 from admission.lifecycle.promised import answer_promise
 from admission.lifecycle.saving import answer_eviction_request, next_stage_look
 from admission.lifecycle.ungate import answer_gated_pods
+from admission.runtimes import length_problems
 from admission.writes import (
     evict_events,
     finalizer_off,
@@ -59,8 +60,16 @@ def reconcile_workload(
     for step in _STEPS:
         answer = step(look)
         if answer is not None:
-            return LifecycleResult(actions=answer, wake_at=wake_at)
-    return LifecycleResult(wake_at=wake_at)
+            return LifecycleResult(actions=(*answer, *_notices(look)), wake_at=wake_at)
+    return LifecycleResult(actions=_notices(look), wake_at=wake_at)
+
+
+def _notices(look: Look) -> tuple[Event, ...]:
+    """Return what is wrong with a Workload of its own that stops nothing; a Job's or pod's is told there."""
+    if look.workload.owner_kind is not None or look.workload.is_finished:
+        return ()
+    said = length_problems((look.workload.annotations,), now=look.now)
+    return (look.event(EventType.WARNING, "InvalidExpectedRuntime", "; ".join(said)),) if said else ()
 
 
 # --- going ---------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from admission.checkpoints import newest, taken_over
 from admission.jobs import priorities
 from admission.pods.view import View
 from admission.pods.writes import normal, warning
+from admission.runtimes import length_problems
 from admission.writes import workload_patch
 from api import keys
 from api.checkpoint_facts import checkpoint_faults
@@ -163,6 +164,7 @@ def _notices(view: View) -> Iterator[Event]:
     found = (
         ("UnknownKey", unknown_keys(pod, {})),
         ("InvalidWish", (*wish_faults(sources), *checkpoint_faults(sources), *([domain] if domain else []))),
+        ("InvalidExpectedRuntime", length_problems(sources, now=view.now)),
     )
     return (warning(pod, reason, "; ".join(said)) for reason, said in found if said)
 

@@ -412,9 +412,10 @@ def test_a_declared_run_time_that_cannot_be_is_named_and_counts_as_absent(text: 
 
 def test_work_that_says_it_runs_for_centuries_is_in_its_owners_way_alone() -> None:
     """Expected one after the other such work comes to years that no date can be written of."""
-    world = make_world(BackfillMode.CONSERVATIVE)
+    world, limit = make_world(BackfillMode.CONSERVATIVE), {JOB_DEADLINE_SECONDS: "9999999999"}
     for number in range(40):
-        world.submit(f"eternal-{number}", 8, runs=50, says=9_999_999_999, at=T + number)
+        # A limit that is enforced is believed whatever it says.
+        world.submit(f"eternal-{number}", 8, runs=50, says=0, at=T + number, annotations=limit)
     world.submit("short", 8, runs=20, at=T + 100)
 
     world.run(until=T + 110)
@@ -621,3 +622,60 @@ def test_an_admission_says_whether_it_is_on_a_lease() -> None:
     world.run()
 
     assert world.leased == {"short"}
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [
+        pytest.param({EXPECTED_RUNTIME_SECONDS: "9999999999"}, id="it says that it runs for centuries"),
+        pytest.param({EXPECTED_RUNTIME_SECONDS: "0"}, id="it says that it runs for no time"),
+        pytest.param({EXPECTED_RUNTIME_SECONDS: "-100"}, id="it says less than nothing"),
+        pytest.param({EXPECTED_RUNTIME_SECONDS: "an hour"}, id="it says so in words"),
+        pytest.param(
+            {EXPECTED_COMPLETION_TIME: "9999-12-31T23:59:59Z"}, id="it completes at the end of time"
+        ),
+        pytest.param({EXPECTED_COMPLETION_TIME: "0001-01-01T00:00:00Z"}, id="it completed before it began"),
+        pytest.param({EXPECTED_COMPLETION_TIME: "soon"}, id="it completes some time"),
+    ],
+)
+def test_who_says_something_absurd_is_taken_to_have_said_nothing(annotations: dict[str, str]) -> None:
+    """Work of unknown length is taken to run as long as the queue looks ahead, here an hour."""
+    world = make_world(window_seconds=3600)
+    world.submit("running", 6, runs=100, says=0, annotations=annotations)
+    world.submit("head", 8, runs=50, at=T + 1)
+
+    world.run()
+
+    assert world.promised("head")[0] == T + 3600
+    assert world.started["head"] == T + 100
+
+
+@pytest.mark.parametrize("mode", [BackfillMode.EASY, BackfillMode.CONSERVATIVE, BackfillMode.OPPORTUNISTIC])
+def test_one_that_has_used_up_its_time_limit_is_no_trouble(mode: BackfillMode) -> None:
+    world = make_world(mode)
+    spent: dict[str, Any] = {"maximum_execution_time_seconds": 10, "accumulated_execution_seconds": 10}
+    world.submit("running", 6, runs=100)
+    world.submit("spent", 8, runs=5, says=0, at=T + 1, **spent)
+    world.submit("behind", 2, runs=50, at=T + 2)
+
+    world.run()
+
+    assert world.promised("spent") == [T + 100]
+    assert world.started == {"running": T, "behind": T + 2, "spent": T + 100}
+
+
+@pytest.mark.parametrize("mode", list(OrderingMode))
+@pytest.mark.parametrize("skew", [-600.0, 600.0])
+def test_another_clock_at_the_api_server_changes_no_start(mode: OrderingMode, skew: float) -> None:
+    """Workloads are created by the API server's clock, and are aged by the leader's."""
+    world = make_world()
+    world.put(replace(make_policy(), ordering=Ordering(mode=mode)))
+    world.submit("running", 6, runs=100, created_at=T + skew)
+    world.submit("head", 8, runs=50, at=T + 1, created_at=T + skew + 1)
+    world.submit("short", 2, runs=50, at=T + 2, created_at=T + skew + 2)
+
+    world.run()
+
+    assert world.started["running"] == T
+    assert world.started["head"] == T + 100
+    assert world.promised("head") == [T + 100]

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from admission.actions import Action, Write
+from admission.actions import Action, Event, Write
 from admission.deadlines import PodsReadySettings, RetentionSettings
 from admission.lifecycle import (
     LifecycleContext,
@@ -523,3 +523,29 @@ def test_the_reason_of_waiting_is_told_with_an_event() -> None:
         ("Warning", "Misconfigured", "LocalQueue team/lq doesn't exist; create it")
     ]
     assert body_of(write)["metadata"]["resourceVersion"] == "7"
+
+
+@pytest.mark.parametrize(
+    ("change", "want"),
+    [
+        pytest.param(
+            metadata(annotations={"berth.dev/expected-runtime-seconds": "soon"}), True, id="no number"
+        ),
+        pytest.param(
+            metadata(annotations={"berth.dev/expected-runtime-seconds": "60"}), False, id="a minute"
+        ),
+        pytest.param(
+            metadata(annotations={"berth.dev/expected-completion-time": "9999-01-01T00:00:00Z"}),
+            True,
+            id="in thousands of years",
+        ),
+    ],
+)
+def test_a_workload_of_its_own_is_told_what_is_wrong_with_its_length(change: Change, want: bool) -> None:
+    """That of a Job is told on the Job, which its owner looks at."""
+    job = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j", "controller": True}
+    owned = make(metadata(ownerReferences=[job]), change)
+
+    found = [one for one in look(make(change)).actions if isinstance(one, Event)]
+    assert [event.reason for event in found] == ["InvalidExpectedRuntime"] * want
+    assert not [one for one in look(owned).actions if isinstance(one, Event)]

@@ -237,3 +237,11 @@ def test_pods_ready_follows_the_pod() -> None:
     world.settle()
 
     assert said(world)["PodsReady"] == "Started"
+
+
+def test_what_a_pod_says_of_its_length_and_cannot_be_believed_is_named() -> None:
+    world = make_world(pod_object(annotations={keys.EXPECTED_RUNTIME_SECONDS: "99999999999"}))
+
+    world.only_workload()
+    (said_of_it,) = [note for note in warnings(world) if keys.EXPECTED_RUNTIME_SECONDS in note]
+    assert "no more than ten years" in said_of_it

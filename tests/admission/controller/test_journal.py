@@ -109,3 +109,17 @@ def test_a_refusal_is_told_on_the_object(kind: str, uid: str, want: list[tuple[s
     stage.journal.note_refused(make_write(kind=kind, uid=uid), KubeError("no"))
 
     assert stage.recorder.events == want
+
+
+def test_warnings_are_counted_by_their_reason_and_each_once() -> None:
+    metrics = Metrics(version="test")
+    journal = Journal(FakeRecorder(), metrics, monotonic=FakeClock().monotonic)
+    warning = replace(EVENT, type=EventType.WARNING, reason="InvalidWish")
+
+    for event in (warning, warning, replace(warning, note="another"), EVENT):
+        journal.note(event)
+
+    lines = [
+        line for line in metrics.render().decode().splitlines() if line.startswith("berth_warnings_total")
+    ]
+    assert lines == ['berth_warnings_total{reason="InvalidWish",replica_role="follower"} 2.0']
