@@ -61,6 +61,16 @@ class _Living:
     nodes: tuple[str, ...] = ()
 
 
+@dataclass(slots=True, eq=False)
+class _Asked:
+    """A victim that is to save before it stops, in which attempt, for whom, and since when it need not."""
+
+    living: _Living
+    token: int
+    preemptor: WorkloadKey | None
+    called_off_at: float | None = None
+
+
 # Told after each instant: how many Jobs have ended, and how far the clock is.
 Progress = Callable[[int, float], None]
 
@@ -99,6 +109,9 @@ class _Run:
     ended: int = 0
     calendar_problems: tuple[str, ...] = ()
     _living: dict[WorkloadKey, _Living] = field(default_factory=dict)
+    _asked: dict[WorkloadKey, _Asked] = field(default_factory=dict)
+    # Who has started since it was last looked whom that spares.
+    _started: list[WorkloadKey] = field(default_factory=list)
     _habits: Habits = field(init=False)
     _chance: random.Random = field(init=False)
     _lost_nodes: set[int] = field(default_factory=set)
@@ -141,6 +154,7 @@ class _Run:
         while self.engine.has_heads(now=self.now):
             for decision in self.engine.cycle(now=self.now):
                 self._carry_out(decision)
+            self._call_off()
 
     # --- what the cluster does ---------------------------------------------------------------------------
 
@@ -170,6 +184,7 @@ class _Run:
         match decision:
             case Admit():
                 self._start(self._living[decision.key], decision.admission)
+                self._started.append(decision.key)
             case Evict():
                 living = self._living[decision.key]
                 if decision.save_by is None:
@@ -216,6 +231,12 @@ class _Run:
     def _ask(self, living: _Living, decision: Evict, deadline: float) -> None:
         """Let the Job save before it stops: at its own next checkpoint, or at the one it is asked for."""
         course, setting = living.course, self.setting
+        key, known = living.workload.key, self._asked.get(living.workload.key)
+        if known is not None and (known.token, known.called_off_at) == (course.token, self.now):
+            # It is asked already, and goes on for somebody else.
+            known.preemptor, known.called_off_at = decision.preemptor, None
+            return
+        asking = self._asked[key] = _Asked(living, course.token, decision.preemptor)
         every = self._habits.of(course.job).interval_seconds
         done = max(0.0, self.now - course.work_from)
         own = course.work_from + (done // every + 1) * every
@@ -224,13 +245,22 @@ class _Run:
         ) + setting.checkpoints.notice_seconds
         begin = min(own, asked)
         if begin + setting.save_seconds > deadline:
-            self.timeline.plan(deadline, partial(self._part, living, course.token, decision, every))
+            self.timeline.plan(deadline, partial(self._part, asking, decision, every))
         else:
-            self.timeline.plan(begin, partial(self._part, living, course.token, decision, None))
+            self.timeline.plan(begin, partial(self._part, asking, decision, None))
 
-    def _part(self, living: _Living, token: int, decision: Evict, keeps_every: float | None) -> None:
-        if living.course.token == token:
-            self._evict(living, decision.reason, keeps_every=keeps_every)
+    def _part(self, asking: _Asked, decision: Evict, keeps_every: float | None) -> None:
+        if asking.called_off_at is None and asking.living.course.token == asking.token:
+            self._evict(asking.living, decision.reason, keeps_every=keeps_every)
+
+    def _call_off(self) -> None:
+        """Let those run on who were to save for one that has started elsewhere, unless others need them."""
+        started, self._started = frozenset(self._started), []
+        for key, asking in self._asked.items() if started else ():
+            is_on = asking.called_off_at is None and asking.living.course.token == asking.token
+            if is_on and asking.preemptor in started:
+                asking.called_off_at = self.now
+                self.engine.forget(key, asking.living.workload.uid, now=self.now)
 
     def _keeps_every(self, course: Course) -> float | None:
         if not self.policy.preempts or self._habits.saves_on_sigterm(course.job):
@@ -251,6 +281,7 @@ class _Run:
             return  # It was stopped meanwhile.
         living.course.finish(self.now)
         self.ended += 1
+        self._asked.pop(living.workload.key, None)
         del self._living[living.workload.key]
         if self.policy.reads_estimates:
             # What ended well teaches how long the next of its kind will run.
@@ -260,6 +291,7 @@ class _Run:
     def _evict(self, living: _Living, reason: EvictionReason, *, keeps_every: float | None = None) -> None:
         """Let the Job stop: it saves, unless only its periodic checkpoints are left."""
         course = living.course
+        self._asked.pop(living.workload.key, None)
         course.stop_work(self.now, keeps_every=keeps_every)
         course.evictions += 1
         self._show(living, self._condition(ConditionType.EVICTED, True, reason=reason))

@@ -57,6 +57,33 @@ def test_a_victim_that_tells_nothing_is_not_asked() -> None:
     assert lost == 300 + 60
 
 
+def test_a_victim_that_is_asked_runs_on_when_room_comes_up_elsewhere() -> None:
+    # It would hear of it at 1560; at 1520 another has ended.
+    jobs = (best(1, at=0), make_job(2, gpus=4, at=0, runs=1520), make_job(3, gpus=4, at=1500, runs=60))
+
+    run = run_policy("loss-aware", jobs, ONE_NODE)
+
+    assert [course.evictions for course in run.courses] == [0, 0, 0]
+    assert [course.first_start_at for course in run.courses] == [0, 0, 1520]
+    assert run.courses[0].finished_at == 7200
+
+
+def test_a_victim_that_is_asked_saves_for_whoever_needs_it_when_the_first_starts_elsewhere() -> None:
+    """It is asked once: whoever comes second does not have to wait for its own request to be heard."""
+    jobs = (
+        best(1, at=0),
+        make_job(2, gpus=4, at=0, runs=1520),
+        make_job(3, gpus=4, at=1500, runs=600),
+        make_job(4, gpus=4, at=1510, runs=60),
+    )
+
+    run = run_policy("loss-aware", jobs, ONE_NODE)
+
+    assert [course.evictions for course in run.courses] == [1, 0, 0, 0]
+    # Asked at 1500, it hears a minute later and saves for thirty seconds.
+    assert [course.first_start_at for course in run.courses[2:]] == [1520, 1590]
+
+
 @pytest.mark.parametrize("name", ["preemption", "loss-aware"])
 def test_a_victim_that_saves_at_sigterm_keeps_all_under_every_policy(name: str) -> None:
     setting = replace(ONE_NODE, checkpoints=replace(REGULAR, on_sigterm=True))
