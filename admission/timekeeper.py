@@ -251,9 +251,16 @@ class Timekeeper:
 
     def promised_before(self, pending: Pending, queue: str) -> int:
         """Return how many of the queue are promised a start that come before the Workload in its order."""
-        own = own_rank(pending)
-        promises = (one.planned for one in self.promises.values())
-        return sum(1 for one in promises if one.cluster_queue == queue and one.rank[1:] < own)
+        own, known = own_rank(pending), self.promises.get(pending.key)
+        # Without a promise it comes behind all of its second that have one.
+        is_ranked = known is not None and known.planned.rank[1:4] == own[:3]
+        uid = known.planned.rank.uid if known is not None and is_ranked else None
+        ranks = (one.planned.rank for one in self.promises.values() if one.planned.cluster_queue == queue)
+        return sum(
+            1
+            for rank in ranks
+            if rank[1:4] < own[:3] or (rank[1:4] == own[:3] and (uid is None or rank.uid < uid))
+        )
 
     def note_nodes(self) -> None:
         """Note that nodes came, went or changed."""

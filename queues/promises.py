@@ -34,7 +34,8 @@ class Rank(NamedTuple):
 
     `height` is the borrow height: whoever stays within the own quota goes before whoever borrows. Within one
     ClusterQueue it never falls from one Workload to the next, so that it does not upset the queue's order.
-    `level` is what the queue's ordering puts before age, 0 where nothing does.
+    `level` is what the queue's ordering puts before age, 0 where nothing does. `uid` decides between those of
+    one second; see `tie_behind`.
     """
 
     height: int
@@ -51,6 +52,20 @@ OwnRank = tuple[int, int, float, str]
 def own_rank(pending: Pending) -> OwnRank:
     """Return the rank of a Workload within its ClusterQueue: all of it but the height."""
     return -pending.workload.priority, pending.level, pending.queued_at, pending.workload.uid
+
+
+def tie_behind(last: str, uid: str) -> str:
+    """Return what stands for `uid` in a rank behind that of `last`: itself where it sorts behind it anyway.
+
+    Else with a number before it, which sorts behind every uid and rises only where uids do not:
+
+        promised one after the other    b     a              c              bb
+        in their ranks                  b     ~000000001~a   ~000000001~c   ~000000002~bb
+    """
+    if last < uid:
+        return uid
+    number, _, known = last[1:].partition("~") if last.startswith("~") else ("0", "", last)
+    return f"~{int(number) + (uid <= known):09}~{uid}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from api.policy import Backfill as BackfillRules
 from api.workload import Workload, WorkloadKey
 from queues.pending import Pending
 from queues.profile import RELEASE, Claim, Edge, order
-from queues.promises import OwnRank, Rank, own_rank
+from queues.promises import OwnRank, Rank, own_rank, tie_behind
 from queues.prospect import Prospect
 
 # For so many seconds who runs beyond its time is believed once more by those who cannot send it away.
@@ -65,7 +65,7 @@ class Outlook:
             return promised.planned.rank[1:]
         ranks = (one.planned.rank for one in self.keeper.promises.values())
         last = max((rank.uid for rank in ranks if rank[1:4] == own[:3]), default="")
-        return own if last < own[3] else (*own[:3], f"{last}~{own[3]}")
+        return (*own[:3], tie_behind(last, own[3]))
 
     def above(self, rank: Rank, key: WorkloadKey) -> list[Promise]:
         """Return the promises of higher rank."""

@@ -105,6 +105,19 @@ def test_who_came_in_the_same_second_as_a_promised_one_gives_way_like_any_other(
     assert world.started["a-rival"] == T + 150
 
 
+def test_who_came_in_the_same_second_counts_as_behind_for_the_depth_as_well() -> None:
+    world = make_world()
+    world.submit("running", 6, runs=100)
+    world.submit("head", 8, runs=50, at=T + 1)
+    world.submit("a-second", 8, runs=50, at=T + 1.5, created_at=T + 1)
+
+    world.run(until=T + 50)
+
+    # EASY promises a start to the first alone.
+    assert world.promised("head") == [T + 100]
+    assert world.promised("a-second") == []
+
+
 def test_who_outruns_its_lease_may_stay_where_the_policy_extends_it() -> None:
     world = make_world(on_overrun=OnOverrun.EXTEND)
     world.submit("running", 6, runs=100)
