@@ -18,21 +18,19 @@ answers the first counts, which makes the choice repeatable. A gang is one Workl
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from msgspec.structs import replace
 
-from admission.placement.request import PlacementRequest
-from admission.preemption.need import Need, Order, satisfies_any, uses
+from admission.preemption.cover import cheapest_covers
+from admission.preemption.need import Need, Order
 from admission.preemption.pools import Pools
 from admission.preemption.targets import Target, classical_targets
-from admission.snapshot import Held, Snapshot
+from admission.snapshot import Snapshot
 from admission.steps import Steps
-from api.workload import WorkloadKey
 
-# Each domain costs a search of its own, at 2,000 nodes and 700 candidates a fifth of the plain one.
-_MOST_DOMAINS = 4
+# Each costs a search of its own, at 2,000 nodes and 700 candidates a fifth of the plain one.
+_MOST_COVERS = 4
 # Where a whole rack is needed, an order by loss alone takes nearly everybody before one is empty, at a search
 # for places each. It gives up after so many times the victims of the plain order, and some.
 _MOST_TAKEN = 3
@@ -60,10 +58,10 @@ def least_loss_targets(snapshot: Snapshot, need: Need, pools: Pools) -> Steps[tu
 
     # An answer that takes far more than Kueue's will not be cheaper; the search for it is cut off.
     bounded = replace(need, most_taken=_MOST_TAKEN * len(plain) + _TAKEN_BESIDES)
-    for keys in _by_domain(snapshot, need):
+    covers = yield from cheapest_covers(snapshot, need, most=_MOST_COVERS)
+    for keys in covers:
         yield from look(within=keys)
-    # Where a whole domain was found the two orders by loss are hardly ever better, and each costs a
-    # search.
+    # Where nodes were chosen the two orders by loss are hardly ever better, and each costs a search.
     if len(answers) == 1:
         for order in (Order.LOSS, Order.LOSS_PER_AMOUNT):
             yield from look(order=order)
@@ -86,53 +84,3 @@ def cost_of(need: Need, targets: tuple[Target, ...]) -> _Cost:
             costs[standing] = costs.get(standing, 0.0) + need.losses.of(target.held, need.queue)
     # Gravest first, so that comparing two lists compares what matters most.
     return [(*standing, costs[standing]) for standing in sorted(costs, reverse=True)]
-
-
-def _by_domain(snapshot: Snapshot, need: Need) -> Iterator[frozenset[WorkloadKey]]:
-    """Yield who holds places in one domain that could hold the gang, domain by domain, the cheapest first."""
-    request = next(iter(need.placing), None)
-    level = None if request is None else _level_of(snapshot, request)
-    if request is None or level is None:
-        return
-    holders: dict[int, list[Held]] = {}
-    for queue in need.queue.tree.queues:
-        for held in queue.held.values():
-            # Only those whom Kueue's rules allow at all; the search asks the finer questions.
-            if uses(held, need) and satisfies_any(need, held, queue):
-                for domain in _domains(snapshot, held, request.flavor, level):
-                    holders.setdefault(domain, []).append(held)
-    in_order = sorted(holders, key=lambda domain: (_grief(need, holders[domain]), domain))
-    for domain in in_order[:_MOST_DOMAINS]:
-        yield frozenset(held.key for held in holders[domain])
-
-
-def _level_of(snapshot: Snapshot, request: PlacementRequest) -> int | None:
-    """Return the level of the domain that must hold all pods; None where they may be spread anyhow."""
-    levels = snapshot.fleet.levels(request.flavor)
-    topology = request.topology
-    named = None if topology is None else topology.required or topology.preferred
-    # A domain named by the request, or the node of a single pod: where a gang may be spread anyhow
-    # emptying one domain is no use.
-    if named is not None:
-        return levels.index(named) if named in levels else None
-    return len(levels) - 1 if request.count == 1 else None
-
-
-def _domains(snapshot: Snapshot, held: Held, flavor: str, level: int) -> set[int]:
-    site = snapshot.fleet.search(flavor).site
-    leaves = (
-        site.find_leaf(domain.values)
-        for place in held.places
-        if place.flavor == flavor
-        for domain in place.assignment.domains
-    )
-    return {site.tree.ancestor(leaf, level) for leaf in leaves if leaf is not None}
-
-
-def _grief(need: Need, held: list[Held]) -> tuple[int, float]:
-    """Return how bad it would be to evict them all: the highest priority, then the sum of losses."""
-    live = [one for one in held if not one.is_evicted]
-    losses = (need.losses.of(one, need.queue) for one in live)
-    # Priority before loss, as everywhere: the cheapest domain is not the one with important work in
-    # it.
-    return max((one.workload.priority for one in live), default=0), sum(losses)

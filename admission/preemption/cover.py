@@ -1,0 +1,281 @@
+"""Which nodes are cheapest to make room on: whom to evict so that the pods of a gang fit, node by node.
+
+A pod needs its amount on one node, so what counts is who stands together, and not only who loses least:
+
+    node a   x x x x          a pod that takes a whole node:   x loses 4 × 1, y and z 2 + 3
+    node b   y y z z          so it goes to node a, though y alone would lose less than all of x
+
+Each pod in turn takes the node that costs least at that moment, where whoever was named for an earlier pod
+costs nothing any more: a gang on four nodes frees all four when one is needed. Within a node the cheapest set
+that covers the lack is sought in two orders, by loss and by loss per amount, each without those who turn out
+not to be needed. Both steps are greedy; an exact answer is a covering problem, and NP-hard.
+
+Where all pods must share a domain (a rack, say), each domain that could hold them is a region of its own, and
+the answers come in the order of what they cost. An answer is a proposal: it knows nothing of quotas, budgets
+or slices, so the caller tries it on the snapshot (`admission.preemption.least_loss`).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import NamedTuple
+
+from admission.placement.request import NoPlacement, PlacementRequest, make_plan
+from admission.preemption.need import Need, satisfies_any, uses
+from admission.snapshot import Held, QueueState, Snapshot
+from admission.steps import Steps
+from api.workload import WorkloadKey
+
+# A node is looked at in some ten microseconds.
+_NODES_AT_ONCE = 200
+# A flavor's leaf.
+_Node = tuple[str, int]
+# How bad an eviction is, before what is lost: whether it is of the own queue, and its priority.
+_Standing = tuple[bool, float]
+_NOTHING_AT_ALL: _Standing = (False, -inf)
+
+
+class _Resident(NamedTuple):
+    """What a candidate holds of one node. Ordered by how much one would mind its eviction."""
+
+    standing: _Standing
+    loss: float
+    uid: str
+    key: WorkloadKey
+    amounts: Mapping[str, int]
+
+
+class _Offer(NamedTuple):
+    """What room for one more pod on a node costs, and who goes for it."""
+
+    standing: _Standing
+    loss: float
+    victims: tuple[_Resident, ...]
+
+
+class _Residents(NamedTuple):
+    """Who may be evicted, by each node where they hold something, those first that one minds least."""
+
+    of_node: Mapping[_Node, Sequence[_Resident]]
+    nodes_of: Mapping[WorkloadKey, Sequence[_Node]]
+
+
+def cheapest_covers(snapshot: Snapshot, need: Need, *, most: int) -> Steps[list[frozenset[WorkloadKey]]]:
+    """Return sets of Workloads whose eviction makes room for the pods, the cheapest first, at most so many.
+
+    None where no set of candidates is enough, or nobody need go for the pods' sake.
+    """
+    if not need.placing:
+        return []
+    residents = _residents(snapshot, need)
+    if not residents.of_node:
+        return []
+    found: list[tuple[_Standing, float, int, frozenset[WorkloadKey]]] = []
+    for region in _regions(snapshot, need.placing[0]):
+        cover = _Cover(snapshot, residents)
+        if (yield from cover.hold(need.placing, region)) and cover.gone:
+            found.append((*_cost(cover.gone.values()), len(found), frozenset(cover.gone)))
+    # By cost, and of equals the first domain by name.
+    found.sort(key=lambda one: one[:3])
+    return [keys for *_, keys in found[:most]]
+
+
+@dataclass(slots=True)
+class _Cover:
+    """Whom to evict for all pods in one region, as it is worked out pod by pod."""
+
+    snapshot: Snapshot
+    residents: _Residents
+    gone: dict[WorkloadKey, _Resident] = field(default_factory=dict)
+    # What the pods take that have found their node.
+    _taken: dict[_Node, dict[str, int]] = field(default_factory=dict)
+
+    def hold(self, requests: Sequence[PlacementRequest], region: int | None) -> Steps[bool]:
+        """Make room for all pods in the region, a domain of the first request's flavor or everywhere, and
+        return whether there is as much.
+        """
+        for request in requests:
+            within = region if request.flavor == requests[0].flavor else None
+            if not (yield from self._hold(request, within)):
+                return False
+        return True
+
+    def _hold(self, request: PlacementRequest, region: int | None) -> Steps[bool]:
+        left = yield from self._room_when_empty(request, region)
+        queue: list[tuple[_Standing, float, _Node]] = []
+
+        def offer_again(nodes: Iterable[_Node]) -> None:
+            for node in nodes:
+                if left.get(node, 0) and (offer := self._offer(node, request.per_pod)) is not None:
+                    heapq.heappush(queue, (offer.standing, offer.loss, node))
+
+        for number, node in enumerate(left):
+            if number % _NODES_AT_ONCE == _NODES_AT_ONCE - 1:
+                yield
+            offer_again((node,))
+        for _ in range(request.count):
+            while queue:
+                *cost, node = heapq.heappop(queue)
+                offer = self._offer(node, request.per_pod) if left[node] else None
+                # An entry may have been true for an earlier pod only: of the same node, or before others
+                # were named.
+                if offer is not None and [offer.standing, offer.loss] == cost:
+                    break
+            else:
+                return False
+            left[node] -= 1
+            taken = self._taken.setdefault(node, {})
+            for resource, amount in request.per_pod.items():
+                taken[resource] = taken.get(resource, 0) + amount
+            self.gone.update((one.key, one) for one in offer.victims)
+            # Where the victims stand besides, their going has made room too.
+            moved = (other for one in offer.victims for other in self.residents.nodes_of[one.key])
+            offer_again(dict.fromkeys((node, *moved)))
+        return True
+
+    def _room_when_empty(self, request: PlacementRequest, region: int | None) -> Steps[dict[_Node, int]]:
+        """Return how many pods each node takes at most, of those where there is room or somebody to evict."""
+        search = self.snapshot.fleet.search(request.flavor)
+        plan = make_plan(request, search.site.levels)
+        if isinstance(plan, NoPlacement):
+            return {}
+        yield from search.preparing(request)
+        # Both know which nodes refuse the pods; a node without either would only be looked at in vain.
+        now, empty = search.counts(request, plan).pods, search.counts(request, plan, is_empty=True).pods
+        tree = search.site.tree
+        leaves = tree.at_level[-1] if region is None else tree.leaves_below(region)
+        return {
+            (request.flavor, leaf): empty[leaf]
+            for leaf in leaves
+            if empty[leaf] and (now[leaf] or (request.flavor, leaf) in self.residents.of_node)
+        }
+
+    def _offer(self, node: _Node, per_pod: Mapping[str, int]) -> _Offer | None:
+        """Return what room for one more pod costs; None where it is not to be had."""
+        flavor, leaf = node
+        site = self.snapshot.fleet.search(flavor).site
+        taken = self._taken.get(node, {})
+        lacking = {
+            resource: lack
+            for resource, amount in per_pod.items()
+            if (lack := amount + taken.get(resource, 0) - site.free(resource)[leaf]) > 0
+        }
+        staying = []
+        for one in self.residents.of_node.get(node, ()):
+            if one.key not in self.gone:
+                staying.append(one)
+                continue
+            for resource in lacking:
+                lacking[resource] -= one.amounts.get(resource, 0)
+        lacking = {resource: lack for resource, lack in lacking.items() if lack > 0}
+        if not lacking:
+            return _Offer(*_cost(()), ())
+        sets = [_enough(order, lacking) for order in (staying, sorted(staying, key=_loss_for(lacking)))]
+        return min((_Offer(*_cost(one), one) for one in sets if one), default=None)
+
+
+def _enough(order: Iterable[_Resident], lacking: Mapping[str, int]) -> tuple[_Resident, ...]:
+    """Return who of the residents, taken in this order, cover what is lacking; () where all do not."""
+    left, taken = dict(lacking), []
+    for one in order:
+        if any(lack > 0 and one.amounts.get(resource, 0) for resource, lack in left.items()):
+            taken.append(one)
+            for resource in left:
+                left[resource] -= one.amounts.get(resource, 0)
+            if all(lack <= 0 for lack in left.values()):
+                break
+    else:
+        return ()
+    # Who came early may be needed no more since a larger one was taken.
+    for one in sorted(taken, reverse=True):
+        if all(lack + one.amounts.get(resource, 0) <= 0 for resource, lack in left.items()):
+            taken.remove(one)
+            for resource in left:
+                left[resource] += one.amounts.get(resource, 0)
+    return tuple(taken)
+
+
+def _cost(gone: Iterable[_Resident]) -> tuple[_Standing, float]:
+    """Return how grave the gravest of these evictions is, and what all of them lose in device-seconds."""
+    standing, loss = _NOTHING_AT_ALL, 0.0
+    for one in gone:
+        standing = max(standing, one.standing)
+        loss += one.loss
+    return standing, loss
+
+
+def _loss_for(lacking: Mapping[str, int]) -> Callable[[_Resident], tuple[_Standing, float, str]]:
+    """Return the order by loss for what each gives of what is lacking."""
+
+    def key(one: _Resident) -> tuple[_Standing, float, str]:
+        given = sum(min(lack, one.amounts.get(resource, 0)) for resource, lack in lacking.items())
+        return one.standing, one.loss / max(1, given), one.uid
+
+    return key
+
+
+def _residents(snapshot: Snapshot, need: Need) -> _Residents:
+    flavors = {request.flavor for request in need.placing}
+    of_node: dict[_Node, list[_Resident]] = {}
+    nodes_of: dict[WorkloadKey, list[_Node]] = {}
+    for queue in need.queue.tree.queues:
+        for held in queue.held.values():
+            if not _is_candidate(snapshot, need, held, queue):
+                continue
+            standing, loss = _NOTHING_AT_ALL, 0.0
+            # Whoever is leaving already costs nothing more.
+            if not held.is_evicted:
+                standing = queue is need.queue, float(held.workload.priority)
+                loss = need.losses.of(held, need.queue)
+            for node, amounts in _holdings(snapshot, held, flavors).items():
+                one = _Resident(standing, loss, held.workload.uid, held.key, amounts)
+                of_node.setdefault(node, []).append(one)
+                nodes_of.setdefault(held.key, []).append(node)
+    for residents in of_node.values():
+        residents.sort(key=lambda one: one[:3])
+    return _Residents(of_node, nodes_of)
+
+
+def _is_candidate(snapshot: Snapshot, need: Need, held: Held, queue: QueueState) -> bool:
+    """Return whether Kueue's rules and the policy's allow the eviction, as far as one candidate tells."""
+    return (
+        uses(held, need)
+        and satisfies_any(need, held, queue)
+        and not snapshot.is_gone(held)
+        and need.losses.spared_until(held, queue, need.pending.workload.priority) is None
+    )
+
+
+def _holdings(snapshot: Snapshot, held: Held, flavors: Container[str]) -> dict[_Node, dict[str, int]]:
+    """Return what the Workload holds of each node of these flavors."""
+    found: dict[_Node, dict[str, int]] = {}
+    for place in held.places:
+        if place.flavor not in flavors:
+            continue
+        site = snapshot.fleet.search(place.flavor).site
+        for domain in place.assignment.domains:
+            leaf = site.find_leaf(domain.values)
+            if leaf is None:
+                continue
+            amounts = found.setdefault((place.flavor, leaf), {})
+            for resource, amount in place.per_pod.items():
+                amounts[resource] = amounts.get(resource, 0) + amount * domain.count
+    return found
+
+
+def _regions(snapshot: Snapshot, request: PlacementRequest) -> tuple[int | None, ...]:
+    """Return the domains of which one must hold all pods, in order of their names; None: they may lie
+    anyhow.
+    """
+    site = snapshot.fleet.search(request.flavor).site
+    topology = request.topology
+    named = None if topology is None else topology.required or topology.preferred
+    if named is None:
+        return (None,)
+    if named not in site.levels:
+        return ()
+    tree = site.tree
+    return tuple(sorted(tree.at_level[site.levels.index(named)], key=tree.values.__getitem__))
