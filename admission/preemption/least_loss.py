@@ -7,10 +7,11 @@ the case:
     order                      good where
     least loss first           many small ones make the room, and any of them will do
     least loss per amount      one large victim is cheaper than the small ones that came before it
-    one domain's alone         the preemptor needs a whole rack or node: evicting a bit everywhere frees none
+    the cheapest nodes alone   a pod needs its amount on one node: evicting a bit everywhere frees none
     Kueue's own                never beaten by it, whatever the case
 
-Each is tried on the snapshot and taken back, the first two where no domain gave an answer. Answers are
+Each is tried on the snapshot and taken back, the first two where no choice of nodes (`admission.preemption
+.cover`) gave an answer: without a topology, or where quota is short and not places. Answers are
 compared as Kueue ranks victims: first what is lost of the preemptor's own queue, then of the highest
 priority, then of the next. So no loss, however small, is spared by evicting somebody more important. Of equal
 answers the first counts, which makes the choice repeatable. A gang is one Workload and goes as a whole.

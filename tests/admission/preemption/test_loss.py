@@ -326,11 +326,12 @@ def make_node(name: str) -> NodeInfo:
     )
 
 
-def placed(workload: Workload, node: str) -> Workload:
-    """Return the Workload with its one pod on the node."""
+def placed(workload: Workload, *nodes: str) -> Workload:
+    """Return the Workload with a pod on each of the nodes."""
     assert workload.admission is not None
     (assignment,) = workload.admission.pod_sets
-    topology = TopologyAssignment(levels=(HOSTNAME,), domains=(DomainCount(values=(node,), count=1),))
+    domains = tuple(DomainCount(values=(node,), count=1) for node in nodes)
+    topology = TopologyAssignment(levels=(HOSTNAME,), domains=domains)
     admission = replace(workload.admission, pod_sets=(replace(assignment, topology=topology),))
     return replace(workload, admission=admission)
 

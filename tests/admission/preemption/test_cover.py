@@ -1,0 +1,150 @@
+"""Which nodes are freed for a gang: those where least is lost, looked at together, not one by one."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import NamedTuple
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+from api.keys import HOSTNAME
+from api.policy import AdmissionPolicy, PreemptionRules
+from api.queueing import ResourceFlavor, Topology
+from api.workload import Workload
+from tests.admission.preemption.test_loss import LOWER, NOW, make_node, placed, running
+from tests.builders import World, evicts, make_cluster_queue, make_pod_set, make_workload
+
+RESTART = 30
+
+
+class Job(NamedTuple):
+    """A Job that runs on these nodes, with so many GPUs on each, and saved so many seconds ago."""
+
+    nodes: str
+    gpus: int
+    saved: int
+
+
+def make_world(jobs: dict[str, Job], nodes: str, *, pods: int, gpus: int, quota: int | None = None) -> World:
+    """Return nodes of 8 GPUs, each named by a letter, what runs there, and a gang that needs room."""
+    wanted = make_pod_set(count=pods, requests={"gpu": gpus})
+    return World(now=NOW).put(
+        AdmissionPolicy(name="policy", uid="p", preemption=PreemptionRules(minimum_runtime_seconds=0)),
+        Topology(name="t", levels=(HOSTNAME,)),
+        ResourceFlavor(name="default", topology_name="t"),
+        *(make_node(name) for name in nodes),
+        make_cluster_queue(quota=8 * len(nodes) if quota is None else quota, preemption=LOWER),
+        *(_running(name, job, age) for age, (name, job) in enumerate(jobs.items())),
+        make_workload("incoming", pod_sets=(wanted,), priority=5, at=NOW),
+    )
+
+
+def _running(name: str, job: Job, age: int) -> Workload:
+    """Return the Job's Workload, the first one the last to start: whom Kueue's order takes first."""
+    pod_set = make_pod_set(count=len(job.nodes), requests={"gpu": job.gpus})
+    return placed(running(name, pod_sets=(pod_set,), saved=job.saved, ran=9000 + age), *job.nodes)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "pods", "gpus", "want"),
+    [
+        pytest.param(
+            {"x": Job("a", 8, 100), "y": Job("b", 4, 60), "z": Job("b", 4, 10)},
+            1,
+            8,
+            ["y", "z"],
+            id="a whole node: the one whose Jobs lose less together",
+        ),
+        pytest.param(
+            {"x": Job("a", 4, 50), "y": Job("a", 4, 500), "z": Job("b", 4, 60), "u": Job("b", 4, 60)},
+            1,
+            4,
+            ["x"],
+            id="half a node: one Job of the node where both would lose more",
+        ),
+        pytest.param(
+            {"x": Job("a", 8, 900), "y": Job("b", 8, 20), "z": Job("c", 8, 800), "u": Job("d", 8, 10)},
+            2,
+            8,
+            ["u", "y"],
+            id="two nodes that lie anywhere: the two cheapest",
+        ),
+        pytest.param(
+            {"x": Job("ab", 8, 100), "y": Job("c", 8, 90), "z": Job("d", 8, 300)},
+            2,
+            8,
+            ["x"],
+            id="a gang on two nodes frees both, though one of another would lose less than it",
+        ),
+        pytest.param(
+            {"x": Job("a", 2, 10), "y": Job("a", 6, 20), "z": Job("b", 8, 50)},
+            1,
+            6,
+            ["y"],
+            id="who turns out not to be needed is let be",
+        ),
+        pytest.param(
+            {"x": Job("a", 4, 3000), "y": Job("b", 8, 200)},
+            1,
+            8,
+            ["y"],
+            id="what is free already makes no node cheap where the rest loses more",
+        ),
+    ],
+)
+def test_nodes_are_freed_where_least_is_lost(
+    jobs: dict[str, Job], pods: int, gpus: int, want: list[str]
+) -> None:
+    nodes = "".join(sorted({node for job in jobs.values() for node in job.nodes}))
+    world = make_world(jobs, nodes, pods=pods, gpus=gpus)
+
+    assert sorted(evicts(world.settle())) == want
+
+
+def test_where_quota_is_short_as_well_the_nodes_alone_do_not_decide() -> None:
+    """The cheapest node has half of its GPUs free, but of the quota nothing is left."""
+    jobs = {"x": Job("a", 4, 10), "y": Job("b", 8, 20), "z": Job("c", 4, 30)}
+    world = make_world(jobs, "abc", pods=1, gpus=8, quota=16)
+
+    assert sorted(evicts(world.settle())) == ["y"]
+
+
+_JOBS = st.lists(
+    st.tuples(st.sampled_from("abcd"), st.integers(1, 8), st.integers(0, 3000)), min_size=1, max_size=9
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(_JOBS, st.integers(1, 3), st.integers(1, 8))
+def test_the_gang_fits_node_by_node_and_whole_nodes_cost_the_least_possible(
+    drawn: list[tuple[str, int, int]], pods: int, gpus: int
+) -> None:
+    jobs: dict[str, Job] = {}
+    for node, size, saved in drawn:
+        if sum(job.gpus for job in jobs.values() if job.nodes == node) + size <= 8:
+            jobs[f"w{len(jobs)}"] = Job(node, size, saved)
+
+    gone = set(evicts(make_world(jobs, "abcd", pods=pods, gpus=gpus).settle()))
+
+    assert _pods(jobs, gone, gpus) >= pods
+    # Nobody goes in vain.
+    assert not any(_pods(jobs, gone - {one}, gpus) >= pods for one in gone)
+    if gpus == 8:
+        sets = (set(some) for size in range(len(jobs) + 1) for some in combinations(jobs, size))
+        least = min(_lost(jobs, some) for some in sets if _pods(jobs, some, gpus) >= pods)
+        assert _lost(jobs, gone) == least
+
+
+def _pods(jobs: dict[str, Job], gone: set[str], gpus: int) -> int:
+    """Return how many pods of so many GPUs fit when these Jobs are gone."""
+    used = {
+        node: sum(job.gpus for name, job in jobs.items() if node in job.nodes and name not in gone)
+        for node in "abcd"
+    }
+    return sum((8 - amount) // gpus for amount in used.values())
+
+
+def _lost(jobs: dict[str, Job], gone: set[str]) -> int:
+    return sum(jobs[name].gpus * (jobs[name].saved + RESTART) for name in gone)
