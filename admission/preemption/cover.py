@@ -29,13 +29,16 @@ from admission.snapshot import Held, QueueState, Snapshot
 from admission.steps import Steps
 from api.workload import WorkloadKey
 
-# A node is looked at in some ten microseconds.
-_NODES_AT_ONCE = 200
+# A node or a candidate is looked at in ten to fifty microseconds.
+_AT_ONCE = 100
 # A flavor's leaf.
 _Node = tuple[str, int]
 # How bad an eviction is, before what is lost: whether it is of the own queue, and its priority.
 _Standing = tuple[bool, float]
-_NOTHING_AT_ALL: _Standing = (False, -inf)
+# What a pod takes of a resource, and what is free of it by leaf.
+_Want = tuple[str, int, Sequence[int]]
+_NOBODY: _Standing = (False, -inf)
+_NOTHING_LOST = _NOBODY, 0.0
 
 
 class _Resident(NamedTuple):
@@ -70,11 +73,12 @@ def cheapest_covers(snapshot: Snapshot, need: Need, *, most: int) -> Steps[list[
     """
     if not need.placing:
         return []
-    residents = _residents(snapshot, need)
+    residents = yield from _residents(snapshot, need)
     if not residents.of_node:
         return []
     found: list[tuple[_Standing, float, int, frozenset[WorkloadKey]]] = []
     for region in _regions(snapshot, need.placing[0]):
+        yield
         cover = _Cover(snapshot, residents)
         if (yield from cover.hold(need.placing, region)) and cover.gone:
             found.append((*_cost(cover.gone.values()), len(found), frozenset(cover.gone)))
@@ -105,24 +109,30 @@ class _Cover:
 
     def _hold(self, request: PlacementRequest, region: int | None) -> Steps[bool]:
         left = yield from self._room_when_empty(request, region)
-        queue: list[tuple[_Standing, float, _Node]] = []
+        site = self.snapshot.fleet.search(request.flavor).site
+        wanted = [(resource, amount, site.free(resource)) for resource, amount in request.per_pod.items()]
+        # Each node's offer as things stand. An entry of the heap that says otherwise was true before an
+        # earlier pod took the node, or made somebody on it go.
+        offers: dict[_Node, _Offer] = {}
+        heap: list[tuple[_Standing, float, _Node]] = []
 
-        def offer_again(nodes: Iterable[_Node]) -> None:
-            for node in nodes:
-                if left.get(node, 0) and (offer := self._offer(node, request.per_pod)) is not None:
-                    heapq.heappush(queue, (offer.standing, offer.loss, node))
+        def offer_again(node: _Node) -> None:
+            offer = self._offer(node, wanted) if left.get(node, 0) else None
+            if offer is None:
+                offers.pop(node, None)
+            else:
+                offers[node] = offer
+                heapq.heappush(heap, (offer.standing, offer.loss, node))
 
         for number, node in enumerate(left):
-            if number % _NODES_AT_ONCE == _NODES_AT_ONCE - 1:
+            if number % _AT_ONCE == _AT_ONCE - 1:
                 yield
-            offer_again((node,))
+            offer_again(node)
         for _ in range(request.count):
-            while queue:
-                *cost, node = heapq.heappop(queue)
-                offer = self._offer(node, request.per_pod) if left[node] else None
-                # An entry may have been true for an earlier pod only: of the same node, or before others
-                # were named.
-                if offer is not None and [offer.standing, offer.loss] == cost:
+            while heap:
+                standing, loss, node = heapq.heappop(heap)
+                offer = offers.get(node)
+                if offer is not None and (offer.standing, offer.loss) == (standing, loss):
                     break
             else:
                 return False
@@ -133,7 +143,8 @@ class _Cover:
             self.gone.update((one.key, one) for one in offer.victims)
             # Where the victims stand besides, their going has made room too.
             moved = (other for one in offer.victims for other in self.residents.nodes_of[one.key])
-            offer_again(dict.fromkeys((node, *moved)))
+            for other in dict.fromkeys((node, *moved)):
+                offer_again(other)
         return True
 
     def _room_when_empty(self, request: PlacementRequest, region: int | None) -> Steps[dict[_Node, int]]:
@@ -153,16 +164,18 @@ class _Cover:
             if empty[leaf] and (now[leaf] or (request.flavor, leaf) in self.residents.of_node)
         }
 
-    def _offer(self, node: _Node, per_pod: Mapping[str, int]) -> _Offer | None:
+    def _offer(self, node: _Node, wanted: Sequence[_Want]) -> _Offer | None:
         """Return what room for one more pod costs; None where it is not to be had."""
-        flavor, leaf = node
-        site = self.snapshot.fleet.search(flavor).site
-        taken = self._taken.get(node, {})
-        lacking = {
-            resource: lack
-            for resource, amount in per_pod.items()
-            if (lack := amount + taken.get(resource, 0) - site.free(resource)[leaf]) > 0
-        }
+        leaf, taken = node[1], self._taken.get(node)
+        lacking = {}
+        for resource, amount, free in wanted:
+            lack = amount - free[leaf]
+            if taken is not None:
+                lack += taken.get(resource, 0)
+            if lack > 0:
+                lacking[resource] = lack
+        if not lacking:
+            return _Offer(*_NOTHING_LOST, ())
         staying = []
         for one in self.residents.of_node.get(node, ()):
             if one.key not in self.gone:
@@ -170,9 +183,14 @@ class _Cover:
                 continue
             for resource in lacking:
                 lacking[resource] -= one.amounts.get(resource, 0)
-        lacking = {resource: lack for resource, lack in lacking.items() if lack > 0}
-        if not lacking:
-            return _Offer(*_cost(()), ())
+        if self.gone:
+            lacking = {resource: lack for resource, lack in lacking.items() if lack > 0}
+            if not lacking:
+                return _Offer(*_NOTHING_LOST, ())
+        if len(staying) == 1:  # As on most nodes that gangs run on.
+            (one,) = staying
+            is_enough = all(one.amounts.get(resource, 0) >= lack for resource, lack in lacking.items())
+            return _Offer(one.standing, one.loss, (one,)) if is_enough else None
         sets = [_enough(order, lacking) for order in (staying, sorted(staying, key=_loss_for(lacking)))]
         return min((_Offer(*_cost(one), one) for one in sets if one), default=None)
 
@@ -200,7 +218,7 @@ def _enough(order: Iterable[_Resident], lacking: Mapping[str, int]) -> tuple[_Re
 
 def _cost(gone: Iterable[_Resident]) -> tuple[_Standing, float]:
     """Return how grave the gravest of these evictions is, and what all of them lose in device-seconds."""
-    standing, loss = _NOTHING_AT_ALL, 0.0
+    standing, loss = _NOTHING_LOST
     for one in gone:
         standing = max(standing, one.standing)
         loss += one.loss
@@ -217,15 +235,19 @@ def _loss_for(lacking: Mapping[str, int]) -> Callable[[_Resident], tuple[_Standi
     return key
 
 
-def _residents(snapshot: Snapshot, need: Need) -> _Residents:
+def _residents(snapshot: Snapshot, need: Need) -> Steps[_Residents]:
     flavors = {request.flavor for request in need.placing}
     of_node: dict[_Node, list[_Resident]] = {}
     nodes_of: dict[WorkloadKey, list[_Node]] = {}
+    number = 0
     for queue in need.queue.tree.queues:
         for held in queue.held.values():
             if not _is_candidate(snapshot, need, held, queue):
                 continue
-            standing, loss = _NOTHING_AT_ALL, 0.0
+            number += 1
+            if number % _AT_ONCE == 0:
+                yield
+            standing, loss = _NOTHING_LOST
             # Whoever is leaving already costs nothing more.
             if not held.is_evicted:
                 standing = queue is need.queue, float(held.workload.priority)
