@@ -74,6 +74,7 @@ _FRAMEWORKS = frozenset(
 )
 
 
+# Whole sections stand in the list by their name: what is below them has an effect, too.
 def _is_acted_upon(path: str) -> bool:
     return any(path == known or path.startswith(f"{known}.") for known in ACTED_UPON)
 
@@ -120,11 +121,14 @@ class ControllerConfig:
         Kueue's three are taken together, because times from two sources need not fit each other.
         """
         ours, theirs = self.berth.lease, self.kueue.leader_election
+        # Asked by what was written, not by the values: who writes a default has chosen it.
         is_kueues = not ours.model_fields_set and bool(
             theirs.model_fields_set & {"lease_seconds", "renew_seconds", "deadline_seconds"}
         )
         if is_kueues:
             return LeaseTimes(
+                # Kueue's own default beside Kueue's given ones, not ours: 4 s would be less than a deadline
+                # of 10.
                 duration_seconds=15.0 if theirs.lease_seconds is None else theirs.lease_seconds,
                 renew_seconds=2.0 if theirs.renew_seconds is None else theirs.renew_seconds,
                 deadline_seconds=10.0 if theirs.deadline_seconds is None else theirs.deadline_seconds,
@@ -146,6 +150,7 @@ class ControllerConfig:
                     input=each.input,
                     strategy=TransformationStrategy(each.strategy),
                     outputs={name: parse(text) for name, text in each.outputs.items()},
+                    # Absent and empty are the same wish in YAML.
                     multiply_by=each.multiply_by or None,
                 )
                 for each in resources.transformations
@@ -155,6 +160,7 @@ class ControllerConfig:
 
     def unused(self) -> tuple[str, ...]:
         """Return one sentence for each field of Kueue's that is written and has no effect in Berth."""
+        # Gates are told one by one below: the section as a whole has an effect where one of them has.
         written = [path for path in set_paths(self.kueue) if path != "featureGates"]
         gates = [f"featureGates.{name}" for name in self.kueue.feature_gates]
         fields = [path for path in (*written, *gates) if not _is_acted_upon(path)]
@@ -167,6 +173,7 @@ class ControllerConfig:
 
     def _waiting_for_gates(self) -> Iterator[str]:
         gate = "CustomMetricLabels"
+        # Kueue has it behind a gate; whoever copies half of the pair would wait for labels that never come.
         if self.kueue.metrics.custom_labels and not self.kueue.feature_gates.get(gate):
             yield f"{self.source}: metrics.customLabels has no effect unless featureGates.{gate} is true"
 
@@ -186,11 +193,13 @@ def load_config(text: str, *, source: str, namespace: str = DEFAULT_NAMESPACE) -
         if document["kind"] == "Configuration":
             body, notes = upgrade(document)
             warnings += [f"{source}: {note}" for note in notes]
+            # With a fault the defaults stand in, so that the other documents are still looked at.
             kueue = _section(Configuration, body, source, faults) or kueue
         elif document["kind"] in TOPOLOGY_KINDS:
             topology = _section(SchedulerConfig, document, source, faults)
         else:
             berth = _section(Settings, document, source, faults) or berth
+    # Rules between fields read fields that must be right for themselves.
     if not faults:
         found = [
             *configuration_errors(kueue, namespace=kueue.namespace or namespace),
@@ -199,6 +208,7 @@ def load_config(text: str, *, source: str, namespace: str = DEFAULT_NAMESPACE) -
         faults = [f"{source}: {fault}" for fault in found]
     if faults:
         raise ConfigError(faults)
+    # Only of a file that can be used: what is unknown in a broken one is mostly the fault itself.
     for section in (kueue, berth, *((topology,) if topology is not None else ())):
         warnings += _unknown(section, source)
     return ControllerConfig(
@@ -208,6 +218,7 @@ def load_config(text: str, *, source: str, namespace: str = DEFAULT_NAMESPACE) -
 
 def _documents(text: str, source: str) -> list[dict[str, Any]]:
     try:
+        # An empty document is what a trailing `---` leaves behind.
         loaded = [document for document in yaml.safe_load_all(text) if document is not None]
     except yaml.YAMLError as error:
         raise ConfigError([f"{source}: {_yaml_fault(error)}"]) from error
@@ -219,6 +230,7 @@ def _documents(text: str, source: str) -> list[dict[str, Any]]:
 
 def _yaml_fault(error: yaml.YAMLError) -> str:
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        # YAML counts from 0, editors from 1.
         mark = error.problem_mark
         return f"line {mark.line + 1}, column {mark.column + 1} is not YAML: {error.problem}"
     return f"not YAML: {error}"
@@ -234,6 +246,7 @@ def _document_faults(documents: list[Any], source: str) -> Iterator[str]:
         version, kind = document.get("apiVersion"), document.get("kind")
         if not _is_expected(version, kind):
             yield f"{place} is {kind} of {version}; {_EXPECTED}"
+        # Merging two would need an order that nobody has written down.
         if kind in seen:
             yield f"{place} is a second {kind}; one is expected"
         seen.add(kind)
@@ -271,6 +284,7 @@ def _section(model: type[_S], document: Mapping[str, Any], source: str, faults: 
 
 def _unknown(section: Section, source: str) -> Iterator[str]:
     for path, name, known in unknown_fields(section):
+        # Among the fields of the same section alone: the same word elsewhere would be the wrong advice.
         near = difflib.get_close_matches(name, known, n=1)
         advice = f"; did you mean {near[0]}?" if near else ""
         yield f"{source}: {f'{path}.' if path else ''}{name} is not known{advice}"

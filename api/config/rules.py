@@ -40,12 +40,14 @@ def configuration_errors(configuration: Configuration, *, namespace: str) -> Ite
 def settings_errors(settings: Settings) -> Iterator[FieldError]:
     """Yield what breaks a rule in Berth's own settings."""
     lease = settings.lease
+    # One renewal at least has to be tried before a leader gives up.
     if lease.deadline_seconds <= lease.renew_seconds:
         yield FieldError(
             path="lease.deadlineSeconds",
             value=lease.deadline_seconds,
             rule=f"must be more than renewSeconds ({lease.renew_seconds:g})",
         )
+    # Whoever leads has to have stopped before another may begin.
     if lease.duration_seconds <= lease.deadline_seconds:
         yield FieldError(
             path="lease.durationSeconds",
@@ -75,6 +77,7 @@ def _leader_election(election: LeaderElection) -> Iterator[FieldError]:
 
 
 def _custom_labels(labels: list[CustomLabel]) -> Iterator[FieldError]:
+    # Two labels of one name on a series are refused by Prometheus when it is scraped, long after the start.
     for name in _duplicates(label.name for label in labels):
         yield FieldError(path="metrics.customLabels", value=name, rule="names must be unique")
     for kind, count in Counter(label.source_kind for label in labels).items():
@@ -93,6 +96,7 @@ def _custom_label(path: str, label: CustomLabel) -> Iterator[FieldError]:
             rule="sourceLabelKey and sourceAnnotationKey exclude each other",
         )
     values, most = label.tracked_values, _TRACKED_VALUES[label.source_kind]
+    # A value for each Workload would be a series for each, without end.
     if label.source_kind == "Workload" and not values:
         yield FieldError(
             path=f"{path}.trackedValues", value=ABSENT, rule="a label of Workloads needs tracked values"
@@ -107,6 +111,7 @@ def _custom_label(path: str, label: CustomLabel) -> Iterator[FieldError]:
 
 def _tls(configuration: Configuration) -> Iterator[FieldError]:
     tls = configuration.tls
+    # Not passed over: somebody believes in a restriction that TLS would not keep.
     if tls.cipher_suites and tls.min_version == "VersionTLS13":
         yield FieldError(
             path="tls.cipherSuites", value=tls.cipher_suites, rule="TLS 1.3 has no choice of cipher suites"
@@ -119,6 +124,7 @@ def _frameworks(configuration: Configuration) -> Iterator[FieldError]:
     for name in _duplicates(frameworks):
         yield FieldError(path="integrations.frameworks", value=name, rule="must be listed once")
     for index, framework in enumerate(frameworks):
+        # Their Workloads are made of pods, and nobody would look at those.
         if framework in _POD_BASED and "pod" not in frameworks:
             yield FieldError(
                 path=f"integrations.frameworks[{index}]", value=framework, rule="needs pod to be listed too"
@@ -149,6 +155,7 @@ def _managed_namespaces(configuration: Configuration, namespace: str) -> Iterato
         return
     wire = selector.to_wire()
     yield from _selector(path, wire)
+    # Jobs of the system may wait; only pods could be what the queue itself runs on.
     if "pod" not in configuration.integrations.frameworks:
         return
     for protected in ("kube-system", namespace):
@@ -193,6 +200,7 @@ def _preemption_strategies(configuration: Configuration) -> Iterator[FieldError]
         ["LessThanInitialShare"],
         ["LessThanOrEqualToFinalShare", "LessThanInitialShare"],
     )
+    # Not any list of the two words: the other order has no meaning that was ever tested.
     if sharing is not None and sharing.preemption_strategies not in orders:
         yield FieldError(
             path="fairSharing.preemptionStrategies",
@@ -203,6 +211,7 @@ def _preemption_strategies(configuration: Configuration) -> Iterator[FieldError]
 
 def _transformations(configuration: Configuration) -> Iterator[FieldError]:
     resources = configuration.resources
+    # Which of two would count is not said anywhere.
     for name in _duplicates(transformation.input for transformation in resources.transformations):
         yield FieldError(
             path="resources.transformations", value=name, rule="a resource may be the input of one only"

@@ -17,6 +17,7 @@ from api.validation.gates import gate_errors
 from api.validation.names import LABEL_KEY_RULE, SUBDOMAIN_RULE, is_dns_subdomain, is_label_key
 
 _STRENGTHS = (keys.REQUIRED_TOPOLOGY, keys.PREFERRED_TOPOLOGY, keys.UNCONSTRAINED_TOPOLOGY)
+# Kueue's cap.
 _MOST_LAYERS = 3
 _MOST_SECONDS = 2**31 - 1
 
@@ -46,6 +47,7 @@ def job_errors(obj: Mapping[str, Any]) -> Iterator[FieldError]:
     yield from gate_errors(job.annotations)
     yield from _strength_errors(job)
     yield from _slice_errors(job)
+    # Told rather than passed over: whoever writes it expects two pod sets to be placed together.
     if keys.POD_SET_GROUP in job.template:
         yield FieldError(
             path=f"{_TEMPLATE}[{keys.POD_SET_GROUP}]",
@@ -63,6 +65,7 @@ def _read(obj: Mapping[str, Any]) -> _Job:
         labels=_texts(metadata, "labels"),
         annotations=_texts(metadata, "annotations"),
         template=_texts(template, "annotations"),
+        # What is no number is the API server's to refuse, in its own words.
         parallelism=parallelism if isinstance(parallelism, int) else 1,
         completions=completions if isinstance(completions, int) else None,
         is_indexed=spec.get("completionMode") == "Indexed",
@@ -88,6 +91,7 @@ def _name_errors(job: _Job) -> Iterator[FieldError]:
 
 def _limit_errors(job: _Job) -> Iterator[FieldError]:
     text = job.labels.get(keys.MAX_EXEC_TIME_SECONDS)
+    # The label becomes a field of 32 bits on the Workload.
     if text is not None and not 1 <= _whole(text) <= _MOST_SECONDS:
         path = f"metadata.labels[{keys.MAX_EXEC_TIME_SECONDS}]"
         yield FieldError(path=path, value=text, rule="must be a whole number of seconds above 0")
@@ -95,6 +99,7 @@ def _limit_errors(job: _Job) -> Iterator[FieldError]:
 
 def _parallelism_errors(job: _Job) -> Iterator[FieldError]:
     least = job.annotations.get(keys.JOB_MIN_PARALLELISM)
+    # As many as all would be no smaller start than the Job itself.
     if least is not None and not 1 <= _whole(least) < job.parallelism:
         path = f"metadata.annotations[{keys.JOB_MIN_PARALLELISM}]"
         rule = f"must be a whole number from 1 to less than spec.parallelism ({job.parallelism})"
@@ -106,6 +111,7 @@ def _parallelism_errors(job: _Job) -> Iterator[FieldError]:
     path = f"metadata.annotations[{keys.JOB_COMPLETIONS_EQUAL_PARALLELISM}]"
     if equal not in (None, "true", "false"):
         yield FieldError(path=path, value=equal, rule="must be true or false")
+    # Only then does a Job bear its parallelism and completions to be lowered together.
     if equal == "true" and not (job.is_indexed and job.completions == job.parallelism):
         rule = "needs completionMode Indexed and as many completions as parallelism"
         yield FieldError(path=path, value=equal, rule=rule)
@@ -113,6 +119,7 @@ def _parallelism_errors(job: _Job) -> Iterator[FieldError]:
 
 def _strength_errors(job: _Job) -> Iterator[FieldError]:
     given = [key for key in _STRENGTHS if key in job.template]
+    # The first one is not blamed: one fault for each word too many.
     for key in given[1:]:
         rule = f"{given[0]} is set too, and only one of them may be"
         yield FieldError(path=f"{_TEMPLATE}[{key}]", value=job.template[key], rule=rule)
@@ -123,6 +130,7 @@ def _strength_errors(job: _Job) -> Iterator[FieldError]:
                 yield FieldError(path=path, value=value, rule="must be true or false")
         elif not is_label_key(value):
             yield FieldError(path=path, value=value, rule=LABEL_KEY_RULE)
+        # Its pods come and go, so no domain could be kept for all of them.
         elif job.is_elastic:
             rule = f"an elastic job may only ask for {keys.UNCONSTRAINED_TOPOLOGY}"
             yield FieldError(path=path, value=value, rule=rule)
@@ -139,6 +147,7 @@ def _slice_errors(job: _Job) -> Iterator[FieldError]:
             yield FieldError(path=path, value=level, rule=LABEL_KEY_RULE)
         if size is None:
             yield FieldError(path=path, value=level, rule=f"needs {keys.SLICE_SIZE}")
+    # Level and size are each of no use alone, and each is told where the other is missing.
     if size is not None:
         path = f"{_TEMPLATE}[{keys.SLICE_SIZE}]"
         if not 1 <= _whole(size) <= job.parallelism:
@@ -175,6 +184,7 @@ def _layers(text: str) -> list[tuple[str, int]] | None:
     # An annotation has room for lists nested deeper than the reader follows.
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
+    # Exactly int: a JSON true would pass for the number 1.
     is_read = all(isinstance(topology, str) and type(size) is int for topology, size in found)
     return found if is_read and 1 <= len(found) <= _MOST_LAYERS else None
 

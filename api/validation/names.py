@@ -40,6 +40,7 @@ def is_dns_subdomain(text: str) -> bool:
 
 def is_label_key(text: str) -> bool:
     """Tell whether `text` can be the key of a label, an annotation, a taint or a resource."""
+    # From the right, so that a second slash falls into the prefix, where it is no DNS name.
     prefix, slash, name = text.rpartition("/")
     return (
         len(name) <= _MOST_LABEL_CHARACTERS
@@ -70,6 +71,7 @@ def label_errors(path: str, labels: Mapping[str, str] | None) -> Iterator[FieldE
 def annotation_errors(path: str, annotations: Mapping[str, str] | None) -> Iterator[FieldError]:
     """Yield the keys of `annotations` that can be none; a prefix may have capitals there."""
     for key in annotations or {}:
+        # As the API server, which lowers them before it looks.
         if not is_label_key(key.lower()):
             yield FieldError(path=path, value=key, rule=LABEL_KEY_RULE)
 
@@ -78,6 +80,8 @@ def selector_errors(path: str, selector: LabelSelector | None) -> Iterator[Field
     """Yield what keeps a label selector from being understood."""
     if selector is None:
         return
+    # Checked though the API server checks labels of objects: a selector that matches nothing is refused by
+    # nobody.
     yield from label_errors(f"{path}.matchLabels", selector.match_labels)
     for index, requirement in enumerate(selector.match_expressions or ()):
         place = f"{path}.matchExpressions[{index}]"
@@ -126,11 +130,13 @@ def toleration_errors(path: str, tolerations: list[Toleration] | None) -> Iterat
 
 
 def _toleration(path: str, toleration: Toleration) -> Iterator[FieldError]:
+    # The API server's default, as the field may come without it.
     operator = toleration.operator or "Equal"
     if toleration.key and not is_label_key(toleration.key):
         yield FieldError(path=f"{path}.key", value=toleration.key, rule=LABEL_KEY_RULE)
     if operator not in _OPERATORS:
         yield FieldError(path=f"{path}.operator", value=operator, rule="must be Equal or Exists")
+    # No key means any taint, and no value could equal that of each.
     if not toleration.key and operator != "Exists":
         yield FieldError(path=f"{path}.operator", value=operator, rule="must be Exists where there is no key")
     if operator == "Exists" and toleration.value:
@@ -147,6 +153,7 @@ def _toleration_effect(path: str, toleration: Toleration) -> Iterator[FieldError
             value=toleration.effect,
             rule="must be NoSchedule, PreferNoSchedule or NoExecute",
         )
+    # Only this effect ends pods that run, so only there is a time to wait for.
     if toleration.toleration_seconds is not None and toleration.effect != "NoExecute":
         yield FieldError(
             path=f"{path}.effect",

@@ -26,6 +26,7 @@ def admission_policy_errors(policy: AdmissionPolicy) -> Iterator[FieldError]:
 
 
 def _ordering_errors(ordering: Ordering) -> Iterator[FieldError]:
+    # Told as one fault for duplicates too: both are levels that nobody can be on.
     if sorted(set(ordering.levels)) != ordering.levels:
         yield FieldError(path="spec.ordering.levels", value=ordering.levels, rule="must rise")
 
@@ -33,10 +34,12 @@ def _ordering_errors(ordering: Ordering) -> Iterator[FieldError]:
 def _placement_errors(placement: PlacementSection) -> Iterator[FieldError]:
     rules = placement.domain_rules
     sizes = [rule.max_nodes for rule in rules.size_rules or ()] if rules else []
+    # Which of two rules for one size counts is not said.
     for size in duplicates(map(str, sizes)):
         yield FieldError(
             path="spec.placement.domainRules.sizeRules", value=int(size), rule="one rule for each maxNodes"
         )
+    # All zero would score every domain alike, and the order of names would decide.
     if sum(placement.scoring_weights.model_dump().values()) <= 0:
         yield FieldError(
             path="spec.placement.scoringWeights",
@@ -55,6 +58,7 @@ def _calendar_errors(spec: AdmissionPolicySpec) -> Iterator[FieldError]:
 def _window_errors(path: str, window: QuotaWindow) -> Iterator[FieldError]:
     yield from _amount_errors(f"{path}.nominalQuota", window.nominal_quota)
     if window.schedule is None:
+        # One form or the other: half of each would leave open when it ends.
         if window.start is None or window.end is None or window.duration_seconds is not None:
             yield _which_form(path, window)
         else:
@@ -87,6 +91,7 @@ def _which_form(path: str, window: QuotaWindow) -> FieldError:
 
 def _reservation_errors(path: str, reservation: CapacityReservation) -> Iterator[FieldError]:
     yield from _span_errors(path, reservation.start, reservation.end)
+    # A domain keeps all that its nodes have; amounts beside it could only contradict that.
     if (reservation.resources is None) == (reservation.domain is None):
         yield FieldError(path=path, value=reservation.name, rule="give resources or a domain, not both")
     for index, each in enumerate(reservation.resources or ()):
@@ -99,5 +104,6 @@ def _amount_errors(path: str, value: Quantity) -> Iterator[FieldError]:
 
 
 def _span_errors(path: str, start: str, end: str) -> Iterator[FieldError]:
+    # In capitals, since RFC 3339 allows a small `t` and `z` that Python 3.11 does not read.
     if datetime.fromisoformat(end.upper()) <= datetime.fromisoformat(start.upper()):
         yield FieldError(path=f"{path}.end", value=end, rule=f"must be after start ({start})")

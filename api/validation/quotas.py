@@ -29,6 +29,7 @@ def cluster_queue_errors(queue: ClusterQueue) -> Iterator[FieldError]:
     """Yield what keeps a ClusterQueue from being used."""
     spec = queue.spec
     groups = spec.resource_groups or []
+    # Limits between nobody and nobody: without a parent they would silently have no effect.
     yield from _group_errors(groups, parent="cohortName" if not spec.cohort_name else "")
     yield from _lending_errors(groups)
     yield from _weight_errors(spec.fair_sharing)
@@ -44,6 +45,7 @@ def cohort_errors(cohort: Cohort) -> Iterator[FieldError]:
     spec = cohort.spec
     yield from _group_errors(spec.resource_groups or [], parent="parentName" if not spec.parent_name else "")
     yield from _weight_errors(spec.fair_sharing)
+    # Longer circles are seen only beside the other Cohorts, and told by the status of the queues in them.
     if spec.parent_name and spec.parent_name == cohort.metadata.name:
         yield FieldError(
             path="spec.parentName", value=spec.parent_name, rule="a Cohort cannot be its own parent"
@@ -56,6 +58,7 @@ def _group_errors(groups: list[ResourceGroup], *, parent: str) -> Iterator[Field
         yield from _group(f"{_GROUPS}[{index}]", group, parent)
     resources = list(chain.from_iterable(group.covered_resources for group in groups))
     flavors = [flavor.name for group in groups for flavor in group.flavors]
+    # Two groups that cover one resource would both have to be asked for it, with no order between them.
     for name in duplicates(resources):
         yield FieldError(path=_GROUPS, value=name, rule="a resource may be covered once")
     for name in duplicates(flavors):
@@ -81,6 +84,7 @@ def _group(path: str, group: ResourceGroup, parent: str) -> Iterator[FieldError]
 
 def _flavor(path: str, flavor: FlavorQuotas, covered: list[str], parent: str) -> Iterator[FieldError]:
     names = [quota.name for quota in flavor.resources]
+    # In their order: users compare flavors line by line, and Kueue refuses anything else.
     if names != covered:
         yield FieldError(
             path=f"{path}.resources",
@@ -94,6 +98,7 @@ def _flavor(path: str, flavor: FlavorQuotas, covered: list[str], parent: str) ->
 def _quota(path: str, quota: ResourceQuota, parent: str) -> Iterator[FieldError]:
     limits = {"borrowingLimit": quota.borrowing_limit, "lendingLimit": quota.lending_limit}
     for name, value in {"nominalQuota": quota.nominal_quota, **limits}.items():
+        # A schema of quantities cannot say this: they are text to it.
         if value is not None and parse(value) < 0:
             yield FieldError(path=f"{path}.{name}", value=value, rule="must not be negative")
     for name, value in limits.items():
@@ -104,6 +109,7 @@ def _quota(path: str, quota: ResourceQuota, parent: str) -> Iterator[FieldError]
 def _lending_errors(groups: list[ResourceGroup]) -> Iterator[FieldError]:
     for path, quota in _quotas(groups):
         limit = quota.lending_limit
+        # It cannot lend what it does not have.
         if limit is not None and parse(limit) > parse(quota.nominal_quota):
             rule = f"must be at most nominalQuota ({quota.nominal_quota})"
             yield FieldError(path=f"{path}.lendingLimit", value=limit, rule=rule)
@@ -118,6 +124,7 @@ def _quotas(groups: list[ResourceGroup]) -> Iterator[tuple[str, ResourceQuota]]:
 
 def _weight_errors(sharing: FairSharing | None) -> Iterator[FieldError]:
     weight: Quantity = sharing.weight if sharing else 1
+    # Shares are divided by it: smaller ones lose all their digits. Nought is allowed, and means: last of all.
     if parse(weight) != 0 and parse(weight) <= _LEAST_WEIGHT:
         yield FieldError(path="spec.fairSharing.weight", value=weight, rule="must be 0 or more than 1e-9")
 
@@ -125,6 +132,7 @@ def _weight_errors(sharing: FairSharing | None) -> Iterator[FieldError]:
 def _policy_errors(spec: ClusterQueueSpec) -> Iterator[FieldError]:
     preemption, fungibility = spec.preemption, spec.flavor_fungibility
     borrow = preemption.borrow_within_cohort.policy
+    # Who may not even take back its own must not take others' while it borrows.
     if preemption.reclaim_within_cohort == "Never" and borrow != "Never":
         yield FieldError(
             path="spec.preemption.borrowWithinCohort.policy",
@@ -145,6 +153,7 @@ def _check_errors(spec: ClusterQueueSpec, groups: list[ResourceGroup]) -> Iterat
     known = {flavor.name for group in groups for flavor in group.flavors}
     for c, check in enumerate(strategy.admission_checks if strategy else ()):
         for f, name in enumerate(check.on_flavors or ()):
+            # A misspelt flavor would mean that the check is asked for never, without a word.
             if name not in known:
                 yield FieldError(
                     path=f"spec.admissionChecksStrategy.admissionChecks[{c}].onFlavors[{f}]",
@@ -172,6 +181,7 @@ def _migration_errors(
     constraints = policy.migration.constraints
     if constraints is None:
         return
+    # Only that mode goes through flavors in an order that a constraint could end.
     if policy.migration.mode != "TryPreferredFlavors":
         yield FieldError(
             path=f"{path}.mode", value=policy.migration.mode, rule="constraints need TryPreferredFlavors"

@@ -82,6 +82,7 @@ def _status(spec: JsonObject, now: str) -> JsonObject:
 
 
 def _versions_faults(versions: list[JsonObject]) -> Iterator[FieldError]:
+    # All versions share what is stored, which has one form.
     if sum(bool(each.get("storage")) for each in versions) != 1:
         why = "must have exactly one version marked as storage version"
         yield invalid_value("spec.versions", [each.get("name") for each in versions], why)
@@ -102,6 +103,7 @@ def _structure_faults(schema: JsonObject, path: str, *, is_root: bool = False) -
     if is_root and schema.get("type") != "object":
         yield invalid_value(f"{path}.type", schema.get("type", ""), "must be object at the root")
     try:
+        # Tried here, since at the first object it would be that object's writer who reads of it.
         re.compile(schema.get("pattern", ""))
     except re.error as error:
         yield invalid_value(
@@ -115,10 +117,12 @@ def _structure_faults(schema: JsonObject, path: str, *, is_root: bool = False) -
         if declared is None:
             why = "entries must all be names of item properties"
             yield invalid_value(f"{path}.x-kubernetes-list-map-keys", key, why)
+        # An item without the key could not be told from another one when two managers apply the list.
         elif key not in items.get("required", ()) and "default" not in declared:
             why = "a list map key must have a default or be a required property"
             yield required(f"{path}.items.properties[{key}].default", why)
     for key, below in schema.get("properties", {}).items():
+        # Those three are the server's own, whatever the schema says of them.
         if not (is_root and key in ("metadata", "apiVersion", "kind")):
             yield from _structure_faults(below, f"{path}.properties[{key}]")
     for key in ("items", "additionalProperties"):
@@ -147,6 +151,7 @@ class CustomStrategy(Strategy):
     def prepare_status(self, new: JsonObject, old: JsonObject) -> None:
         """Take nothing but the status, and who owns it."""
         status, entries = new.get("status"), new["metadata"].get("managedFields")
+        # The caller keeps the object that it has handed over, so it is changed in place.
         new.clear()
         new.update(old)
         new["metadata"] = {**old["metadata"], "managedFields": entries}
@@ -192,10 +197,12 @@ class CustomKinds:
         """Stop serving a deleted CRD's kind, and delete its objects."""
         spec = crd["spec"]
         collection = self._store.collection(spec["group"], spec["names"]["plural"])
+        # Each as a deletion of its own, so that watches hear of it before their kind is gone.
         for stored in collection.all():
             self._store.commit(collection, ChangeType.DELETED, stored.item, stored.item)
         for kind in self._catalog.versions_of(spec["group"], spec["names"]["plural"]):
             self._catalog.remove(kind)
+        # Last: whoever defines the kind again begins with an empty collection.
         self._store.drop(collection)
 
     def _kind(self, spec: JsonObject, version: JsonObject, stored: str) -> Kind:
@@ -203,6 +210,7 @@ class CustomKinds:
         subresources = version.get("subresources") or {}
         schema = structural_schema(version["schema"]["openAPIV3Schema"], name=names["kind"])
         decode = _decoder(schema)
+        # Nothing to do for the version in store, which is nearly always the one that is asked for.
         to_stored, from_stored = None, None
         if version["name"] != stored:
             to_stored = _renamer(f"{group}/{stored}")
@@ -234,6 +242,7 @@ class CustomKinds:
 def version_rank(name: str) -> tuple[int, int, int]:
     """Return the sort key that puts v2 before v1 before v1beta2 before v1alpha1, as discovery lists them."""
     match = re.fullmatch(r"v(\d+)(?:(alpha|beta)(\d+))?", name)
+    # Names of no such form come last, as in Kubernetes.
     if match is None:
         return (3, 0, 0)
     stage = {None: 0, "beta": 1, "alpha": 2}[match[2]]
@@ -247,6 +256,7 @@ def _decoder(schema: Structural) -> Callable[[JsonObject], Decoded]:
         unknown: list[str] = []
         rest = {key: value for key, value in body.items() if key != "metadata"}
         item = fit(schema, rest, unknown)
+        # Metadata is of a built-in type in every kind; schemas of CRDs say no more than "object" of it.
         fitted = metadata.decode(body.get("metadata") or {})
         unknown += [f"metadata.{path}" for path in metadata.unknown]
         top = {key: item.pop(key) for key in ("apiVersion", "kind")}
@@ -277,6 +287,7 @@ def _column(described: Mapping[str, Json]) -> Column:
         found = find(item)
         if is_date:
             return age(found, datetime.now(UTC)) if found else None
+        # Cells of a table hold no structures; the real server prints them as Go does, which nobody parses.
         return found if isinstance(found, str | int) or found is None else str(found)
 
     return Column(

@@ -41,6 +41,7 @@ def discover(catalog: Catalog, parts: Sequence[str]) -> JsonObject:
             return {"kind": "APIGroupList", "apiVersion": "v1", "groups": described}
         case ["apis", group] if group in groups:
             return {"kind": "APIGroup", "apiVersion": "v1", **_group(group, groups[group])}
+        # The core group has no name, and a prefix of its own since before there were groups.
         case ["api", version] if version in groups[""]:
             return _resources(catalog, "", version)
         case ["apis", group, version] if version in groups.get(group, ()):
@@ -56,6 +57,7 @@ def discover(catalog: Catalog, parts: Sequence[str]) -> JsonObject:
 
 def _group(group: str, versions: Sequence[str]) -> JsonObject:
     described = [{"groupVersion": f"{group}/{version}", "version": version} for version in versions]
+    # The first is the best: the catalog keeps versions in the order of `version_rank`.
     return {"name": group, "versions": described, "preferredVersion": described[0]}
 
 
@@ -168,6 +170,7 @@ def _described(schema: Schema, schemas: JsonObject, *, is_root: bool = False) ->
     if schema.type is Type.OBJECT and schema.name and not is_root and not hasattr(schema, "rules"):
         name = f"io.k8s.{schema.name}"
         if name not in schemas:
+            # Entered before it is described: JSONSchemaProps, say, has fields of its own type.
             schemas[name] = {}
             schemas[name].update(_described(schema, schemas, is_root=True))
         return {"allOf": [{"$ref": f"#/components/schemas/{name}"}], "default": {}}
@@ -187,6 +190,8 @@ def _described(schema: Schema, schemas: JsonObject, *, is_root: bool = False) ->
         case Type.INTEGER | Type.NUMBER | Type.BOOLEAN:
             out["type"] = str(schema.type)
         case Type.INT_OR_STRING:
+            # Both forms, as the real server: with one of them kubectl refuses quantities that are plain
+            # numbers.
             out.update(format="int-or-string", oneOf=[{"type": "integer"}, {"type": "string"}])
         case Type.ANY:
             out["type"] = "object"

@@ -40,6 +40,8 @@ class Tokens:
     def __init__(self, verbs: Verbs, catalog: Catalog) -> None:
         self._verbs = verbs
         self._catalog = catalog
+        # New in each life of the server: a token does not outlive what it speaks of, which is in memory as
+        # well.
         self._key = secrets.token_bytes(32)
 
     def give(self, target: Target, body: Json) -> JsonObject:
@@ -87,8 +89,11 @@ class Tokens:
 
     def _judge(self, token: str, wanted: Sequence[str]) -> JsonObject:
         claims = self._verify(token)
+        # One in common is enough, and only those are given back: whoever asks learns for whom the token is
+        # good.
         audiences = [one for one in wanted if claims is not None and one in claims["aud"]]
         if claims is None or not audiences or not self._still_holds(claims["kubernetes.io"]):
+            # The same words for every reason, so that nobody learns from them how near a guess was.
             return {"user": {}, "error": _REFUSED}
         own = claims["kubernetes.io"]
         space, account = own["namespace"], own["serviceaccount"]
@@ -110,6 +115,7 @@ class Tokens:
             found = self._find(plural, space, named["name"])
         except ApiError:
             return False
+        # By uid, so that what was made anew under the name does not inherit the token.
         return bool(found["metadata"]["uid"] == named["uid"])
 
     def _bound(self, space: str, account: str, reference: Json) -> dict[str, JsonObject]:
@@ -145,6 +151,7 @@ class Tokens:
     def _verify(self, token: str) -> dict[str, Any] | None:
         """Return the claims of a token of ours that has not run out."""
         signed, _, signature = token.rpartition(".")
+        # In constant time, as a comparison that ends early tells how much was right.
         if not hmac.compare_digest(signature.encode(), self._signature(signed).encode()):
             return None
         payload = signed.partition(".")[2]
