@@ -46,9 +46,15 @@ class Stage:
     high: str
     queue: str
 
-    def submit_high(self, **fields: Any) -> None:
+    def submit_high(self, name: str = "high", *, cpus: int = 2, **fields: Any) -> None:
         """Create a more important Job that needs the room."""
-        self.scene.create_job("high", cpus=2, labels={"kueue.x-k8s.io/priority-class": self.high}, **fields)
+        labels = {"kueue.x-k8s.io/priority-class": self.high}
+        self.scene.create_job(name, cpus=cpus, labels=labels, **fields)
+
+    def save(self, job: str = "train") -> None:
+        """Let a Job tell of a checkpoint of now."""
+        told = {keys.CHECKPOINT_TIME: to_rfc3339(time.time())}
+        self.scene.rest.patch(f"{self.scene.jobs}/{job}", {"metadata": {"annotations": told}})
 
     def pod(self) -> Object:
         """Return the pod of `train`, once there is one that is not being deleted."""
@@ -70,10 +76,14 @@ class Stage:
         """Return the annotations once they are there."""
         return wait_for(lambda: self.asked() or None, "a request on the pod of train")
 
-    def request(self) -> str:
-        """Return the state of the eviction of `train`, empty for none."""
-        found = self.scene.wait_workload("train")["metadata"].get("annotations") or {}
+    def request(self, job: str = "train") -> str:
+        """Return the state of the eviction of a Job, empty for none."""
+        found = self.scene.wait_workload(job)["metadata"].get("annotations") or {}
         return str(found.get(keys.EVICTION, ""))
+
+    def wait_request(self, job: str) -> str:
+        """Return the state of the eviction of a Job once there is one."""
+        return wait_for(lambda: self.request(job) or None, f"a request to {job}")
 
     def annotate_workload(self, value: str) -> None:
         """Change the state of the eviction of `train`."""
@@ -84,10 +94,15 @@ class Stage:
 
 @contextmanager
 def staged(
-    cluster: Cluster, controller: Replica, annotations: Object | None = None, **pod_spec: Any
+    cluster: Cluster,
+    controller: Replica,
+    annotations: Object | None = None,
+    *,
+    cpus: int = 2,
+    **pod_spec: Any,
 ) -> Iterator[Stage]:
-    """Give a stage on which `train` runs; `annotations` are what it tells, by default that a save takes no
-    time.
+    """Give a stage on which `train` runs on `cpus` of two; `annotations` are what it tells, by default that a
+    save takes no time.
     """
     scene = cluster.new_scene()
     create_account(scene)
@@ -98,7 +113,7 @@ def staged(
     scene.rest.create(POLICIES, {**policy, "metadata": {"name": queue}, "spec": spec})
     wait_for(lambda: scene.rest.get(f"{POLICIES}/{queue}").get("status"), "the policy seen")
     told = annotations or {keys.CHECKPOINT_SAVE_SECONDS: "0"}
-    scene.create_job("train", cpus=2, serviceAccountName="trainer", annotations=told, **pod_spec)
+    scene.create_job("train", cpus=cpus, serviceAccountName="trainer", annotations=told, **pod_spec)
     scene.wait_admitted("train")
     found = Stage(scene, controller, high, queue)
     found.pod()
@@ -310,3 +325,47 @@ def test_a_request_that_cannot_be_read_is_taken_off_and_named(stage: Stage) -> N
     assert stage.request() == ""
     (note,) = [one for one in stage.scene.notes_about(name) if keys.EVICTION in one]
     assert "Hunger" in note
+
+
+def test_two_save_side_by_side_and_each_makes_room_when_it_has(cluster: Cluster, controller: Replica) -> None:
+    with staged(cluster, controller, cpus=1) as stage:
+        scene = stage.scene
+        scene.create_job("other", cpus=1, annotations={keys.CHECKPOINT_SAVE_SECONDS: "0"})
+        scene.wait_admitted("other")
+        started_at = time.time()
+        # What has only just started is stopped without a word.
+        wait_for(lambda: time.time() > started_at + 2, "something to lose")
+        for name in ("first", "second"):
+            stage.submit_high(name, cpus=1)
+
+        # Neither of them has room yet, and both have been asked for.
+        made_way = {json.loads(stage.wait_request(job))["preemptor"]: job for job in ("train", "other")}
+        by_name = {name: scene.wait_workload(name)["metadata"]["name"] for name in ("first", "second")}
+        victims = {name: made_way[f"{scene.namespace}/{by_name[name]}"] for name in by_name}
+
+        # The one that was asked last saves first.
+        for name in ("second", "first"):
+            stage.save(victims[name])
+            scene.wait_admitted(name, timeout_seconds=90)
+        labels = {"cluster_queue": stage.queue}
+        assert controller.metric("berth_eviction_saves_total", outcome="kept", **labels) == 2
+
+
+def test_an_eviction_passes_on_to_the_next_in_line_without_a_word_to_the_pod(stage: Stage) -> None:
+    scene = stage.scene
+    stage.submit_high()
+    asked = stage.wait_asked()
+    stage.submit_high("second", seconds=0.5)
+    scene.wait_workload("second", lambda found: "QuotaReserved" in str(found.get("status")), "told to wait")
+
+    scene.delete_job("high")
+    workload = scene.wait_workload("train")["metadata"]["name"]
+    scene.wait_events(workload, "EvictionPassedOn")
+
+    assert stage.asked() == asked
+    stage.save()
+    scene.wait_finished("second", timeout_seconds=90)
+    assert "EvictionCancelled" not in scene.reasons_about(workload)
+    for outcome, want in (("requested", 1), ("kept", 1)):
+        labels = {"cluster_queue": stage.queue, "outcome": outcome}
+        assert stage.controller.metric("berth_eviction_saves_total", **labels) == want
