@@ -14,6 +14,7 @@ from api.objects import WireSelector, WireSelectorRequirement
 class Section(BaseModel):
     """Base of every part of a configuration: camelCase, exact types, unknown fields kept to be warned of."""
 
+    # Frozen, as every task reads it; exact types, since "true" for true is a mistake worth a sentence.
     model_config = ConfigDict(
         alias_generator=to_camel,
         populate_by_name=True,

@@ -230,7 +230,7 @@ def _documents(text: str, source: str) -> list[dict[str, Any]]:
 
 def _yaml_fault(error: yaml.YAMLError) -> str:
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        # YAML counts from 0, editors from 1.
+        # The parser counts from 0, editors from 1.
         mark = error.problem_mark
         return f"line {mark.line + 1}, column {mark.column + 1} is not YAML: {error.problem}"
     return f"not YAML: {error}"

@@ -77,7 +77,7 @@ def _leader_election(election: LeaderElection) -> Iterator[FieldError]:
 
 
 def _custom_labels(labels: list[CustomLabel]) -> Iterator[FieldError]:
-    # Two labels of one name on a series are refused by Prometheus when it is scraped, long after the start.
+    # Two labels of one name cannot stand on one series.
     for name in _duplicates(label.name for label in labels):
         yield FieldError(path="metrics.customLabels", value=name, rule="names must be unique")
     for kind, count in Counter(label.source_kind for label in labels).items():
@@ -200,7 +200,7 @@ def _preemption_strategies(configuration: Configuration) -> Iterator[FieldError]
         ["LessThanInitialShare"],
         ["LessThanOrEqualToFinalShare", "LessThanInitialShare"],
     )
-    # Not any list of the two words: the other order has no meaning that was ever tested.
+    # Kueue knows these three, and not the two words in the other order.
     if sharing is not None and sharing.preemption_strategies not in orders:
         yield FieldError(
             path="fairSharing.preemptionStrategies",

@@ -57,7 +57,7 @@ def discover(catalog: Catalog, parts: Sequence[str]) -> JsonObject:
 
 def _group(group: str, versions: Sequence[str]) -> JsonObject:
     described = [{"groupVersion": f"{group}/{version}", "version": version} for version in versions]
-    # The first is the best: the catalog keeps versions in the order of `version_rank`.
+    # The first is the best: kinds are added in the order of `version_rank`.
     return {"name": group, "versions": described, "preferredVersion": described[0]}
 
 
@@ -190,8 +190,7 @@ def _described(schema: Schema, schemas: JsonObject, *, is_root: bool = False) ->
         case Type.INTEGER | Type.NUMBER | Type.BOOLEAN:
             out["type"] = str(schema.type)
         case Type.INT_OR_STRING:
-            # Both forms, as the real server: with one of them kubectl refuses quantities that are plain
-            # numbers.
+            # Both forms, as the real server tells it: quantities are written as plain numbers, too.
             out.update(format="int-or-string", oneOf=[{"type": "integer"}, {"type": "string"}])
         case Type.ANY:
             out["type"] = "object"

@@ -37,6 +37,7 @@ def take_node_affinity(target: JsonObject, source: JsonObject) -> None:
     """Make the node affinity of a spec what it is in another; affinity to pods stays."""
     affinity = dict(target.get("affinity", {}))
     take(affinity, source.get("affinity", {}), "nodeAffinity")
+    # An empty object and an absent one are two things to who compares specs.
     if affinity or "affinity" in source:
         target["affinity"] = affinity
     else:
@@ -99,6 +100,7 @@ def _resource_faults(resources: JsonObject, path: str) -> Iterator[FieldError]:
                 yield invalid_value(f"{path}.{key}", name, fault)
             if parse(amount) < 0:
                 yield invalid_value(f"{path}.{key}[{name}]", amount, "must be greater than or equal to 0")
+            # Half a device cannot be handed out.
             elif _is_counted(name) and parse(amount).denominator != 1:
                 yield invalid_value(f"{path}.{key}[{name}]", amount, "must be an integer")
     yield from _overcommit_faults(requests, limits, path)
@@ -106,6 +108,7 @@ def _resource_faults(resources: JsonObject, path: str) -> Iterator[FieldError]:
 
 def _standard_fault(name: str) -> str | None:
     known = ("cpu", "memory", "ephemeral-storage", "storage")
+    # Without a domain a name could mean anything; the few without one are Kubernetes' own.
     if "/" in name or name in known or name.startswith(("hugepages-", "attachable-volumes-")):
         return None
     return "must be a standard resource type or fully qualified"
@@ -124,6 +127,7 @@ def _overcommit_faults(
         if limit is not None and parse(amount) > parse(limit):
             why = f"must be less than or equal to {name} limit of {limit}"
             yield invalid_value(f"{path}.requests", amount, why)
+        # Devices are not shared: what is asked for is what may be used.
         elif _is_counted(name) and (limit is None or parse(limit) != parse(amount)):
             if limit is None:
                 yield required(f"{path}.limits", "Limit must be set for non overcommitable resources")
@@ -138,6 +142,7 @@ def _toleration_faults(tolerations: Sequence[JsonObject], path: str) -> Iterator
         key, operator = toleration.get("key", ""), toleration.get("operator", "Equal")
         if key and (fault := qualified_fault(key)):
             yield invalid_value(f"{here}.key", key, fault)
+        # No key stands for every taint, which no single value could equal.
         if not key and operator != "Exists":
             why = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
             yield invalid_value(f"{here}.operator", operator, why)
@@ -149,6 +154,7 @@ def _toleration_faults(tolerations: Sequence[JsonObject], path: str) -> Iterator
         effect = toleration.get("effect", "")
         if effect and effect not in _EFFECTS:
             yield unsupported(f"{here}.effect", effect, _EFFECTS)
+        # The other effects never end a pod, so there is no time to wait for.
         if "tolerationSeconds" in toleration and effect != "NoExecute":
             why = "effect must be 'NoExecute' when `tolerationSeconds` is set"
             yield invalid_value(f"{here}.effect", effect, why)
@@ -160,6 +166,7 @@ def _affinity_faults(affinity: JsonObject, path: str) -> Iterator[FieldError]:
     if wanted is None:
         return
     here = f"{path}.nodeAffinity.{key}"
+    # None at all would select no node, which nobody means.
     terms = wanted.get("nodeSelectorTerms") or []
     if not terms:
         yield required(f"{here}.nodeSelectorTerms", "must have at least one node selector term")

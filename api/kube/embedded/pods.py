@@ -35,6 +35,7 @@ class PodStrategy(Strategy):
         """Keep the two forms of the pod's address in step; the single one counts."""
         status = item["status"]
         address, addresses = status.get("podIP"), status.get("podIPs")
+        # The single one counts, as older clients write it alone.
         if address and (not addresses or addresses[0].get("ip") != address):
             status["podIPs"] = [{"ip": address}]
         elif addresses:
@@ -43,6 +44,7 @@ class PodStrategy(Strategy):
     def prepare_create(self, item: JsonObject, world: World) -> None:
         """Set the phase, the quality of service and, for gated pods, the condition that says so."""
         del world
+        # Whatever status came along: only a kubelet says more than this.
         item["status"] = {"phase": "Pending", "qosClass": quality_of_service(item["spec"])}
         if item["spec"].get("schedulingGates"):
             condition = {
@@ -69,6 +71,7 @@ class PodStrategy(Strategy):
 
     def prepare_status(self, new: JsonObject, old: JsonObject) -> None:
         """Take the status; owners stay, and so does the quality of service that clients may leave out."""
+        # A status endpoint changes no spec, whatever the body carries.
         new["spec"] = old["spec"]
         if owners := old["metadata"].get("ownerReferences"):
             new["metadata"]["ownerReferences"] = owners
@@ -80,6 +83,7 @@ class PodStrategy(Strategy):
     def grace_seconds(self, item: JsonObject, asked: int | None) -> int:
         """Return how long its kubelet has to stop it: nothing for a pod that no kubelet runs."""
         spec = item["spec"]
+        # Nobody would be there to say that it has ended, and it would stay for ever.
         if not spec.get("nodeName") or item["status"].get("phase") in _FINISHED_PHASES:
             return 0
         wanted = spec.get("terminationGracePeriodSeconds", 0) if asked is None else asked
@@ -96,6 +100,7 @@ def quality_of_service(spec: JsonObject) -> str:
         limits.append(_counted(resources.get("limits")))
     if not any(requests) and not any(limits):
         return "BestEffort"
+    # Both resources in each container, or one that may burst would pass for the whole pod.
     is_guaranteed = all(len(limit) == len(_QOS_RESOURCES) for limit in limits)
     same = all(not request or request == limit for request, limit in zip(requests, limits, strict=True))
     return "Guaranteed" if is_guaranteed and same else "Burstable"
@@ -113,6 +118,7 @@ def _spec_update_faults(new: JsonObject, old: JsonObject) -> Iterator[FieldError
     if new == old:
         return
     for key in ("containers", "initContainers"):
+        # Told alone: pairs of containers could not be compared any further.
         if len(new.get(key) or ()) != len(old.get(key) or ()):
             yield forbidden_field(f"spec.{key}", "pod updates may not add or remove containers")
             return
@@ -120,11 +126,14 @@ def _spec_update_faults(new: JsonObject, old: JsonObject) -> Iterator[FieldError
         yield from faults
         return
     yield from _tolerations_update_faults(new.get("tolerations", []), old.get("tolerations", []))
+    # Gates only go, so that a pod which was let go cannot be caught again.
     for index, gate in enumerate(new.get("schedulingGates", ())):
         if gate not in old.get("schedulingGates", ()):
             why = f"only deletion is allowed, but found new scheduling gate '{gate.get('name')}'"
             yield forbidden_field(f"spec.schedulingGates[{index}].name", why)
     allowed = _with_mutable_fields(old, new)
+    # Nothing has placed it yet, so where it may go may still be narrowed: that is how a pod is told its
+    # domain.
     if old.get("schedulingGates"):
         yield from _gated_faults(new, old)
         take(allowed, new, "nodeSelector")
@@ -158,6 +167,7 @@ def _with_mutable_fields(old: JsonObject, new: JsonObject) -> JsonObject:
 
 def _gated_faults(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
     before, after = old.get("nodeSelector", {}), new.get("nodeSelector", {})
+    # Narrowed, never widened: what its owner asked for stays true.
     if any(after.get(key) != value for key, value in before.items()):
         why = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
         yield invalid_value("spec.nodeSelector", after, why)
@@ -167,6 +177,7 @@ def _tolerations_update_faults(new: Sequence[JsonObject], old: Sequence[JsonObje
     def bare(toleration: JsonObject) -> JsonObject:
         return {key: value for key, value in toleration.items() if key != "tolerationSeconds"}
 
+    # Added ones are fine; the time that a toleration lasts may change as well.
     kept = [bare(each) for each in new]
     if any(bare(each) not in kept for each in old):
         why = "existing toleration can not be modified except its tolerationSeconds"

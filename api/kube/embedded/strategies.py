@@ -53,6 +53,7 @@ class NamespaceStrategy(Strategy):
         """Set the phase, and the finalizer that waits for the contents."""
         del world
         item["status"] = {"phase": "Active"}
+        # In the spec and not in the metadata: only the endpoint `finalize` may take it off.
         item["spec"]["finalizers"] = ["kubernetes"]
 
     def prepare_update(self, new: JsonObject, old: JsonObject) -> None:
@@ -104,6 +105,7 @@ class PriorityClassStrategy(Strategy):
     def faults(self, item: JsonObject) -> Iterable[FieldError]:
         """Yield what is wrong with the value."""
         name, value = item["metadata"]["name"], item["value"]
+        # What lies above belongs to the system's own pods, which nobody may outrank.
         if value > _MAX_USER_PRIORITY and not name.startswith("system-"):
             why = f"maximum allowed value of a user defined priority is {_MAX_USER_PRIORITY}"
             yield FieldError("value", "FieldValueForbidden", f"Forbidden: {why}")
@@ -114,6 +116,7 @@ class PriorityClassStrategy(Strategy):
 
     def update_faults(self, new: JsonObject, old: JsonObject) -> Iterable[FieldError]:
         """Yield the changes that are not allowed."""
+        # Pods carry the number that they were created with; a new one would rank the old pods wrongly.
         if new["value"] != old["value"]:
             yield FieldError("value", "FieldValueForbidden", "Forbidden: may not be changed in an update.")
         if new.get("preemptionPolicy") != old.get("preemptionPolicy"):
@@ -127,6 +130,7 @@ class DisruptionBudgetStrategy(StatusStrategy):
 
     def faults(self, item: JsonObject) -> Iterable[FieldError]:
         """Yield the contradiction of two limits."""
+        # Together they could contradict each other as soon as the number of pods changes.
         if {"minAvailable", "maxUnavailable"} <= item["spec"].keys():
             why = "minAvailable and maxUnavailable cannot be both set"
             yield invalid_value("spec", item["spec"], why)
@@ -161,6 +165,7 @@ class SecretStrategy(Strategy):
 
     def fill(self, item: JsonObject) -> None:
         """Encode what was given as plain text."""
+        # Write-only: readers see `data` alone, so nobody has to look in two places.
         for key, text in item.pop("stringData", {}).items():
             item.setdefault("data", {})[key] = b64encode(text.encode()).decode()
 
@@ -193,6 +198,7 @@ class CronJobStrategy(StatusStrategy):
 
     def name_fault(self, name: str) -> str | None:
         """Return why `name` is not allowed, or None: a Job's name, with room for the time behind it."""
+        # Of the 63 characters of a Job's name eleven are kept for the minute that it is made for.
         longest = 52
         if len(name) > longest:
             return f"must be no more than {longest} characters"

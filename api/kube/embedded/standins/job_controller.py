@@ -59,6 +59,7 @@ class JobController:
         metadata = change.object.metadata
         key = (metadata.namespace, metadata.name)
         if change.type is ChangeType.DELETED:
+            # By uid, so that a Job made anew under the name begins with nothing.
             for memory in (self._tallies, self._unseen, self._keys):
                 memory.pop(metadata.uid, None)
             return
@@ -87,6 +88,7 @@ class JobController:
         uid = job.metadata.uid
         tally = self._tallies.setdefault(uid, Tally())
         now = datetime.now(UTC)
+        # What the watch shows is newer than what was made.
         pods = {**self._unseen.get(uid, {}), **self._mirror.pods_by_owner.get(uid, {})}
         plan = plan_job(job, pods.values(), tally, now=now, speed=self._speed)
         await self._carry_out(job, plan, tally)
@@ -104,6 +106,7 @@ class JobController:
 
     async def _stop(self, pod: Pod, tally: Tally) -> None:
         metadata = pod.metadata
+        # Before the call: its answer may come after the watch has told of it.
         tally.released.add(metadata.uid)
         try:
             await self._client.delete(PODS, metadata.name, metadata.namespace)

@@ -64,9 +64,11 @@ class Kubelet:
         self._addresses = {node.name: _address(10, number) for number, node in enumerate(nodes)}
         self._speed = speed
         self._unready: set[str] = set()
+        # By uid when a pod's course is over, in the loop's time; while it stops, under a name of its own.
         self._ends: dict[str, float] = {}
         self._pod_count = 0
         self._pods = WorkQueue("kubelet", self._sync_pod)
+        # Several at once, or a thousand nodes would not all be alive within a heartbeat's time.
         self._heartbeats = WorkQueue("nodes", self._sync_node, workers=8)
         self.registered = asyncio.Event()
         mirror.pod_listeners.append(self._pod_changed)
@@ -103,6 +105,7 @@ class Kubelet:
             return
         self._note_registered()
         ready = (change.object.metadata.annotations or {}).get(READY_ANNOTATION) != "false"
+        # Also by hand: a user may let a node vanish with `kubectl annotate`.
         if ready == (name in self._unready):
             self._note_ready(name, ready)
             self._heartbeats.add(("", name))
@@ -123,6 +126,7 @@ class Kubelet:
     async def _write_node(self, spec: NodeSpec, *, is_new: bool) -> None:
         is_ready = spec.name not in self._unready
         if is_new:
+            # The watch may not have shown it yet.
             with contextlib.suppress(AlreadyExists):
                 await self._client.create(NODES, msgspec.json.encode(_node_object(spec)))
         status = _node_status(spec, self._addresses[spec.name], is_ready=is_ready, now=_now())
@@ -151,6 +155,7 @@ class Kubelet:
 
     async def _sync_pod(self, key: Key) -> float | None:
         pod = self._mirror.pods.get(key)
+        # A node that has vanished says nothing more of its pods; they are looked at when it is back.
         if pod is None or pod.spec.node_name in self._unready:
             return None
         if pod.is_leaving:
@@ -193,6 +198,8 @@ class Kubelet:
             await self._write_status(pod, ended(pod, exit_code=EXIT_AFTER_SIGTERM, now=_now()))
         self._ends.pop(f"{pod.metadata.uid} stops", None)
         metadata = pod.metadata
+        # Nought, since a kubelet's second deletion is what takes a pod away; the uid, lest it be the next of
+        # that name.
         options = {"gracePeriodSeconds": 0, "preconditions": {"uid": metadata.uid}}
         with contextlib.suppress(NotFound):
             await self._client.delete(
@@ -230,6 +237,7 @@ def _number(text: str | None, default: float) -> float:
 
 
 def _node_object(spec: NodeSpec) -> dict[str, Any]:
+    # As every kubelet does; topologies that end at the host need it.
     labels = {"kubernetes.io/hostname": spec.name, **spec.labels}
     return {
         "apiVersion": "v1",
@@ -240,9 +248,11 @@ def _node_object(spec: NodeSpec) -> dict[str, Any]:
 
 
 def _node_status(spec: NodeSpec, address: str, *, is_ready: bool, now: str) -> dict[str, Any]:
+    # kubelet's own default, which may be said otherwise.
     allocatable = {"pods": "110", **spec.allocatable}
     condition = {
         "type": "Ready",
+        # Not False: a kubelet that is gone says nothing, and that is what the node controller writes then.
         "status": "True" if is_ready else "Unknown",
         "reason": "KubeletReady" if is_ready else "NodeStatusUnknown",
         "message": "kubelet is posting ready status" if is_ready else "Kubelet stopped posting node status.",

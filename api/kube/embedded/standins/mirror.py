@@ -68,6 +68,7 @@ class Mirror:
         owner = pod.owner_uid
         before_owner = before.owner_uid if before else ""
         before_node = (before.spec.node_name if before else None) or ""
+        # The indexes before the listeners, which look into them.
         _move(self.pods_by_owner, key, before_owner, "" if is_gone else owner, pod)
         _move(self.pods_by_node, key, before_node, "" if is_gone else pod.spec.node_name or "", pod)
         for listener in self.pod_listeners:
@@ -82,6 +83,7 @@ def _move(index: dict[str, dict[Key, Pod]], key: Key, before: str, after: str, p
     if before and before != after:
         kept = index.get(before, {})
         kept.pop(key, None)
+        # Empty entries would add up over a trace of thousands of Jobs.
         if not kept:
             index.pop(before, None)
     if after:

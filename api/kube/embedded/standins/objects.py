@@ -15,6 +15,7 @@ FINISHED_PHASES: Final = ("Succeeded", "Failed")
 class PodMeta(Meta, frozen=True):
     """metadata of a pod, with what its kubelet needs to end it."""
 
+    # Set with the deletion, and shorter than the pod's own where whoever deletes it says so.
     deletion_grace_period_seconds: int | None = None
 
 
@@ -22,6 +23,7 @@ class PodSpec(WirePodSpec, frozen=True):
     """spec of a pod."""
 
     priority: int | None = None
+    # Pods of another scheduler's name are left to it.
     scheduler_name: str = "default-scheduler"
 
 

@@ -63,6 +63,7 @@ def requests_of(spec: PodSpec) -> dict[str, int]:
     main: Counter[str] = Counter()
     init: dict[str, int] = {}
     sidecars: Counter[str] = Counter()
+    # They run together, so they add up; init containers run one after another, so the largest counts.
     for container in spec.containers or ():
         main.update(_requests(container))
     for container in spec.init_containers or ():
@@ -108,6 +109,7 @@ def choose_node(pod: Pod, rooms: Sequence[NodeRoom]) -> str | None:
 
 def _left(needs: Amounts, room: NodeRoom) -> float:
     totals = _amounts(room.node.status.allocatable)
+    # By shares, as four free CPUs of four are more room than four of a hundred.
     shares = [
         (room.free.get(name, 0) - amount) / totals[name]
         for name, amount in needs.items()
@@ -117,6 +119,7 @@ def _left(needs: Amounts, room: NodeRoom) -> float:
 
 
 def _reversed(name: str) -> tuple[int, ...]:
+    # So that `max` takes the first name of equals.
     return tuple(-ord(sign) for sign in name)
 
 
@@ -132,6 +135,7 @@ def reason_against(pod: Pod, needs: Amounts, room: NodeRoom) -> str | None:
         return "node(s) had untolerated taint(s)"
     if not _selects(pod.spec, node):
         return "node(s) didn't match Pod's node affinity/selector"
+    # All of them are told, since a node that is short of two would otherwise look nearly right.
     missing = [name for name, amount in sorted(needs.items()) if amount > room.free.get(name, 0)]
     if missing:
         return ", ".join("Too many pods" if name == _PODS else f"Insufficient {name}" for name in missing)
@@ -151,6 +155,7 @@ def explain(pod: Pod, rooms: Sequence[NodeRoom]) -> str:
 
 
 def _repels(taint: WireTaint, tolerations: Iterable[WireToleration]) -> bool:
+    # PreferNoSchedule is a wish, and the score that it would lower is not modelled here.
     is_binding = taint.effect in ("NoSchedule", "NoExecute")
     return is_binding and not any(_tolerates(toleration, taint) for toleration in tolerations)
 
