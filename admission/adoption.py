@@ -84,12 +84,14 @@ def _adopt_holds(cache: Cache, roster: Roster, holds: Iterable[Hold], *, now: fl
     untrue = 0
     for hold in holds:
         record, queue = roster.records.get(hold.key), cache.queues.get(hold.cluster_queue)
+        # Not of the cluster as it is now: counted, so that the log says how much of a plan was old.
         if record is None or queue is None or hold.until <= now or not _is_owed(hold, record, queue):
             untrue += 1
             continue
         places = places_of(hold.admission, record.requests)
         cache.holds.put(KeptRoom(hold=hold, usage=to_quantities(hold.admission.pod_sets), places=places))
         queue.pending.keep_for(record.workload)
+        # First again, or who was evicted for it would come before it.
         queue.pending.owe(record.workload)
     return untrue
 
@@ -108,11 +110,13 @@ def _adopt_promises(cache: Cache, roster: Roster, plan: PlanValues, *, is_whole:
     if not keeper.is_on:
         return 0
     if is_whole:
+        # A follower shows what the leader keeps, and nothing of its own.
         keeper.forget_plan()
     untrue = 0
     for lease in plan.leases.values():
         if not _is_running(cache, lease):
             untrue += 1
+        # What this engine knows itself is newer than what was stored.
         elif lease.key not in keeper.leases:
             keeper.leases[lease.key] = lease
     for (key, uid), seconds in plan.outrun.items():
@@ -125,11 +129,13 @@ def _adopt_promises(cache: Cache, roster: Roster, plan: PlanValues, *, is_whole:
         if not _is_waiting(cache, roster, planned):
             untrue += 1
             continue
+        # By the flavors and nodes of now: stored places could be of nodes that have gone.
         places = places_of(planned.admission, roster.records[planned.key].requests)
         usage = to_quantities(planned.admission.pod_sets)
         keeper.adopt(planned, usage, cache.fleet.spots(places))
     for key, expected in plan.expected.items():
         record = roster.records.get(key)
+        # A promise says more than an expectation; there is no use for both.
         is_waiting = record is not None and record.queued_in is not None and key not in keeper.promises
         if is_waiting and key not in keeper.expected:
             keeper.expected[key] = expected

@@ -55,11 +55,13 @@ def readiness_deadline(workload: Workload, settings: PodsReadySettings | None) -
     found = workload.conditions.get(ConditionType.PODS_READY)
     if settings is None or found is None or found.status or not _is_running(workload):
         return None
+    # Never ready so far: its time runs since it was admitted.
     if found.reason != "WaitForRecovery":
         admitted = workload.conditions[ConditionType.ADMITTED]
         return ReadinessDeadline(at=admitted.at + settings.timeout_seconds, cause="WaitForStart")
     if not settings.recovery_timeout_seconds:
         return None
+    # It was ready once: from when it ceased to be.
     return ReadinessDeadline(at=found.at + settings.recovery_timeout_seconds, cause="WaitForRecovery")
 
 
@@ -68,6 +70,7 @@ def execution_deadline(workload: Workload) -> float | None:
     limit = workload.maximum_execution_time_seconds
     if limit is None or not _is_running(workload):
         return None
+    # The limit is for the work as a whole, so earlier runs have used it up in part.
     return workload.conditions[ConditionType.ADMITTED].at + limit - workload.accumulated_execution_seconds
 
 
@@ -87,6 +90,7 @@ def is_deactivated_by_us(workload: Workload) -> bool:
     evicted = workload.conditions.get(ConditionType.EVICTED)
     if workload.active or evicted is None or not evicted.status:
         return False
+    # By the reason alone: a user who sets spec.active leaves none with a cause.
     return evicted.reason.startswith(f"{EvictionReason.DEACTIVATED}DueTo")
 
 
@@ -101,6 +105,7 @@ def next_deadline(
         execution_deadline(workload),
         retention_deadline(workload, retention),
     )
+    # What has passed is due now, and is acted on by who asks this; another look at it would be in vain.
     return min((at for at in due if at is not None and at > now), default=None)
 
 

@@ -77,10 +77,12 @@ class Holds:
         """
         hold = room.hold
         spent, known = self._spent.get(hold.key), self.kept.get(hold.key)
+        # No victim more than it had: that is the same need once again, and its time is up.
         if spent is not None and spent.uid == hold.uid and set(hold.victims) <= set(spent.victims):
             return False
         if known is not None and known.hold.uid == hold.uid:
             victims = {*known.hold.victims, *hold.victims}
+            # Only who evicts somebody more gets more time; looking again must not renew it.
             is_more = len(victims) > len(known.hold.victims)
             until = max(known.hold.until, hold.until) if is_more else known.hold.until
             hold = replace(hold, victims=tuple(sorted(victims)), until=until)
@@ -102,6 +104,7 @@ class Holds:
             is_waiting = _is_waiting(room.hold, queues.get(room.hold.cluster_queue))
             if room.hold.until <= now or not is_waiting:
                 ended.append(room)
+            # Remembered as long as it waits, so that it cannot ask for the same room at once.
             if room.hold.until <= now and is_waiting:
                 self._spent[room.hold.key] = room.hold
         for room in ended:
@@ -129,8 +132,10 @@ class Holds:
         """Yield what is to be kept from these heads, in order of who it is for."""
         trying = {pending.key for _, pending in heads}
         priorities = {queue.name: pending.workload.priority for queue, pending in heads}
+        # In one order, since where claims overlap the first is the one that stands.
         for key, room in sorted(self.kept.items()):
             hold, queue = room.hold, queues.get(room.hold.cluster_queue)
+            # Who is tried itself takes its own room.
             if key in trying or queue is None or not _is_waiting(hold, queue):
                 continue
             leaving = (held[victim] for victim in hold.victims if victim in held)

@@ -52,6 +52,7 @@ class Estimator:
         """Return how long the Workload runs from its start, None where nothing says so."""
         limit = workload.maximum_execution_time_seconds
         if limit is not None:
+            # Earlier runs count against it, and what is left is how long the next one may take.
             left = max(0.0, float(limit - workload.accumulated_execution_seconds))
             return Estimate(seconds=left, source=Source.EXECUTION_LIMIT)
         deadline = _seconds(workload.annotations.get(JOB_DEADLINE_SECONDS))
@@ -67,9 +68,11 @@ class Estimator:
     ) -> Estimate | None:
         """Return how long a Workload that runs since `started_at` is expected to, by its latest word."""
         estimate, told = self.estimate(workload, policy), completion_at(workload)
+        # An end before its start, or in years, is a mistake and says nothing.
         if told is None or not started_at < told <= started_at + _MOST_SECONDS:
             return estimate
         seconds = told - started_at
+        # At the limit it is stopped, whatever it says of itself.
         if estimate is not None and estimate.is_enforced and estimate.seconds <= seconds:
             return estimate
         return Estimate(seconds=seconds, source=Source.COMPLETION_TIME)
@@ -83,8 +86,10 @@ class Estimator:
         rules = policy.estimates
         if rules is None:
             return None
+        # Asked first, because making a key means encoding the pod sets.
         if len(self.learned):
             key = key_of(workload)
+            # A run or two are an accident, not an experience.
             if self.learned.count(key) >= max(1, rules.min_observations):
                 learned = self.learned.quantile(key, rules.quantile)
                 if learned is not None:
@@ -184,6 +189,7 @@ def measured_seconds(workload: Workload) -> float | None:
     admitted = workload.conditions.get(ConditionType.ADMITTED)
     if finished is None or admitted is None or not finished.status or not admitted.status:
         return None
+    # A run that failed says how long failing took.
     if finished.reason != "Succeeded":
         return None
     return max(0.0, finished.at - admitted.at)
@@ -196,6 +202,7 @@ def kind_of(workload: Workload) -> tuple[str, str]:
 
 def key_of(workload: Workload) -> RunKey:
     """Return under which key the Workload's runs are remembered: its owner's name stem, and its pods."""
+    # The requests with the name: the same training on twice the GPUs is another length.
     pods = [(one.name, one.count, _requested(one.template.spec)) for one in workload.pod_sets]
     name = workload.owner_name or workload.key.name
     return run_key(workload.key.namespace, name, _ENCODER.encode(pods))
@@ -210,6 +217,7 @@ def _requested(spec: object) -> list[object]:
 
 
 def _declared(workload: Workload) -> Iterator[str]:
+    # The object's own word before its templates', which may have been copied from elsewhere.
     own = workload.annotations.get(EXPECTED_RUNTIME_SECONDS)
     if own is not None:
         yield own

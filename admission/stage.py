@@ -109,6 +109,7 @@ class StartTrial:
         assignment = finish(place(self.snapshot, self.queue, self.pending, assigned))
         if assignment.mode is not Mode.FIT:
             return None
+        # Worked out only where there is a topology: quota alone stands on no nodes.
         spots = self.snapshot.fleet.spots(assignment.places) if assignment.places else {}
         return Footing(usage=assignment.usage, spots=spots, assignment=assignment)
 

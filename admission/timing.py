@@ -24,8 +24,10 @@ def is_due(cache: Cache, *, now: float) -> bool:
     keeper = cache.timekeeper
     if not keeper.is_on:
         return bool(keeper.changed)
+    # Something was decided, or has come free, since the last look: no clock has to be asked.
     if keeper.changed or keeper.freed:
         return True
+    # Who was promised a start may begin sooner by what has changed.
     if keeper.promises and keeper.may_move:
         return True
     return keeper.wake_at is not None and keeper.wake_at <= now
@@ -37,8 +39,10 @@ def pass_time(cache: Cache, roster: Roster, policy: CyclePolicy, *, now: float) 
     keeper.now = now
     if not keeper.is_on:
         return ()
+    # First: who has outrun an estimate is in the way for longer than the promises below believe.
     keeper.outrun(cache.held)
     backfill = Backfill(snapshot=cache.snapshot(), keeper=keeper, policy=policy, now=now)
+    # Before leases are judged: a promise that moves sooner may end one.
     if keeper.may_move:
         backfill.settle()
     evictions = tuple(_evict(cache, *one, now=now) for one in backfill.expired())
@@ -46,12 +50,14 @@ def pass_time(cache: Cache, roster: Roster, policy: CyclePolicy, *, now: float) 
         held = cache.held[eviction.key]
         held.is_evicting, held.leaves_by = True, eviction.save_by
         keeper.note_eviction(held)
+    # On a new picture, in which those just told to go are leaving already.
     clearing = Clearing(snapshot=cache.snapshot(), keeper=keeper, now=now)
     for held, kept in tuple(clearing.leaving()):
         eviction = _clear(cache, held, kept, now=now)
         held.is_evicting, held.leaves_by = True, eviction.save_by
         keeper.note_eviction(held)
         evictions += (eviction,)
+    # By name, since trees are built anew when specs change.
     names = keeper.take_woken()
     roster.woken |= {cache.queues[name].tree for name in names if name in cache.queues}
     return evictions
@@ -65,6 +71,7 @@ def take_plans(cache: Cache, roster: Roster) -> tuple[Plan, ...]:
     plans = []
     for key, planned in changed.items():
         record = roster.records.get(key)
+        # A promise of an object that is gone is told to nobody; a new one of its name has none.
         if record is not None and (planned is None or planned.uid == record.workload.uid):
             workload = record.workload
             plans.append(
@@ -73,6 +80,7 @@ def take_plans(cache: Cache, roster: Roster) -> tuple[Plan, ...]:
                     uid=workload.uid,
                     resource_version=workload.resource_version,
                     planned=planned,
+                    # What was told last, which is what its reader knows.
                     former=keeper.told.get(key),
                 )
             )

@@ -80,6 +80,8 @@ class Job(Queued):
     @property
     def has_pods_ready(self) -> bool:
         """Whether all pods that run at once are ready or have succeeded."""
+        # Uncounted ones have ended and are in no other number yet; without them a Job would look unready for
+        # a moment at its end.
         return self.succeeded + self.ready + self.uncounted_succeeded >= self.pod_count
 
     @property
@@ -90,6 +92,7 @@ class Job(Queued):
         failed pod comes again.
         """
         terminal = self.terminal_indexes if self.is_indexed else self.succeeded
+        # A single pod holds its quota to the end, whatever is to be completed after it.
         if self.pod_count <= 1 or terminal == 0:
             return 0
         wanted = self.parallelism if self.completions is None else self.completions
@@ -121,6 +124,7 @@ def to_job(obj: JobObject) -> Job:
         parallelism=1 if spec.parallelism is None else spec.parallelism,
         completions=spec.completions,
         is_indexed=spec.completion_mode == "Indexed",
+        # The built-in one may be named as well, and means the same as nobody.
         has_foreign_controller=spec.managed_by not in (None, _BUILT_IN_CONTROLLER),
         is_dispatched=spec.managed_by == keys.MULTIKUEUE_CONTROLLER,
         active=status.active or 0,
@@ -128,6 +132,7 @@ def to_job(obj: JobObject) -> Job:
         ready=status.ready or 0,
         succeeded=status.succeeded or 0,
         uncounted_succeeded=len(uncounted.get("succeeded") or ()),
+        # Both: an index that failed for good takes no pod again either.
         terminal_indexes=index_count((status.completed_indexes, status.failed_indexes)),
         has_start_time=status.start_time is not None,
         active_deadline_seconds=spec.active_deadline_seconds,
@@ -144,6 +149,7 @@ def index_count(texts: Iterable[str | None]) -> int:
     """
     total, reached = 0, -1
     for first, last in sorted(interval for text in texts for interval in _intervals(text or "")):
+        # Sorted by their beginnings, so that what overlaps is counted by how far it reaches beyond.
         total += max(0, last - max(first, reached + 1) + 1)
         reached = max(reached, last)
     return total
@@ -160,6 +166,7 @@ def _outcome(obj: JobObject) -> Outcome | None:
     for condition in obj.status.conditions or ():
         if condition.type in ("Complete", "Failed") and condition.status == "True":
             is_success = condition.type == "Complete"
+            # Kueue's words, where the Job controller has none.
             fallback = "Job finished successfully" if is_success else "Job failed"
             return Outcome(is_success=is_success, message=condition.message or fallback)
     return None

@@ -249,6 +249,8 @@ class AdmissionPolicy:
         """Return whether the policy is bound to this ClusterQueue; another one may still come before it."""
         if not self.queue_names and self.selector is None:
             return True
+        # By name or by label: the two widen each other, so that one queue can be named beside a class of
+        # others.
         return queue.name in self.queue_names or matches_selector(self.selector, queue.labels)
 
 

@@ -34,6 +34,7 @@ from api.objects import (
 from api.problems import SpecError, read_amount, require_at_most_one, require_unique
 from api.reasons import ConditionType
 
+# One for all, read-only: of 15,000 Workloads most have no annotations.
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
@@ -242,6 +243,7 @@ def to_seconds(text: str | None) -> float:
         parsed = datetime.fromisoformat(text)
     except ValueError:
         raise ValueError(f"{text!r} is no RFC 3339 time such as 2026-01-31T12:00:00Z") from None
+    # Kubernetes always writes a zone; annotations are written by people.
     return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
 
 
@@ -292,6 +294,7 @@ def to_workload(wire: WorkloadObject, previous: Workload | None = None) -> Workl
         previous is not None
         and previous.uid == meta.uid
         and previous.generation == meta.generation
+        # 0 is a server that counts no generations, whose specs may change without a sign.
         and meta.generation > 0
     )
     owner = next((ref for ref in meta.owner_references or () if ref.controller), None)
@@ -304,6 +307,7 @@ def to_workload(wire: WorkloadObject, previous: Workload | None = None) -> Workl
         queue_name=spec.queue_name or "",
         priority=spec.priority or 0,
         priority_class=spec.priority_class_ref,
+        # Absent means active.
         active=spec.active is not False,
         maximum_execution_time_seconds=spec.maximum_execution_time_seconds,
         preemption_gates=tuple(gate.get("name", "") for gate in spec.preemption_gates or ()),
@@ -358,6 +362,7 @@ def _pod_set(wire: WirePodSet) -> PodSet:
             f"{field_name}.minCount is {wire.min_count}, but must be from 1 to count {wire.count}"
         )
     try:
+        # Read now: a template that cannot be read is told by its pod set's name, not by an offset in bytes.
         template = to_template(wire.template)
     except (msgspec.DecodeError, RecursionError) as error:
         raise SpecError(f"{field_name}.template cannot be read: {error}; correct the pod template") from error
@@ -379,6 +384,7 @@ def _topology_request(field_name: str, wire: WireTopologyRequest | None) -> Topo
         SliceConstraint(topology=one.topology, size=one.size)
         for one in wire.podset_slice_required_topology_constraints or ()
     ]
+    # The two fields are the older spelling of a list with one layer; the list counts where both are there.
     if not slices and wire.pod_set_slice_required_topology and wire.pod_set_slice_size:
         slices = [
             SliceConstraint(topology=wire.pod_set_slice_required_topology, size=wire.pod_set_slice_size)
@@ -436,6 +442,7 @@ def _topology(field_name: str, wire: WireTopologyAssignment | None) -> TopologyA
 def _domains(wire: WireSlice) -> Iterator[DomainCount]:
     columns = [_column(values, wire.domain_count) for values in wire.values_per_level]
     universal = wire.pod_counts.get("universal")
+    # One number for all domains, or one for each: the wire packs what thousands of hosts have in common.
     counts = wire.pod_counts["individual"] if universal is None else [universal] * wire.domain_count
     for values, count in zip(zip(*columns, strict=True), counts, strict=True):
         yield DomainCount(values=values, count=count)

@@ -11,6 +11,7 @@ from .templates import WirePodSpec
 class JobSpec(Wire, frozen=True):
     """Job.spec as far as it is read; the template stays bytes until it is needed."""
 
+    # None, not False: what is absent is told from what was written, where a default is Kubernetes' to set.
     suspend: bool | None = None
     parallelism: int | None = None
     completions: int | None = None

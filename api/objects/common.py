@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
+# gc=False, as none of them can be part of a cycle: the collector need not look at tens of thousands.
 class Wire(msgspec.Struct, rename="camel", gc=False, frozen=True, omit_defaults=True):
     """The base of all wire structs: camelCase names, frozen."""
 
@@ -72,6 +73,7 @@ class WireToleration(Wire, frozen=True):
     """core/v1 Toleration."""
 
     key: str = ""
+    # The API server's default, which objects from files may lack.
     operator: str = "Equal"
     value: str = ""
     effect: str = ""

@@ -13,6 +13,8 @@ class WireResourceQuota(Wire, frozen=True):
     """resourceGroups[].flavors[].resources[]."""
 
     name: str
+    # Quantities stay as they were written: "1k" and 1000 are one amount, and reading belongs to
+    # api.quantities.
     nominal_quota: str | int | float
     borrowing_limit: str | int | float | None = None
     lending_limit: str | int | float | None = None
