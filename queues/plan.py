@@ -109,6 +109,11 @@ class PlanState:
     version: PlanVersion | None
     sizes: Mapping[PlanTable, int]
 
+    def __str__(self) -> str:
+        """Return it for a log: the version, and the tables that are not empty."""
+        sizes = "".join(f" {table.value}={size}" for table, size in self.sizes.items() if size)
+        return f"{self.version.text if self.version is not None else 'no version'}{sizes}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanValues:

@@ -25,7 +25,7 @@ from admission.writes import plan_text, unreplaced_event
 from api.eviction import eviction_request
 from api.kube.errors import KubeError
 from api.kube.events import EventRecorder, EventType, ObjectRef
-from api.reasons import ConditionType
+from api.reasons import ConditionType, PendingReason
 from api.workload import Workload
 from queues.promises import PlannedStart
 
@@ -33,6 +33,7 @@ log = Log("berth.decisions")
 
 # An Event whose cause still stands is told again after this long, not at every look.
 REPEAT_SECONDS = 600.0
+_WAITING = frozenset(PendingReason) - {PendingReason.MISCONFIGURED}
 MAX_REMEMBERED = 10_000
 
 
@@ -76,7 +77,8 @@ class Journal:
         self._told.move_to_end(identity)
         if len(self._told) > MAX_REMEMBERED:
             self._told.popitem(last=False)
-        if event.type is ActionEventType.WARNING:
+        # Kueue tells by Warnings, too, who merely waits; that is nobody's mistake.
+        if event.type is ActionEventType.WARNING and event.reason not in _WAITING:
             self._metrics.warnings.labels(self.role, event.reason).inc()
         about = event.regarding
         self._recorder.record(

@@ -221,7 +221,7 @@ class PlanBook:
 
     def _lose_track(self, found: PlanState | None) -> None:
         """Have everything written anew: the store was emptied, restored or rebuilt behind our back."""
-        log.warning("plan-written-anew", found=found, left=self._version)
+        log.warning("plan-written-anew", found=found, left=self._version.text if self._version else None)
         if found is not None and found.version is not None:
             # Of one fence the store takes higher numbers alone.
             self._number = max(self._number, found.version.number)

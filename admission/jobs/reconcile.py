@@ -93,7 +93,7 @@ def _note_completion(view: View) -> tuple[Event, ...]:
     """A running Job may say when it will be complete at any time: what cannot be read is named then."""
     text = view.job.annotations.get(keys.EXPECTED_COMPLETION_TIME)
     said = completion_problem(text, now=view.now) if text is not None and view.match is not None else None
-    return (warning(view, "InvalidExpectedRuntime", f"Job {view.job}: {said}"),) if said is not None else ()
+    return (warning(view, "InvalidExpectedRuntime", said),) if said is not None else ()
 
 
 def _is_queued(view: View) -> bool:

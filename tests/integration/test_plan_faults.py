@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -176,6 +177,23 @@ def comes_back_from_an_old_snapshot(leader: Leader, during: During) -> None:
     leader.server.restore(leader.snapshot)
 
 
+def holds_data_of_somebody_else(leader: Leader, during: During) -> None:
+    with redis.Redis.from_url(leader.server.url) as client:
+        client.set(KEYS.fence, "abc")
+        client.delete(KEYS.log)
+        client.set(KEYS.log, "a string")
+        during()
+        leader.wait_lost()
+        # The log names each, and nothing of it is written over. Somebody deletes them.
+        for key in (KEYS.fence, KEYS.log):
+            wait_for(partial(_is_named, leader, key), f"the log names {key}")
+            client.delete(key)
+
+
+def _is_named(leader: Leader, key: str) -> bool:
+    return f"{key} in the store does not hold" in leader.replica.child.log.read_text()
+
+
 def is_overwritten(row: bytes, version: bytes) -> Callable[[Leader, During], None]:
     def befall(leader: Leader, during: During) -> None:
         with redis.Redis.from_url(leader.server.url) as client:
@@ -197,6 +215,7 @@ def is_overwritten(row: bytes, version: bytes) -> Callable[[Leader, During], Non
         pytest.param(is_killed_and_comes_back_empty, id="it is killed and comes back empty"),
         pytest.param(hangs, id="it hangs"),
         pytest.param(comes_back_from_an_old_snapshot, id="it comes back from an old snapshot"),
+        pytest.param(holds_data_of_somebody_else, id="its keys hold data of somebody else"),
         pytest.param(is_overwritten(b"\xff garbage", b"garbage"), id="its rows are garbage"),
         pytest.param(is_overwritten(b"2\n\x80", b"2 9 9"), id="a newer Berth wrote its rows"),
     ],

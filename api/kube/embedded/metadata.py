@@ -14,6 +14,8 @@ _GC_FINALIZERS: Final = {"Orphan": ORPHAN_FINALIZER, "Foreground": FOREGROUND_FI
 # What generated names are made of: no vowels and no signs that look alike.
 _NAME_SIGNS = "bcdfghjklmnpqrstvwxz2456789"
 _NAME_SUFFIX_LENGTH = 5
+# Any number of 64 bits is a valid grace; dates end with the year 9999.
+_MOST_GRACE_SECONDS: Final = 30 * 366 * 86_400
 _MAX_GENERATED_BASE = 63 - _NAME_SUFFIX_LENGTH
 
 # What an update cannot touch, whatever the body says.
@@ -101,6 +103,6 @@ def mark_deleted(metadata: JsonObject, grace: int) -> None:
     # The real server counts a deletion as a change of the object.
     if metadata.get("generation"):
         metadata["generation"] += 1
-    due = datetime.now(UTC) + timedelta(seconds=grace)
+    due = datetime.now(UTC) + timedelta(seconds=min(grace, _MOST_GRACE_SECONDS))
     metadata["deletionTimestamp"] = due.strftime("%Y-%m-%dT%H:%M:%SZ")
     metadata["deletionGracePeriodSeconds"] = grace

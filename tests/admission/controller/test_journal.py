@@ -115,8 +115,9 @@ def test_warnings_are_counted_by_their_reason_and_each_once() -> None:
     metrics = Metrics(version="test")
     journal = Journal(FakeRecorder(), metrics, monotonic=FakeClock().monotonic)
     warning = replace(EVENT, type=EventType.WARNING, reason="InvalidWish")
+    waiting = replace(warning, reason="WaitingForQuota")
 
-    for event in (warning, warning, replace(warning, note="another"), EVENT):
+    for event in (warning, warning, replace(warning, note="another"), EVENT, waiting):
         journal.note(event)
 
     lines = [

@@ -21,6 +21,8 @@ from .objects import Job, Pod
 # minutes.
 _FIRST_BACKOFF_SECONDS: Final = 10.0
 _LONGEST_BACKOFF_SECONDS: Final = 600.0
+# Thirty years: a later deadline is as good as none here, and can be slept for.
+_MOST_SECONDS: Final = 30 * 366 * 86_400
 
 
 @dataclass(slots=True)
@@ -110,7 +112,12 @@ def _deadline(job: Job) -> datetime | None:
     seconds, start = job.spec.active_deadline_seconds, job.status.start_time
     if seconds is None or start is None:
         return None
-    return datetime.fromisoformat(start) + timedelta(seconds=seconds)
+    return _after(start, seconds)
+
+
+def _after(start: str, seconds: int) -> datetime:
+    # Any number of 64 bits is valid, and dates end with the year 9999.
+    return datetime.fromisoformat(start) + timedelta(seconds=min(seconds, _MOST_SECONDS))
 
 
 def _is_done(job: Job, counts: _Counts) -> bool:
@@ -163,8 +170,7 @@ def _running(job: Job, counts: _Counts, tally: Tally, now: datetime, speed: floa
     status["startTime"] = job.status.start_time or _text(now)
     again = [pause] if pause > 0 else []
     if job.spec.active_deadline_seconds is not None:
-        start = datetime.fromisoformat(status["startTime"])
-        deadline = start + timedelta(seconds=job.spec.active_deadline_seconds)
+        deadline = _after(status["startTime"], job.spec.active_deadline_seconds)
         again.append((deadline - now).total_seconds())
     return JobPlan(
         create=create,

@@ -259,3 +259,13 @@ def test_a_deadline_is_looked_at_when_it_is_due() -> None:
 )
 def test_completed_indexes_are_shown_as_ranges(indexes: tuple[int, ...], want: str) -> None:
     assert index_ranges(indexes) == want
+
+
+def test_a_deadline_beyond_all_dates_is_as_good_as_none() -> None:
+    job = make_job(spec={"active_deadline_seconds": 2**63 - 1}, start_time=BEGAN)
+
+    plan = plan_job(job, [make_pod("a")], Tally(), now=NOW)
+
+    assert (plan.create, plan.stop) == ((), ())
+    assert plan.look_again_seconds is not None
+    assert plan.look_again_seconds > 10 * 366 * 86_400
