@@ -88,6 +88,7 @@ class CheckpointReports:
         try:
             answer = await self._answer(request)
         except HttpError as error:
+            # Counted by what was answered, so that metric and client tell the same.
             self._count(error.status)
             raise
         self._count(answer.status)
@@ -99,9 +100,11 @@ class CheckpointReports:
     async def _answer(self, request: Request) -> Response:
         if not self._is_ready():
             raise _later(503, "this replica does not know all Jobs yet", 1.0)
+        # Before the body is looked at: who may not report learns nothing of what would be wrong with it.
         reporter = await self._identify(request)
         subject = self._subject(reporter)
         now = self._clock.monotonic()
+        # Its own share first, so that one pod in a loop uses up its own and not that of all.
         wait = self._of_pod.take(reporter.pod.uid, now=now) or self._of_all.take("", now=now)
         if wait:
             raise _later(429, "too many reports", wait)
@@ -117,6 +120,7 @@ class CheckpointReports:
             token = bearer_token(request.headers.get("authorization", ""))
             return await self._identities.identify(token, address=request.client_address)
         except TokenError as error:
+            # HTTP asks for it with a 401, and clients know by it what to send.
             headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 else {}
             raise HttpError(error.status, str(error), headers=headers) from error
         except TooManyReviewsError as error:

@@ -61,6 +61,8 @@ class Subjects:
         """Return what this pod's reports are stored on, None where it runs for nobody that Berth manages."""
         job = self._knowledge.jobs.by_uid(reporter.owner.uid) if reporter.owner is not None else None
         if job is not None:
+            # Owners are within a namespace by Kubernetes' rules, which no server enforces for what a pod
+            # writes of itself.
             is_ours = job.metadata.namespace == reporter.pod.namespace and self._knowledge.workloads_of(job)
             return Subject(resource=resources.JOBS, metadata=job.metadata) if is_ours else None
         pod = self._knowledge.pods.by_uid(reporter.pod.uid)
@@ -81,6 +83,7 @@ class Subjects:
     def started_at(self, subject: Subject) -> float | None:
         """Return when the present attempt of the subject's work could start, None while it may not run."""
         starts = (started_at(workload) for workload in self._workloads(subject))
+        # The latest attempt, where a Job has had several Workloads.
         return max((at for at in starts if at is not None), default=None)
 
     def _workloads(self, subject: Subject) -> tuple[Workload, ...]:

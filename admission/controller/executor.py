@@ -246,14 +246,13 @@ class Executor:
         write = order.write
         # The order before changed the object; this write was made from older bytes.
         if lane.latest and order.rebuild is not None:
-            rebuilt = order.rebuild(lane.latest)
-            if rebuilt is None:
-                return Moot(raw=lane.latest)
+            rebuilt = _rebuilt(order, lane.latest)
+            if isinstance(rebuilt, Moot):
+                return rebuilt
             write = rebuilt
         conflicts, unanswered, pause, may_land_on = 0, 0, FIRST_RETRY_SECONDS, ""
         while True:
-            # Asked before each sending, the first too: waiting for a place in flight may have taken
-            # long.
+            # Asked before each sending, the first too: waiting for a place in flight may have taken long.
             await self._wait_until_allowed()
             if order.before is not None:
                 order.before()
@@ -263,16 +262,12 @@ class Executor:
             except _LeaseTooShort:
                 continue
             except (Conflict, AlreadyExists) as error:
-                # Another version stands there, so earlier sendings, which name an older one, can
-                # only fail.
-                # The object has moved on, so what was sent before can no longer be stored.
+                # Another version stands there, so earlier sendings, which name an older one, can only fail.
                 conflicts, may_land_on = conflicts + 1, ""
                 self.conflicts += 1
-                raw = await self._read_again(order.target)
-                rebuilt = order.rebuild(raw) if order.rebuild is not None else None
-                if rebuilt is None:
-                    # Nothing left to do, or not ours to do over.
-                    return Moot(raw=raw)
+                rebuilt = _rebuilt(order, await self._read_again(order.target))
+                if isinstance(rebuilt, Moot):
+                    return rebuilt
                 if conflicts >= MAX_CONFLICTS:
                     return Refused(error=error)
                 write = rebuilt
@@ -280,8 +275,7 @@ class Executor:
             except TooManyRequests as error:
                 self._pause(error.retry_after_seconds or DEFAULT_RETRY_AFTER_SECONDS)
             except (Unreachable, ServerError) as error:
-                # Whether the write was stored nobody knows. The same bytes again are safe: stored
-                # once, they meet 409 the second time.
+                # Whether it was stored nobody knows. The same bytes again are safe: stored once, they meet 409.
                 self.retries += 1
                 unanswered, may_land_on = unanswered + 1, write.resource_version
                 log.warning("write-unanswered", target="/".join(order.target), error=error, retry_in=pause)
@@ -369,6 +363,12 @@ class Executor:
 
 class _LeaseTooShort(Exception):
     """Nothing was sent: the lease does not outlast the request."""
+
+
+def _rebuilt(order: Order, raw: bytes) -> Write | Moot:
+    """Return the write made anew from the object as it is now; Moot: nothing left to do, or not ours to."""
+    fresh = order.rebuild(raw) if order.rebuild is not None else None
+    return fresh if fresh is not None else Moot(raw=raw)
 
 
 def _resource_version(raw: bytes) -> str:

@@ -58,6 +58,8 @@ class QueueCollector(Collector):
         self._clock = clock
         self._drop = drop
         self._pictures = Pictures()
+        # By object the values of its custom labels, as last served: what is missing or other next time has
+        # ended.
         self._shown: dict[QueueKey, tuple[str, ...]] = {}
         metrics.registry.register(self)
 
@@ -74,12 +76,14 @@ class QueueCollector(Collector):
                 local_queues.append(picture)
             else:
                 cohorts.append(picture)
+            # By time and not by number, as queues differ by a thousand in what they cost.
             if self._clock.monotonic() > until:
                 await asyncio.sleep(0)
                 until = self._clock.monotonic() + SLICE_SECONDS
         self._pictures = Pictures(
             cluster_queues=tuple(queues), local_queues=tuple(local_queues), cohorts=tuple(cohorts)
         )
+        # After the new pictures stand, so that no scrape shows an object without its counters.
         self._drop_gone()
 
     def describe(self) -> Iterable[MetricFamily]:
@@ -125,6 +129,7 @@ class QueueCollector(Collector):
         )
         queues = {queue.name: queue.labels for queue in self._pictures.cluster_queues}
         for (name, result), count in tally.recomputations.items():
+            # The tally keeps those that are gone; their series ended with their queue.
             if name in queues:
                 again.add_metric((role, name, result, *queues[name]), count)
         yield again

@@ -83,6 +83,7 @@ def _pods_ready(config: ControllerConfig) -> PodsReadySettings | None:
     strategy, recovery = given.requeuing_strategy, given.recovery_timeout_seconds
     return PodsReadySettings(
         timeout_seconds=given.timeout_seconds,
+        # As Kueue: without a time of its own a pod that was ready once has as long as at the start.
         recovery_timeout_seconds=given.timeout_seconds if recovery is None else recovery,
         backoff_base_seconds=strategy.backoff_base_seconds,
         backoff_max_seconds=strategy.backoff_max_seconds,

@@ -71,6 +71,7 @@ async def find_front_proxy(client: KubeClient) -> FrontProxy | None:
     namespace, name = _CONFIG_MAP
     try:
         raw = await client.get(resources.CONFIG_MAPS, name, namespace)
+    # Neither is a fault: then the port serves loopback alone.
     except (Forbidden, NotFound):
         return None
     data = msgspec.json.decode(raw, type=_ConfigMap).data or {}
@@ -79,6 +80,7 @@ async def find_front_proxy(client: KubeClient) -> FrontProxy | None:
         return None
     try:
         proxy = FrontProxy(authority=authority, allowed_names=_names(data))
+        # Tried now on a context of no use, so that a broken authority is told by its ConfigMap's name.
         proxy.require(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
     except (msgspec.DecodeError, ValueError) as error:
         log.warning("front-proxy-unreadable", config_map="/".join(_CONFIG_MAP), error=error)
@@ -123,6 +125,8 @@ class Visibility:
     def _guarded(self, handler: Handler) -> Handler:
         async def handle(request: Request) -> Response:
             if self._proxy is not None and not self._proxy.is_allowed(request.client_name):
+                # The certificate is of the right authority, yet the authority signs for others than the front
+                # proxy, too.
                 raise HttpError(403, f"{request.client_name or 'a client without a name'} may not ask here")
             answer = await handler(request)
             assert isinstance(answer, Response)
@@ -153,6 +157,7 @@ class Visibility:
 
     def _pending(self, cluster_queue: str) -> Iterator[tuple[tuple[str, str], wire.PendingWorkload]]:
         """Yield who waits in the ClusterQueue in its order, each with the LocalQueue it came by."""
+        # Counted on the way: the place within a LocalQueue is nowhere kept.
         places = Counter[tuple[str, str]]()
         for position, one in enumerate(self._knowledge.engine.pending(cluster_queue)):
             yield one.local_queue, self._shown(one, position, places[one.local_queue])
@@ -169,6 +174,7 @@ class Visibility:
 
     def _metadata(self, key: WorkloadKey) -> wire.PendingMeta:
         seen = self._knowledge.workloads.get((key.namespace, key.name))
+        # Decided on and not yet seen, as a name is all that Kueue's clients need of it.
         if seen is None:
             return wire.PendingMeta(name=key.name, namespace=key.namespace)
         return wire.pending_meta(seen.metadata)
@@ -182,6 +188,7 @@ def render_error(status: int, message: str) -> Response:
 def _page(found: Iterable[_T], request: Request) -> list[_T]:
     """Return the entries that `offset` and `limit` ask for. Raises HttpError for what is no such number."""
     offset, limit = _number(request, "offset", 0), _number(request, "limit", wire.DEFAULT_LIMIT)
+    # A page alone is made: behind it may stand fifteen thousand others.
     return list(islice(found, offset, offset + min(limit, wire.MAX_LIMIT)))
 
 

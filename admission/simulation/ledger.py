@@ -89,6 +89,8 @@ def holding_of(workload: WorkloadObject) -> Holding | None:
     """Return the quota that a Workload holds, None where it holds none."""
     status = workload.status
     true = {condition.type for condition in status.conditions or () if condition.status == "True"}
+    # All three, since they are written one after another: quota is held from the first that says so to the
+    # end.
     if status.admission is None or ConditionType.QUOTA_RESERVED not in true or ConditionType.FINISHED in true:
         return None
     reclaimable = {entry.name: entry.count for entry in status.reclaimable_pods or ()}
@@ -103,6 +105,7 @@ def _charged(assignment: WirePodSetAssignment, given_back: int) -> Iterator[tupl
     count = 1 if assignment.count is None else assignment.count
     for resource, quantity in (assignment.resource_usage or {}).items():
         flavor = (assignment.flavors or {}).get(resource)
+        # Charged to no flavor, or for no pods: there is nothing to be counted.
         if flavor is None or count == 0:
             continue
         used = amount(resource, quantity)
@@ -127,10 +130,12 @@ class _Node:
         return max(0, self.subtree.get(fr, 0) - self.lending[fr])
 
     def limit(self, fr: FlavorResource) -> int | None:
+        # What it does not list it may not use at all, whatever its cohort has.
         if self.key.kind == "ClusterQueue" and fr not in self.nominal:
             return 0
         if self.parent is None:
             return self.subtree.get(fr, 0)
+        # Unlimited by itself: what its ancestors have bounds it.
         if fr not in self.borrowing:
             return None
         return self.subtree.get(fr, 0) + self.borrowing[fr]
@@ -195,6 +200,7 @@ class QuotaLedger:
         key = WorkloadKey(workload.metadata.namespace, workload.metadata.name)
         before = self._holdings.get(key)
         now = None if is_deleted else holding_of(workload)
+        # Most versions of a Workload change nothing of its quota.
         if now == before:
             return False
         if before is not None:
@@ -227,6 +233,7 @@ class QuotaLedger:
             _read_quotas(node, groups)
             parent = spec.spec.cohort_name if isinstance(spec, ClusterQueueObject) else spec.spec.parent_name
             node.parent = cohort_node(parent) if parent else None
+        # A copy: a Cohort that is only named by others comes into being on the way.
         for node in tuple(self._nodes.values()):
             if node.parent is not None:
                 self._node(node.parent).children.append(node)
@@ -249,6 +256,7 @@ class QuotaLedger:
                 node.parent = None
 
     def _add(self, holding: Holding, *, sign: int) -> None:
+        # Also where the ClusterQueue is not known: usage beyond every limit is what this is here to find.
         self._node(queue_node(holding.cluster_queue))
         for fr, held in holding.amounts.items():
             for node, more in self._climb(holding.cluster_queue, fr, sign * held):
@@ -283,6 +291,7 @@ def _read_quotas(node: _Node, groups: Iterable[WireResourceGroup] | None) -> Non
 def _read_flavor(node: _Node, flavor: WireFlavorQuotas) -> None:
     for quota in flavor.resources:
         fr = FlavorResource(flavor.name, quota.name)
+        # Left out, and so limited to 0, as the controller has to do it.
         with suppress(QuantityError):
             node.nominal[fr] = amount(quota.name, quota.nominal_quota)
             if quota.borrowing_limit is not None:

@@ -55,6 +55,7 @@ class Policy:
         calendar = AdmissionPolicy(
             name=self.name, quota_windows=setting.quota_windows, reservations=setting.reservations
         )
+        # No policy at all where nothing is asked of one: these are to be Kueue's own decisions.
         if self.ordering is None and self.backfill is None and not self.is_loss_aware:
             return calendar if calendar.quota_windows or calendar.reservations else None
         costs = PreemptionRules(

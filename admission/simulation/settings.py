@@ -94,6 +94,7 @@ class Setting:
     def shape(self, gpus: int) -> GangShape:
         """Return how a gang is cut into pods on these nodes. Raises ValueError where it never fits them."""
         shape = gang_shape(gpus, most_per_pod=max(1, min(MOST_GPUS_PER_POD, self.gpus_per_node)))
+        # Told before anything runs: such a Job would wait to the end of time, and the run with it.
         is_too_wide = shape.gpus_per_pod > self.gpus_per_node
         if is_too_wide or (shape.whole_nodes and shape.pods > self.nodes):
             raise ValueError(f"{gpus} GPUs never fit {self.nodes} nodes of {self.gpus_per_node}")
@@ -102,6 +103,7 @@ class Setting:
     def gpus_held(self, gpus: int) -> int:
         """Return how many GPUs nobody else can use while the gang runs: on whole nodes all of them."""
         shape = self.shape(gpus)
+        # On whole nodes what a gang leaves over of them is nobody else's.
         return shape.pods * (self.gpus_per_node if shape.whole_nodes else shape.gpus_per_pod)
 
 

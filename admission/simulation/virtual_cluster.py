@@ -63,6 +63,7 @@ class VirtualCluster:
         policy = self.policy.admission_policy(self.setting)
         if policy is not None:
             yield policy
+        # Last: queues that name a flavor which is not there yet would be inactive.
         yield from self._queues()
 
     def node(self, number: int, *, is_ready: bool = True) -> NodeInfo:
@@ -82,6 +83,7 @@ class VirtualCluster:
         """Return the Job's Workload. `place` is its place in the order of submits, which decides ties."""
         return Workload(
             key=WorkloadKey(self._namespace(job.tenant), f"{job.tenant}-{job.id}"),
+            # In the order of submits, as the uid decides between equals of the same second.
             uid=f"{place:08}",
             created_at=self.policy.queues_by(job),
             pod_sets=self._pods(job.gpus),
@@ -125,12 +127,15 @@ class VirtualCluster:
                 cohort=cohort,
                 resource_groups=(_group(share),),
                 queueing_strategy=self.policy.strategy,
+                # Empty, which is every namespace; absent would be none.
                 namespace_selector=WireSelector(),
                 preemption=_LOWER_PRIORITY if self.policy.preempts else Preemption(),
             )
             yield LocalQueue(namespace=name, name=_QUEUE, cluster_queue=name)
 
     def _pods(self, gpus: int) -> tuple[PodSet, ...]:
+        # Shared by all Jobs of a size, which makes them one shape for the engine, and thirty thousand values
+        # one.
         known = self._pod_sets.get(gpus)
         if known is None:
             pods = self.setting.shape(gpus).pods
