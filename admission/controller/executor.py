@@ -252,12 +252,8 @@ class Executor:
             write = rebuilt
         conflicts, unanswered, pause, may_land_on = 0, 0, FIRST_RETRY_SECONDS, ""
         while True:
-            # Asked before each sending, the first too: waiting for a place in flight may have taken long.
-            await self._wait_until_allowed()
-            if order.before is not None:
-                order.before()
             try:
-                raw = await self._send(write)
+                return Written(raw=await self._sent(order, write))
             # Nothing was sent; wait until the lease is renewed, or the term is cancelled.
             except _LeaseTooShort:
                 continue
@@ -275,7 +271,7 @@ class Executor:
             except TooManyRequests as error:
                 self._pause(error.retry_after_seconds or DEFAULT_RETRY_AFTER_SECONDS)
             except (Unreachable, ServerError) as error:
-                # Whether it was stored nobody knows. The same bytes again are safe: stored once, they meet 409.
+                # Whether it was stored nobody knows. The same bytes again are safe: stored, they meet 409.
                 self.retries += 1
                 unanswered, may_land_on = unanswered + 1, write.resource_version
                 log.warning("write-unanswered", target="/".join(order.target), error=error, retry_in=pause)
@@ -291,10 +287,17 @@ class Executor:
                 raise
             except KubeError as error:
                 return Refused(error=error, may_land_on=may_land_on)
-            else:
-                if order.after is not None:
-                    order.after()
-                return Written(raw=raw)
+
+    async def _sent(self, order: Order, write: Write) -> bytes:
+        """Return the answer to a write, sent once that is allowed. Raises as `_send` does."""
+        # Asked before each sending, the first too: waiting for a place in flight may have taken long.
+        await self._wait_until_allowed()
+        if order.before is not None:
+            order.before()
+        raw = await self._send(write)
+        if order.after is not None:
+            order.after()
+        return raw
 
     async def _give_up(self, order: Order, write: Write, error: KubeError) -> Result | None:
         """Return how an order ends whose writes get no answer; None while reading gets none either."""
