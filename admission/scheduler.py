@@ -138,8 +138,11 @@ class _Cycle:
         return self._heed(entry)
 
     def _heed(self, entry: Entry) -> Outcome:
-        """Settle an entry that leaves alone what is kept for others, beyond what the picture tells."""
-        if self._passed and not self._leaves_kept(entry):
+        """Settle an entry that leaves alone what is kept for others, beyond what the picture tells.
+
+        For whom room is kept itself takes that: refused for another's sake, it would lose it to a third.
+        """
+        if self._passed and not entry.is_preemptor and not self._leaves_kept(entry):
             reason, requeue = PendingReason.WAITING_FOR_QUOTA, RequeueReason.NO_FIT
             return lost(entry.queue, entry.pending, reason, _KEPT_FOR_OTHERS, requeue)
         return self._settle(entry)

@@ -329,7 +329,7 @@ def test_a_victim_that_never_stops_keeps_others_out_for_the_hold_and_no_longer(
 
 # --- the law ---------------------------------------------------------------------------------------------
 
-_arrivals = st.tuples(st.sampled_from(("queue", "other")), st.integers(1, 4), st.integers(0, 1))
+_arrivals = st.tuples(st.sampled_from(("queue", "other")), st.integers(1, 4), st.integers(0, 3))
 
 
 _LEFT_OVER = [
@@ -340,6 +340,16 @@ _LEFT_OVER = [
     ("other", 1, 1),
     ("queue", 1, 1),
     ("queue", 4, 1),
+]
+
+
+_PASSED = [
+    ("queue", 2, 1),
+    ("queue", 4, 0),
+    ("queue", 3, 1),
+    ("other", 3, 0),
+    ("other", 4, 1),
+    ("queue", 1, 2),
 ]
 
 
@@ -354,6 +364,8 @@ def histories(draw: st.DrawFn) -> tuple[list[tuple[str, int, int]], list[int]]:
 @given(histories(), st.sampled_from([BEST_EFFORT, STRICT]))
 # One that needs both what its victim leaves and what another's leaves over, while a third queue is tried.
 @example((_LEFT_OVER, [1]), BEST_EFFORT)
+# More is kept than there is, as an important one has passed: the rest is for one that something is kept for.
+@example((_PASSED, [0]), BEST_EFFORT)
 def test_whoever_others_were_evicted_for_gets_its_room(
     history: tuple[list[tuple[str, int, int]], list[int]], strategy: QueueingStrategy
 ) -> None:
