@@ -36,27 +36,12 @@ class Applier:
         """
         queue, pending, decision = outcome.queue, outcome.pending, outcome.decision
         if isinstance(decision, Admit):
-            self.admits += 1
-            if self._cache.holds.is_awaiting(pending.key, self._cache.held):
-                # It has found room elsewhere: who still leaves for it need not, unless others want that.
-                self._roster.woken.add(queue.tree)
-            self._cache.holds.drop(pending.key)
-            self._roster.join(pending.key, ())
-            queue.pending.note_admitted(pending.key)
-            if outcome.lease is not None:
-                self._cache.timekeeper.lend(outcome.lease)
-            self._roster.assume(pending, decision.admission, outcome.usage)
+            self._admit(outcome, decision)
             decisions.append(decision)
             return True
         if outcome.spared_until is not None and outcome.spared_until < inf:
             self._roster.wake_at(queue.name, outcome.spared_until)
-        for eviction in outcome.evictions:
-            self.evicts += 1
-            held = self._cache.held[eviction.key]
-            held.is_evicting, held.leaves_by = True, eviction.save_by
-            self._cache.timekeeper.hold(held)
-            if eviction.preemption_reason is PreemptionReason.CONSOLIDATION:
-                self._cache.moves.note(eviction.key, policy=queue.policy.name, at=now)
+        self._note_evictions(outcome, now=now)
         self._roster.join(pending.key, outcome.joins)
         is_kept = self._keep_room(outcome, now)
         decisions += outcome.evictions
@@ -85,6 +70,30 @@ class Applier:
             or bool(outcome.evictions)
             or (outcome.scan is not None and outcome.scan.has_flavors_left)
         )
+
+    def _admit(self, outcome: Outcome, decision: Admit) -> None:
+        """Let the head hold what it was admitted with; nothing is kept for it any more."""
+        queue, pending = outcome.queue, outcome.pending
+        self.admits += 1
+        if self._cache.holds.is_awaiting(pending.key, self._cache.held):
+            # It has found room elsewhere: who still leaves for it need not, unless others want that.
+            self._roster.woken.add(queue.tree)
+        self._cache.holds.drop(pending.key)
+        self._roster.join(pending.key, ())
+        queue.pending.note_admitted(pending.key)
+        if outcome.lease is not None:
+            self._cache.timekeeper.lend(outcome.lease)
+        self._roster.assume(pending, decision.admission, outcome.usage)
+
+    def _note_evictions(self, outcome: Outcome, *, now: float) -> None:
+        """Take note of who is told to leave for the head."""
+        for eviction in outcome.evictions:
+            self.evicts += 1
+            held = self._cache.held[eviction.key]
+            held.is_evicting, held.leaves_by = True, eviction.save_by
+            self._cache.timekeeper.hold(held)
+            if eviction.preemption_reason is PreemptionReason.CONSOLIDATION:
+                self._cache.moves.note(eviction.key, policy=outcome.queue.policy.name, at=now)
 
     def _reason(self, outcome: Outcome, is_kept: bool) -> RequeueReason:
         """Return why the Workload goes back, where it may be that its queue need not wait for it.

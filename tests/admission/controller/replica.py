@@ -167,6 +167,19 @@ class FakeLeadership(Leadership):
         return self._fence
 
 
+def _takeover_settings(name: str, *, require_store: bool) -> TakeoverSettings:
+    return TakeoverSettings(
+        identity=name,
+        shard="test",
+        request_seconds=REQUEST_SECONDS,
+        max_in_flight=4,
+        max_unconfirmed=6,
+        max_unconfirmed_seconds=10.0,
+        awaits_pods=False,
+        require_store=require_store,
+    )
+
+
 class Replica:
     """One controller. `start` it; `lead` and `stop_leading` are what the elector would call."""
 
@@ -200,16 +213,7 @@ class Replica:
         self.leadership: FakeLeadership | None = None
         self._lease = lease
         self._loop = loop
-        self._settings = TakeoverSettings(
-            identity=name,
-            shard="test",
-            request_seconds=REQUEST_SECONDS,
-            max_in_flight=4,
-            max_unconfirmed=6,
-            max_unconfirmed_seconds=10.0,
-            awaits_pods=False,
-            require_store=require_store,
-        )
+        self._settings = _takeover_settings(name, require_store=require_store)
         kinds = (*watched_kinds(self.knowledge, self.board), *ground_kinds(self.knowledge))
         # Pods are watched twice where they are queued: all of them, and those that a queue has marked.
         self._kinds: dict[str, list[WatchedKind]] = {}
