@@ -39,9 +39,11 @@ class Applier:
             self._admit(outcome, decision)
             decisions.append(decision)
             return True
+        # No event tells of it, so it is noted here.
         if outcome.spared_until is not None and outcome.spared_until < inf:
             self._roster.wake_at(queue.name, outcome.spared_until)
         self._note_evictions(outcome, now=now)
+        # Also where there are none: what it joined before no longer counts.
         self._roster.join(pending.key, outcome.joins)
         is_kept = self._keep_room(outcome, now)
         decisions += outcome.evictions
@@ -58,6 +60,7 @@ class Applier:
         told = (decision.reason, decision.message)
         queue.pending.tell(pending, told)
         self._roster.untold.pop(pending.key, None)
+        # Nothing is written for who waits on for the reason that it knows.
         if record.last_wait != told:
             record.last_wait = told
             decisions.append(decision)

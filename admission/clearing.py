@@ -79,6 +79,7 @@ class Clearing:
         ahead = self.keeper.ahead
         if not ahead.reservations.kept:
             return
+        # A reservation further off than the longest way out needs nobody to be asked yet.
         earliest = self.now + max(ahead.graces.values(), default=0.0)
         gone: set[WorkloadKey] = set()
         for kept in ahead.reservations.kept:
@@ -122,6 +123,7 @@ class Clearing:
                 break
         else:
             return []
+        # The last one made it enough, so it is needed; of those before it some may not be.
         for one in going[:-1]:
             rest = {*gone, *(each.key for each in going if each is not one)}
             if self._has_room(kept, left, rest):
@@ -146,9 +148,11 @@ class Clearing:
             return False
         if not may_be_evicted(held.workload):
             return False
+        # It has offered to give way, whatever it runs for.
         if is_opportunistic(held.workload):
             return True
         estimate = self.keeper.lengths.estimator.estimate(held.workload, queue.policy)
+        # Only who said it would be done by then: who says nothing was let in knowing that it might not be.
         return estimate is not None and started_at_of(held) + estimate.seconds <= kept.start_at
 
     def _has_room(self, kept: KeptCapacity, left: Quantities, going: Collection[WorkloadKey]) -> bool:

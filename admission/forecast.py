@@ -64,6 +64,7 @@ class Forecast:
         return next(self._steps, self) is not self
 
     def _run(self) -> Iterator[None]:
+        # On a profile of its own, as promises are not to stand behind mere expectations.
         for claim in self.keeper.profile.claims():
             is_overdue = claim.is_running and claim.ends_at <= self.now
             late = structs.replace(claim, ends_at=self.now + _OVERDUE_SECONDS) if is_overdue else claim
@@ -85,12 +86,14 @@ class Forecast:
                 first = everybody[: rules.eta_depth]
                 if len(first) < len(everybody):
                     self._truncated.add(queue.name)
+                # Who is promised a start has it already, as a claim.
                 waiting += [(queue, one) for one in first if one.key not in self.keeper.promises]
         # Within a queue the order is the queue's own; between queues priority and age decide.
         waiting.sort(key=lambda one: (-one[1].workload.priority, one[1].level, one[1].queued_at, one[1].key))
         return waiting
 
     def _expected(self, queue: QueueState, pending: Pending) -> float | None:
+        # It waits for somebody to act, which no profile tells.
         if pending.retry_at == inf:
             return None
         queues = self.snapshot.queues

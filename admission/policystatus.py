@@ -91,6 +91,7 @@ def _reservation(entry: ReservationEntry) -> dict[str, Any]:
 
 
 def _instant(field: str, at: float | None) -> dict[str, str]:
+    # Absent for never: an instant far off would look like an appointment.
     return {field: to_rfc3339(at)} if at is not None and at < inf else {}
 
 
@@ -113,10 +114,12 @@ def _quota(cluster_queue: str, pair: FlavorResource, present: QuotaInForce) -> d
 def policy_events(raw: bytes, view: PolicyView, about: ObjectRef) -> tuple[Event, ...]:
     """Return a Warning where the policy is not in force, or a setting is not, unless its status says so
     already."""
+    # Good news stands in the status; Events are for what somebody has to do.
     if view.problem is None and not view.calendar_problems:
         return ()
     reason, message = _said(view)
     known = _accepted(raw)
+    # Told already, perhaps by another leader: the status outlives whoever wrote it.
     if known is not None and (known.reason, known.message) == (reason, message):
         return ()
     return (

@@ -39,6 +39,7 @@ def waiting_since(workload: Workload) -> float:
     """Return since when a Workload without quota waits: its last eviction, else its creation."""
     reserved = workload.conditions.get(ConditionType.QUOTA_RESERVED)
     has_run = workload.accumulated_execution_seconds > 0
+    # Since it ran last: what it waited for before that it has received.
     return reserved.at if has_run and reserved is not None and not reserved.status else workload.created_at
 
 
@@ -76,6 +77,7 @@ def predicted_level(workload: Workload, estimate: Estimate | None, ordering: Ord
 
     Who says nothing and was never seen before goes last, and before all once it has waited for too long.
     """
+    # Or a stream of short ones would keep a long one out for ever.
     if ages(workload, ordering, now=now):
         return FIRST
     return _UNKNOWN if estimate is None else min(_UNKNOWN, ceil(estimate.seconds))
@@ -146,6 +148,7 @@ class Turns:
         is_news = False
         for key, since in book.due(now=now) if book is not None else ():
             held = queue.held.get(key)
+            # An appointment of an earlier run of it is void.
             if held is not None and held.reserved_at == since:
                 self.watch_running(held, queue, now=now)
                 is_news = True

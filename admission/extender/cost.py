@@ -29,6 +29,7 @@ _SPOT_LABELS = (
 def is_spot(labels: Mapping[str, str]) -> bool:
     """Return whether the node may be taken away, by the labels of those who make nodes."""
     instance = labels.get("node.kubernetes.io/instance-type", "").lower()
+    # Some clouds tell it by the instance type alone.
     if any(word in instance for word in _SPOT_WORDS):
         return True
     return any(labels.get(key, "").lower() == value for key, value in _SPOT_LABELS)
@@ -39,6 +40,7 @@ def _score(pod: PodAsk, view: NodeView) -> float:
     if pod.may_be_interrupted and is_spot(view.node.labels):
         score += 200
     cost = whole_number(view.node.labels.get(keys.NODE_COST_PER_HOUR)) or 0
+    # Unlabelled is unknown, not free.
     if cost > 0:
         score += 100 - cost
     return score + (_percent(view, "cpu") + _percent(view, "memory")) / 2 / 2

@@ -20,7 +20,9 @@ def _judge(pod: PodAsk, view: NodeView, arguments: Arguments) -> Refusal | None:
     free = view.gpus - view.used_gpus
     if free < pod.gpus:
         reason = f"insufficient GPU: need {pod.gpus}, available {max(0, free)}"
+        # Evicting pods helps only where the node has enough of them at all.
         return Refusal(reason, is_final=view.gpus < pod.gpus)
+    # Rounded up: a GPU with a little less than the pod needs will not do.
     needed = max(arguments.min_gpu_memory_gb, -(-pod.gpu_memory_mib // (pod.gpus * _MIB_PER_GB)))
     if view.gpu_memory_gb < needed:
         reason = f"insufficient GPU memory: need {needed}GB, available {view.gpu_memory_gb}GB"

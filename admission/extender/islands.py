@@ -53,8 +53,11 @@ def largest_free_island(view: NodeView) -> int:
 def _seat(islands: list[_Island], gpus: int) -> None:
     fitting = [island for island in islands if island.free >= gpus]
     if fitting:
+        # The tightest that fits, as a device plug-in with NVLink in mind would choose; the large ones stay
+        # whole.
         min(fitting, key=lambda island: island.free).free -= gpus
         return
+    # It fits none, so it has to be spread: where most is free it breaks least.
     for island in sorted(islands, key=lambda island: -island.free):
         taken = min(gpus, max(0, island.free))
         island.free -= taken
@@ -64,6 +67,7 @@ def _seat(islands: list[_Island], gpus: int) -> None:
 def _islands(view: NodeView) -> list[_Island]:
     labels = view.node.labels
     told = [_island(value) for key, value in labels.items() if key.startswith(keys.NODE_ISLAND_PREFIX)]
+    # A switch links all of a node's GPUs with each other: they are one island.
     if not told and labels.get(keys.NODE_GPU_TOPOLOGY, "").lower() == "nvswitch":
         return [_Island(view.gpus, frozenset(range(view.gpus)))]
     return told
@@ -87,6 +91,7 @@ def _judge(pod: PodAsk, view: NodeView, arguments: Arguments) -> Refusal | None:
         return None
     if largest_free_island(view) >= pod.gpus:
         return None
+    # On the empty node: only then could evicting others help.
     could_hold = max((island.free for island in _islands(view)), default=0) >= pod.gpus
     return Refusal(f"Node lacks {pod.gpus} GPUs in unified NVLink island", is_final=not could_hold)
 

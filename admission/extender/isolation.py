@@ -32,6 +32,7 @@ def saturation(pod: PodAsk, view: NodeView) -> float | None:
     None where the node does not tell how much it has.
     """
     memory = view.gpus * view.gpu_memory_gb * _MIB_PER_GB
+    # Nothing is said of such a node, neither good nor bad.
     if memory <= 0:
         return None
     used = sum(one.gpu_memory_mib for one in view.pods if one.kind == "inference")
@@ -61,6 +62,7 @@ def _longest(numbers: Iterable[int]) -> int:
 
 def _score(pod: PodAsk, view: NodeView) -> float:
     if pod.kind == "training":
+        # Low, and not refused: training beside inference is better than training that waits.
         if any(one.kind == "inference" for one in view.pods):
             return NEIGHBOUR
         return IN_A_ROW if longest_row(view) >= pod.gpus else PLAIN
@@ -68,6 +70,7 @@ def _score(pod: PodAsk, view: NodeView) -> float:
         share = saturation(pod, view)
         if share is None:
             return PLAIN
+        # Up to here fuller is better, so that other nodes stay empty; beyond it requests begin to queue.
         if share > _TIGHT_FROM:
             return TIGHT
         return PACKED if share >= _PACKED_FROM else ROOMY
@@ -82,6 +85,7 @@ def _judge(pod: PodAsk, view: NodeView, arguments: Arguments) -> Refusal | None:
     memory = view.gpus * view.gpu_memory_gb
     needed = -(-pod.gpu_memory_mib // _MIB_PER_GB)
     reason = f"insufficient GPU memory for inference: {needed}GB more would make {share:.0%} of {memory}GB"
+    # Final where the pod is too large for the node by itself.
     return Refusal(reason, is_final=pod.gpu_memory_mib > memory * _MIB_PER_GB)
 
 

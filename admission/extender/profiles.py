@@ -63,6 +63,7 @@ def refusals(
     """Return the nodes that will not do, with the first reason of each. A view of None is an unknown node."""
     asked = [FILTERS[name] for name in profile.filters if FILTERS[name].concerns(pod)]
     refused: dict[str, Refusal] = {}
+    # Nothing to ask of thousands of nodes: the common pod wants nothing special.
     if not asked:
         return refused
     for name, view in views.items():
@@ -76,6 +77,7 @@ def _first(
     asked: Iterable[Filter], pod: PodAsk, view: NodeView | None, arguments: Arguments
 ) -> Refusal | None:
     if view is None:
+        # Not passed: a node that nobody knows might lack whatever the pod needs.
         return Refusal(NODE_NOT_FOUND, is_final=True)
     for one in asked:
         found = one.judge(pod, view, arguments)
@@ -105,5 +107,6 @@ def scores(profile: Profile, pod: PodAsk, views: Sequence[NodeView | None]) -> l
 
 def _scaled(scorer: Scorer, pod: PodAsk, views: Sequence[NodeView | None]) -> list[float]:
     raw = [0.0 if view is None else max(0.0, scorer.score(pod, view)) for view in views]
+    # Without a scale the best of these nodes is the scale; all zero stays zero.
     most = scorer.most if scorer.most is not None else max(raw, default=0.0)
     return [min(1.0, value / most) for value in raw] if most > 0 else raw

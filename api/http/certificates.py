@@ -64,6 +64,7 @@ def certificates_of_secret(data: Mapping[str, bytes]) -> Certificates | None:
             leaf=KeyPair(certificate=data["tls.crt"], key=data["tls.key"]),
             trusted=data["ca.crt"],
         )
+        # Parts that do not fit each other are as good as none: serving them would fail at every client.
         _check(found, trusted)
     except (KeyError, IndexError, TypeError, ValueError):
         return None
@@ -82,8 +83,10 @@ def renewed(there: Certificates | None, names: Sequence[str], *, now: float) -> 
         return Certificates(authority=authority, leaf=leaf, trusted=authority.certificate)
     if now >= renewal_at(there.authority.certificate):
         authority = make_authority(now=now)
+        # Both for as long as a leaf of the former may be served by a replica that has not renewed yet.
         trusted = authority.certificate + there.authority.certificate
         there = replace(there, authority=authority, trusted=trusted)
+        # Only when it has ended: clients are yet to learn of the new authority.
         is_leaf_due = now >= _end(there.leaf.certificate)
     else:
         there = _without_former_authority(there, now)

@@ -129,6 +129,7 @@ class HttpServer:
         self.port = port
         self._tls = tls
         self._render_error = render_error
+        # Around all routes, so that whatever goes wrong is answered in the caller's own form.
         app = web.Application(middlewares=[self._answer_errors])
         for route in routes:
             if route.method == "GET":
@@ -140,6 +141,7 @@ class HttpServer:
     @property
     def url(self) -> str:
         """Return the base URL; of a wildcard address the loopback one."""
+        # A wildcard is no address to call.
         host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self.host, self.host)
         host = f"[{host}]" if ":" in host and not host.startswith("[") else host
         return f"{'https' if self._tls else 'http'}://{host}:{self.port}"
@@ -154,6 +156,7 @@ class HttpServer:
             raise ListenError(
                 f"cannot listen on {self.host} port {self.port}: {error}; give a free port, or 0 for any"
             ) from error
+        # Asked of the socket: with 0 the system has chosen.
         self.port = self._runner.addresses[0][1]
 
     async def stop(self) -> None:
@@ -176,11 +179,13 @@ class HttpServer:
         except HttpError as error:
             answer = _whole(self._render_error(error.status, error.message))
             answer.headers.update(error.headers)
+            # Said by a handler whose request was left half read: what follows on the line is not a request.
             if answer.headers.get("Connection") == "close":
                 answer.force_close()
             return answer
         except web.HTTPException as error:
             answer = _whole(self._render_error(error.status, _sentence(error, request)))
+            # Part of what a 405 says, by HTTP.
             if "Allow" in error.headers:
                 answer.headers["Allow"] = error.headers["Allow"]
             return answer
@@ -216,6 +221,7 @@ async def _body(request: web.Request, most: int) -> bytearray:
     the kernel on fresh pages.
     """
     length = request.content_length or 0
+    # Before a byte is read where the length is announced; below for those who announce none, or another.
     _refuse_larger(length, most)
     body, size = bytearray(length), 0
     try:

@@ -72,6 +72,7 @@ def _notation() -> Mapping[str, Mapping[str, re.Match[str]]]:
             continue
         for token in line.split():
             match = _FIELD.fullmatch(token)
+            # At the first look at any type, so that a slip of the pen cannot hide.
             assert match, f"builtin_types.txt: {token!r} is no field"
             fields[match["name"]] = match
     return notation
@@ -250,6 +251,7 @@ def _time(text: str, *, micro: bool) -> str:
     form = "2006-01-02T15:04:05.000000Z07:00" if micro else "2006-01-02T15:04:05Z07:00"
     if not _RFC3339.fullmatch(text):
         raise DecodeError(f'parsing time "{text}" as "{form}": cannot parse "{text}" as "2006"')
+    # As it is written nearly always, and is to be: parsing it would give the same text.
     if len(text) == (27 if micro else 20) and text.endswith("Z"):
         return text
     moment = datetime.fromisoformat(text).astimezone(UTC)
@@ -261,6 +263,7 @@ _RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d
 
 def _bytes(text: str) -> str:
     try:
+        # Only tried: the text itself is what is kept.
         b64decode(text, validate=True)
     except binascii.Error as error:
         raise DecodeError("illegal base64 data at input byte 0") from error
@@ -269,6 +272,7 @@ def _bytes(text: str) -> str:
 
 def _mismatch(schema: Schema, value: Json, path: str, owner: str) -> DecodeError:
     got = _json_word(value)
+    # Go reads an instant from a string, and says so.
     if schema.type is Type.TIME:
         return DecodeError(f"json: cannot unmarshal {got} into Go struct field {owner}.{path} of type string")
     return DecodeError(

@@ -73,11 +73,13 @@ def _container(container: JsonObject) -> None:
 
 def _pull_policy(image: str) -> str:
     tag = image.rpartition("/")[2].partition("@")[0].partition(":")[2]
+    # What may be another image tomorrow is asked for each time.
     is_pinned = "@" in image or tag not in ("", "latest")
     return "IfNotPresent" if is_pinned else "Always"
 
 
 def _volume(volume: JsonObject) -> None:
+    # A volume without a source is an empty folder.
     if volume.keys() <= {"name"}:
         volume["emptyDir"] = {}
 
@@ -91,12 +93,14 @@ def _job(job: JsonObject) -> None:
 
 
 def _job_spec(spec: JsonObject) -> None:
+    # With parallelism alone a Job is a work queue, whose completions stay open.
     if "parallelism" not in spec:
         spec.setdefault("completions", 1)
     spec.setdefault("parallelism", 1)
     spec.setdefault("backoffLimit", _MAX_INT32 if "backoffLimitPerIndex" in spec else 6)
     spec.setdefault("completionMode", "NonIndexed")
     spec.setdefault("suspend", False)
+    # A policy can only judge a pod that has ended.
     replaced = "Failed" if "podFailurePolicy" in spec else "TerminatingOrFailed"
     spec.setdefault("podReplacementPolicy", replaced)
     spec.setdefault("manualSelector", False)
@@ -111,6 +115,7 @@ def _pod(pod: JsonObject) -> None:
     for container in [*(spec.get("containers") or ()), *spec.get("initContainers", ())]:
         resources = container["resources"]
         if limits := resources.get("limits"):
+            # Who limits and requests nothing asks for the limit.
             resources["requests"] = {**limits, **resources.get("requests", {})}
         for port in container.get("ports", ()) if spec.get("hostNetwork") else ():
             port.setdefault("hostPort", port["containerPort"])

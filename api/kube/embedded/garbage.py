@@ -54,6 +54,7 @@ class GarbageCollector:
             # At once: the request that creates a CRD is answered when its kind is served.
             (self._customs.forget if is_gone else self._customs.define)(item)
         if is_gone or metadata.get("deletionTimestamp") or metadata.get("ownerReferences"):
+            # After the request: its answer shows the object as the request left it.
             self._waiting.append((collection, type_, item))
             self._schedule()
 
@@ -83,6 +84,7 @@ class GarbageCollector:
             self._may_finish_owners(item)
             self._may_finish_namespace(metadata.get("namespace", ""))
             return
+        # As it is by now: the change was noted before others of the same request.
         current = collection.find(metadata.get("namespace", ""), metadata["name"])
         if current is None or current.item["metadata"]["uid"] != metadata["uid"]:
             return
@@ -138,6 +140,7 @@ class GarbageCollector:
         owners = _owner_uids(item)
         gone = {each["uid"] for each in item["metadata"]["ownerReferences"] if self._is_gone(each)}
         key = (collection, item["metadata"].get("namespace", ""), item["metadata"]["name"])
+        # With one owner left it stays, and forgets those that are gone.
         if owners and gone == owners:
             self._delete(key, propagation="Background")
         else:
@@ -163,6 +166,7 @@ class GarbageCollector:
         stored = spaces.find("", name)
         if stored is None or not stored.item["metadata"].get("deletionTimestamp"):
             return
+        # Something has a finalizer, and its end brings us here again.
         if any(collection.all(name) for collection in self._store.collections() if collection is not spaces):
             return
         if not stored.item["metadata"].get("finalizers"):
@@ -177,6 +181,7 @@ class GarbageCollector:
         stored = collection.find(namespace, name)
         if kind is None or stored is None:
             return
+        # Asked to go once is enough; a second time would shorten nothing.
         is_waiting = bool(stored.item["metadata"].get("deletionTimestamp")) and grace is None
         if not is_waiting:
             options = DeleteOptions(propagation=propagation, grace_seconds=grace)
