@@ -51,6 +51,9 @@ class StatusBoard:
         self._fault_of = fault_of
         self._raw: dict[BoardKey, tuple[Meta, bytes]] = {}
         self._due: OrderedDict[BoardKey, None] = OrderedDict()
+        # The status that was sent last, and by its answer the version that it was written as.
+        self._sent: dict[BoardKey, object] = {}
+        self._written: dict[BoardKey, tuple[str, object]] = {}
         self._tokens = BURST
         self._filled_at: float | None = None
 
@@ -71,7 +74,11 @@ class StatusBoard:
     def see_raw(self, kind: str, raw: bytes) -> None:
         """Take an answer's bytes."""
         if kind in KINDS:
-            self.see(kind, msgspec.json.decode(raw, type=NamedObject).metadata, raw)
+            metadata = msgspec.json.decode(raw, type=NamedObject).metadata
+            key = (kind, metadata.namespace, metadata.name)
+            if key in self._sent:
+                self._written[key] = metadata.resource_version, self._sent.pop(key)
+            self.see(kind, metadata, raw)
 
     def forget(self, kind: str, metadata: Meta) -> None:
         """The object is gone, unless another of its name has taken its place."""
@@ -80,6 +87,8 @@ class StatusBoard:
         if known is not None and known[0].uid == metadata.uid:
             del self._raw[key]
             self._due.pop(key, None)
+            self._sent.pop(key, None)
+            self._written.pop(key, None)
 
     def mark(self, kind: str, namespace: str, name: str) -> None:
         """Look at this status again."""
@@ -147,6 +156,12 @@ class StatusBoard:
         if body is None:
             # Nothing would change, and nothing is written.
             return None
+        status = msgspec.json.decode(body).get("status")
+        # Definitions older than this Berth drop fields that they do not know. What was written as the version
+        # that we see is not written again before it says something else, or somebody changes the object.
+        if self._written.get(key) == (metadata.resource_version, status):
+            return None
+        self._sent[key] = status
         return Write(
             verb=Verb.REPLACE,
             kind=kind,

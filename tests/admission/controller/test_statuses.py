@@ -120,3 +120,39 @@ def test_it_says_when_to_come_back() -> None:
     stage.due(at=60.0)
 
     assert stage.board.seconds_to_next(60.0) is None
+
+
+def answer(write: Write, *, version: str, keeps: bool) -> bytes:
+    """Return what the server answers: the object with the status as sent, or without it."""
+    body = msgspec.json.decode(write.body)
+    status = body["status"] if keeps else {}
+    return msgspec.json.encode(
+        {**body, "metadata": {**body["metadata"], "resourceVersion": version}, "status": status}
+    )
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_what_the_server_does_not_keep_is_not_written_again_and_again(keeps: bool) -> None:
+    """A definition older than this Berth drops the fields that it does not know."""
+    stage = Stage()
+    (write,) = stage.due()
+
+    stage.board.see_raw("ClusterQueue", answer(write, version="6", keeps=keeps))
+    assert stage.due() == []
+
+    # Whoever changes the object may have brought the definition up to date.
+    stage.see("q0", version="7")
+    assert [one.resource_version for one in stage.due()] == ["7"]
+
+
+def test_a_status_that_was_refused_is_written_again() -> None:
+    stage = Stage()
+    (first,) = stage.due()
+    stage.board.see_raw("ClusterQueue", answer(first, version="6", keeps=True))
+    stage.known.tell(cluster_queue_object("q0", "8"))
+    stage.see("q0", version="7")
+    assert len(stage.due()) == 1
+
+    stage.board.mark("ClusterQueue", "", "q0")
+
+    assert len(stage.due()) == 1
