@@ -38,7 +38,7 @@ from admission.preemption.fair import FairSharing
 from admission.roster import Roster
 from admission.second_pass import second_pass
 from admission.snapshot import QueueState, Snapshot
-from admission.timing import is_due, pass_time, take_plans
+from admission.timing import is_due, pass_time, settling, take_plans
 from admission.views import (
     EngineStatistics,
     Touched,
@@ -151,16 +151,36 @@ class Engine(Intake):
             pass
         return tuple(cycle.decisions)
 
+    def settle(self, *, now: float) -> bool:
+        """Look at one more of the promises that something may have moved. Returns whether there are more.
+
+        A hundred promises may take longer than a controller may be deaf. To be asked right before a cycle,
+        which does in one piece what has not been done. Any change of what is known ends the look; the next
+        begins anew.
+        """
+        if self._settling is None:
+            self._begin_change(now)
+            self._roster.refresh()
+            self._settling = settling(self._cache, self._policy, now=now)
+        if next(self._settling, self) is not self:
+            return True
+        self._settling, self._settled = None, self._cache.timekeeper.profile
+        return False
+
     def begin_cycle(self, *, now: float) -> Cycle:
         """Begin to decide; the caller steps to the end, and pauses before others may ask.
 
         One that is still under way is interrupted, as it is by every change of what is known.
         """
+        settled = self._settled
         self._begin_change(now)
         self._roster.refresh()
+        keeper = self._cache.timekeeper
+        # Unless the refresh has given promises another ground: a quota window may open this very instant.
+        is_settled = settled is keeper.profile and not keeper.causes
         # What time alone brings about comes first: ended back-offs and expired leases change who is
         # a head.
-        evictions = pass_time(self._cache, self._roster, self._policy, now=now)
+        evictions = pass_time(self._cache, self._roster, self._policy, now=now, is_settled=is_settled)
         self._applier.evicts += len(evictions)
         # After time has passed, so that whom it woke are among the heads of this very cycle.
         self._roster.settle()

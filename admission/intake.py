@@ -12,6 +12,7 @@ from admission.cycle import Cycle
 from admission.questions import Questions
 from admission.records import LocalQueueKey
 from admission.roster import Roster
+from admission.steps import Steps
 from api.disruption import DisruptionBudget
 from api.node import NodeInfo, PodUsage
 from api.past_usage import PastUsage
@@ -27,6 +28,7 @@ from api.queueing import (
 )
 from api.requests import LimitRange, RuntimeClass
 from api.workload import Workload, WorkloadKey
+from queues.profile import Profile
 
 Spec = ClusterQueue | Cohort | ResourceFlavor | Topology | AdmissionCheck | AdmissionPolicy
 Ground = NodeInfo | PodUsage | DisruptionBudget
@@ -43,6 +45,10 @@ class Intake(Questions):
         self._touched_policies: set[str] = set()
         # The cycle under way, which any change ends.
         self._cycle: Cycle | None = None
+        # The look at all promises under way, which ends as well; and of which profile one has come to its end
+        # since the last change.
+        self._settling: Steps[None] | None = None
+        self._settled: Profile | None = None
 
     def upsert(self, value: Upsertable, *, now: float) -> None:
         """Take in an object, new or changed. An equal one changes nothing and costs next to nothing."""
@@ -159,6 +165,9 @@ class Intake(Questions):
         # Taken out first: interrupting carries decisions out, which must not find a cycle under
         # way.
         cycle, self._cycle = self._cycle, None
+        looking, self._settling, self._settled = self._settling, None, None
+        if looking is not None:
+            looking.close()
         if cycle is not None:
             for queue in cycle.interrupt():
                 self._roster.unsettled[queue.tree] = None

@@ -14,6 +14,7 @@ from admission.nomination import CyclePolicy
 from admission.preemption.saves import asked_first
 from admission.roster import Roster
 from admission.snapshot import Held
+from admission.steps import Steps, finish
 from api.reasons import EvictionReason
 from api.workload import to_rfc3339
 from queues.promises import BackfillLease, PlannedStart
@@ -33,18 +34,33 @@ def is_due(cache: Cache, *, now: float) -> bool:
     return keeper.wake_at is not None and keeper.wake_at <= now
 
 
-def pass_time(cache: Cache, roster: Roster, policy: CyclePolicy, *, now: float) -> tuple[Evict, ...]:
-    """Bring promises and leases up to `now`, and wake whoever may start by that. Returns who gives way."""
+def settling(cache: Cache, policy: CyclePolicy, *, now: float) -> Steps[None]:
+    """Bring promises up to `now` in steps: each is looked at again where something may have moved it."""
+    keeper = cache.timekeeper
+    keeper.now = now
+    if not keeper.is_on:
+        return
+    # First: who has outrun an estimate is in the way for longer than the promises below believe.
+    keeper.outrun(cache.held)
+    if keeper.may_move:
+        yield from Backfill(snapshot=cache.snapshot(), keeper=keeper, policy=policy, now=now).settling()
+
+
+def pass_time(
+    cache: Cache, roster: Roster, policy: CyclePolicy, *, now: float, is_settled: bool = False
+) -> tuple[Evict, ...]:
+    """Bring promises and leases up to `now`, and wake whoever may start by that. Returns who gives way.
+
+    `is_settled`: the promises have just been brought up in steps.
+    """
     keeper = cache.timekeeper
     keeper.now = now
     if not keeper.is_on:
         return ()
-    # First: who has outrun an estimate is in the way for longer than the promises below believe.
-    keeper.outrun(cache.held)
-    backfill = Backfill(snapshot=cache.snapshot(), keeper=keeper, policy=policy, now=now)
     # Before leases are judged: a promise that moves sooner may end one.
-    if keeper.may_move:
-        backfill.settle()
+    if not is_settled:
+        finish(settling(cache, policy, now=now))
+    backfill = Backfill(snapshot=cache.snapshot(), keeper=keeper, policy=policy, now=now)
     evictions = tuple(_evict(cache, *one, now=now) for one in backfill.expired())
     for eviction in evictions:
         held = cache.held[eviction.key]

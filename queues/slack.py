@@ -58,6 +58,11 @@ class Slack:
         self.pieces.clear()
         self.whole_until = inf
 
+    def give_back(self, taken: Slack) -> None:
+        """Note again what was taken and not looked at to the end."""
+        self.pieces[:0] = taken.pieces
+        self.whole_until = max(self.whole_until, taken.whole_until)
+
     def take(self) -> Slack:
         """Return all that was noted, and forget it."""
         taken = Slack(self.pieces, self.whole_until)

@@ -11,6 +11,7 @@ from admission.backfill.planner import Planner
 from admission.room import may_have_room
 from admission.snapshot import QueueState
 from admission.stage import Footing
+from admission.steps import Steps
 from admission.timekeeper import SLACK_SECONDS, Promise
 from queues.pending import Pending
 from queues.promises import MoveCause
@@ -27,25 +28,39 @@ class Settler:
     _in_vain: dict[bytes, float] = field(default_factory=dict)
     _gains: Gains = field(init=False)
 
-    def settle(self) -> None:
-        """Take back or move what does not stand, start earlier what can."""
-        keeper = self.outlook.keeper
+    def settling(self) -> Steps[None]:
+        """Take back or move what does not stand, start earlier what can: a step for each promise.
+
+        Between two steps all that is promised is true. A look that is closed before its end leaves its
+        reasons to the next.
+        """
+        keeper, is_whole = self.outlook.keeper, False
         # Taken before the look, so that what the look itself brings about is for the next one.
         causes, keeper.causes = keeper.causes, set()
         self._gains = Gains(outlook=self.outlook, slack=keeper.slack.take())
-        for promise in keeper.in_order():
-            queue = self.outlook.snapshot.queues[promise.planned.cluster_queue]
-            pending = queue.pending.get(promise.planned.key)
-            if pending is None:
-                # It is not in its queue now: being tried, or gone; whoever changes that sets a
-                # cause of its own.
-                continue
-            # Without a cause nothing can have broken a promise, so none is tried.
-            if causes and not self._stands(promise, queue, pending):
-                self._move(promise, queue, pending, causes)
-            # Moved, it is as early as can be; only what stands may be improved.
-            elif self._gains.slack.until >= self.outlook.now:
-                self._improve(promise, queue, pending)
+        try:
+            for promise in keeper.in_order():
+                self._look_at(promise, causes)
+                yield
+            is_whole = True
+        finally:
+            if not is_whole:
+                keeper.causes |= causes
+                keeper.slack.give_back(self._gains.slack)
+
+    def _look_at(self, promise: Promise, causes: set[MoveCause]) -> None:
+        queue = self.outlook.snapshot.queues[promise.planned.cluster_queue]
+        pending = queue.pending.get(promise.planned.key)
+        if pending is None:
+            # It is not in its queue now: being tried, or gone; whoever changes that sets a
+            # cause of its own.
+            return
+        # Without a cause nothing can have broken a promise, so none is tried.
+        if causes and not self._stands(promise, queue, pending):
+            self._move(promise, queue, pending, causes)
+        # Moved, it is as early as can be; only what stands may be improved.
+        elif self._gains.slack.until >= self.outlook.now:
+            self._improve(promise, queue, pending)
 
     def _stands(self, promise: Promise, queue: QueueState, pending: Pending) -> bool:
         outlook, planned = self.outlook, promise.planned

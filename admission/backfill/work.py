@@ -19,6 +19,7 @@ from admission.backfill.planner import Planner
 from admission.backfill.settling import Settler
 from admission.nomination import CyclePolicy, Entry
 from admission.snapshot import Snapshot
+from admission.steps import Steps
 from admission.timekeeper import Timekeeper
 from queues.promises import BackfillLease, PlannedStart
 
@@ -56,9 +57,9 @@ class Backfill:
         """Take note that the cycle has ended."""
         self._planner.finish()
 
-    def settle(self) -> None:
-        """Look at every promise again. To be called between cycles."""
-        Settler(outlook=self._outlook, planner=self._planner).settle()
+    def settling(self) -> Steps[None]:
+        """Look at every promise again, one a step. To be called between cycles."""
+        return Settler(outlook=self._outlook, planner=self._planner).settling()
 
     def expired(self) -> tuple[tuple[BackfillLease, PlannedStart], ...]:
         """Return whose time has come to give way, and to which promise; each once."""

@@ -368,8 +368,13 @@ class Brain:
             self._wake.set()
 
     async def _decide_once(self, term: Acting) -> None:
-        began = self._clock.monotonic()
-        cycle, pace = self.knowledge.engine.begin_cycle(now=self._clock.now()), Pace(self._clock)
+        began, pace, engine = self._clock.monotonic(), Pace(self._clock), self.knowledge.engine
+        # Here, too, changes wait in the inbox: each would have the look at the promises begin anew.
+        while self._term is term and engine.settle(now=self._clock.now()):
+            await pace.breathe()
+        if self._term is not term:
+            return
+        cycle = engine.begin_cycle(now=self._clock.now())
         try:
             # The inbox stays closed meanwhile: a change of what is known would end the cycle undecided.
             while cycle.step():

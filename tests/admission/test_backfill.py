@@ -10,12 +10,12 @@ import pytest
 from admission.runtimes import Estimator, runtime_problem
 from api.keys import EXPECTED_COMPLETION_TIME, EXPECTED_RUNTIME_SECONDS, JOB_DEADLINE_SECONDS, OPPORTUNISTIC
 from api.policy import AdmissionPolicy, BackfillMode, Estimates, OnOverrun, Ordering, OrderingMode
-from api.queueing import LocalQueue, Preemption, PreemptionPolicy, QueueingStrategy
+from api.queueing import LocalQueue, Namespace, Preemption, PreemptionPolicy, QueueingStrategy
 from api.workload import to_rfc3339
 from queues.estimates import Source
 from queues.promises import MoveCause
 from tests.admission.timed import TimedWorld, key, make_policy
-from tests.builders import NAMESPACE, make_cluster_queue, make_workload
+from tests.builders import NAMESPACE, finished, make_cluster_queue, make_workload
 
 T = 1000.0
 
@@ -142,6 +142,40 @@ def test_a_promise_moves_earlier_when_work_ends_early() -> None:
     assert world.promised("head") == [T + 100, T + 60]
     assert world.started["head"] == T + 60
     assert world.causes("head") == []
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_a_look_at_promises_that_a_change_ends_is_made_anew(steps: int) -> None:
+    world = make_world(BackfillMode.CONSERVATIVE)
+    world.submit("running", 8, runs=40, says=100)
+    for number in range(3):
+        world.submit(f"w{number}", 8, runs=50, at=T + 1 + number)
+    world.run(until=T + 39)
+    world.now = T + 40
+    world.put(finished(world.get("running")))
+
+    for _ in range(steps):
+        assert world.engine.settle(now=world.now)
+    world.put(Namespace(name="another"))
+    world.ends.pop("running")
+    world.run()
+
+    assert [world.started[f"w{number}"] for number in range(3)] == [T + 40, T + 90, T + 140]
+    assert world.promised("w2")[-1] == T + 140
+
+
+def test_a_look_in_steps_does_not_count_where_promises_have_other_ground_since() -> None:
+    world = make_world()
+    world.submit("running", 6, runs=100)
+    world.submit("head", 8, runs=50, at=T + 1)
+    world.run(until=T + 10)
+    while world.engine.settle(now=world.now):
+        pass
+    world.put(make_cluster_queue(quota=16))
+
+    world.run(until=T + 11)
+
+    assert world.started["head"] == T + 10
 
 
 def test_work_that_overruns_moves_the_promise_with_its_cause() -> None:

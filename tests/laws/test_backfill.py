@@ -78,6 +78,15 @@ class Watched(TimedWorld):
     says: dict[str, float]
 
 
+class InSteps(Watched):
+    """A world that looks at promises one by one."""
+
+    def cycle(self) -> tuple[Decision, ...]:
+        while self.engine.settle(now=self.now):
+            self.engine.validate()
+        return super().cycle()
+
+
 WatchedT = TypeVar("WatchedT", bound=Watched)
 
 
@@ -118,9 +127,14 @@ def submit(world: Watched, work: list[Piece], *, has_nodes: bool) -> None:
 
 
 def run(
-    work: list[Piece], mode: BackfillMode, *, has_nodes: bool, sharing: FairSharing | None = None
+    work: list[Piece],
+    mode: BackfillMode,
+    *,
+    has_nodes: bool,
+    sharing: FairSharing | None = None,
+    kind: type[Watched] = Watched,
 ) -> Watched:
-    world = make_world(mode, has_nodes=has_nodes, sharing=sharing, kind=Watched)
+    world = make_world(mode, has_nodes=has_nodes, sharing=sharing, kind=kind)
     submit(world, work, has_nodes=has_nodes)
     world.run()
     assert world.ended.keys() == world.lengths.keys(), "somebody never ran to the end"
@@ -194,6 +208,18 @@ def test_asking_for_room_first_changes_no_decision(work: list[Piece], mode: Back
 
     assert quick.started == thorough.started
     assert quick.plans == thorough.plans
+
+
+@pytest.mark.parametrize("mode", MODES)
+@_LAW
+@given(work=pieces((0.5, 1.0, 2.0)))
+def test_looking_at_promises_in_steps_changes_no_decision(work: list[Piece], mode: BackfillMode) -> None:
+    whole = run(work, mode, has_nodes=True)
+
+    in_steps = run(work, mode, has_nodes=True, kind=InSteps)
+
+    assert in_steps.started == whole.started
+    assert in_steps.plans == whole.plans
 
 
 @_LAW
