@@ -17,7 +17,9 @@ How it talks to Berth (docs/checkpoints.md has the manifests):
 
     report      POST $BERTH_URL/v1/checkpoints with the pod's own token; the pod says which job it is
     request     the pod's annotation berth.dev/checkpoint-requested-at in a downward-API file, and SIGTERM.
-                The kubelet brings the annotation up to a minute and a half late; SIGTERM comes at once
+                The kubelet brings the annotation up to a minute and a half late; SIGTERM comes at once.
+                With berth.dev/checkpoint-on-sigterm: "true" on the Job SIGTERM alone is sent, where a save
+                fits the grace of its pods
 
 A report that does not arrive costs no training: it is said once on stderr, and the job goes on.
 """
