@@ -23,7 +23,7 @@ $(VENV)/.dev: $(VENV)/.run requirements-dev.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	@touch $@
 
-demo: $(VENV)/.run ## The main job on one machine: two tenants, 16 GPU nodes, 60 Jobs, under two minutes
+demo: $(VENV)/.run ## The main job on one machine: three teams, 16 simulated GPU nodes, real Jobs, under two minutes
 	@$(BIN)/berth demo
 
 test: $(VENV)/.dev ## All tests; what cannot be had on this machine is named in one line and skipped
