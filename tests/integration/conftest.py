@@ -16,8 +16,10 @@ from tests.children import Child
 from tests.controlplane import ControlPlane, Rest, clean
 from tests.controlplane.definitions import install_definitions
 from tests.integration.nodes import FABRIC, simulated_nodes
+from tests.integration.proxy import Proxy
 from tests.integration.replica import BERTH, Replica
 from tests.integration.scene import Scene
+from tests.integration.witness import Witness
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,9 +111,32 @@ def rest_of(kubeconfig: Path) -> Rest:
 
 
 @pytest.fixture
-def embedded_scene(embedded_cluster: Cluster) -> Scene:
-    """Give a scene on the embedded cluster."""
-    return embedded_cluster.new_scene()
+def embedded_scene(embedded_cluster: Cluster) -> Iterator[Scene]:
+    """Give a scene on the embedded cluster; its Jobs end with the test."""
+    scene = embedded_cluster.new_scene()
+    yield scene
+    scene.rest.delete(scene.jobs, {"propagationPolicy": "Background"})
+
+
+@pytest.fixture
+def witness(scene: Scene) -> Iterator[Witness]:
+    """Give a witness of all that happens in the module's scene."""
+    with Witness(scene.rest, scene.namespace) as watching:
+        yield watching
+
+
+@pytest.fixture(scope="module")
+def door(embedded_cluster: Cluster) -> Iterator[Proxy]:
+    """Give a door to the embedded API server."""
+    with Proxy(embedded_cluster.rest.server) as door:
+        yield door
+
+
+@pytest.fixture
+def proxy(door: Proxy) -> Iterator[Proxy]:
+    """Give the door, which lets everything pass again after the test."""
+    yield door
+    door.clear()
 
 
 @pytest.fixture

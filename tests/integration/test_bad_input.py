@@ -6,7 +6,7 @@ stands in test_bad_starts.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import pytest
@@ -30,12 +30,11 @@ pytestmark = pytest.mark.xdist_group("bad-input")
 
 
 @pytest.fixture
-def scene(embedded_controller: Replica, embedded_scene: Scene) -> Iterator[Scene]:
+def scene(embedded_controller: Replica, embedded_scene: Scene) -> Scene:
     """Give a namespace that the controller serves, with a queue in order."""
     assert embedded_controller.child.is_running()
     embedded_scene.create_queue("good")
-    yield embedded_scene
-    embedded_scene.rest.delete(embedded_scene.jobs, {"propagationPolicy": "Background"})
+    return embedded_scene
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,13 +24,6 @@ pytestmark = pytest.mark.xdist_group("broken-answers")
 
 
 @pytest.fixture(scope="module")
-def door(embedded_cluster: Cluster) -> Iterator[Proxy]:
-    """Give a door to the embedded API server."""
-    with Proxy(embedded_cluster.rest.server) as door:
-        yield door
-
-
-@pytest.fixture(scope="module")
 def replica(
     door: Proxy, embedded_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Replica]:
@@ -44,24 +37,9 @@ def replica(
 
 
 @pytest.fixture
-def proxy(door: Proxy) -> Iterator[Proxy]:
-    """Give the door, which lets everything pass again after the test."""
-    yield door
-    door.clear()
-
-
-@pytest.fixture
-def scene(embedded_scene: Scene) -> Iterator[Scene]:
-    """Give a scene whose Jobs end with the test."""
-    yield embedded_scene
-    embedded_scene.rest.delete(embedded_scene.jobs, {"propagationPolicy": "Background"})
-
-
-@pytest.fixture
-def witness(scene: Scene) -> Iterator[Witness]:
-    """Give a witness of all that happens in the scene."""
-    with Witness(scene.rest, scene.namespace) as watching:
-        yield watching
+def scene(embedded_scene: Scene) -> Scene:
+    """Give a scene of the embedded cluster."""
+    return embedded_scene
 
 
 @pytest.mark.covers("004_25")

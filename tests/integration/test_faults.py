@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -31,17 +31,9 @@ from tests.redisserver import RedisServer
 
 
 @pytest.fixture
-def scene(embedded_scene: Scene) -> Iterator[Scene]:
-    """Give a scene whose Jobs end with the test."""
-    yield embedded_scene
-    embedded_scene.rest.delete(embedded_scene.jobs, {"propagationPolicy": "Background"})
-
-
-@pytest.fixture
-def witness(scene: Scene) -> Iterator[Witness]:
-    """Give a witness of all that happens in the scene."""
-    with Witness(scene.rest, scene.namespace) as watching:
-        yield watching
+def scene(embedded_scene: Scene) -> Scene:
+    """Give a scene of the embedded cluster."""
+    return embedded_scene
 
 
 # --- another writer ----------------------------------------------------------------------------------

@@ -27,13 +27,6 @@ def scene(embedded_scene: Scene) -> Scene:
     return embedded_scene
 
 
-@pytest.fixture
-def proxy(embedded_cluster: Cluster) -> Iterator[Proxy]:
-    """Give a door to the embedded API server."""
-    with Proxy(embedded_cluster.rest.server) as door:
-        yield door
-
-
 def create_hosts(scene: Scene) -> None:
     """Create a queue whose flavor follows a topology of hosts."""
     name = scene.scoped("hosts")
