@@ -33,6 +33,9 @@ def shape_of(workload: Workload, requests: tuple[PodSetRequests, ...]) -> bytes:
                 # differently (1000m and 1, a limit without a request) meet the same answer.
                 asked.count,
                 asked.per_pod,
+                # A node knows nothing of what the configuration leaves out of quota or counts as something
+                # else: two of equal charge may need different nodes.
+                None if asked.on_node == asked.per_pod else asked.on_node,
                 pod_set.min_count,
                 pod_set.topology_request,
                 spec.node_selector,

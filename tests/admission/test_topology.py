@@ -24,6 +24,7 @@ from api.queueing import (
     Topology,
 )
 from api.reasons import PendingReason
+from api.requests import ResourceSettings
 from api.workload import Condition, PodSet, TopologyRequest, Workload, WorkloadKey
 from tests.admission.placement.fleets import FLAVOR, GPU, HOST, LEVELS, RACK, make_node
 
@@ -85,6 +86,21 @@ def places(decision: Decision) -> dict[str, int]:
     topology = decision.admission.pod_sets[0].topology
     assert topology is not None
     return {domain.values[-1]: domain.count for domain in topology.domains}
+
+
+def test_what_quota_leaves_out_tells_apart_who_needs_other_nodes() -> None:
+    engine = make_engine(settings=EngineSettings(resources=ResourceSettings(exclude_prefixes=("disk.io/",))))
+    spec = WirePodSpec(
+        containers=(WireContainer(resources=WireResources(requests={GPU: 1, "disk.io/nvme": 1})),)
+    )
+    disk = PodSet(name="main", count=1, template=WirePodTemplate(spec=spec))
+    with_disk = replace(make_workload("a-disk", 1, topology=None), pod_sets=(disk,))
+    plain = make_workload("b-plain", 1, topology=None)
+
+    decisions = decide(engine, with_disk, plain)
+
+    # Equal in quota, so it would be parked with the one before it.
+    assert [one.key.name for one in decisions if isinstance(one, Admit)] == ["b-plain"]
 
 
 def test_a_gang_lands_in_one_rack() -> None:
