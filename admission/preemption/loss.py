@@ -18,7 +18,8 @@ claim makes anybody untouchable, and none is punished for honesty:
 
   - Who tells of no checkpoint is taken to have saved when half of those who do tell had started (their median
     start), or at its own start where that is later. Were it taken to have saved never, hiding would protect;
-    were it taken to save all the time, telling would.
+    were it taken to save all the time, telling would. Who was stopped and has started again counts as started
+    before it by as long as it had run (`_begun_at`).
   - Lost work counts up to `maxCountedLossSeconds`, and up to twice the interval that the job itself declares.
   - Whose checkpoints have stopped, by twice its own interval, is treated as one that tells of none.
   - A checkpoint of the future counts as none; within a minute it is another clock, and counts as now.
@@ -173,7 +174,7 @@ class Losses:
                 start
                 for one in held
                 if believed_checkpoint(self.facts(one.workload), now=self.now) is not None
-                and (start := started_at(one.workload)) is not None
+                and (start := _begun_at(one.workload)) is not None
             )
         return self._medians[id(tree)]
 
@@ -197,6 +198,16 @@ def started_at(workload: Workload) -> float | None:
     """Return when the present attempt could start, None while it may not run."""
     admitted = workload.conditions.get(ConditionType.ADMITTED)
     return admitted.at if admitted is not None and admitted.status else None
+
+
+def _begun_at(workload: Workload) -> float | None:
+    """Return when a running Workload would have started had it never been stopped, None where it may not run.
+
+    Who tells and is stopped often starts often. By the last start alone its evictions would make it look as
+    if whoever tells nothing had saved a moment ago, and cost next to nothing.
+    """
+    start = started_at(workload)
+    return None if start is None else start - workload.accumulated_execution_seconds
 
 
 def _remaining_seconds(workload: Workload, now: float) -> float | None:

@@ -110,6 +110,17 @@ def test_who_tells_of_no_checkpoint_is_taken_to_have_saved_when_half_of_the_othe
     assert loss(make_world(silent, *others), "silent") == 2 * (1000 + 30)
 
 
+def test_an_eviction_of_those_who_tell_makes_nobody_cheaper_who_does_not() -> None:
+    """All who tell were stopped and have just started again: they have run for longer than that."""
+    silent = running("silent", 2, ran=3000)
+    others = [
+        running(f"r{before}", 2, ran=60, saved=10, accumulated_execution_seconds=before)
+        for before in (440, 940, 1940)
+    ]
+
+    assert loss(make_world(silent, *others), "silent") == 2 * (1000 + 30)
+
+
 def test_checkpoints_that_have_stopped_count_as_none() -> None:
     stopped = running("stopped", 2, ran=9000, saved=7000, interval=600)
     other = running("other", 2, ran=400, saved=10)
