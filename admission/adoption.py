@@ -80,6 +80,10 @@ def adopt_plan(cache: Cache, roster: Roster, plan: PlanValues, *, now: float, is
 def _adopt_holds(cache: Cache, roster: Roster, holds: Iterable[Hold], *, now: float, is_whole: bool) -> int:
     """Keep room for whom others were evicted, and let them come first. Returns how many need none."""
     if is_whole:
+        for key, room in cache.holds.kept.items():
+            former = cache.queues.get(room.hold.cluster_queue)
+            if former is not None:
+                former.pending.forgive(key)
         cache.holds.kept.clear()
     untrue = 0
     for hold in holds:
@@ -89,8 +93,9 @@ def _adopt_holds(cache: Cache, roster: Roster, holds: Iterable[Hold], *, now: fl
             untrue += 1
             continue
         places = places_of(hold.admission, record.requests)
-        cache.holds.put(KeptRoom(hold=hold, usage=to_quantities(hold.admission.pod_sets), places=places))
-        queue.pending.keep_for(record.workload)
+        room = KeptRoom(hold=hold, usage=to_quantities(hold.admission.pod_sets), places=places)
+        if cache.holds.put(room):
+            queue.pending.keep_for(record.workload)
         # First again, or who was evicted for it would come before it.
         queue.pending.owe(record.workload)
     return untrue

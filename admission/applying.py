@@ -78,9 +78,14 @@ class Applier:
         """Let the head hold what it was admitted with; nothing is kept for it any more."""
         queue, pending = outcome.queue, outcome.pending
         self.admits += 1
-        if self._cache.holds.is_awaiting(pending.key, self._cache.held):
-            # It has found room elsewhere: who still leaves for it need not, unless others want that.
+        room = self._cache.holds.kept.get(pending.key)
+        if room is not None and (
+            room.places != outcome.places or self._cache.holds.is_awaiting(pending.key, self._cache.held)
+        ):
+            # It has found room elsewhere: who still leaves for it need not, unless others want that, and what
+            # was kept is there for others, of whatever tree.
             self._roster.woken.add(queue.tree)
+            self._roster.wake_flavors({place.flavor for place in room.places})
         self._cache.holds.drop(pending.key)
         self._roster.join(pending.key, ())
         queue.pending.note_admitted(pending.key)
@@ -139,4 +144,5 @@ class Applier:
             victims=tuple(sorted(awaited)),
             until=max(ends, default=now) + rules.hold_seconds,
         )
-        return self._cache.holds.put(KeptRoom(hold=hold, usage=outcome.usage, places=outcome.places))
+        room = KeptRoom(hold=hold, usage=outcome.usage, places=outcome.places)
+        return self._cache.holds.put(room, is_fresh=bool(outcome.evictions))

@@ -388,8 +388,13 @@ class Engine(Intake):
         """Return the policies with reservations of these ClusterQueues, whose status names who uses them."""
         if not self._cache.reservations.kept:
             return set()
-        names = {queue.name for queue in touched}
-        return {kept.id.policy for kept in self._cache.reservations.kept if kept.queue in names}
+        names, members = {queue.name for queue in touched}, self._cache.timekeeper.ahead.members
+        # Where nobody has joined, who starts and ends in the queue changes nothing of that.
+        return {
+            kept.id.policy
+            for kept in self._cache.reservations.kept
+            if kept.queue in names and members.get(kept.id)
+        }
 
     def statistics(self) -> EngineStatistics:
         """Return sizes and counts."""

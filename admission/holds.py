@@ -69,13 +69,16 @@ class Holds:
         # Holds whose time was up while those who leave for them still ran.
         self._spent: dict[WorkloadKey, Hold] = {}
 
-    def put(self, room: KeptRoom) -> bool:
+    def put(self, room: KeptRoom, *, is_fresh: bool = False) -> bool:
         """Keep room. Who holds some and evicts more keeps it for all of them, and until the last has gone.
 
         Whoever only looks again keeps it no longer than was said first, and not once more when that time is
-        up: a victim that never stops would keep others out for ever. Returns whether it is kept.
+        up: a victim that never stops would keep others out for ever. `is_fresh`: it has evicted somebody now.
+        Returns whether it is kept.
         """
         hold = room.hold
+        if is_fresh:
+            self._spent.pop(hold.key, None)
         spent, known = self._spent.get(hold.key), self.kept.get(hold.key)
         # No victim more than it had: that is the same need once again, and its time is up.
         if spent is not None and spent.uid == hold.uid and set(hold.victims) <= set(spent.victims):

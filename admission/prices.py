@@ -25,12 +25,10 @@ PriceOf = Callable[[str, str], float]
 _SECONDS_PER_HOUR = 3600
 
 
-def node_device_price(node: NodeInfo | None) -> float:
-    """Return what one of the node's devices costs in an hour, 0 where the node has no price or no devices."""
-    devices = gpus_of(node.allocatable) if node is not None else 0
-    if node is None or not devices:
-        return 0.0
-    return (price(node.labels.get(NODE_COST_PER_HOUR)) or 0.0) / devices
+def node_device_price(node: NodeInfo) -> float | None:
+    """Return what one of the node's devices costs in an hour, None where it has no price or no devices."""
+    devices, per_hour = gpus_of(node.allocatable), price(node.labels.get(NODE_COST_PER_HOUR))
+    return None if per_hour is None or not devices else per_hour / devices
 
 
 def lost_money(admission: Admission, device_seconds: float, price_of: PriceOf) -> float:

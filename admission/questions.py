@@ -96,10 +96,13 @@ class Questions:
 
         `host` is the hostname of its node, "" where that is not known.
         """
-        on_nodes = (node_device_price(node) for node in self._cache.fleet.nodes_at(host))
+        prices = (node_device_price(node) for node in self._cache.fleet.nodes_at(host))
+        on_nodes = [price for price in prices if price is not None]
+        if on_nodes:
+            # A hostname that two nodes share is one host; the dearer of them hides nothing.
+            return max(on_nodes)
         spec = self._cache.flavors.get(flavor)
-        # A hostname that two nodes share is one host; the dearer of them hides nothing.
-        return max(on_nodes, default=0.0) or (spec.cost_per_device_hour if spec is not None else 0.0)
+        return spec.cost_per_device_hour if spec is not None else 0.0
 
     def is_waiting(self, key: WorkloadKey, uid: str) -> bool:
         """Return whether this very Workload waits in a queue for quota, and has none."""

@@ -282,6 +282,7 @@ class PendingQueue:
         self._members[pending.key] = pending
         if not is_backing_off and self._is_to_be_tried(pending, reason):
             self._classes.add(pending)
+            self._put_ahead(pending)
             return False
         # Too long for the room before a promise: shorter ones of the class may fit, so it is
         # limited, not parked.
@@ -412,7 +413,13 @@ class PendingQueue:
             self._park(pending)
             return False
         self._classes.add(pending)
+        self._put_ahead(pending)
         return not self._is_parked(pending)
+
+    def _put_ahead(self, pending: Pending) -> None:
+        """Let whoever has room kept for it come first of its priority, whatever has become of its place."""
+        if pending.key in self._kept and pending.key not in self._parked:
+            self._ahead[pending.key] = pending
 
     def _park(self, pending: Pending) -> None:
         pending.ticket = 0

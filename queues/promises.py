@@ -65,7 +65,8 @@ def tie_behind(last: str, uid: str) -> str:
     if last < uid:
         return uid
     number, _, known = last[1:].partition("~") if last.startswith("~") else ("0", "", last)
-    return f"~{int(number) + (uid <= known):09}~{uid}"
+    # What is no number of ours came from a store that somebody else wrote to.
+    return f"~{int(number if number.isdecimal() else 0) + (uid <= known):09}~{uid}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

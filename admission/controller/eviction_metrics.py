@@ -11,6 +11,7 @@ from admission.controller.metrics import Metrics
 from admission.preemption.loss import lost_work
 from admission.preemption.saves import Outcome, is_saving_at_sigterm, outcome_of, outcome_of_stop
 from admission.prices import PriceOf, lost_money
+from api.checkpoint_facts import CLOCK_SKEW_SECONDS
 from api.eviction import eviction_request, has_request
 from api.reasons import ConditionType
 from api.workload import Workload
@@ -48,6 +49,9 @@ class EvictionMetrics:
         if evicted is None or not evicted.status or admission is None:
             return
         if outcome_of_stop(before, after, saved_at=saved_at) is not None:
+            if saved_at is not None and saved_at <= now + CLOCK_SKEW_SECONDS:
+                # On its way out it saved all that it had done.
+                saved_at = min(saved_at, evicted.at)
             now = evicted.at
         elif before.is_evicted or is_saving_at_sigterm(after):
             return

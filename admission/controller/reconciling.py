@@ -192,6 +192,8 @@ class Reconciler:
                 # An object that we cannot read ends the look here.
                 if not self._take_object(target, write, raw):
                     return
+                if raw and isinstance(result, Written):
+                    self._board.note_written(write, raw)
             case Refused(error=error):
                 self.fail(target)
                 self._journal.note_refused(write, error)

@@ -51,8 +51,7 @@ class StatusBoard:
         self._fault_of = fault_of
         self._raw: dict[BoardKey, tuple[Meta, bytes]] = {}
         self._due: OrderedDict[BoardKey, None] = OrderedDict()
-        # The status that was sent last, and by its answer the version that it was written as.
-        self._sent: dict[BoardKey, object] = {}
+        # The version that our last status was written as, and what it said.
         self._written: dict[BoardKey, tuple[str, object]] = {}
         self._tokens = BURST
         self._filled_at: float | None = None
@@ -72,13 +71,16 @@ class StatusBoard:
         self._due[key] = None
 
     def see_raw(self, kind: str, raw: bytes) -> None:
-        """Take an answer's bytes."""
+        """Take an answer's bytes, be it to a write of ours or what somebody else made of the object."""
         if kind in KINDS:
+            self.see(kind, msgspec.json.decode(raw, type=NamedObject).metadata, raw)
+
+    def note_written(self, write: Write, raw: bytes) -> None:
+        """Note that the server took a write of ours, and answered with the object as it is by it."""
+        if write.purpose is Purpose.QUEUE_STATUS:
             metadata = msgspec.json.decode(raw, type=NamedObject).metadata
-            key = (kind, metadata.namespace, metadata.name)
-            if key in self._sent:
-                self._written[key] = metadata.resource_version, self._sent.pop(key)
-            self.see(kind, metadata, raw)
+            key = (write.kind, write.namespace, write.name)
+            self._written[key] = metadata.resource_version, _status_in(write.body)
 
     def forget(self, kind: str, metadata: Meta) -> None:
         """The object is gone, unless another of its name has taken its place."""
@@ -87,7 +89,6 @@ class StatusBoard:
         if known is not None and known[0].uid == metadata.uid:
             del self._raw[key]
             self._due.pop(key, None)
-            self._sent.pop(key, None)
             self._written.pop(key, None)
 
     def mark(self, kind: str, namespace: str, name: str) -> None:
@@ -156,12 +157,10 @@ class StatusBoard:
         if body is None:
             # Nothing would change, and nothing is written.
             return None
-        status = msgspec.json.decode(body).get("status")
         # Definitions older than this Berth drop fields that they do not know. What was written as the version
         # that we see is not written again before it says something else, or somebody changes the object.
-        if self._written.get(key) == (metadata.resource_version, status):
+        if self._written.get(key) == (metadata.resource_version, _status_in(body)):
             return None
-        self._sent[key] = status
         return Write(
             verb=Verb.REPLACE,
             kind=kind,
@@ -207,3 +206,7 @@ def _older(new: Meta, known: Meta) -> bool:
         and known.resource_version.isdigit()
         and int(new.resource_version) <= int(known.resource_version)
     )
+
+
+def _status_in(body: bytes) -> object:
+    return msgspec.json.decode(body).get("status")

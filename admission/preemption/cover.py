@@ -31,6 +31,8 @@ from api.workload import WorkloadKey
 
 # A node or a candidate is looked at in ten to fifty microseconds.
 _AT_ONCE = 100
+# Pods of another flavor than the first are looked for anew with each domain of that one.
+_MOST_OF_SEVERAL = 16
 # A flavor's leaf.
 _Node = tuple[str, int]
 # How bad an eviction is, before what is lost: whether it is of the own queue, and its priority.
@@ -77,11 +79,16 @@ def cheapest_covers(snapshot: Snapshot, need: Need, *, most: int) -> Steps[list[
     if not residents.of_node:
         return []
     found: list[tuple[_Standing, float, int, frozenset[WorkloadKey]]] = []
-    for region in _regions(snapshot, need.placing[0]):
+    has_several = any(request.flavor != need.placing[0].flavor for request in need.placing)
+    for region in _regions(snapshot, need.placing[0])[: _MOST_OF_SEVERAL if has_several else None]:
         yield
         cover = _Cover(snapshot, residents)
-        if (yield from cover.hold(need.placing, region)) and cover.gone:
-            found.append((*_cost(cover.gone.values()), len(found), frozenset(cover.gone)))
+        if not (yield from cover.hold(need.placing, region)):
+            continue
+        if not cover.gone:
+            # There are places, so it is quota that is short, of which nodes say nothing.
+            return []
+        found.append((*_cost(cover.gone.values()), len(found), frozenset(cover.gone)))
     # By cost, and of equals the first domain by name.
     found.sort(key=lambda one: one[:3])
     return [keys for *_, keys in found[:most]]
@@ -241,6 +248,8 @@ def _residents(snapshot: Snapshot, need: Need) -> Steps[_Residents]:
     nodes_of: dict[WorkloadKey, list[_Node]] = {}
     number = 0
     for queue in need.queue.tree.queues:
+        if not _may_give(queue, need):
+            continue
         for held in queue.held.values():
             if not _is_candidate(snapshot, need, held, queue):
                 continue
@@ -259,6 +268,11 @@ def _residents(snapshot: Snapshot, need: Need) -> Steps[_Residents]:
     for residents in of_node.values():
         residents.sort(key=lambda one: one[:3])
     return _Residents(of_node, nodes_of)
+
+
+def _may_give(queue: QueueState, need: Need) -> bool:
+    """Return whether anything may be taken from the queue: others' own quota is theirs."""
+    return queue is need.queue or not (queue.inactive or queue.node.is_within_nominal(need.pairs))
 
 
 def _is_candidate(snapshot: Snapshot, need: Need, held: Held, queue: QueueState) -> bool:
@@ -300,4 +314,6 @@ def _regions(snapshot: Snapshot, request: PlacementRequest) -> tuple[int | None,
     if named not in site.levels:
         return ()
     tree = site.tree
-    return tuple(sorted(tree.at_level[site.levels.index(named)], key=tree.values.__getitem__))
+    domains = sorted(tree.at_level[site.levels.index(named)], key=tree.values.__getitem__)
+    # One domain is only preferred: where none holds them all they may lie anyhow, too.
+    return tuple(domains) if topology is not None and topology.required else (*domains, None)

@@ -442,3 +442,31 @@ def test_what_has_no_room_stays_parked_and_the_rest_is_woken() -> None:
 
     assert pop_all(queue) == ["small"]
     assert queue.is_parked(WorkloadKey(NAMESPACE, "large"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param("tried", id="it was tried and failed in passing"),
+        pytest.param("level", id="its level has changed"),
+        pytest.param("woken", id="the queue was woken while it was tried"),
+    ],
+)
+def test_who_has_room_kept_comes_first_whatever_has_become_of_its_place(change: str) -> None:
+    kept, other = leveled("kept", 5), leveled("other", 1)
+    queue = make_queue(kept)
+    assert queue.pop() is kept
+    queue.keep_for(kept.workload)
+    if change == "woken":
+        queue.wake(now=0.0, may_enter=any_namespace)
+    queue.requeue(kept, RequeueReason.ROOM_KEPT, now=0.0)
+    queue.offer(other, now=0.0)
+    if change != "woken":
+        queue.wake(now=0.0, may_enter=any_namespace)
+    if change == "tried":
+        assert queue.pop() is kept
+        queue.requeue(kept, RequeueReason.FAILED_AFTER_NOMINATION, now=0.0)
+    if change == "level":
+        queue.offer(leveled("kept", 4), now=0.0)
+
+    assert pop_all(queue)[0] == "kept"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given
 
 from queues.promises import tie_behind
@@ -29,3 +30,8 @@ def test_uids_in_order_stand_for_themselves(uids: list[str]) -> None:
         last = tie_behind(last, uid)
 
         assert last == uid
+
+
+@pytest.mark.parametrize("last", ["~", "~x", "~x~a"])
+def test_a_rank_that_nobody_here_wrote_is_passed_all_the_same(last: str) -> None:
+    assert tie_behind(last, "a").startswith("~00000000")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
 
-from admission.actions import Write
+from admission.actions import Purpose, Write
 from admission.controller.statuses import BURST, WRITES_PER_SECOND, BoardKey, StatusBoard
 from api.objects import Meta
 from tests.admission.controller.known import Known, cluster_queue_object, made
@@ -122,13 +123,14 @@ def test_it_says_when_to_come_back() -> None:
     assert stage.board.seconds_to_next(60.0) is None
 
 
-def answer(write: Write, *, version: str, keeps: bool) -> bytes:
-    """Return what the server answers: the object with the status as sent, or without it."""
+def answer(stage: Stage, write: Write, *, version: str, keeps: bool = True) -> None:
+    """Let the server take the write and answer: the object with the status as sent, or without it."""
     body = msgspec.json.decode(write.body)
     status = body["status"] if keeps else {}
-    return msgspec.json.encode(
-        {**body, "metadata": {**body["metadata"], "resourceVersion": version}, "status": status}
-    )
+    metadata = {**body["metadata"], "resourceVersion": version}
+    raw = msgspec.json.encode({**body, "metadata": metadata, "status": status})
+    stage.board.see_raw("ClusterQueue", raw)
+    stage.board.note_written(write, raw)
 
 
 @pytest.mark.parametrize("keeps", [True, False])
@@ -137,7 +139,7 @@ def test_what_the_server_does_not_keep_is_not_written_again_and_again(keeps: boo
     stage = Stage()
     (write,) = stage.due()
 
-    stage.board.see_raw("ClusterQueue", answer(write, version="6", keeps=keeps))
+    answer(stage, write, version="6", keeps=keeps)
     assert stage.due() == []
 
     # Whoever changes the object may have brought the definition up to date.
@@ -148,7 +150,7 @@ def test_what_the_server_does_not_keep_is_not_written_again_and_again(keeps: boo
 def test_a_status_that_was_refused_is_written_again() -> None:
     stage = Stage()
     (first,) = stage.due()
-    stage.board.see_raw("ClusterQueue", answer(first, version="6", keeps=True))
+    answer(stage, first, version="6")
     stage.known.tell(cluster_queue_object("q0", "8"))
     stage.see("q0", version="7")
     assert len(stage.due()) == 1
@@ -156,3 +158,20 @@ def test_a_status_that_was_refused_is_written_again() -> None:
     stage.board.mark("ClusterQueue", "", "q0")
 
     assert len(stage.due()) == 1
+
+
+@pytest.mark.parametrize(
+    "is_refused", [pytest.param(False, id="a conflict"), pytest.param(True, id="a refusal, then a finalizer")]
+)
+def test_anothers_version_is_not_taken_for_what_was_written(is_refused: bool) -> None:
+    """Somebody labels the queue while its status is on its way: what is read then is not our status."""
+    stage = Stage()
+    (lost,) = stage.due()
+    metadata = {"name": "q0", "uid": "first", "resourceVersion": "9", "labels": {"by": "somebody"}}
+    theirs = msgspec.json.encode({"metadata": metadata, "status": {}})
+
+    stage.board.see_raw("ClusterQueue", theirs)
+    if is_refused:
+        stage.board.note_written(replace(lost, purpose=Purpose.ADD_FINALIZER), theirs)
+
+    assert [write.resource_version for write in stage.due()] == ["9"]

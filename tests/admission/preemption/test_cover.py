@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 from typing import NamedTuple
 
@@ -12,8 +13,8 @@ from hypothesis import given, settings
 from api.keys import HOSTNAME
 from api.policy import AdmissionPolicy, PreemptionRules
 from api.queueing import ResourceFlavor, Topology
-from api.workload import Workload
-from tests.admission.preemption.test_loss import LOWER, NOW, make_node, placed, running
+from api.workload import TopologyRequest, Workload
+from tests.admission.preemption.test_loss import LOWER, NOW, RACK, make_node, placed, running
 from tests.builders import World, evicts, make_cluster_queue, make_pod_set, make_workload
 
 RESTART = 30
@@ -109,6 +110,50 @@ def test_where_quota_is_short_as_well_the_nodes_alone_do_not_decide() -> None:
     world = make_world(jobs, "abc", pods=1, gpus=8, quota=16)
 
     assert sorted(evicts(world.settle())) == ["y"]
+
+
+RACKS = (RACK, HOSTNAME)
+
+
+def _racks(jobs: dict[str, Job], nodes: str, request: TopologyRequest, *, pods: int, quota: int) -> World:
+    """Return nodes each in a rack of its own but `a` and `b`, and a gang that asks for its topology."""
+    wanted = make_pod_set(count=pods, requests={"gpu": 8}, topology_request=request)
+    return World(now=NOW).put(
+        AdmissionPolicy(name="policy", uid="p", preemption=PreemptionRules(minimum_runtime_seconds=0)),
+        Topology(name="t", levels=RACKS),
+        ResourceFlavor(name="default", topology_name="t"),
+        *(replace(make_node(name), labels={RACK: _rack(name), HOSTNAME: name}) for name in nodes),
+        make_cluster_queue(quota=quota, preemption=LOWER),
+        *(_running(name, job, age) for age, (name, job) in enumerate(jobs.items())),
+        make_workload("incoming", pod_sets=(wanted,), priority=5, at=NOW),
+    )
+
+
+def _rack(node: str) -> str:
+    return "a" if node in "ab" else node
+
+
+def test_where_a_rack_is_free_and_quota_short_whoever_loses_least_goes() -> None:
+    """Node a is free, and in its rack; of the quota nothing is, and y and z stand elsewhere."""
+    jobs = {"z": Job("d", 8, 3000), "y": Job("c", 8, 3000), "x": Job("b", 8, 10)}
+    world = _racks(jobs, "abcd", TopologyRequest(required=RACK), pods=1, quota=24)
+
+    assert sorted(evicts(world.settle())) == ["x"]
+
+
+def test_where_no_rack_holds_all_that_would_rather_share_one_the_cheapest_nodes_are_freed() -> None:
+    jobs = {
+        "p": Job("a", 4, 60),
+        "q": Job("a", 4, 60),
+        "r": Job("c", 4, 5),
+        "s": Job("c", 4, 100),
+        "t": Job("d", 4, 1),
+        "u": Job("d", 4, 900),
+        "v": Job("e", 8, 20),
+    }
+    world = _racks(jobs, "acde", TopologyRequest(preferred=RACK), pods=2, quota=32)
+
+    assert sorted(evicts(world.settle())) == ["r", "s", "v"]
 
 
 _JOBS = st.lists(
