@@ -11,6 +11,7 @@ import pytest
 
 from admission.cli.__main__ import main
 from admission.cli.manifests import GPU, cluster_queue, local_queue, namespace, resource_flavor
+from api.keys import CHECKPOINT_TIME
 from api.workload import to_rfc3339
 
 KUEUE = "kueue.x-k8s.io/v1beta2"
@@ -33,23 +34,28 @@ def make_workload(
 
 
 def running(workload: dict[str, Any], *, hours: float = 10) -> dict[str, Any]:
-    """Return the Workload as it stands since it was admitted so many hours ago."""
+    """Return the Workload as it stands since it was admitted so many hours ago, and with its checkpoint."""
     since = to_rfc3339(time.time() - hours * HOUR)
+    told = workload["metadata"]["annotations"]
+    if CHECKPOINT_TIME in told:
+        told = {**told, CHECKPOINT_TIME: to_rfc3339(time.time() - float(told[CHECKPOINT_TIME]) * HOUR)}
+        workload = {**workload, "metadata": {**workload["metadata"], "annotations": told}}
     gpus = workload["spec"]["podSets"][0]["template"]["spec"]["containers"][0]["resources"]["requests"][GPU]
     assigned = {"name": "main", "count": 1, "flavors": {GPU: "a100"}, "resourceUsage": {GPU: gpus}}
     reasons = {"QuotaReserved": "QuotaReserved", "Admitted": "Admitted"}
-    workload["status"] = {
+    status = {
         "admission": {"clusterQueue": "speech", "podSetAssignments": [assigned]},
         "conditions": [
             {"type": type_, "status": "True", "reason": reason, "message": "", "lastTransitionTime": since}
             for type_, reason in reasons.items()
         ],
     }
-    return workload
+    return {**workload, "status": status}
 
 
 def saved(hours_ago: float) -> str:
-    return to_rfc3339(time.time() - hours_ago * HOUR)
+    """Return a checkpoint that is so old when the test runs, however long after its table was read."""
+    return str(hours_ago)
 
 
 def victims(
