@@ -177,7 +177,15 @@ def shortest_grace_seconds(workload: Workload) -> float:
 
 
 def _graces(workload: Workload) -> Iterator[int]:
+    """Yield the grace of each template that pods run by: one that has none, or whose pods are done, ends
+    nothing.
+    """
+    admission = workload.admission
+    admitted = {one.name: one.count for one in admission.pod_sets} if admission is not None else {}
     for pod_set in workload.pod_sets:
+        # Admitted with fewer pods than it asks for, it runs fewer.
+        if admitted.get(pod_set.name, pod_set.count) <= workload.reclaimable.get(pod_set.name, 0):
+            continue
         spec = pod_set.template.spec
         told = spec.termination_grace_period_seconds if spec is not None else None
         yield _DEFAULT_GRACE_SECONDS if told is None else told

@@ -22,8 +22,16 @@ from api.eviction import EvictionRequest, read_request, render_request
 from api.objects import WirePodSpec, WirePodTemplate
 from api.policy import AdmissionPolicy, PreemptionRules
 from api.reasons import EvictionReason, PreemptionReason
-from api.workload import Workload, WorkloadKey, to_rfc3339
-from tests.builders import finished, make_condition, make_workload, released, reserved, with_conditions
+from api.workload import PodSetAssignment, Workload, WorkloadKey, to_rfc3339
+from tests.builders import (
+    finished,
+    make_condition,
+    make_pod_set,
+    make_workload,
+    released,
+    reserved,
+    with_conditions,
+)
 
 NOW = 100_000.0
 REQUEST = EvictionRequest(
@@ -257,6 +265,21 @@ def at_sigterm(*, grace: int | None = None, **told: Any) -> Workload:
     return replace(victim, annotations=annotations, pod_sets=pods)
 
 
+def beside(workload: Workload, *, count: int, admitted: int | None = None, done: int = 0) -> Workload:
+    """Return the Workload with a second pod set, whose pods are killed at once: so many asked for, so many
+    admitted where that is another number, and so many done.
+    """
+    spec = WirePodSpec(termination_grace_period_seconds=0)
+    helper = make_pod_set("helper", count=count, template=WirePodTemplate(spec=spec))
+    assert workload.admission is not None
+    counted = PodSetAssignment(
+        name="helper", count=count if admitted is None else admitted, flavors={}, usage={}
+    )
+    admission = replace(workload.admission, pod_sets=(*workload.admission.pod_sets, counted))
+    pod_sets = (*workload.pod_sets, helper)
+    return replace(workload, pod_sets=pod_sets, admission=admission, reclaimable={"helper": done})
+
+
 def saying(workload: Workload, **annotations: str) -> Workload:
     told = {f"berth.dev/{key.replace('_', '-')}": value for key, value in annotations.items()}
     return replace(workload, annotations={**workload.annotations, **told})
@@ -273,6 +296,10 @@ MEASURED = '{"save": [40, 40, 40]}'
         pytest.param(at_sigterm(save=31), 120, id="its save takes longer than the grace"),
         pytest.param(at_sigterm(save=31, grace=300), 0, id="its pods have a longer grace"),
         pytest.param(at_sigterm(grace=0), 120, id="its pods are killed at once"),
+        pytest.param(beside(at_sigterm(), count=1), 120, id="another of its pods is killed at once"),
+        pytest.param(beside(at_sigterm(), count=0), 0, id="a template without pods kills none"),
+        pytest.param(beside(at_sigterm(), count=2, admitted=0), 0, id="a template was admitted without pods"),
+        pytest.param(beside(at_sigterm(), count=2, done=2), 0, id="all pods of a template are done"),
         pytest.param(
             saying(at_sigterm(), checkpoint_measured=MEASURED), 120, id="it was measured to take longer"
         ),
