@@ -464,7 +464,7 @@ class Engine(Intake):
 
     def _end_holds(self, now: float) -> None:
         """Let others have what was held for too long, or is needed no more: nobody comes first by it."""
-        if not self._cache.holds.kept:
+        if self._cache.holds.is_empty:
             return
         # `take_ended` compares with what the queues hold now, so changes have to be in effect.
         self._roster.refresh()

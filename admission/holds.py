@@ -69,6 +69,11 @@ class Holds:
         # Holds whose time was up while those who leave for them still ran.
         self._spent: dict[WorkloadKey, Hold] = {}
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether room is kept for nobody, and nobody waits whose time was up."""
+        return not self.kept and not self._spent
+
     def put(self, room: KeptRoom, *, is_fresh: bool = False) -> bool:
         """Keep room. Who holds some and evicts more keeps it for all of them, and until the last has gone.
 

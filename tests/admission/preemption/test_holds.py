@@ -156,6 +156,26 @@ def test_a_hold_ends_with_who_it_is_for_and_who_waited_is_tried_at_once(
     assert admits(world.settle()) == ["small"]
 
 
+@pytest.mark.parametrize("was_away", [False, True])
+def test_a_hold_whose_time_was_up_is_owed_once_more_only_to_who_comes_anew(was_away: bool) -> None:
+    """Nothing else is held meanwhile: whoever was away is no more one that keeps others out for ever."""
+    world = make_world()
+    world.settle()
+    ends_at = world.engine.next_wake_at()
+    assert ends_at is not None
+    world.now = ends_at
+    world.settle()
+    if was_away:
+        _deactivate(world)
+        world.settle()
+        world.put(replace(world.get("large"), active=True))
+        world.settle()
+    end(world, "first")
+    world.settle()
+
+    assert admits(world.put(small()).settle()) == ([] if was_away else ["small"])
+
+
 @pytest.mark.parametrize("known_by", ["the victim's request", "the plan", None])
 def test_a_new_leader_lets_the_preemptor_come_first_where_it_is_told(known_by: str | None) -> None:
     """Both wait after a change of leaders, the victim with more right to the head of the queue."""
