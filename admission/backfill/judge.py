@@ -5,11 +5,12 @@
     it may run in the hold and give way in time (Opportunistic)                          ─▶ yes, on its lease
     else                                                                                 ─▶ it is held back
 
-Whoever starts while someone of higher rank holds a promise has overtaken it, and runs on a lease for as long
-as it runs: it gives way to every promise of higher rank that does not stand with it still there, those made
-later included. That, not the truth of estimates, is why backfill moves no promise: an estimate that was a lie
-costs the one who told it. What runs without a lease (it overtook nobody) may overrun, and then it does move
-promises; so do lost nodes, cut quotas, and Workloads of higher rank that come later.
+Whoever starts while someone of higher rank holds a promise has overtaken it, if they share a tree of quota or
+may meet on nodes, and runs on a lease for as long as it runs: it gives way to every promise of higher rank
+that does not stand with it still there, those made later included. That, not the truth of estimates, is why
+backfill moves no promise: an estimate that was a lie costs the one who told it. What runs without a lease (it
+overtook nobody) may overrun, and then it does move promises; so do lost nodes, cut quotas, and Workloads of
+higher rank that come later.
 
 Source: Lifka 1995 (EASY), Mu'alem and Feitelson 2001 (conservative), Slurm's sched/backfill; article on gang
 scheduling, "reservation with backfill" (run in the hold, give way when the larger one is ready).
@@ -68,7 +69,8 @@ def judge(outlook: Outlook, entry: Entry) -> Verdict:
         # By the rank that it was promised with, if that is higher: an older one of its queue may have been
         # promised to borrow since, and each would wait behind the other for ever.
         rank = min(rank, own.planned.rank)
-    above = outlook.above(rank, entry.pending.key)
+    # Whoever can be in nobody's way has overtaken nobody.
+    above = outlook.met(entry.queue, outlook.above(rank, entry.pending.key))
     verdict = _clear_of_lower(outlook, entry, rank, above)
     if verdict.behind is not None or verdict.kept_from is not None or not above:
         return verdict
@@ -141,7 +143,8 @@ def _clear_of_lower(outlook: Outlook, entry: Entry, rank: Rank, above: Sequence[
     is due; else it waits: a promise that was made is not broken for one that is merely older.
     """
     keeper, queue, now = outlook.keeper, entry.queue, outlook.now
-    others = [one for key, one in keeper.promises.items() if key != entry.pending.key]
+    others = [one for one in keeper.promises.values() if one.planned.key != entry.pending.key]
+    others = outlook.met(queue, others)
     if entry.targets or len(others) == len(above):
         return Verdict(entry=entry, is_outranking=bool(entry.targets))
     workload = entry.pending.workload

@@ -5,7 +5,7 @@ Shared by all that judges, plans, settles or ends leases on one snapshot, which 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from admission.nomination import CyclePolicy, Entry
@@ -72,6 +72,13 @@ class Outlook:
         promises = self.keeper.promises.values()
         return [one for one in promises if one.planned.rank < rank and one.planned.key != key]
 
+    def met(self, queue: QueueState, promises: Iterable[Promise]) -> list[Promise]:
+        """Return those of the promises that a start in the queue can be in the way of."""
+        if self.keeper.is_one_tree:
+            return list(promises)
+        is_met = self._is_met_by(queue)
+        return [one for one in promises if is_met(one.claim)]
+
     def before(self, rank: Rank, key: WorkloadKey) -> list[Promise]:
         """Return whose promises a new promise of that rank has to leave alone."""
         return [*self.above(rank, key), *self.firm_below(rank, key)]
@@ -124,16 +131,20 @@ class Outlook:
 
     def _of_tree(self, queue: QueueState) -> list[Edge]:
         """Return the edges of claims on quota of the queue's tree, or on nodes, which trees may share."""
-        profile, queues, tree = self.keeper.profile, self.snapshot.queues, queue.tree
         # One tree needs no filter, and that is how most clusters are.
         if self.keeper.is_one_tree:
-            return profile.edges()
+            return self.keeper.profile.edges()
+        return self.keeper.profile.edges(wants=self._is_met_by(queue))
 
-        def wants(claim: Claim) -> bool:
+    def _is_met_by(self, queue: QueueState) -> Callable[[Claim], bool]:
+        """Return which claims the queue's Workloads can meet: on quota of their tree, or on nodes."""
+        queues, tree = self.snapshot.queues, queue.tree
+
+        def is_met(claim: Claim) -> bool:
             other = queues.get(claim.queue)
             return bool(claim.spots) or (other is not None and other.tree is tree)
 
-        return profile.edges(wants=wants)
+        return is_met
 
     def _left_out(
         self,

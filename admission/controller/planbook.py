@@ -198,8 +198,9 @@ class PlanBook:
             write = PlanWrite(version=version, after=before, rows=changes)
             is_done = await self._store.write_plan(write, fence=self._fence)
         finally:
-            # Whether a call without an answer took effect, the version tells the next one.
-            self._compares |= is_done is None
+            # What was taken as changed is not marked any more. Whether a call without an answer took effect,
+            # the version tells the next one.
+            self._compares |= not is_done
         if is_done:
             self._version = version
             self._note_written(changes, is_anew=before is None)

@@ -170,7 +170,11 @@ class Term(Dispatch):
             call()
         except Exception:
             self._hooks.stumbled()
-            self._hooks.forget_later(decision.id)
+            if isinstance(decision, Admit):
+                # What stays reserved would be lost to itself at each later try.
+                self._give_back(decision.id, self._hooks.forget_later)
+            else:
+                self._hooks.forget_later(decision.id)
 
     def _take_answer(self, prepared: _Prepared, answer: Reserved | Lost) -> None:
         decision = prepared.decision

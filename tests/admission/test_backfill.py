@@ -672,6 +672,26 @@ def test_an_admission_says_whether_it_is_on_a_lease() -> None:
 
 
 @pytest.mark.parametrize(
+    ("cohort", "leased"),
+    [
+        pytest.param(None, set(), id="whose quota is its own has overtaken nobody"),
+        pytest.param("both", {"other"}, id="which could have lent has overtaken it"),
+    ],
+)
+def test_who_starts_in_another_queue_while_a_start_is_promised(cohort: str | None, leased: set[str]) -> None:
+    world = make_world()
+    world.put(make_cluster_queue(quota=8, cohort=cohort), make_cluster_queue("other", quota=2, cohort=cohort))
+    world.put(LocalQueue(namespace=NAMESPACE, name="other", cluster_queue="other"))
+    world.submit("running", 6, runs=100)
+    world.submit("head", 8, runs=50, at=T + 1)
+    world.submit("other", 1, runs=5000, at=T + 3, queue="other")
+
+    world.run(until=T + 10)
+
+    assert (world.started["other"], world.leased) == (T + 3, leased)
+
+
+@pytest.mark.parametrize(
     "annotations",
     [
         pytest.param({EXPECTED_RUNTIME_SECONDS: "9999999999"}, id="it says that it runs for centuries"),

@@ -133,17 +133,25 @@ def wait_planned(scene: Scene, replica: Replica, **wanted: int) -> dict[str, lis
 def wait_stored(scene: Scene, leader: Leader, plan: dict[str, list[Any]]) -> None:
     """Return when Redis holds a readable row of each promise and lease, and no reservation is left there."""
 
-    def is_stored() -> bool:
-        with redis.Redis.from_url(leader.server.url) as client:
-            for table in (PlanTable.PROMISES, PlanTable.LEASES):
-                rows = client.hgetall(KEYS.table(table))
-                wanted = {f"{scene.namespace}/{row['name']}".encode() for row in plan[table.value]}
-                ours = {field for field in rows if field.startswith(f"{scene.namespace}/".encode())}
-                if ours != wanted or not all(rows[one].startswith(b"%d\n" % SCHEMA) for one in ours):
-                    return False
-            return int(client.hlen(KEYS.reservations)) == 0
+    wanted = {
+        table: {f"{scene.namespace}/{row['name']}".encode() for row in plan[table.value]}
+        for table in (PlanTable.PROMISES, PlanTable.LEASES)
+    }
 
-    wait_for(is_stored, "the plan in Redis, and no reservation")
+    def held() -> tuple[dict[PlanTable, dict[bytes, bytes]], dict[bytes, bytes]]:
+        with redis.Redis.from_url(leader.server.url) as client:
+            tables = {table: client.hgetall(KEYS.table(table)) for table in wanted}
+            return tables, client.hgetall(KEYS.reservations)
+
+    def is_stored() -> bool:
+        tables, reservations = held()
+        for table, rows in tables.items():
+            ours = {field for field in rows if field.startswith(f"{scene.namespace}/".encode())}
+            if ours != wanted[table] or not all(rows[one].startswith(b"%d\n" % SCHEMA) for one in ours):
+                return False
+        return not reservations
+
+    wait_for(is_stored, lambda: f"{wanted} in Redis, and no reservation; it holds {held()}")
 
 
 # --- what befalls Redis: each returns when the worst is over, `during` is done at its height --------------

@@ -14,11 +14,15 @@ _PAUSE_SECONDS = 0.05
 
 
 def wait_for(
-    probe: Callable[[], Found | None], what: str, *, timeout_seconds: float = PATIENCE_SECONDS
+    probe: Callable[[], Found | None],
+    what: str | Callable[[], str],
+    *,
+    timeout_seconds: float = PATIENCE_SECONDS,
 ) -> Found:
     """Return the first answer of `probe` that is neither None nor False.
 
-    Raises AssertionError naming `what` when there was none in time; what the probe raises passes through.
+    Raises AssertionError naming `what` when there was none in time, asked then where it has to look; what the
+    probe raises passes through.
     """
     deadline = time.monotonic() + timeout_seconds
     while True:
@@ -26,5 +30,6 @@ def wait_for(
         if found is not None and found is not False:
             return found
         if time.monotonic() > deadline:
-            raise AssertionError(f"not seen in {timeout_seconds:.0f} s: {what}")
+            missing = what if isinstance(what, str) else what()
+            raise AssertionError(f"not seen in {timeout_seconds:.0f} s: {missing}")
         time.sleep(_PAUSE_SECONDS)

@@ -287,6 +287,26 @@ def test_a_fault_over_one_admission_costs_the_others_nothing_and_is_taken_back(
     assert stage.admitted() == ["bad", "good"]
 
 
+def test_a_fault_after_the_quota_was_reserved_gives_it_back(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader = stage.lead()
+
+    def faulty(*_: object) -> None:
+        raise RuntimeError("a fault")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("admission.controller.term.Term._submit_admission", faulty)
+        stage.submit("w")
+        stage.wait(0.5)
+        assert leader.stumbles() >= 1
+        assert stage.admitted() == []
+
+    stage.wait(60.0)
+    assert stage.admitted() == ["w"]
+    assert stage.store.reservations == {}
+
+
 def test_a_fault_right_after_deciding_leaves_nobody_assumed(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

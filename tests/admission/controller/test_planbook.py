@@ -7,10 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from admission.adoption import stored_value
+from admission.controller.planbook import WATCH_SECONDS
 from api.keys import EXPECTED_RUNTIME_SECONDS
 from api.workload import WorkloadKey, to_rfc3339
 from queues.memory import InMemoryReservationStore
-from queues.plan import PLAN_TABLES, PlanTable, PlanVersion
+from queues.plan import PLAN_TABLES, PlanTable, PlanVersion, PlanWrite
 from queues.promises import BackfillLease, PlannedStart
 from queues.store.plan_rows import from_row
 from tests.admission.controller.cluster import FakeCluster, Object
@@ -233,4 +234,21 @@ def test_a_store_that_was_rebuilt_behind_its_back_is_written_anew(site: Site) ->
     site.loop.run_for(10.0)
 
     assert promise(site.first) == before
+    site.check(site.first)
+
+
+def test_a_write_that_was_turned_away_twice_is_made_whole(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, turned_away = site.store.write_plan, [False, False]
+
+    async def answer(what: PlanWrite, *, fence: int) -> bool:
+        return turned_away.pop() if turned_away else await write(what, fence=fence)
+
+    monkeypatch.setattr(site.store, "write_plan", answer)
+    site.finish("small")
+    site.loop.run_for(2 * WATCH_SECONDS)
+
+    assert turned_away == []
+    assert site.stored(PlanTable.LEASES) == {}
     site.check(site.first)
