@@ -11,13 +11,15 @@ that covers the lack is sought in two orders, by loss and by loss per amount, ea
 not to be needed. Both steps are greedy; an exact answer is a covering problem, and NP-hard.
 
 Where all pods must share a domain (a rack, say), each domain that could hold them is a region of its own, and
-the answers come in the order of what they cost. An answer is a proposal: it knows nothing of quotas, budgets
-or slices, so the caller tries it on the snapshot (`admission.preemption.least_loss`).
+the answers come in the order of what they cost. Of an application's replicas no answer takes more than may go
+(`admission.preemption.replicas`). An answer is a proposal: it knows nothing of quotas or slices, so the
+caller tries it on the snapshot (`admission.preemption.least_loss`).
 """
 
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
@@ -25,6 +27,7 @@ from typing import NamedTuple
 
 from admission.placement.request import NoPlacement, PlacementRequest, make_plan
 from admission.preemption.need import Need, satisfies_any, uses
+from admission.preemption.replicas import Floors, Guard
 from admission.snapshot import Held, QueueState, Snapshot
 from admission.steps import Steps
 from api.workload import WorkloadKey
@@ -44,13 +47,14 @@ _NOTHING_LOST = _NOBODY, 0.0
 
 
 class _Resident(NamedTuple):
-    """What a candidate holds of one node. Ordered by how much one would mind its eviction."""
+    """What a candidate holds of one node, and what keeps it. Ordered by how much its eviction is minded."""
 
     standing: _Standing
     loss: float
     uid: str
     key: WorkloadKey
     amounts: Mapping[str, int]
+    guards: Sequence[Guard]
 
 
 class _Offer(NamedTuple):
@@ -62,10 +66,13 @@ class _Offer(NamedTuple):
 
 
 class _Residents(NamedTuple):
-    """Who may be evicted, by each node where they hold something, those first that one minds least."""
+    """Who may be evicted, by each node where they hold something, those first that one minds least; and how
+    many may be taken from under each guard of theirs.
+    """
 
     of_node: Mapping[_Node, Sequence[_Resident]]
     nodes_of: Mapping[WorkloadKey, Sequence[_Node]]
+    spares: Mapping[Guard, int]
 
 
 def cheapest_covers(snapshot: Snapshot, need: Need, *, most: int) -> Steps[list[frozenset[WorkloadKey]]]:
@@ -103,6 +110,8 @@ class _Cover:
     gone: dict[WorkloadKey, _Resident] = field(default_factory=dict)
     # What the pods take that have found their node.
     _taken: dict[_Node, dict[str, int]] = field(default_factory=dict)
+    # How many of those gone were under each guard.
+    _unguarded: Counter[Guard] = field(default_factory=Counter)
 
     def hold(self, requests: Sequence[PlacementRequest], region: int | None) -> Steps[bool]:
         """Make room for all pods in the region, a domain of the first request's flavor or everywhere, and
@@ -117,7 +126,9 @@ class _Cover:
     def _hold(self, request: PlacementRequest, region: int | None) -> Steps[bool]:
         left = yield from self._room_when_empty(request, region)
         site = self.snapshot.fleet.search(request.flavor).site
-        wanted = [(resource, amount, site.free(resource)) for resource, amount in request.per_pod.items()]
+        # Of what it asks nothing it lacks nothing, however overcommitted the node is.
+        asked = ((resource, amount) for resource, amount in request.per_pod.items() if amount > 0)
+        wanted = [(resource, amount, site.free(resource)) for resource, amount in asked]
         # Each node's offer as things stand. An entry of the heap that says otherwise was true before an
         # earlier pod took the node, or made somebody on it go.
         offers: dict[_Node, _Offer] = {}
@@ -139,15 +150,21 @@ class _Cover:
             while heap:
                 standing, loss, node = heapq.heappop(heap)
                 offer = offers.get(node)
-                if offer is not None and (offer.standing, offer.loss) == (standing, loss):
+                if offer is None or (offer.standing, offer.loss) != (standing, loss):
+                    continue
+                if self._may_go(offer.victims):
                     break
+                # An earlier pod took the last replica that could go: what is to be had here without it?
+                offer_again(node)
             else:
                 return False
             left[node] -= 1
             taken = self._taken.setdefault(node, {})
             for resource, amount in request.per_pod.items():
                 taken[resource] = taken.get(resource, 0) + amount
-            self.gone.update((one.key, one) for one in offer.victims)
+            for one in offer.victims:
+                self.gone[one.key] = one
+                self._unguarded.update(one.guards)
             # Where the victims stand besides, their going has made room too.
             moved = (other for one in offer.victims for other in self.residents.nodes_of[one.key])
             for other in dict.fromkeys((node, *moved)):
@@ -186,7 +203,8 @@ class _Cover:
         staying = []
         for one in self.residents.of_node.get(node, ()):
             if one.key not in self.gone:
-                staying.append(one)
+                if not one.guards or self._may_go((one,)):
+                    staying.append(one)
                 continue
             for resource in lacking:
                 lacking[resource] -= one.amounts.get(resource, 0)
@@ -198,15 +216,35 @@ class _Cover:
             (one,) = staying
             is_enough = all(one.amounts.get(resource, 0) >= lack for resource, lack in lacking.items())
             return _Offer(one.standing, one.loss, (one,)) if is_enough else None
-        sets = [_enough(order, lacking) for order in (staying, sorted(staying, key=_loss_for(lacking)))]
+        orders = staying, sorted(staying, key=_loss_for(lacking))
+        sets = [_enough(order, lacking, self._may_go) for order in orders]
         return min((_Offer(*_cost(one), one) for one in sets if one), default=None)
 
+    def _may_go(self, some: Iterable[_Resident]) -> bool:
+        """Return whether these may go beside those who do: enough replicas stay, by floor and by budget."""
+        if not self.residents.spares:  # As wherever nothing serves.
+            return True
+        asked = Counter(guard for one in some for guard in one.guards)
+        return all(
+            self._unguarded[guard] + count <= self.residents.spares[guard] for guard, count in asked.items()
+        )
 
-def _enough(order: Iterable[_Resident], lacking: Mapping[str, int]) -> tuple[_Resident, ...]:
-    """Return who of the residents, taken in this order, cover what is lacking; () where all do not."""
-    left, taken = dict(lacking), []
+
+def _enough(
+    order: Iterable[_Resident],
+    lacking: Mapping[str, int],
+    may_go: Callable[[Sequence[_Resident]], bool],
+) -> tuple[_Resident, ...]:
+    """Return who of the residents, taken in this order, cover what is lacking; () where all do not.
+
+    Whoever may not go beside those before it is passed over.
+    """
+    left = dict(lacking)
+    taken: list[_Resident] = []
     for one in order:
         if any(lack > 0 and one.amounts.get(resource, 0) for resource, lack in left.items()):
+            if one.guards and not may_go((*taken, one)):
+                continue
             taken.append(one)
             for resource in left:
                 left[resource] -= one.amounts.get(resource, 0)
@@ -246,6 +284,8 @@ def _residents(snapshot: Snapshot, need: Need) -> Steps[_Residents]:
     flavors = {request.flavor for request in need.placing}
     of_node: dict[_Node, list[_Resident]] = {}
     nodes_of: dict[WorkloadKey, list[_Node]] = {}
+    # None of these is counted as taken: that is up to each answer.
+    floors, spares = Floors(snapshot), dict[Guard, int]()
     number = 0
     for queue in need.queue.tree.queues:
         if not _may_give(queue, need):
@@ -256,18 +296,20 @@ def _residents(snapshot: Snapshot, need: Need) -> Steps[_Residents]:
             number += 1
             if number % _AT_ONCE == 0:
                 yield
+            guards = floors.guards(held, queue)
+            spares.update((guard, floors.spare(guard)) for guard in guards)
             standing, loss = _NOTHING_LOST
             # Whoever is leaving already costs nothing more.
             if not held.is_evicted:
                 standing = queue is need.queue, float(held.workload.priority)
                 loss = need.losses.of(held, need.queue)
             for node, amounts in _holdings(snapshot, held, flavors).items():
-                one = _Resident(standing, loss, held.workload.uid, held.key, amounts)
+                one = _Resident(standing, loss, held.workload.uid, held.key, amounts, guards)
                 of_node.setdefault(node, []).append(one)
                 nodes_of.setdefault(held.key, []).append(node)
     for residents in of_node.values():
         residents.sort(key=lambda one: one[:3])
-    return _Residents(of_node, nodes_of)
+    return _Residents(of_node, nodes_of, spares)
 
 
 def _may_give(queue: QueueState, need: Need) -> bool:

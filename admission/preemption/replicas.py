@@ -19,27 +19,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from admission.snapshot import Held, QueueState, Snapshot
 from api import keys
 from api.checkpoint_facts import checkpoint_facts
 from api.decimals import whole_number
-from api.disruption import DisruptionBudget
 from api.policy import AdmissionPolicy, Aliases
 from api.reasons import ConditionType
 from api.workload import Workload
 
-# Of applications by name: namespace and what `berth.dev/replica-of` says. Of budgets: namespace and name.
-Guard = tuple[str, str]
 DEFAULT_MIN_REPLICAS = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """How many replicas may be taken at the start of a search, by application and by budget."""
+class Guard(NamedTuple):
+    """What keeps replicas: the floor of an application, named as `berth.dev/replica-of` says, or a budget."""
 
-    applications: Mapping[Guard, int]
-    budgets: Mapping[Guard, int]
+    is_budget: bool
+    namespace: str
+    name: str
 
 
 @dataclass(slots=True)
@@ -48,33 +46,37 @@ class Floors:
 
     snapshot: Snapshot
     _taken: dict[Guard, int] = field(default_factory=dict)
-    _standing: Standing | None = None
+    _spares: Mapping[Guard, int] | None = None
 
-    def take(self, held: Held, queue: QueueState) -> bool:
-        """Return whether the search may take this Workload, and count it if so.
+    def guards(self, held: Held, queue: QueueState) -> tuple[Guard, ...]:
+        """Return what keeps this Workload: its application's floor, and every budget that covers its pod.
 
-        Who is leaving already, and whatever is no replica under a policy that prefers inference, always.
+        () for whoever may always be taken: who is leaving already, and whatever is no replica under a policy
+        that prefers inference.
         """
         workload = held.workload
         application = workload.annotations.get(keys.REPLICA_OF)
         # Only replicas that serve are bounded; a single pod of somebody's notebook is a victim like
         # any other.
         if application is None or held.is_evicted or not is_taken_one_by_one(workload, queue.policy):
-            return True
+            return ()
+        return Guard(False, workload.key.namespace, application), *_budgets_over(workload, self.snapshot)
+
+    def spare(self, guard: Guard) -> int:
+        """Return how many more replicas may be taken from under this one; below 1: none."""
         # Once a search and not once a candidate: it walks over everybody who holds quota.
-        if self._standing is None:
-            self._standing = standing(self.snapshot)
-        guard = (workload.key.namespace, application)
-        # The application's own floor, and every budget that covers the pod: each must have one to
-        # spare.
-        spares = {guard: self._standing.applications.get(guard, 0)}
-        for budget in budgets_of(workload, self.snapshot.budgets):
-            named = (budget.namespace, budget.name)
-            spares[named] = self._standing.budgets.get(named, 0)
-        if any(spare <= self._taken.get(one, 0) for one, spare in spares.items()):
+        if self._spares is None:
+            self._spares = _spares(self.snapshot)
+        return self._spares.get(guard, 0) - self._taken.get(guard, 0)
+
+    def take(self, held: Held, queue: QueueState) -> bool:
+        """Return whether the search may take this Workload, and count it if so."""
+        guards = self.guards(held, queue)
+        # Each must have one to spare.
+        if any(self.spare(one) <= 0 for one in guards):
             return False
         # Counted when it is taken; a candidate that is refused has taken nothing.
-        for one in spares:
+        for one in guards:
             self._taken[one] = self._taken.get(one, 0) + 1
         return True
 
@@ -90,26 +92,25 @@ def is_taken_one_by_one(workload: Workload, policy: AdmissionPolicy) -> bool:
     )
 
 
-def standing(snapshot: Snapshot) -> Standing:
+def _spares(snapshot: Snapshot) -> dict[Guard, int]:
     """Return how many replicas of each application, and of those under each budget, may be taken now."""
-    applications: dict[Guard, int] = {}
-    budgets = {(one.namespace, one.name): one.allowed for one in snapshot.budgets.values()}
+    spares = {Guard(True, one.namespace, one.name): one.allowed for one in snapshot.budgets.values()}
     for queue in snapshot.queues.values():
         for held in queue.held.values():
             application = held.workload.annotations.get(keys.REPLICA_OF)
             if application is None:
                 continue
-            guard = (held.key.namespace, application)
+            guard = Guard(False, held.key.namespace, application)
             # The floor is the same for all of them, whoever comes first.
-            applications.setdefault(guard, -min_replicas(held.workload))
+            spares.setdefault(guard, -min_replicas(held.workload))
             # `DisruptionsAllowed` may count it already; to subtract it once more errs on the side
             # of too few.
             if held.is_evicted or snapshot.is_gone(held):
-                for budget in budgets_of(held.workload, snapshot.budgets):
-                    budgets[budget.namespace, budget.name] -= 1
+                for budget in _budgets_over(held.workload, snapshot):
+                    spares[budget] -= 1
             elif is_serving(held):
-                applications[guard] += 1
-    return Standing(applications=applications, budgets=budgets)
+                spares[guard] += 1
+    return spares
 
 
 def is_serving(held: Held) -> bool:
@@ -125,11 +126,13 @@ def is_ready_again(before: Workload, after: Workload) -> bool:
     return keys.REPLICA_OF in after.annotations and after.is_true(type_) and not before.is_true(type_)
 
 
-def budgets_of(workload: Workload, budgets: Mapping[Guard, DisruptionBudget]) -> tuple[DisruptionBudget, ...]:
+def _budgets_over(workload: Workload, snapshot: Snapshot) -> tuple[Guard, ...]:
     """Return the budgets that the Workload's pods fall under."""
     metadata = workload.pod_sets[0].template.metadata if workload.pod_sets else None
     labels = (metadata.labels if metadata is not None else None) or {}
-    return tuple(one for one in budgets.values() if one.covers(workload.key.namespace, labels))
+    namespace = workload.key.namespace
+    covering = (one for one in snapshot.budgets.values() if one.covers(namespace, labels))
+    return tuple(Guard(True, one.namespace, one.name) for one in covering)
 
 
 def min_replicas(workload: Workload) -> int:

@@ -10,12 +10,23 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from api.keys import HOSTNAME
-from api.policy import AdmissionPolicy, PreemptionRules
-from api.queueing import ResourceFlavor, Topology
+from api.disruption import DisruptionBudget
+from api.keys import HOSTNAME, MIN_REPLICAS, REPLICA_OF, WORKLOAD_TYPE
+from api.objects import Meta, WirePodTemplate, WireSelector
+from api.policy import AdmissionPolicy, PreemptionRules, VictimRules
+from api.queueing import FlavorQuotas, ResourceFlavor, ResourceGroup, Topology
 from api.workload import TopologyRequest, Workload
 from tests.admission.preemption.test_loss import LOWER, NOW, RACK, make_node, placed, running
-from tests.builders import World, evicts, make_cluster_queue, make_pod_set, make_workload
+from tests.builders import (
+    NAMESPACE,
+    World,
+    evicts,
+    make_cluster_queue,
+    make_pod_set,
+    make_quota,
+    make_template,
+    make_workload,
+)
 
 RESTART = 30
 
@@ -154,6 +165,76 @@ def test_where_no_rack_holds_all_that_would_rather_share_one_the_cheapest_nodes_
     world = _racks(jobs, "acde", TopologyRequest(preferred=RACK), pods=2, quota=32)
 
     assert sorted(evicts(world.settle())) == ["r", "s", "v"]
+
+
+_NODE = make_node("a").allocatable
+_QUOTAS = FlavorQuotas(name="default", resources={"gpu": make_quota(16), "cpu": make_quota(64)})
+_GROUP = ResourceGroup(covered_resources=("gpu", "cpu"), flavors=(_QUOTAS,))
+# r and s are the last to start, and lose the least one by one; p and q lose less together.
+_BESIDES = {"r": Job("b", 4, 60), "s": Job("b", 4, 61), "p": Job("a", 4, 1), "q": Job("a", 4, 100)}
+
+
+def serving(name: str, node: str, *, gpus: int = 8, floor: int = 1) -> Workload:
+    """Return a replica of an application on a node; at least `floor` are to stay."""
+    told = {REPLICA_OF: "Deployment/chat", WORKLOAD_TYPE: "inference", MIN_REPLICAS: str(floor)}
+    template = make_template({"gpu": gpus})
+    labelled = WirePodTemplate(metadata=Meta(labels={"app": "chat"}), spec=template.spec)
+    pods = make_pod_set(template=labelled)
+    return placed(replace(running(name, pod_sets=(pods,), ran=9999), annotations=told), node)
+
+
+_BUDGET = DisruptionBudget(
+    namespace=NAMESPACE, name="chat", selector=WireSelector(match_labels={"app": "chat"}), allowed=0
+)
+
+
+@pytest.mark.parametrize(
+    ("known", "nodes", "pods", "want"),
+    [
+        pytest.param([serving("chat", "c")], "abc", 1, ["p", "q"], id="the only replica stays"),
+        pytest.param(
+            [serving("chat", "c", floor=0), _BUDGET], "abc", 1, ["p", "q"], id="a budget lets nobody go"
+        ),
+        pytest.param(
+            [serving("chat-0", "c"), serving("chat-1", "d")],
+            "abcd",
+            2,
+            ["chat-0", "p", "q"],
+            id="one of two goes, and the other stays",
+        ),
+        pytest.param(
+            [serving(f"chat-{number}", "c", gpus=4) for number in range(2)],
+            "abc",
+            1,
+            ["p", "q"],
+            id="one of two on a node would not be enough",
+        ),
+    ],
+)
+def test_no_node_is_chosen_that_replicas_have_to_stay_on(
+    known: list[object], nodes: str, pods: int, want: list[str]
+) -> None:
+    world = make_world(_BESIDES, nodes, pods=pods, gpus=8)
+    rules = PreemptionRules(minimum_runtime_seconds=0, rules=VictimRules(prefers_inference=True))
+    world.put(AdmissionPolicy(name="policy", uid="p", preemption=rules), *known)
+
+    assert sorted(evicts(world.settle())) == want
+
+
+def test_a_node_that_lacks_what_a_gang_asks_nothing_of_is_as_good_as_any() -> None:
+    """Node a has shrunk below the CPU that `keeps` uses there, of which the gang asks for 0."""
+    world = make_world(_BESIDES, "ab", pods=1, gpus=8)
+    keeps = placed(running("keeps", pod_sets=(make_pod_set(requests={"cpu": 4}),), saved=9000), "a")
+    shrunk = {name: replace(make_node(name), allocatable={**_NODE, "cpu": 1000}) for name in "ab"}
+    wanted = make_pod_set(requests={"gpu": 8, "cpu": 0})
+    world.put(
+        *shrunk.values(),
+        make_cluster_queue(groups=(_GROUP,), preemption=LOWER),
+        keeps,
+        make_workload("incoming", pod_sets=(wanted,), priority=5, at=NOW),
+    )
+
+    assert sorted(evicts(world.settle())) == ["p", "q"]
 
 
 _JOBS = st.lists(
