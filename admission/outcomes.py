@@ -6,7 +6,7 @@ with what whoever carries it out has to know: why it waits, who is to leave for 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 
 import msgspec
@@ -20,7 +20,7 @@ from admission.preemption.preemptor import eviction_message
 from admission.preemption.saves import asked_first, leaving_seconds
 from admission.preemption.targets import Target
 from admission.runtimes import eviction_seconds
-from admission.snapshot import Held, QueueState, Snapshot
+from admission.snapshot import Held, QueueState
 from api.keys import JOB_UID
 from api.queueing import CheckRule
 from api.reasons import EvictionReason, PendingReason
@@ -106,8 +106,11 @@ def admitted(entry: Entry, *, now: float) -> Outcome:
     return Outcome(queue=queue, pending=entry.pending, decision=decision, usage=usage)
 
 
-def preempting(entry: Entry, *, now: float) -> Outcome:
-    """Evict the targets; the Workload itself comes back until their quota is free, its scan begun anew."""
+def preempting(entry: Entry, others: Iterable[Held], *, now: float) -> Outcome:
+    """Evict the targets; the Workload itself comes back until their quota is free, its scan begun anew.
+
+    `others` have been told to leave for somebody else, and what they leave over is needed as well.
+    """
     count = len(entry.targets)
     message = f"{entry.assignment.message()}. Pending the preemption of {count} workload(s)"
     outcome = lost(
@@ -135,7 +138,7 @@ def preempting(entry: Entry, *, now: float) -> Outcome:
     return replace(
         outcome,
         evictions=evictions,
-        awaits=tuple(target.held.key for target in entry.targets),
+        awaits=tuple(held.key for held in (*(target.held for target in entry.targets), *others)),
         joins=tuple(_evict(entry, target) for target in entry.targets if target.held.is_saving),
         usage=assignment.usage,
         places=assignment.places,
@@ -181,30 +184,22 @@ def skipped(entry: Entry, message: str) -> Outcome:
     return replace(outcome, is_preemption_skipped=bool(entry.targets))
 
 
-def still_taken(entry: Entry, snapshot: Snapshot) -> Outcome:
-    """It needs no more than what others leave over who give way for somebody else."""
+def still_taken(entry: Entry, others: Iterable[Held]) -> Outcome:
+    """It needs no more than what `others` leave over who give way for somebody else."""
     outcome = replace(skipped(entry, _STILL_TAKEN), requeue=RequeueReason.STILL_TAKEN)
-    return after_others(entry, outcome, snapshot)
+    return after_others(entry, outcome, others)
 
 
-def after_others(entry: Entry, outcome: Outcome, snapshot: Snapshot) -> Outcome:
-    """Return the outcome with what the entry will have once those have gone who give way for others."""
+def after_others(entry: Entry, outcome: Outcome, others: Iterable[Held]) -> Outcome:
+    """Return the outcome with what the entry will have once `others` have gone who give way for others."""
     assignment = entry.assignment
     return replace(
         outcome,
         usage=assignment.usage,
         places=assignment.places,
         admission=assignment.to_admission(entry.queue.name),
-        awaits=tuple(held.key for held in snapshot.leaving() if _is_in_the_way(entry, held)),
+        awaits=tuple(held.key for held in others),
     )
-
-
-def _is_in_the_way(entry: Entry, held: Held) -> bool:
-    """Return whether the one who leaves holds what the entry is to have: quota, or nodes where placed."""
-    if not entry.assignment.places:
-        return not held.pairs.isdisjoint(entry.assignment.usage)
-    wanted = {domain.values for place in entry.assignment.places for domain in place.assignment.domains}
-    return any(domain.values in wanted for place in held.places for domain in place.assignment.domains)
 
 
 def recomputation(entry: Entry, outcome: Outcome) -> Recomputation:

@@ -39,7 +39,7 @@ from admission.outcomes import (
 from admission.placement.fleet import Place
 from admission.preemption.loss import Losses
 from admission.preemption.preemptor import Preemptor
-from admission.snapshot import QueueState, Snapshot
+from admission.snapshot import Held, QueueState, Snapshot
 from admission.steps import Steps
 from api.queueing import PreemptionPolicy
 from api.reasons import PendingReason
@@ -186,10 +186,11 @@ class _Cycle:
                 self.snapshot.reserve(queue, self._to_reserve(entry), self._places_to_reserve(entry))
             return waiting(entry, PendingReason.WAITING_FOR_QUOTA, RequeueReason.PREEMPTION_NO_CANDIDATES)
         if mode is Mode.DEFERRED_FIT:
+            awaited = self._awaited(entry)
             self._expect(entry)
             reason = PendingReason.WAITING_FOR_PREEMPTED_WORKLOADS
             outcome = waiting(entry, reason, RequeueReason.PENDING_PREEMPTION)
-            return after_others(entry, outcome, self.snapshot)
+            return after_others(entry, outcome, awaited)
         if self._overlaps(entry):
             return skipped(entry, "Workload has overlapping preemption targets with another workload")
         if not self._fits(entry):
@@ -212,10 +213,11 @@ class _Cycle:
             # Gone from the picture for those who follow, and kept for this one by `_expect`.
             self.snapshot.evict(target.queue, target.held)
         if entry.assignment.mode is Mode.PREEMPT:
+            awaited = self._awaited(entry)
             self._expect(entry)
             if self.backfill is not None:
                 self.backfill.plan_after_evictions(entry)
-            return preempting(entry, now=self.now)
+            return preempting(entry, awaited, now=self.now)
         if not self._is_free_now(entry):
             return self._wait_for_leaving(entry)
         self.snapshot.reserve(entry.queue, entry.assignment.usage, entry.assignment.places)
@@ -228,7 +230,7 @@ class _Cycle:
 
     def _wait_for_leaving(self, entry: Entry) -> Outcome:
         """Let an entry wait for what others leave over; where such room is held, it is from now on."""
-        outcome = still_taken(entry, self.snapshot)
+        outcome = still_taken(entry, self._awaited(entry))
         if holds_room(entry.queue.policy):
             self._expect(entry)
         return outcome
@@ -256,6 +258,34 @@ class _Cycle:
             return entry.queue.node.fits(entry.assignment.usage) and self.snapshot.fleet.fits(
                 entry.assignment.places
             )
+
+    def _awaited(self, entry: Entry) -> list[Held]:
+        """Return who leaves for others and holds what the entry lacks until then, quota or nodes, beyond what
+        its own targets leave.
+        """
+        own = {target.held.key for target in entry.targets}
+        others = [(queue, held) for queue, held in self.snapshot.leaving() if held.key not in own]
+        if not others or not holds_room(entry.queue.policy):
+            return []
+        usage, places, node = entry.assignment.usage, entry.assignment.places, entry.queue.node
+        with (
+            self.snapshot.with_evicted(),
+            self.snapshot.without_usage(self._expected),
+            self.snapshot.without((target.queue, target.held) for target in entry.targets),
+        ):
+            lacking = {pair for pair, amount in usage.items() if not node.fits({pair: amount})}
+            lacks_places = not self.snapshot.fleet.fits(places)
+        if not (lacking or lacks_places or entry.targets):
+            # It is kept out by what is expected for others, and comes by what any of them leaves.
+            lacking, lacks_places = set(usage), True
+        nodes = _nodes_of(places) if lacks_places else set()
+        # Quota is a tree's own, nodes are everybody's.
+        return [
+            held
+            for queue, held in others
+            if (queue.tree is entry.queue.tree and any(held.usage.get(pair, 0) for pair in lacking))
+            or not nodes.isdisjoint(_nodes_of(held.places))
+        ]
 
     def _admit(self, entry: Entry) -> Outcome:
         """Admit an entry that fitted when nominated and asks for quota alone, if it still fits."""
@@ -342,3 +372,7 @@ class _Cycle:
                 amount = min(amount, cell.nominal + cell.borrowing_limit - used)
             reserved[pair] = amount
         return reserved
+
+
+def _nodes_of(places: Iterable[Place]) -> set[tuple[str, ...]]:
+    return {domain.values for place in places for domain in place.assignment.domains}

@@ -390,9 +390,9 @@ class Snapshot:
         """Who was taken away in this cycle."""
         return frozenset(self._evicted)
 
-    def leaving(self) -> Iterator[Held]:
-        """Yield who was taken away in this cycle, in the order in which they were."""
-        return (held for _, held in self._evicted.values())
+    def leaving(self) -> Iterator[tuple[QueueState, Held]]:
+        """Yield who was taken away in this cycle, and of which queue, in the order in which they were."""
+        return iter(self._evicted.values())
 
     def is_gone(self, held: Held) -> bool:
         """Return whether the Workload was taken away in this cycle."""
