@@ -59,6 +59,11 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         """Whether others were evicted for it, and it has not been tried in vain since."""
         return self.queue.pending.is_preemptor(self.pending)
 
+    @property
+    def is_promising(self) -> bool:
+        """Whether it fits, or will once those have gone whom it would evict."""
+        return self.assignment.mode is Mode.FIT or bool(self.targets)
+
 
 def find_rejection(snapshot: Snapshot, queue: QueueState, pending: Pending) -> Rejection | None:
     """Return why the head may not be admitted whatever the quota, None where it may."""
@@ -128,7 +133,7 @@ def nominate(
     whole = yield from _attempt(search, preemptor, None)
     if is_whole_search and starts_anew:
         learn(queue, pending, whole.assignment)
-    if _is_promising(whole):
+    if whole.is_promising:
         return whole
     if is_whole_search and starts_anew and not _spare_pods(pending):
         learn_in_vain(queue, pending, whole.assignment, search.weighed)
@@ -171,10 +176,6 @@ def _with_places_after(
     return assignment if isinstance(found, Unplaced) else with_places(assignment, requests, found)
 
 
-def _is_promising(entry: Entry) -> bool:
-    return entry.assignment.mode is Mode.FIT or bool(entry.targets)
-
-
 def _fewer_pods(search: FlavorSearch, preemptor: Preemptor) -> Steps[Entry | None]:
     """Return the entry with the most pods that could run, None where no smaller number is allowed or fits.
 
@@ -193,7 +194,7 @@ def _fewer_pods(search: FlavorSearch, preemptor: Preemptor) -> Steps[Entry | Non
         # their helper shrink together.
         counts = tuple(one.count - spare * cut // total for one, spare in zip(pod_sets, slack, strict=True))
         entry = yield from _attempt(search, preemptor, counts)
-        if _is_promising(entry):
+        if entry.is_promising:
             # Fewer pods were enough; try to give up fewer still. `best` keeps the entry that fits
             # with the most pods so far.
             best, high = entry, cut

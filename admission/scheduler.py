@@ -36,6 +36,7 @@ from admission.outcomes import (
     still_taken,
     waiting,
 )
+from admission.passed_claims import PassedClaims
 from admission.placement.fleet import Place
 from admission.preemption.loss import Losses
 from admission.preemption.preemptor import Preemptor
@@ -106,14 +107,16 @@ class _Cycle:
     now: float
     backfill: Backfill | None = None
     _expected: list[tuple[QueueState, Quantities, tuple[Place, ...]]] = field(default_factory=list)
-    # What is kept from all but a more important head of the queue that it is kept in.
-    _passed: list[Claim] = field(default_factory=list)
+    _passed: PassedClaims = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._passed = PassedClaims(snapshot=self.snapshot)
 
     def keep(self, claims: Iterable[Claim]) -> None:
         """Keep what was freed, or is being freed, for Workloads that are not tried in this cycle."""
         claims = tuple(claims)
         # On the picture its own queue's head would meet it, too.
-        self._passed = [claim for claim in claims if claim.is_passed]
+        self._passed.claims = tuple(claim for claim in claims if claim.is_passed)
         claims = tuple(claim for claim in claims if not claim.is_passed)
         # All victims first: several may wait for what one leaves.
         for queue, held in (victim for claim in claims for victim in claim.victims):
@@ -126,46 +129,44 @@ class _Cycle:
 
     def process(self, entry: Entry) -> Steps[Outcome]:
         """Return what becomes of the entry on top of what those before it took."""
-        if entry.targets and self._overlaps(entry):
+        if self._is_pushed_out(entry):
+            # Nominated without what is kept for others: once more with that on the picture, where it may be
+            # elsewhere, by another flavor too.
+            entry = yield from nominate(
+                self.snapshot, entry.queue, entry.pending, preemptor=self.preemptor, policy=self.policy
+            )
+            if not entry.is_promising:
+                reason, requeue = PendingReason.WAITING_FOR_QUOTA, RequeueReason.NO_FIT
+                return lost(entry.queue, entry.pending, reason, _KEPT_FOR_OTHERS, requeue)
+        elif entry.targets and self._overlaps(entry):
             again = yield from self._nominate_again(entry)
             again = self._to_deferred(again)
             # An earlier head of this cycle evicts one of its victims too, so that the choice has to
             # be made again.
-            outcome = self._heed(again)
+            outcome = self._settle(again)
             return replace(outcome, recomputation=recomputation(again, outcome))
-        if self._is_out_of_place(entry):
+        elif self._is_out_of_place(entry):
             entry = yield from self._nominate_again(entry)
-        return self._heed(entry)
-
-    def _heed(self, entry: Entry) -> Outcome:
-        """Settle an entry that leaves alone what is kept for others, beyond what the picture tells.
-
-        For whom room is kept itself takes that: refused for another's sake, it would lose it to a third.
-        """
-        if self._passed and not entry.is_preemptor and not self._leaves_kept(entry):
-            reason, requeue = PendingReason.WAITING_FOR_QUOTA, RequeueReason.NO_FIT
-            return lost(entry.queue, entry.pending, reason, _KEPT_FOR_OTHERS, requeue)
         return self._settle(entry)
 
-    def _leaves_kept(self, entry: Entry) -> bool:
-        """Return whether the entry leaves alone what the heads of other queues pass."""
-        claims = [claim for claim in self._passed if claim.queue is not entry.queue]
-        # What would not fit without them either is told so.
-        if not claims or entry.assignment.mode is Mode.NO_FIT or not self._fits(entry):
-            return True
-        victims = [(queue, held) for claim in claims for queue, held in claim.victims]
-        keys = {held.key for _, held in victims}
-        if any(target.held.key in keys for target in entry.targets):
+    def _is_pushed_out(self, entry: Entry) -> bool:
+        """Return whether it is only by what is kept for others that the entry cannot have what it was
+        nominated for. From here on the picture shows what is kept from it.
+        """
+        if not self._passed.claims:
             return False
-        mark = self.snapshot.mark()
-        for queue, held in {held.key: (queue, held) for queue, held in victims}.values():
-            if not self.snapshot.is_gone(held):
-                self.snapshot.remove(queue, held.usage, held.places)
-        for claim in claims:
-            self.snapshot.add(claim.queue, claim.usage, claim.places)
-        fits = self._fits(entry)
-        self.snapshot.rollback(mark)
-        return fits
+        kept = self._passed.kept_from(entry)
+        self._passed.show(kept)
+        # What would not fit without them either is told so.
+        if not kept or not entry.is_promising or self._is_possible(entry):
+            return False
+        self._passed.show(())
+        was_possible = self._is_possible(entry)
+        self._passed.show(kept)
+        return was_possible
+
+    def _is_possible(self, entry: Entry) -> bool:
+        return not self._overlaps(entry) and self._fits(entry)
 
     def _settle(self, entry: Entry) -> Outcome:
         mode, queue = entry.assignment.mode, entry.queue
@@ -245,6 +246,10 @@ class _Cycle:
         self._expected.append((entry.queue, usage, places))
         self.snapshot.reserve(entry.queue, usage, places)
 
+    def _all_expected(self) -> tuple[tuple[QueueState, Quantities, tuple[Place, ...]], ...]:
+        """Return what the picture shows as taken by those for whom others have yet to stop."""
+        return *self._expected, *self._passed.expected()
+
     def _is_free_now(self, entry: Entry) -> bool:
         """Return whether there is room while those who are to give way in this cycle still run.
 
@@ -254,7 +259,7 @@ class _Cycle:
         # Nobody gives way in this cycle, so what the picture shows is free.
         if not self.snapshot.gone:
             return True
-        with self.snapshot.with_evicted(), self.snapshot.without_usage(self._expected):
+        with self.snapshot.with_evicted(), self.snapshot.without_usage(self._all_expected()):
             return entry.queue.node.fits(entry.assignment.usage) and self.snapshot.fleet.fits(
                 entry.assignment.places
             )
@@ -270,7 +275,7 @@ class _Cycle:
         usage, places, node = entry.assignment.usage, entry.assignment.places, entry.queue.node
         with (
             self.snapshot.with_evicted(),
-            self.snapshot.without_usage(self._expected),
+            self.snapshot.without_usage(self._all_expected()),
             self.snapshot.without((target.queue, target.held) for target in entry.targets),
         ):
             lacking = {pair for pair, amount in usage.items() if not node.fits({pair: amount})}

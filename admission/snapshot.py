@@ -345,6 +345,19 @@ class Snapshot:
         self.remove(queue, held.usage, held.places)
         self._firm = len(self._journal)
 
+    def release(self, queue: QueueState, usage: Quantities, places: tuple[Place, ...] = ()) -> None:
+        """Count what was reserved as free for the rest of the cycle."""
+        self.decided += 1
+        self.remove(queue, usage, places)
+        self._firm = len(self._journal)
+
+    def readmit(self, queue: QueueState, held: Held) -> None:
+        """Bring a Workload back that was taken away."""
+        self.decided += 1
+        del self._evicted[held.key]
+        self.add(queue, held.usage, held.places)
+        self._firm = len(self._journal)
+
     def evicted_usage(self, queue: QueueState, pair: FlavorResource) -> int:
         """Return what the queue's Workloads hold of `pair` that were taken away in this cycle."""
         return sum(held.usage.get(pair, 0) for one, held in self._evicted.values() if one is queue)

@@ -63,9 +63,9 @@ def make_node(name: str) -> NodeInfo:
     return NodeInfo(name=name, labels={HOSTNAME: name}, allocatable={"gpu": 8, PODS: 110}, is_ready=True)
 
 
-def placed(name: str, node: str) -> Workload:
+def placed(name: str, node: str, *, gpus: int = 8) -> Workload:
     """Return a Workload of tree a that fills the node."""
-    workload = reserved(make_workload(name, queue="a", gpus=8), at=100)
+    workload = reserved(make_workload(name, queue="a", gpus=gpus), at=100)
     assert workload.admission is not None
     (assignment,) = workload.admission.pod_sets
     topology = TopologyAssignment(levels=(HOSTNAME,), domains=(DomainCount(values=(node,), count=1),))

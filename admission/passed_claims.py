@@ -1,0 +1,67 @@
+"""What is kept from the heads of all queues but one: a more important head of that queue passes it.
+
+Such a claim (`admission.holds`) cannot stand on the picture of the whole cycle, as others do: the head that
+passes it would meet it too. So the picture is changed before each head has its turn, to what it is to meet:
+
+    picture            heads                                             the claim's victims    its room
+    without the claim  of its own queue, and who is owed room itself     still there            free
+    with it            of all other queues                               gone                   taken
+
+With it the picture is the one that these heads meet in a cycle in which nobody passes the claim, so all that
+follows is decided alike: where else a head could go, whom it would evict, what is left over for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from admission.holds import Claim
+from admission.nomination import Entry
+from admission.placement.fleet import Place
+from admission.snapshot import Held, QueueState, Snapshot
+from api.workload import WorkloadKey
+from queues.resources import Quantities
+
+
+@dataclass(slots=True, kw_only=True)
+class PassedClaims:
+    """The claims of one cycle that a head passes, and which of them its picture shows at present."""
+
+    snapshot: Snapshot
+    claims: tuple[Claim, ...] = ()
+    _shown: tuple[Claim, ...] = ()
+    # Victims that are gone because of what is shown, and for no other reason.
+    _gone: dict[WorkloadKey, tuple[QueueState, Held]] = field(default_factory=dict)
+
+    def kept_from(self, entry: Entry) -> tuple[Claim, ...]:
+        """Return which of the claims the entry has to leave alone.
+
+        None for whom room is kept itself: refused for another's sake, it would lose that to a third.
+        """
+        if not self.claims or entry.is_preemptor:
+            return ()
+        return tuple(claim for claim in self.claims if claim.queue is not entry.queue)
+
+    def show(self, claims: tuple[Claim, ...]) -> None:
+        """Make the picture show these of the claims, and no others. It stays so until the next call."""
+        # Mostly one head after another is to meet the same.
+        if claims == self._shown:
+            return
+        for claim in self._shown:
+            self.snapshot.release(claim.queue, claim.usage, claim.places)
+        for queue, held in self._gone.values():
+            self.snapshot.readmit(queue, held)
+        self._gone.clear()
+        # All victims first: several may wait for what one leaves.
+        for queue, held in (victim for claim in claims for victim in claim.victims):
+            if not self.snapshot.is_gone(held):
+                self.snapshot.evict(queue, held)
+                self._gone[held.key] = queue, held
+        for claim in claims:
+            self.snapshot.reserve(claim.queue, claim.usage, claim.places)
+        self._shown = claims
+
+    def expected(self) -> Iterator[tuple[QueueState, Quantities, tuple[Place, ...]]]:
+        """Yield what the picture shows as taken, and is not yet."""
+        return ((claim.queue, claim.usage, claim.places) for claim in self._shown)
