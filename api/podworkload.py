@@ -146,6 +146,9 @@ def pod_workload_body(
     # A group's Workload has no uid label: it has as many owners as pods, and is found by its name.
     if group:
         annotations[keys.IS_GROUP_WORKLOAD] = "true"
+        # A replica of such a set is a leader with its workers.
+        if pod.is_serving and (leader_worker_set := pod.labels.get(keys.LEADER_WORKER_SET)):
+            annotations[keys.REPLICA_OF] = f"LeaderWorkerSet/{leader_worker_set}"
     else:
         labels[keys.JOB_UID] = pod.uid
         annotations[keys.JOB_OWNER_KIND] = f"{_CORE_VERSION}, Kind={POD_KIND}"

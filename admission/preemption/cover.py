@@ -54,7 +54,7 @@ class _Resident(NamedTuple):
     uid: str
     key: WorkloadKey
     amounts: Mapping[str, int]
-    guards: Sequence[Guard]
+    guards: Mapping[Guard, int]
 
 
 class _Offer(NamedTuple):
@@ -67,7 +67,7 @@ class _Offer(NamedTuple):
 
 class _Residents(NamedTuple):
     """Who may be evicted, by each node where they hold something, those first that one minds least; and how
-    many may be taken from under each guard of theirs.
+    much may be taken from under each guard of theirs.
     """
 
     of_node: Mapping[_Node, Sequence[_Resident]]
@@ -110,7 +110,7 @@ class _Cover:
     gone: dict[WorkloadKey, _Resident] = field(default_factory=dict)
     # What the pods take that have found their node.
     _taken: dict[_Node, dict[str, int]] = field(default_factory=dict)
-    # How many of those gone were under each guard.
+    # What those gone take from under each guard.
     _unguarded: Counter[Guard] = field(default_factory=Counter)
 
     def hold(self, requests: Sequence[PlacementRequest], region: int | None) -> Steps[bool]:
@@ -224,7 +224,9 @@ class _Cover:
         """Return whether these may go beside those who do: enough replicas stay, by floor and by budget."""
         if not self.residents.spares:  # As wherever nothing serves.
             return True
-        asked = Counter(guard for one in some for guard in one.guards)
+        asked = Counter[Guard]()
+        for one in some:
+            asked.update(one.guards)
         return all(
             self._unguarded[guard] + count <= self.residents.spares[guard] for guard, count in asked.items()
         )

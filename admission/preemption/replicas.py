@@ -4,12 +4,13 @@ Inference is evicted replica by replica (rule `preferInference`), and an applica
 by halves that each looked harmless. So a search counts what it takes:
 
     spare(application) = replicas that run − those on their way out − berth.dev/min-replicas (1)
-    spare(budget)      = disruptionsAllowed − those on their way out
+    spare(budget)      = disruptionsAllowed − pods of those on their way out
 
-A replica may be taken while each of these that it falls under is above zero. Who is on the way out is
-subtracted from the budget though its status may count it already: for as long as it takes to end, too few
-are taken rather than too many. The server has the last word (the eviction subresource); what is counted here
-keeps a Workload from being evicted whose pod the server would then not let go.
+A replica is a pod, or a group of pods of a LeaderWorkerSet. It may be taken while its application can spare
+one, and each budget that it falls under all its pods. Who is on the way out is subtracted from the budget
+though its status may count it already: for as long as it takes to end, too few are taken rather than too
+many. The server has the last word (the eviction subresource); what is counted here keeps a Workload from
+being evicted whose pod the server would then not let go.
 
 The counters belong to one attempt of one search, because an attempt may be given up; what they start from
 is worked out once for each picture of the cluster.
@@ -48,22 +49,26 @@ class Floors:
     _taken: dict[Guard, int] = field(default_factory=dict)
     _spares: Mapping[Guard, int] | None = None
 
-    def guards(self, held: Held, queue: QueueState) -> tuple[Guard, ...]:
-        """Return what keeps this Workload: its application's floor, and every budget that covers its pod.
+    def guards(self, held: Held, queue: QueueState) -> Mapping[Guard, int]:
+        """Return what keeps this Workload, and how much of each it takes: one replica from its application's
+        floor, and from every budget as many as it has pods that are covered.
 
-        () for whoever may always be taken: who is leaving already, and whatever is no replica under a policy
-        that prefers inference.
+        Nothing for whoever may always be taken: who is leaving already, and whatever is no replica under a
+        policy that prefers inference.
         """
         workload = held.workload
         application = workload.annotations.get(keys.REPLICA_OF)
         # Only replicas that serve are bounded; a single pod of somebody's notebook is a victim like
         # any other.
         if application is None or held.is_evicted or not is_taken_one_by_one(workload, queue.policy):
-            return ()
-        return Guard(False, workload.key.namespace, application), *_budgets_over(workload, self.snapshot)
+            return {}
+        return {
+            Guard(False, workload.key.namespace, application): 1,
+            **_budgets_over(workload, self.snapshot),
+        }
 
     def spare(self, guard: Guard) -> int:
-        """Return how many more replicas may be taken from under this one; below 1: none."""
+        """Return how much may still be taken from under this one; below 1: nothing."""
         # Once a search and not once a candidate: it walks over everybody who holds quota.
         if self._spares is None:
             self._spares = _spares(self.snapshot)
@@ -72,12 +77,12 @@ class Floors:
     def take(self, held: Held, queue: QueueState) -> bool:
         """Return whether the search may take this Workload, and count it if so."""
         guards = self.guards(held, queue)
-        # Each must have one to spare.
-        if any(self.spare(one) <= 0 for one in guards):
+        # Each must have as much to spare.
+        if any(self.spare(guard) < amount for guard, amount in guards.items()):
             return False
         # Counted when it is taken; a candidate that is refused has taken nothing.
-        for one in guards:
-            self._taken[one] = self._taken.get(one, 0) + 1
+        for guard, amount in guards.items():
+            self._taken[guard] = self._taken.get(guard, 0) + amount
         return True
 
 
@@ -106,8 +111,8 @@ def _spares(snapshot: Snapshot) -> dict[Guard, int]:
             # `DisruptionsAllowed` may count it already; to subtract it once more errs on the side
             # of too few.
             if held.is_evicted or snapshot.is_gone(held):
-                for budget in _budgets_over(held.workload, snapshot):
-                    spares[budget] -= 1
+                for budget, pods in _budgets_over(held.workload, snapshot).items():
+                    spares[budget] -= pods
             elif is_serving(held):
                 spares[guard] += 1
     return spares
@@ -126,13 +131,17 @@ def is_ready_again(before: Workload, after: Workload) -> bool:
     return keys.REPLICA_OF in after.annotations and after.is_true(type_) and not before.is_true(type_)
 
 
-def _budgets_over(workload: Workload, snapshot: Snapshot) -> tuple[Guard, ...]:
-    """Return the budgets that the Workload's pods fall under."""
-    metadata = workload.pod_sets[0].template.metadata if workload.pod_sets else None
-    labels = (metadata.labels if metadata is not None else None) or {}
-    namespace = workload.key.namespace
-    covering = (one for one in snapshot.budgets.values() if one.covers(namespace, labels))
-    return tuple(Guard(True, one.namespace, one.name) for one in covering)
+def _budgets_over(workload: Workload, snapshot: Snapshot) -> dict[Guard, int]:
+    """Return the budgets that the Workload's pods fall under, each with how many of them do."""
+    found: dict[Guard, int] = {}
+    for pod_set in workload.pod_sets:
+        metadata = pod_set.template.metadata
+        labels = (metadata.labels if metadata is not None else None) or {}
+        for budget in snapshot.budgets.values():
+            if budget.covers(workload.key.namespace, labels):
+                guard = Guard(True, budget.namespace, budget.name)
+                found[guard] = found.get(guard, 0) + pod_set.count
+    return found
 
 
 def min_replicas(workload: Workload) -> int:

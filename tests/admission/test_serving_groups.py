@@ -159,6 +159,10 @@ def test_an_evicted_group_of_a_leader_worker_set_queues_again_and(is_known: bool
     assert not world.pod("big-0-1").is_gated
 
 
+def test_a_group_of_a_leader_worker_set_says_of_what_it_is_a_replica() -> None:
+    assert running_big().workload("g")[0].annotations[keys.REPLICA_OF] == "LeaderWorkerSet/big"
+
+
 def test_a_group_of_a_leader_worker_set_that_its_pods_owned_gets_the_set_as_owner() -> None:
     world = running_big(is_known=False)
     world.objects["LeaderWorkerSet", "big"] = {"metadata": {"name": "big", "uid": "uid-big"}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -75,6 +76,20 @@ def incoming(gpus: int) -> Workload:
     return make_workload("incoming", gpus=gpus, priority=5)
 
 
+def groups(count: int, **annotations: str) -> list[Workload]:
+    """Return so many groups of a LeaderWorkerSet, each a leader and a worker of one GPU."""
+    found = []
+    for number in range(count):
+        group = replica(f"big-{number}", of="LeaderWorkerSet/big", app="big", **annotations)
+        leader = group.pod_sets[0]
+        pod_sets = leader, replace(leader, name="worker")
+        assert group.admission is not None
+        (admitted,) = group.admission.pod_sets
+        admission = replace(group.admission, pod_sets=(admitted, replace(admitted, name="worker")))
+        found.append(replace(group, pod_sets=pod_sets, admission=admission))
+    return found
+
+
 @pytest.mark.parametrize(
     ("known", "gpus", "want"),
     [
@@ -93,6 +108,10 @@ def incoming(gpus: int) -> Workload:
             2,
             id="of two applications one replica each",
         ),
+        pytest.param(groups(2), 2, 1, id="a group of pods is one replica"),
+        pytest.param(groups(2), 3, 0, id="the last group stays"),
+        pytest.param([*groups(2), budget(2, app="big")], 2, 1, id="a budget lets all pods of a group go"),
+        pytest.param([*groups(2), budget(1, app="big")], 1, 0, id="no group goes by halves"),
     ],
 )
 def test_a_search_takes_as_many_replicas_as_may_go(known: list[object], gpus: int, want: int) -> None:
