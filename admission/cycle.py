@@ -134,6 +134,7 @@ class Cycle:
             now=self._now,
             backfill=self._time.backfill,
             claims=self._time.claims,
+            pass_on=self._pass_on,
         )
         self._is_applying = True
         for outcome in outcomes:
@@ -143,3 +144,16 @@ class Cycle:
             self._apply(outcome, self.decisions)
             yield
         self.decisions += self._time.finish()
+
+    def _pass_on(self, outcome: Outcome) -> Pending | None:
+        """Carry into the state that a head waits, and return the next of its queue, None where there is none.
+
+        A word on who waits charges nothing, so that it may come before the others are decided.
+        """
+        queue = outcome.queue
+        del self._in_flight[queue.name]
+        self._apply(outcome, self.decisions)
+        pending = queue.pending.pop()
+        if pending is not None:
+            self._in_flight[queue.name] = queue, pending
+        return pending

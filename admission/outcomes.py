@@ -171,6 +171,13 @@ def waiting(entry: Entry, reason: PendingReason, requeue: RequeueReason) -> Outc
     return outcome
 
 
+def in_vain(entry: Entry) -> Outcome:
+    """It neither fits nor would by evictions that it may ask for, and no start is promised to it."""
+    if entry.assignment.mode is Mode.NO_FIT:
+        return waiting(entry, entry.assignment.no_fit_reason(), RequeueReason.NO_FIT)
+    return waiting(entry, PendingReason.WAITING_FOR_QUOTA, RequeueReason.PREEMPTION_NO_CANDIDATES)
+
+
 def skipped(entry: Entry, message: str) -> Outcome:
     """It would fit, but another head of this cycle was in the way: it is tried again in the next."""
     outcome = lost(

@@ -12,7 +12,7 @@ Source: Kueue, pkg/scheduler/scheduler.go.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -28,6 +28,7 @@ from admission.outcomes import (
     admitted,
     after_others,
     held_back,
+    in_vain,
     kept_back,
     lost,
     preempting,
@@ -44,8 +45,12 @@ from admission.snapshot import Held, QueueState, Snapshot
 from admission.steps import Steps
 from api.queueing import PreemptionPolicy
 from api.reasons import PendingReason
+from api.workload import WorkloadKey
 from queues.pending import Pending, RequeueReason
 from queues.resources import FlavorResource, Quantities
+
+# Puts a head back into its queue for this reason, and returns the next head of that queue.
+PassOn = Callable[[Outcome], Pending | None]
 
 _KEPT_FOR_OTHERS = "Workload fits only where room is kept for another that others give way for"
 
@@ -58,11 +63,13 @@ def schedule(
     now: float,
     backfill: Backfill | None = None,
     claims: Iterable[Claim] = (),
+    pass_on: PassOn | None = None,
 ) -> Generator[None, None, tuple[Outcome, ...]]:
     """Return what becomes of each head, in the order to be carried out; yield after each look at one of them.
 
     `heads` holds at most one Workload of each ClusterQueue. The snapshot is left as it was found. With
-    `backfill` promised starts are kept, and more are promised. `claims` are kept from all heads.
+    `backfill` promised starts are kept, and more are promised, and whoever is tried in vain is no head any
+    more: `pass_on` gives the next of its queue. `claims` are kept from all heads.
     """
     # One for the cycle: what evicting a victim costs is worked out once, however many ask.
     losses = Losses(now=now)
@@ -73,14 +80,23 @@ def schedule(
     entries: list[Entry] = []
     outcomes: list[Outcome] = []
     for queue, pending in heads:
-        rejection = find_rejection(snapshot, queue, pending)
-        if rejection is not None:
-            # It needs no picture, and so no place in the order.
-            outcomes.append(lost(queue, pending, rejection.reason, rejection.message, rejection.requeue))
-        else:
-            found = yield from nominate(snapshot, queue, pending, preemptor=preemptor, policy=policy)
-            entries.append(found)
-        yield
+        head: Pending | None = pending
+        passed: set[WorkloadKey] = set()
+        while head is not None:
+            rejection = find_rejection(snapshot, queue, head)
+            if rejection is not None:
+                # It needs no picture, and so no place in the order.
+                outcomes.append(lost(queue, head, rejection.reason, rejection.message, rejection.requeue))
+                yield
+                break
+            found = yield from nominate(snapshot, queue, head, preemptor=preemptor, policy=policy)
+            yield
+            # Once for each: one that has flavors left to try comes back at once.
+            if pass_on is None or head.key in passed or not _is_in_vain(found, backfill):
+                entries.append(found)
+                break
+            passed.add(head.key)
+            head = pass_on(in_vain(found))
     is_fair = policy.fair_sharing is not None
     # All are nominated first: the order is by what each would borrow.
     in_order = fair_order(snapshot, entries) if is_fair else classical_order(entries)
@@ -95,6 +111,19 @@ def schedule(
     if backfill is not None:
         backfill.finish()
     return tuple(outcomes)
+
+
+def _is_in_vain(entry: Entry, backfill: Backfill | None) -> bool:
+    """Return whether the head neither fits nor would by evictions, and under backfill is promised nothing.
+
+    Kueue lets it have its queue's turn all the same, and keeps what its queue has left from all others for
+    this one cycle. Under backfill a promise keeps capacity, and nothing else does: who has none would set
+    back its own queue by a turn and others by a cycle, and so decide by its mere presence who of two queues
+    is served, or promised a start, first.
+    """
+    mode = entry.assignment.mode
+    is_hopeless = mode is Mode.NO_FIT or (mode is Mode.PREEMPT and not entry.targets)
+    return is_hopeless and backfill is not None and backfill.promises_nothing(entry)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -174,8 +203,9 @@ class _Cycle:
         if mode is Mode.FIT and not entry.assignment.places and self.backfill is None:
             return self._admit(entry)
         if mode is Mode.NO_FIT:
-            requeue = RequeueReason.HELD_BACK if self._plan(entry) else RequeueReason.NO_FIT
-            return waiting(entry, entry.assignment.no_fit_reason(), requeue)
+            if not self._plan(entry):
+                return in_vain(entry)
+            return waiting(entry, entry.assignment.no_fit_reason(), RequeueReason.HELD_BACK)
         if mode is Mode.PREEMPT and not entry.targets:
             is_any = queue.spec.preemption.reclaim_within_cohort is PreemptionPolicy.ANY
             # A promise keeps the capacity for longer than a cycle, and from when it is needed.
@@ -185,7 +215,7 @@ class _Cycle:
             # for it.
             if not is_any or entry.is_preemptor:
                 self.snapshot.reserve(queue, self._to_reserve(entry), self._places_to_reserve(entry))
-            return waiting(entry, PendingReason.WAITING_FOR_QUOTA, RequeueReason.PREEMPTION_NO_CANDIDATES)
+            return in_vain(entry)
         if mode is Mode.DEFERRED_FIT:
             awaited = self._awaited(entry)
             self._expect(entry)

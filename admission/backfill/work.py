@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from admission.backfill.judge import Verdict, judge
 from admission.backfill.leases import expired
-from admission.backfill.outlook import Outlook
+from admission.backfill.outlook import Outlook, rules_of
 from admission.backfill.planner import Planner
 from admission.backfill.settling import Settler
 from admission.nomination import CyclePolicy, Entry
+from admission.room import never_evicts
 from admission.snapshot import Snapshot
 from admission.steps import Steps
 from admission.timekeeper import Timekeeper
@@ -34,6 +35,16 @@ class Backfill:
     def judge(self, entry: Entry) -> Verdict:
         """Return whether the entry, which fits, may start (or have its targets evicted) now."""
         return judge(self._outlook, entry)
+
+    def promises_nothing(self, entry: Entry) -> bool:
+        """Return whether the entry, which cannot start, has no promise and will not get one.
+
+        Never where its queue is without backfill, or may evict others for it.
+        """
+        queue, keeper = entry.queue, self._outlook.keeper
+        if rules_of(queue) is None or not never_evicts(queue) or entry.pending.key in keeper.promises:
+            return False
+        return not keeper.may_be_promised(entry.pending, queue)
 
     def plan(self, entry: Entry) -> bool:
         """Promise a start to a head that cannot start now. Returns whether it has a promise."""

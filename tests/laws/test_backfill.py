@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 
 from admission.decision import Admit, Decision
 from admission.engine import EngineSettings
@@ -193,9 +193,40 @@ def test_whatever_the_estimates_backfill_moves_no_promise(
             assert cause is not MoveCause.OVERRUN or world.overran, (name, world.promised(name))
 
 
+def _piece(queue: str, pods: int, gpus: int, length: int, after: int = 0) -> Piece:
+    """Return a Workload that runs twice as long as it says."""
+    return Piece(queue=queue, pods=pods, gpus=gpus, length=length, share=0.5, after=after, is_packed=False)
+
+
+_SMALL = _piece("left", 1, 1, 20)
+# In both somebody of `right` has no room and no promise when one of `left` is to be tried: whether it takes
+# the turn of its queue, or keeps anything from the others, must not hang on whether it is tried itself.
+_IN_VAIN_BESIDE_A_PROMISE = [
+    _piece("left", 1, 2, 100),
+    _SMALL,
+    _piece("left", 4, 1, 45, 15),
+    _piece("right", 1, 2, 20, 1),
+    _piece("right", 4, 1, 20, 15),
+    *[_SMALL] * 6,
+    _piece("right", 1, 1, 20, 1),
+]
+_IN_VAIN_BESIDE_A_START = [
+    _piece("left", 1, 1, 300),
+    _SMALL,
+    _piece("left", 4, 1, 45, 15),
+    _piece("right", 1, 1, 20, 1),
+    _piece("right", 4, 1, 20, 15),
+    *[_SMALL] * 5,
+    _piece("right", 1, 2, 20, 1),
+    _piece("left", 1, 2, 20),
+]
+
+
 @pytest.mark.parametrize("mode", MODES)
 @_LAW
 @given(work=pieces((0.5, 1.0, 2.0)))
+@example(work=_IN_VAIN_BESIDE_A_PROMISE)
+@example(work=_IN_VAIN_BESIDE_A_START)
 def test_asking_for_room_first_changes_no_decision(work: list[Piece], mode: BackfillMode) -> None:
     quick = run(work, mode, has_nodes=True)
 
