@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 from admission.advance import NO_RESERVATIONS, KeptCapacity, ReservationId, Reservations
 from admission.calendar import NO_WINDOWS, Calendar, window_edges
-from api.queueing import ClusterQueue
 from api.workload import Workload, WorkloadKey
 from queues.profile import Claim, Edge, Profile, Spot
 from queues.resources import FlavorResource
@@ -23,15 +22,13 @@ _RELEASE, _BEGIN = -1, 1
 
 @dataclass(slots=True, kw_only=True)
 class Ahead:
-    """Changes of quota after `now`, and what reservations keep.
+    """Changes of quota after the instant of the calendar, and what reservations keep.
 
     `words` tells of each, by the holder of its claim, once it was asked for.
     """
 
-    specs: Mapping[str, ClusterQueue] = field(default_factory=dict)
     calendar: Calendar = NO_WINDOWS
     reservations: Reservations = NO_RESERVATIONS
-    now: float = 0.0
     words: dict[WorkloadKey, str] = field(default_factory=dict)
     # Who uses what a reservation keeps, or may soon.
     members: dict[ReservationId, dict[WorkloadKey, None]] = field(default_factory=dict)
@@ -113,9 +110,7 @@ class Ahead:
         known = self._windows.get(name)
         if known is None:
             known = self._windows[name] = []
-            spec = self.specs.get(name)
-            found = window_edges(spec, self.calendar, now=self.now) if spec is not None else ()
-            for edge, words in found:
+            for edge, words in window_edges(self.calendar, name):
                 known.append(edge)
                 self.words[edge[2]] = words
         return known

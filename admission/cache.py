@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 
 from admission.advance import NO_RESERVATIONS, Cluster, KeptCapacity, Reservations, read_reservations
@@ -18,6 +19,7 @@ from admission.holds import Holds
 from admission.inactive import problems
 from admission.kept_domains import Ground, KeptDomain, find_domain
 from admission.moves import Moves
+from admission.overlaps import Overlaps
 from admission.placement.fleet import Fleet, Place
 from admission.placement.health import hosts_of
 from admission.runtimes import Estimator
@@ -52,6 +54,8 @@ class Cache(Specs):
     # Which quotas are in force by the policies' windows; read anew with every change and at every boundary.
     calendar: Calendar = NO_WINDOWS
     reservations: Reservations = NO_RESERVATIONS
+    # Which quota windows of each policy overlap, for its status.
+    overlaps: Overlaps = field(default_factory=Overlaps)
     # The domains that reservations name, as they were when those were read.
     _domains: list[KeptDomain | str] = field(default_factory=list)
     # When a quota window or a reservation begins or ends next, infinity for never.
@@ -87,7 +91,7 @@ class Cache(Specs):
         now = self.timekeeper.now
         # Before the trees are built, since those are built of the quotas that windows leave in
         # force.
-        self.calendar = read_windows(self.cluster_queues, policies, now=now)
+        self.calendar = read_windows(self.cluster_queues, policies, now=now, before=self.calendar)
         if self.fleet.set_flavors(self.flavors, self.topologies):
             # New flavors mean empty counters of the fleet; who holds places is counted in again.
             for held in self.held.values():
@@ -107,9 +111,7 @@ class Cache(Specs):
         self.next_boundary_at = min(self.calendar.next_at, self.reservations.next_at)
         self.hierarchy = self._build_hierarchy()
         self._rebuild_queues(policies)
-        self.timekeeper.ahead = Ahead(
-            specs=self.cluster_queues, calendar=self.calendar, reservations=self.reservations, now=now
-        )
+        self.timekeeper.ahead = Ahead(calendar=self.calendar, reservations=self.reservations)
         # Last: the keeper's claims are made of the new queues and of what is ahead of them.
         self.timekeeper.set_queues(self.queues, self.held.values())
         # Nodes belong to no tree: who waits for those of a domain may be in any.
@@ -184,7 +186,7 @@ class Cache(Specs):
             queue = QueueState(spec=spec, node=node, tree=tree, pending=pending)
             queue.policy = policies[name]
             if name in self.calendar.windows:
-                queue.rises = rises_ahead(declared, self.calendar, now=self.timekeeper.now)
+                queue.rises = partial(rises_ahead, self.calendar, name)
             queue.quotas_in_force = self.calendar.in_force.get(name, {})
             queue.reservations = self.reservations.phases(name, self.timekeeper.now)
             if queue.policy.backfill_rules is not None:

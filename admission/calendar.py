@@ -27,18 +27,16 @@ from api.policy import AdmissionPolicy, QuotaWindow
 from api.quantities import to_text
 from api.queueing import ClusterQueue, FlavorQuotas, ResourceGroup
 from api.workload import WorkloadKey, to_rfc3339
+from queues.courses import QuotaCourse, QuotaStep
 from queues.hierarchy import to_quotas
 from queues.profile import Claim, Edge
 from queues.resources import FlavorResource
-from queues.windows import QuotaStep, closes_at, first_overlap, in_force, next_change_at, opens_at, steps
+from queues.windows import closes_at, opens_at
 
 # How far ahead changes of quota are known to promises and expected starts: a week, the default window of
 # backfill; and so many of one quota at most, as a window that opens every few minutes has thousands.
 HORIZON_SECONDS = 7 * 86400.0
 _MOST_STEPS = 64
-# Overlaps are looked for this far ahead, past the days on which clocks are set.
-_OVERLAP_SECONDS = 370 * 86400.0
-_MOST_TURNS = 500
 
 _RELEASE, _BEGIN = -1, 1
 
@@ -58,9 +56,13 @@ Windows = Mapping[FlavorResource, tuple[QuotaWindow, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calendar:
-    """What is in force at the instant when it was read. ClusterQueues without windows are in no table."""
+    """What is in force at the instant when it was read. ClusterQueues without windows are in no table.
+
+    `courses` are handed on from one reading to the next, and stand at the instant of the last.
+    """
 
     windows: Mapping[str, Windows] = field(default_factory=dict)
+    courses: Mapping[str, Mapping[FlavorResource, QuotaCourse]] = field(default_factory=dict)
     in_force: Mapping[str, Mapping[FlavorResource, QuotaInForce]] = field(default_factory=dict)
     next_at: float = inf
 
@@ -87,9 +89,16 @@ NO_WINDOWS = Calendar()
 
 
 def read_windows(
-    specs: Mapping[str, ClusterQueue], policies: Mapping[str, AdmissionPolicy], *, now: float
+    specs: Mapping[str, ClusterQueue],
+    policies: Mapping[str, AdmissionPolicy],
+    *,
+    now: float,
+    before: Calendar = NO_WINDOWS,
 ) -> Calendar:
-    """Return what is in force at `now`; `policies` are those that govern, by ClusterQueue."""
+    """Return what is in force at `now`; `policies` are those that govern, by ClusterQueue.
+
+    `before` is a reading of another instant that is needed no more: what it knows is gone on with.
+    """
     windows: dict[str, Windows] = {}
     # Windows for flavors that the queue does not have are told by the policy's status, not here.
     for name, policy in policies.items():
@@ -98,31 +107,41 @@ def read_windows(
     if not windows:
         return NO_WINDOWS
     present: dict[str, dict[FlavorResource, QuotaInForce]] = {}
+    courses: dict[str, dict[FlavorResource, QuotaCourse]] = {}
     next_at = inf
     for name, of_queue in windows.items():
-        quotas = to_quotas(specs[name].resource_groups)
+        quotas, known = to_quotas(specs[name].resource_groups), before.courses.get(name, {})
         for pair, listed in of_queue.items():
-            next_at = min(next_at, next_change_at(listed, now))
-            window, nominal = in_force(listed, now), quotas[pair].nominal
+            course = _course_at(now, known.get(pair), listed, quotas[pair].nominal)
+            courses.setdefault(name, {})[pair] = course
+            window = course.present.in_force
             if window is not None:
-                present.setdefault(name, {})[pair] = _quota_in_force(window, nominal, now)
-            amount = nominal if window is None else window.nominal
-            leads = (lead_begins_at(one, amount, now=now) for one in listed)
+                present.setdefault(name, {})[pair] = _quota_in_force(window, course.nominal, now)
+            leads = (lead_begins_at(one, course.amount, at) for one, at in course.present.openings())
             # Nothing is decided otherwise from then on, but everybody may see that it has begun.
-            next_at = min(next_at, min((at for at in leads if at > now), default=inf))
+            leads_at = min((at for at in leads if at > now), default=inf)
+            next_at = min(next_at, course.present.next_at(), leads_at)
     # The earliest change of any window: until then the whole picture stands.
-    return Calendar(windows=windows, in_force=present, next_at=next_at)
+    return Calendar(windows=windows, courses=courses, in_force=present, next_at=next_at)
 
 
-def lead_begins_at(window: QuotaWindow, amount: int, *, now: float) -> float:
-    """Return from when on the window's next opening is heeded, infinity: it is not.
+def _course_at(
+    now: float, known: QuotaCourse | None, windows: tuple[QuotaWindow, ...], nominal: int
+) -> QuotaCourse:
+    if known is None or (known.windows, known.nominal) != (windows, nominal):
+        return QuotaCourse(windows, nominal, now=now)
+    known.go_to(now)
+    return known
+
+
+def lead_begins_at(window: QuotaWindow, amount: int, opens_at: float) -> float:
+    """Return from when on the opening of a window that is closed is heeded, infinity: it is not.
 
     Only an opening that lowers the quota from `amount` is in anybody's way.
     """
-    if not window.reclaim_lead_seconds or window.nominal >= amount or closes_at(window, now) is not None:
+    if not window.reclaim_lead_seconds or window.nominal >= amount:
         return inf
-    opens = opens_at(window, now)
-    return opens - window.reclaim_lead_seconds if opens is not None else inf
+    return opens_at - window.reclaim_lead_seconds
 
 
 def _windows_of(spec: ClusterQueue, policy: AdmissionPolicy) -> Windows:
@@ -157,51 +176,40 @@ def _flavor_in_force(flavor: FlavorQuotas, known: Mapping[FlavorResource, QuotaI
     return replace(flavor, resources=resources)
 
 
-def rises_ahead(
-    spec: ClusterQueue, calendar: Calendar, *, now: float
-) -> dict[FlavorResource, tuple[QuotaStep, ...]]:
-    """Return when quotas of the ClusterQueue will be above what is in force at `now`, the soonest first.
+def rises_ahead(calendar: Calendar, cluster_queue: str, pair: FlavorResource) -> tuple[QuotaStep, ...]:
+    """Return when the quota of a ClusterQueue will be above what is in force, the soonest first.
 
-    `spec` is the object's. For who asks for more than there is at present: it need not wait in the dark.
+    For who asks for more than there is at present: it need not wait in the dark.
     """
-    quotas = to_quotas(spec.resource_groups)
-    found = {}
-    for pair, windows in calendar.windows.get(spec.name, {}).items():
-        nominal, window = quotas[pair].nominal, in_force(windows, now)
-        amount = nominal if window is None else window.nominal
-        coming = steps(windows, nominal, after=now, until=now + HORIZON_SECONDS, most=_MOST_STEPS)
-        rises = tuple(step for step in coming if step.amount > amount)
-        if rises:
-            found[pair] = rises
-    return found
+    course = calendar.courses.get(cluster_queue, {}).get(pair)
+    if course is None:
+        return ()
+    coming = course.steps(until=course.now + HORIZON_SECONDS, most=_MOST_STEPS)
+    return tuple(step for step in coming if step.amount > course.amount)
 
 
 # --- what lies ahead -------------------------------------------------------------------------------------
 
 
-def window_edges(spec: ClusterQueue, calendar: Calendar, *, now: float) -> Iterator[tuple[Edge, str]]:
-    """Yield how the ClusterQueue's quotas change from `now` on, each with the words for it.
+def window_edges(calendar: Calendar, cluster_queue: str) -> Iterator[tuple[Edge, str]]:
+    """Yield how the ClusterQueue's quotas change from the instant of the calendar on, each with its words.
 
-    `spec` is the object's. A quota that falls begins a claim on what is lost, one that rises ends such a
-    claim.
+    A quota that falls begins a claim on what is lost, one that rises ends such a claim.
     """
-    quotas = to_quotas(spec.resource_groups)
-    for pair, windows in calendar.windows.get(spec.name, {}).items():
-        nominal = quotas[pair].nominal
-        window = in_force(windows, now)
-        amount = nominal if window is None else window.nominal
-        until = now + HORIZON_SECONDS
-        for number, step in enumerate(steps(windows, nominal, after=now, until=until, most=_MOST_STEPS)):
+    for pair, course in calendar.courses.get(cluster_queue, {}).items():
+        amount, until = course.amount, course.now + HORIZON_SECONDS
+        for number, step in enumerate(course.steps(until=until, most=_MOST_STEPS)):
             # No Workload has an empty namespace, so that it never meets one in the profile; the
             # number tells steps apart.
-            holder = WorkloadKey("", f"{spec.name} {pair} {number}")
+            holder = WorkloadKey("", f"{cluster_queue} {pair} {number}")
             name = step.window.name if step.window is not None else "its end"
             words = (
-                f"the quota of {pair.resource} in flavor {pair.flavor} of ClusterQueue {spec.name} falls to "
-                f"{to_text(pair.resource, step.amount)} at {to_rfc3339(step.at)} (quota window: {name})"
+                f"the quota of {pair.resource} in flavor {pair.flavor} of ClusterQueue {cluster_queue} falls "
+                f"to {to_text(pair.resource, step.amount)} at {to_rfc3339(step.at)} (quota window: {name})"
             )
+            lead = step.lead_seconds
             # No usage: the quota itself is less, which may leave usage above it for a while.
-            claim = partial(Claim, holder=holder, queue=spec.name, usage={}, lead_seconds=step.lead_seconds)
+            claim = partial(Claim, holder=holder, queue=cluster_queue, usage={}, lead_seconds=lead)
             # From the value before this step, not from what is declared: windows may follow one
             # another.
             if step.amount < amount:
@@ -221,10 +229,17 @@ def window_problems(
     policy: AdmissionPolicy,
     specs: Mapping[str, ClusterQueue],
     governing: Mapping[str, AdmissionPolicy],
+    overlaps: Iterable[tuple[int, int]],
     *,
     now: float,
 ) -> Iterator[str]:
-    """Yield what keeps windows of the policy from having effect, and which overlap."""
+    """Yield what keeps windows of the policy from having effect, and which overlap.
+
+    `overlaps` are the places in the list of those that do (`admission.overlaps`), the earlier first.
+    """
+    earlier: dict[int, list[QuotaWindow]] = {}
+    for one, other in overlaps:
+        earlier.setdefault(other, []).append(policy.quota_windows[one])
     for index, window in enumerate(policy.quota_windows):
         path = f"spec.quotaWindows[{index}]"
         spec = specs.get(window.cluster_queue)
@@ -234,7 +249,7 @@ def window_problems(
         else:
             # With those before it alone, so that each pair is told once, at the later one, which
             # counts.
-            yield from _overlaps(path, window, policy.quota_windows[:index], now=now)
+            yield from _overlaps(path, window, earlier.get(index, ()), now=now)
 
 
 def window_refusal(
@@ -284,15 +299,15 @@ def _misfit(
     return None
 
 
-def _overlaps(path: str, window: QuotaWindow, before: Iterable[QuotaWindow], *, now: float) -> Iterator[str]:
-    quota = (window.cluster_queue, window.flavor, window.resource)
-    for other in before:
-        if (other.cluster_queue, other.flavor, other.resource) != quota:
-            continue
-        until = now + _OVERLAP_SECONDS
-        # Bounded both ways: two crontabs may first meet in years, or never.
-        if first_overlap(other, window, after=now, until=until, most=_MOST_TURNS) is not None:
+def _overlaps(path: str, window: QuotaWindow, others: Iterable[QuotaWindow], *, now: float) -> Iterator[str]:
+    for other in others:
+        # What is over is in nobody's way any more.
+        if not _is_over(window, now) and not _is_over(other, now):
             yield (
                 f'{path}.name is "{window.name}": overlaps quota window {other.name}; where both are open '
                 f"{window.name} counts, as the later in the list"
             )
+
+
+def _is_over(window: QuotaWindow, now: float) -> bool:
+    return window.end_at is not None and window.end_at <= now

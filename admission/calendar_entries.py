@@ -100,7 +100,7 @@ def _window_entry(
     if opens is None:
         return WindowEntry(window=window, state=EntryState.OVER)
     amount = present.amount if present is not None else to_quotas(spec.resource_groups)[pair].nominal
-    is_led = lead_begins_at(window, amount, now=now) <= now
+    is_led = lead_begins_at(window, amount, opens) <= now
     return WindowEntry(
         window=window, state=EntryState.LEAD if is_led else EntryState.UPCOMING, opens_at=opens
     )

@@ -102,12 +102,14 @@ class Engine(Intake):
         """Let changed specs take effect for so many Workloads. Returns whether there are more to be moved.
 
         A policy or a LimitRange may concern every Workload there is, which in one piece takes longer than a
-        controller may be deaf. Whoever decides does what is left; whoever asks sees how far it has come.
+        controller may be deaf. Whoever decides does what is left; whoever asks sees how far it has come. So
+        may be the windows of a policy's calendar, which are looked at here for who asks for its status.
         """
-        if not self._roster.has_to_catch_up:
-            return False
-        self._begin_change(now)
-        return self._roster.catch_up(most)
+        if self._roster.has_to_catch_up:
+            self._begin_change(now)
+            if self._roster.catch_up(most):
+                return True
+        return self._cache.overlaps.step(self._cache.policies.values(), now=now)
 
     # --- what did not come about -------------------------------------------------------------------------
 

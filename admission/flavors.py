@@ -28,10 +28,10 @@ from api.reasons import PendingReason
 from api.requests import PODS, QuotaCheckStrategy
 from api.selectors import find_untolerated, matches_flavor, taint_text
 from api.workload import PodSet, to_rfc3339
+from queues.courses import QuotaStep
 from queues.pending import FlavorScan, Pending
 from queues.quota import QuotaCell
 from queues.resources import FlavorResource
-from queues.windows import QuotaStep
 
 
 class Oracle(Protocol):
@@ -267,7 +267,7 @@ class FlavorSearch:
         # help.
         if total > cell.potential:
             message = _above_capacity(pair, assumed, amount, cell.potential)
-            for step in self.queue.rises.get(pair, ()):
+            for step in self.queue.rises(pair):
                 # What its own quota rises by, the most that it can have rises by as well.
                 if total <= cell.potential + step.amount - cell.nominal:
                     message += _until_then(pair, step)

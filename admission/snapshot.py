@@ -8,7 +8,7 @@ images (`queues.quota`). A trial costs what it touches, however large the cluste
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
@@ -26,10 +26,10 @@ from api.policy import KUEUE, AdmissionPolicy
 from api.queueing import ClusterQueue, ResourceFlavor, ResourceGroup
 from api.reasons import ConditionType, InactiveReason
 from api.workload import Admission, Workload, WorkloadKey
+from queues.courses import QuotaStep
 from queues.pending import LocalQueueKey, PendingQueue, UsageOf
 from queues.quota import QuotaCell, QuotaNode
 from queues.resources import FlavorResource, Quantities
-from queues.windows import QuotaStep
 
 
 class Held(msgspec.Struct, eq=False, kw_only=True):
@@ -111,6 +111,10 @@ class QueueGroup:
     cells: tuple[Mapping[str, tuple[FlavorResource, QuotaCell]], ...]
 
 
+def _nothing_ahead(_: FlavorResource) -> tuple[QuotaStep, ...]:
+    return ()
+
+
 @dataclass(slots=True, eq=False, kw_only=True)
 class QueueState:
     """A ClusterQueue: its spec, its place in the quota tree, who holds its quota and who waits.
@@ -133,7 +137,7 @@ class QueueState:
     # Quotas of `spec` that a window has put in place of those of the object.
     quotas_in_force: Mapping[FlavorResource, QuotaInForce] = field(default_factory=dict)
     # When the calendar will give it more than is in force now.
-    rises: Mapping[FlavorResource, tuple[QuotaStep, ...]] = field(default_factory=dict)
+    rises: Callable[[FlavorResource], tuple[QuotaStep, ...]] = _nothing_ahead
     # Advance reservations of its quota, and which have begun.
     reservations: tuple[tuple[KeptCapacity, bool], ...] = ()
     # Who gives way to whom, where equals take turns.

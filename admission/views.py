@@ -310,5 +310,7 @@ def policy_view(cache: Cache, name: str) -> PolicyView | None:
 
 def _calendar_problems(cache: Cache, policy: AdmissionPolicy) -> Iterator[str]:
     governing = {queue.name: queue.policy for queue in cache.queues.values()}
-    yield from window_problems(policy, cache.cluster_queues, governing, now=cache.timekeeper.now)
+    now = cache.timekeeper.now
+    overlaps = cache.overlaps.of(policy, now=now)
+    yield from window_problems(policy, cache.cluster_queues, governing, overlaps, now=now)
     yield from cache.reservations.problems.get(policy.name, ())

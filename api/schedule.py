@@ -21,6 +21,7 @@ from calendar import monthrange
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import lru_cache
+from math import inf
 from zoneinfo import ZoneInfo
 
 from api.cron import CronLine, parse_cron
@@ -28,6 +29,7 @@ from api.cron import CronLine, parse_cron
 # Days that a search looks through: 29 February comes again after eight years at the latest (1896 to 1904).
 _MOST_DAYS = 9 * 366
 _HOURS = 24
+_DAY_SECONDS = 86400
 
 
 def last_firing(cron: str, time_zone: str, at: float) -> float | None:
@@ -51,7 +53,26 @@ def next_firing(cron: str, time_zone: str, after: float) -> float | None:
     return None
 
 
-def _days(cron: str, time_zone: str, at: float, *, step: int) -> Iterator[tuple[float, ...]]:
+def firings(cron: str, time_zone: str, *, after: float, until: float) -> Iterator[float]:
+    """Yield the instants (Unix seconds) after `after`, up to `until`, when the line fires, in order.
+
+    One walk along the days, where asking for each next one would begin anew at each.
+    """
+    last = after
+    for of_day in _days(cron, time_zone, after, step=1, until=until):
+        for at in of_day:
+            if at > until:
+                return
+            # A skipped time fires later than it is written, and then perhaps with one of the next day.
+            if at > last:
+                last = at
+                yield at
+
+
+def _days(
+    cron: str, time_zone: str, at: float, *, step: int, until: float = inf
+) -> Iterator[tuple[float, ...]]:
+    """Yield the firings of each day that has any, from about the day of `at` on, to about that of `until`."""
     line = _parsed(cron)
     # Nine years of days would be walked for a line that never fires, at every question; asked once
     # a line instead.
@@ -60,6 +81,8 @@ def _days(cron: str, time_zone: str, at: float, *, step: int) -> Iterator[tuple[
     # A skipped time fires later than it is written, which may be on the day after.
     day = datetime.fromtimestamp(at, _zone(time_zone)).date() - timedelta(days=step)
     end = day + timedelta(days=step * _MOST_DAYS)
+    if until < inf:
+        end = min(end, day + timedelta(days=2 + max(0.0, until - at) // _DAY_SECONDS + 1))
     while (day < end) is (step > 0):
         # Past the month in one step: a line of one month a year is found in twelve steps and not in
         # 365.

@@ -10,34 +10,25 @@ Of windows that are open at the same time the last of the list counts, so that a
 its exceptions. A window whose next opening comes before its last closing stays open in between.
 
 Nothing is stored: what is in force at an instant follows from the list and the instant, so that a controller
-that starts in the middle of a window knows as much as one that saw it open.
+that starts in the middle of a window knows as much as one that saw it open. Whoever asks again and again goes
+along with time (`queues.courses`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Iterator, Sequence
+from heapq import heappop, heappush
+from itertools import islice
 from math import inf
 
 from api.policy import QuotaWindow
-from api.schedule import last_firing, next_firing
+from api.schedule import firings, last_firing, next_firing
 
 # Openings that follow one another without a gap are joined up to here: such a window is as good as always
 # open, and whoever asks when it closes looks again then.
 _MOST_JOINED = 500
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuotaStep:
-    """From `at` on the quota is `amount`, by the open window, None: the nominal quota.
-
-    `lead_seconds`: how long before it the windows that open or close here want to be heeded.
-    """
-
-    at: float
-    amount: int
-    window: QuotaWindow | None
-    lead_seconds: int
+# A step of a sweep: some milliseconds.
+_SWEPT_AT_ONCE = 4096
 
 
 def closes_at(window: QuotaWindow, at: float) -> float | None:
@@ -80,49 +71,67 @@ def next_change_at(windows: Sequence[QuotaWindow], at: float) -> float:
     return min((_turns_at(one, at) for one in windows), default=inf)
 
 
-def steps(
-    windows: Sequence[QuotaWindow], nominal: int, *, after: float, until: float, most: int
-) -> Iterator[QuotaStep]:
-    """Yield each change of one quota between two instants, at most so many of them.
+def spans(
+    window: QuotaWindow, *, after: float, until: float = inf, most: int | None = None
+) -> Iterator[tuple[float, float]]:
+    """Yield from when to when (Unix seconds) the window is open, in order.
 
-    `windows` are those of this quota alone, in the order of the list.
+    All that end after `after` and begin by `until`; of a schedule so many openings at `most`. Openings
+    without a gap are one span, up to a number; of one that goes on beyond `until` the end may be too early.
     """
-    at, found = after, 0
-    before = in_force(windows, after)
-    while found < most:
-        turns = [(_turns_at(one, at), one.reclaim_lead_seconds) for one in windows]
-        # `at` moves on with every turn: a window's next turn always lies after the instant asked
-        # about.
-        at = min((turn for turn, _ in turns), default=inf)
-        if at > until or at == inf:
-            return
-        now = in_force(windows, at)
-        # A turn that changes nothing, such as a window covered by another, is no step.
-        if _amount(now, nominal) != _amount(before, nominal):
-            # Of several windows that turn together the longest lead counts: each asked to be heeded
-            # so early.
-            lead = max(lead for turn, lead in turns if turn == at)
-            yield QuotaStep(at=at, amount=_amount(now, nominal), window=now, lead_seconds=lead)
-            found += 1
-        before = now
+    schedule = window.schedule
+    if schedule is None:
+        start, end = window.start_at, window.end_at
+        if start is not None and end is not None and max(start, after) < end and start <= until:
+            yield start, end
+        return
+    lasts = schedule.duration_seconds
+    begins = last_firing(schedule.cron, schedule.time_zone, after)
+    if begins is not None and begins + lasts <= after:
+        begins = None
+    ends, joined = (begins or 0.0) + lasts, 0
+    coming = firings(schedule.cron, schedule.time_zone, after=after, until=until)
+    for at in islice(coming, most):
+        if begins is not None and at <= ends and joined < _MOST_JOINED:
+            joined += 1
+        else:
+            if begins is not None:
+                yield begins, ends
+            begins, joined = at, 0
+        ends = at + lasts
+    if begins is not None:
+        yield begins, ends
 
 
-def first_overlap(
-    one: QuotaWindow, other: QuotaWindow, *, after: float, until: float, most: int
-) -> float | None:
-    """Return when both windows are open for the first time between two instants, None where they never are.
+def overlaps(
+    windows: Sequence[QuotaWindow], *, after: float, until: float, most: int
+) -> Generator[None, None, tuple[tuple[int, int], ...]]:
+    """Return which windows of one quota are ever open together between two instants, in steps.
 
-    At most so many openings and closings are looked at.
+    Pairs of places in the list, the earlier first, in order. So many openings of each are looked at: two
+    crontabs may first meet in years, or never. A sweep over all openings in order, since asking pair by pair
+    takes seconds where there are dozens.
     """
-    at = after
-    for _ in range(most):
-        if at > until:
-            return None
-        if closes_at(one, at) is not None and closes_at(other, at) is not None:
-            return at
-        # Two windows can only begin to overlap where one of them opens.
-        at = next_change_at((one, other), at)
-    return None
+    openings: list[tuple[float, int, float]] = []
+    for index, window in enumerate(windows):
+        found = spans(window, after=after, until=until, most=most)
+        openings += [(begins, index, ends) for begins, ends in found]
+        yield
+    openings.sort()
+    ends: list[tuple[float, int]] = []
+    # One bit a window: those that are open, and with whom each has been open as it opened.
+    is_open, met = 0, [0] * len(windows)
+    for number, (at, index, end) in enumerate(openings):
+        if number % _SWEPT_AT_ONCE == 0:
+            yield
+        while ends and ends[0][0] <= at:
+            is_open &= ~(1 << heappop(ends)[1])
+        met[index] |= is_open
+        is_open |= 1 << index
+        heappush(ends, (end, index))
+    numbers = range(len(windows))
+    pairs = ((one, other) for one in numbers for other in numbers if met[one] >> other & 1)
+    return tuple(sorted({(min(pair), max(pair)) for pair in pairs}))
 
 
 def _turns_at(window: QuotaWindow, at: float) -> float:
@@ -131,7 +140,3 @@ def _turns_at(window: QuotaWindow, at: float) -> float:
     if turns_at is None:
         turns_at = opens_at(window, at)
     return inf if turns_at is None else turns_at
-
-
-def _amount(window: QuotaWindow | None, nominal: int) -> int:
-    return nominal if window is None else window.nominal

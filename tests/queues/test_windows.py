@@ -7,12 +7,14 @@ from math import inf
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from admission.steps import finish
 from api.policy import QuotaWindow, Schedule
 from api.schedule import last_firing, next_firing
-from queues.windows import closes_at, first_overlap, in_force, next_change_at, opens_at, steps
+from queues.courses import QuotaCourse, QuotaStep
+from queues.windows import closes_at, in_force, next_change_at, opens_at, overlaps, spans
 
 BERLIN = "Europe/Berlin"
 HOUR = 3600
@@ -22,6 +24,12 @@ def at(text: str, zone: str = "UTC") -> float:
     """Return the instant of a wall clock's time; a trailing `'` is the second time that it shows it."""
     wall = datetime.fromisoformat(text.rstrip("'")).replace(tzinfo=ZoneInfo(zone))
     return wall.replace(fold=text.endswith("'")).timestamp()
+
+
+def steps(
+    windows: list[QuotaWindow], nominal: int, *, after: float, until: float, most: int
+) -> list[QuotaStep]:
+    return QuotaCourse(windows, nominal, now=after).steps(until=until, most=most)
 
 
 def make_window(
@@ -188,12 +196,139 @@ def test_steps_end_at_their_horizon_and_their_number() -> None:
     assert len(list(steps([hourly], 4, after=0, until=inf, most=3))) == 3
 
 
+def found_overlaps(*windows: QuotaWindow, after: float, until: float = inf, most: int = 100) -> list[str]:
+    pairs = finish(overlaps(windows, after=after, until=until, most=most))
+    return [f"{windows[one].name} {windows[other].name}" for one, other in pairs]
+
+
 def test_overlaps_are_found_however_far_ahead_within_the_bound() -> None:
-    monthly = make_window(cron="0 0 1 * *", hours=2)
-    new_year = make_window(span=(at("2027-01-01T01:00"), at("2027-01-01T03:00")))
-    noon = make_window(cron="0 12 * * *", hours=1)
+    monthly = make_window("monthly", cron="0 0 1 * *", hours=2)
+    new_year = make_window("new-year", span=(at("2027-01-01T01:00"), at("2027-01-01T03:00")))
+    noon = make_window("noon", cron="0 12 * * *", hours=1)
     after = at("2026-03-05T00:00")
 
-    assert first_overlap(monthly, new_year, after=after, until=inf, most=100) == at("2027-01-01T01:00")
-    assert first_overlap(monthly, new_year, after=after, until=at("2026-12-31T00:00"), most=100) is None
-    assert first_overlap(monthly, noon, after=after, until=inf, most=100) is None
+    assert found_overlaps(monthly, new_year, noon, after=after) == ["monthly new-year"]
+    assert found_overlaps(new_year, monthly, after=after) == ["new-year monthly"]
+    assert found_overlaps(monthly, new_year, after=after, until=at("2026-12-31T00:00")) == []
+    assert found_overlaps(monthly, new_year, after=after, most=9) == []
+
+
+def test_one_that_opens_as_another_closes_does_not_overlap_it() -> None:
+    windows = [make_window(f"w{hour}", cron=f"0 {hour} * * *", hours=1) for hour in range(24)]
+
+    assert found_overlaps(*windows, after=at("2026-03-05T00:00")) == []
+
+
+def test_each_of_many_that_are_open_together_is_named_with_each_other() -> None:
+    windows = [make_window(f"w{n}", cron="0 6 * * *", hours=1 + n % 3) for n in range(64)]
+
+    assert len(found_overlaps(*windows, after=at("2026-03-05T00:00"))) == 64 * 63 // 2
+
+
+# Two days before clocks go forward in Berlin, and nine before they go back on Lord Howe Island.
+START = at("2026-03-27T00:00")
+_CRONS = [
+    "0 * * * *",
+    "30 2 * * *",
+    "0 20 * * *",
+    "15 6 * * mon",
+    "0 0 1 * *",
+    "*/20 5-8 * * *",
+    "0 0 31 2 *",
+]
+_WINDOWS = st.one_of(
+    st.builds(
+        make_window,
+        cron=st.sampled_from(_CRONS),
+        hours=st.sampled_from([0.25, 1, 4, 30]),
+        zone=st.sampled_from(["UTC", BERLIN, "Australia/Lord_Howe"]),
+        nominal=st.integers(0, 3),
+        lead=st.sampled_from([0, 60, 3600]),
+    ),
+    st.builds(
+        lambda start, hours, nominal: make_window(
+            span=(START + start * HOUR, START + (start + hours) * HOUR), nominal=nominal
+        ),
+        st.integers(-30, 200),
+        st.integers(1, 90),
+        st.integers(0, 3),
+    ),
+)
+
+
+@settings(max_examples=40)
+@given(windows=st.lists(_WINDOWS, max_size=4), hours=st.floats(0, 300))
+def test_walking_along_turns_gives_what_asking_at_each_instant_gives(
+    windows: list[QuotaWindow], hours: float
+) -> None:
+    after, until = START + hours * HOUR, START + (hours + 60) * HOUR
+
+    # The plain way: every instant at which anything turns, and who counts before and after it.
+    instants, instant = [], after
+    while (instant := next_change_at(windows, instant)) <= until:
+        instants.append(instant)
+    amounts = [4 if (one := in_force(windows, t)) is None else one.nominal for t in [after, *instants]]
+    want = [(t, new) for t, old, new in zip(instants, amounts, amounts[1:], strict=False) if new != old]
+
+    found = steps(windows, 4, after=after, until=until, most=10_000)
+    assert [(one.at, one.amount) for one in found] == want
+    for window in windows:
+        open_then = {t for t in [after, *instants] if closes_at(window, t) is not None}
+        open_by_span = {
+            t
+            for t in [after, *instants]
+            if any(begins <= t < ends for begins, ends in spans(window, after=after, until=until))
+        }
+        assert open_by_span == open_then
+
+
+def is_always_open(window: QuotaWindow) -> bool:
+    return (closes_at(window, START) or START) > START + 400 * HOUR
+
+
+@settings(max_examples=40)
+@given(
+    # Of one that is as good as always open nobody says when it closes but for as far as he has looked.
+    windows=st.lists(_WINDOWS.filter(lambda one: not is_always_open(one)), max_size=4),
+    instants=st.lists(st.floats(0, 300), min_size=1, max_size=6),
+    most=st.integers(1, 5),
+)
+def test_going_on_with_time_gives_what_a_fresh_look_gives(
+    windows: list[QuotaWindow], instants: list[float], most: int
+) -> None:
+    course = QuotaCourse(windows, 4, now=START + instants[0] * HOUR)
+
+    # A clock may be set back, too.
+    for hours in instants:
+        now = START + hours * HOUR
+        course.go_to(now)
+
+        counts, until = in_force(windows, now), now + 50 * HOUR
+        assert course.present.in_force is counts
+        assert course.amount == (4 if counts is None else counts.nominal)
+        assert course.present.next_at() == next_change_at(windows, now)
+        closed = {id(one): opens_at(one, now) for one in windows if closes_at(one, now) is None}
+        want = {key: inf if opens is None else opens for key, opens in closed.items()}
+        assert {id(one): opens for one, opens in course.present.openings()} == want
+        ahead = list(steps(windows, 4, after=now, until=until, most=most))
+        assert course.steps(until=until, most=most) == ahead
+
+
+@settings(max_examples=40)
+@given(windows=st.lists(_WINDOWS, max_size=4), hours=st.floats(0, 300))
+def test_the_sweep_finds_the_overlaps_that_asking_pair_by_pair_finds(
+    windows: list[QuotaWindow], hours: float
+) -> None:
+    after, until = START + hours * HOUR, START + (hours + 60) * HOUR
+
+    def is_together(one: QuotaWindow, other: QuotaWindow) -> bool:
+        instant = after
+        while instant <= until:
+            if closes_at(one, instant) is not None and closes_at(other, instant) is not None:
+                return True
+            instant = next_change_at((one, other), instant)
+        return False
+
+    numbers = range(len(windows))
+    want = [(n, m) for n in numbers for m in numbers if n < m and is_together(windows[n], windows[m])]
+    assert list(finish(overlaps(windows, after=after, until=until, most=10_000))) == want
