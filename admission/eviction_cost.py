@@ -10,7 +10,7 @@ order by it need not be made anew as time passes. What a Job says of itself coun
 from __future__ import annotations
 
 from admission.snapshot import Held
-from api.checkpoint_facts import CheckpointFacts, checkpoint_facts
+from api.checkpoint_facts import CheckpointFacts
 from api.policy import AdmissionPolicy, Aliases, PreemptionRules
 from api.requests import gpus_of
 from queues.resources import Quantities
@@ -25,7 +25,7 @@ def eviction_cost(held: Held, work_seconds: float, facts: CheckpointFacts, rules
 def cost_if_asked(held: Held, policy: AdmissionPolicy) -> float:
     """Return what it costs where the Workload saves on request."""
     rules = policy.preemption or PreemptionRules()
-    facts = checkpoint_facts(held.workload, with_aliases=policy.aliases is Aliases.ARTICLES)
+    facts = held.facts(with_aliases=policy.aliases is Aliases.ARTICLES)
     return eviction_cost(held, save_seconds_of(facts, rules), facts, rules)
 
 

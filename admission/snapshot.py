@@ -21,6 +21,7 @@ from admission.calendar import QuotaInForce
 from admission.moves import Moves
 from admission.placement.fleet import Fleet, Place
 from admission.turnbook import TurnBook
+from api.checkpoint_facts import CheckpointFacts, checkpoint_facts
 from api.disruption import DisruptionBudget
 from api.policy import KUEUE, AdmissionPolicy
 from api.queueing import ClusterQueue, ResourceFlavor, ResourceGroup
@@ -54,6 +55,8 @@ class Held(msgspec.Struct, eq=False, kw_only=True):
     former: Admission | None = None
     leaves_by: float | None = None
     is_saving: bool = False
+    # What was read of which version, with aliases and without.
+    _facts: tuple[Workload, dict[bool, CheckpointFacts]] | None = None
 
     @property
     def key(self) -> WorkloadKey:
@@ -69,6 +72,16 @@ class Held(msgspec.Struct, eq=False, kw_only=True):
     def is_evicted(self) -> bool:
         """Whether it has been told to stop, is about to be, or will be once it has saved a checkpoint."""
         return self.is_evicting or self.is_saving or (not self.is_assumed and self.workload.is_evicted)
+
+    def facts(self, *, with_aliases: bool = False) -> CheckpointFacts:
+        """Return what it says of its checkpoints."""
+        # Every search asks it of everybody, and an object says the same until there is another version.
+        if self._facts is None or self._facts[0] is not self.workload:
+            self._facts = self.workload, {}
+        read = self._facts[1]
+        if with_aliases not in read:
+            read[with_aliases] = checkpoint_facts(self.workload, with_aliases=with_aliases)
+        return read[with_aliases]
 
     @property
     def is_admitted(self) -> bool:

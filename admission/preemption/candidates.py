@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import Enum
 from heapq import merge
-from math import inf
 from typing import NamedTuple
 
 import msgspec
@@ -180,35 +179,26 @@ def collect(pools: Pools, need: Need) -> Candidates:
     return Candidates(
         snapshot=pools.snapshot,
         need=need,
-        same_queue=tuple(_of_own_queue(pools.snapshot, need)),
+        same_queue=tuple(_of_own_queue(pools, need)),
         giving_way=GivingWay(pools.snapshot, need.queue, need.pending, need.pairs, need.placing),
         levels=tuple(levels),
     )
 
 
-def _of_own_queue(snapshot: Snapshot, need: Need) -> list[Held]:
-    policy = need.queue.spec.preemption.within_cluster_queue
-    if policy is PreemptionPolicy.NEVER:
-        return []
-    # Priority first: it rules out most, and costs least to ask.
-    highest = inf if policy is PreemptionPolicy.ANY else need.pending.workload.priority
-    of_queue = need.queue.held
-    named = (
+def _of_own_queue(pools: Pools, need: Need) -> list[Held]:
+    snapshot, policy = pools.snapshot, need.queue.spec.preemption.within_cluster_queue
+    if need.within is None:
+        named = pools.of_own_in_order(need)
+    else:
         # By name where only some may be taken: a domain's few out of a queue's thousands.
-        of_queue.values() if need.within is None else [of_queue[key] for key in need.within & of_queue.keys()]
-    )
-    found = [
+        of_queue = need.queue.held
+        chosen = [of_queue[key] for key in need.within & of_queue.keys()]
+        named = sorted((held for held in chosen if uses(held, need)), key=rank_within(need, need.queue))
+    return [
         held
         for held in named
-        # Its order is that of cost: number, set, policy, journal, facts.
-        if held.workload.priority <= highest
-        and uses(held, need)
-        and satisfies(policy, need, held)
-        and not snapshot.is_gone(held)
-        and not need.spares(held, need.queue)
+        if satisfies(policy, need, held) and not snapshot.is_gone(held) and not need.spares(held, need.queue)
     ]
-    found.sort(key=rank_within(need, need.queue))
-    return found
 
 
 def _rank_of_pair(pair: tuple[Member, QuotaNode]) -> Rank:

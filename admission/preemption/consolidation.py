@@ -195,7 +195,7 @@ class _Search:
     def _serves(self, held: Held, queue: QueueState) -> bool:
         """Return whether it is inference: what serves is not stopped for the sake of order."""
         with_aliases = queue.policy.aliases is Aliases.ARTICLES
-        return self.need.losses.facts(held.workload, with_aliases=with_aliases).is_inference
+        return held.facts(with_aliases=with_aliases).is_inference
 
     # --- 2 to 4: the plan ---------------------------------------------------------------------------------
 

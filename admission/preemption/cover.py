@@ -27,6 +27,7 @@ from typing import NamedTuple
 
 from admission.placement.request import NoPlacement, PlacementRequest, make_plan
 from admission.preemption.need import Need, satisfies_any, uses
+from admission.preemption.pools import Pools
 from admission.preemption.replicas import Floors, Guard
 from admission.snapshot import Held, QueueState, Snapshot
 from admission.steps import Steps
@@ -75,14 +76,16 @@ class _Residents(NamedTuple):
     spares: Mapping[Guard, int]
 
 
-def cheapest_covers(snapshot: Snapshot, need: Need, *, most: int) -> Steps[list[frozenset[WorkloadKey]]]:
+def cheapest_covers(
+    snapshot: Snapshot, need: Need, pools: Pools, *, most: int
+) -> Steps[list[frozenset[WorkloadKey]]]:
     """Return sets of Workloads whose eviction makes room for the pods, the cheapest first, at most so many.
 
     None where no set of candidates is enough, or nobody need go for the pods' sake.
     """
     if not need.placing:
         return []
-    residents = yield from _residents(snapshot, need)
+    residents = yield from _residents(snapshot, need, pools)
     if not residents.of_node:
         return []
     found: list[tuple[_Standing, float, int, frozenset[WorkloadKey]]] = []
@@ -282,7 +285,7 @@ def _loss_for(lacking: Mapping[str, int]) -> Callable[[_Resident], tuple[_Standi
     return key
 
 
-def _residents(snapshot: Snapshot, need: Need) -> Steps[_Residents]:
+def _residents(snapshot: Snapshot, need: Need, pools: Pools) -> Steps[_Residents]:
     flavors = {request.flavor for request in need.placing}
     of_node: dict[_Node, list[_Resident]] = {}
     nodes_of: dict[WorkloadKey, list[_Node]] = {}
@@ -292,7 +295,8 @@ def _residents(snapshot: Snapshot, need: Need) -> Steps[_Residents]:
     for queue in need.queue.tree.queues:
         if not _may_give(queue, need):
             continue
-        for held in queue.held.values():
+        named = pools.of_own(need) if queue is need.queue else queue.held.values()
+        for held in named:
             if not _is_candidate(snapshot, need, held, queue):
                 continue
             number += 1

@@ -51,6 +51,9 @@ def least_loss_targets(snapshot: Snapshot, need: Need, pools: Pools) -> Steps[tu
     plain = yield from classical_targets(snapshot, replace(need, order=Order.KUEUE), pools)
     if not plain:
         return ()  # No order finds room where this one, which takes everybody in the end, does not.
+    if all(target.held.is_evicted for target in plain):
+        # As while those leave whom it has evicted already. Nothing costs less than nothing.
+        return plain
     answers = [plain]
 
     def look(**terms: Any) -> Steps[None]:
@@ -60,7 +63,7 @@ def least_loss_targets(snapshot: Snapshot, need: Need, pools: Pools) -> Steps[tu
 
     # An answer that takes far more than Kueue's will not be cheaper; the search for it is cut off.
     bounded = replace(need, most_taken=_MOST_TAKEN * len(plain) + _TAKEN_BESIDES)
-    covers = yield from cheapest_covers(snapshot, need, most=_MOST_COVERS)
+    covers = yield from cheapest_covers(snapshot, need, pools, most=_MOST_COVERS)
     for keys in covers:
         yield from look(within=keys)
     # Where nodes were chosen the two orders by loss are hardly ever better, and each costs a search.

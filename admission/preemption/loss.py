@@ -58,9 +58,10 @@ class Losses:
     now: float
     # Until when a Workload is spared that might go for the head of a ClusterQueue, the earliest, by its name.
     spared: dict[str, float] = field(default_factory=dict)
-    _facts: dict[tuple[str, bool], CheckpointFacts] = field(default_factory=dict)
     _medians: dict[int, float | None] = field(default_factory=dict)
     _known: dict[tuple[str, str], float] = field(default_factory=dict)
+    # With the section itself, so that no other takes its identity meanwhile.
+    _rules: dict[int, tuple[PreemptionRules, bool]] = field(default_factory=dict)
 
     def of(self, held: Held, queue: QueueState) -> float:
         """Return what evicting the Workload now would lose by the policy of `queue`, in device-seconds."""
@@ -70,24 +71,20 @@ class Losses:
             self._known[question] = self._work_out(held, queue.tree, queue.policy)
         return self._known[question]
 
-    def facts(self, workload: Workload, *, with_aliases: bool = False) -> CheckpointFacts:
-        """Return what the Workload says of itself."""
-        # By uid: facts change with the object, and these are kept for one cycle only.
-        question = (workload.uid, with_aliases)
-        if question not in self._facts:
-            self._facts[question] = checkpoint_facts(workload, with_aliases=with_aliases)
-        return self._facts[question]
-
     def spared_until(self, held: Held, queue: QueueState, priority: int) -> float | None:
         """Return until when the Workload may not be evicted for one of `priority`, by the policy of its own
         `queue`. None: it may be now; infinity: no time alone will change it.
         """
         section = queue.policy.preemption
-        if section is None or held.is_evicted:
-            # Whoever is leaving already needs no protection.
+        if section is None:
             return None
-        if section.rules != _DEFAULT_RULES:
-            facts = self.facts(held.workload, with_aliases=queue.policy.aliases is Aliases.ARTICLES)
+        has_rules = self._has_rules(section)
+        # A higher priority waits for nobody's minimum run time; whoever is leaving already needs no
+        # protection.
+        if (held.workload.priority < priority and not has_rules) or held.is_evicted:
+            return None
+        if has_rules:
+            facts = held.facts(with_aliases=queue.policy.aliases is Aliases.ARTICLES)
             # Preferred inference is a candidate whatever its minimum run time: it has no progress
             # to protect.
             if facts.is_inference and section.rules.prefers_inference and held.workload.priority < priority:
@@ -95,12 +92,17 @@ class Losses:
             if facts.is_training and self._is_protected(held, facts, section):
                 return inf
         start = started_at(held.workload)
-        # A higher priority waits for nobody's minimum run time.
         if start is None or held.workload.priority < priority:
             return None
         ends_at = start + section.minimum_runtime_seconds * self._patience(held, queue)
         # Equal to now is over, so that the wake-up at that very instant finds it so.
         return ends_at if ends_at > self.now else None
+
+    def _has_rules(self, section: PreemptionRules) -> bool:
+        # Compared once a cycle and section, by identity: asked of everybody who runs.
+        if id(section) not in self._rules:
+            self._rules[id(section)] = section, section.rules != _DEFAULT_RULES
+        return self._rules[id(section)][1]
 
     @staticmethod
     def _patience(held: Held, queue: QueueState) -> int:
@@ -138,14 +140,14 @@ class Losses:
     def _work_out(self, held: Held, tree: Tree, policy: AdmissionPolicy) -> float:
         rules = policy.preemption or PreemptionRules()
         # Of the victim: what it says of itself, by the names that the policy reads.
-        facts = self.facts(held.workload, with_aliases=policy.aliases is Aliases.ARTICLES)
+        facts = held.facts(with_aliases=policy.aliases is Aliases.ARTICLES)
         start = started_at(held.workload)
         if start is None:
             return 0.0  # It reserves quota and has not begun.
         # Never before its own start: what earlier attempts kept is kept.
         lost = max(0.0, self.now - max(start, self._kept_until(facts, tree)))
         lost = min(lost, _most_counted(facts, rules))
-        plan = plan_save(held.workload, policy, now=self.now)
+        plan = plan_save(held.workload, policy, now=self.now, facts=held.facts())
         if saves_at_sigterm(held.workload, facts):
             # It saves on its way out.
             lost = min(lost, save_seconds_of(facts, rules))
@@ -173,7 +175,7 @@ class Losses:
             self._medians[id(tree)] = _median(
                 start
                 for one in held
-                if believed_checkpoint(self.facts(one.workload), now=self.now) is not None
+                if believed_checkpoint(one.facts(), now=self.now) is not None
                 and (start := _begun_at(one.workload)) is not None
             )
         return self._medians[id(tree)]

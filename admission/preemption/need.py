@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
+from math import inf
 
 import msgspec
 
@@ -103,17 +104,31 @@ def candidate_order(need: Need) -> Callable[[Held], tuple[bool, bool, Rank]]:
 
 def satisfies(policy: PreemptionPolicy, need: Need, held: Held) -> bool:
     """Return whether the policy lets the incoming Workload take this one's place."""
+    # Asked of everybody who runs, search by search: by identity, since `match` would compare strings.
+    if policy is PreemptionPolicy.ANY or policy is PreemptionPolicy.NEVER:
+        return policy is PreemptionPolicy.ANY
     incoming, present = need.pending.workload.priority, held.workload.priority
+    if incoming != present or policy is PreemptionPolicy.LOWER_PRIORITY:
+        return incoming > present
+    # LowerOrNewerEqualPriority.
+    return need.pending.queued_at < held.queued_at
+
+
+def highest_evicted(policy: PreemptionPolicy, pending: Pending) -> float:
+    """Return up to which priority the policy lets the Workload evict; an equal only where it is newer."""
     match policy:
         case PreemptionPolicy.ANY:
-            return True
+            return inf
         case PreemptionPolicy.LOWER_PRIORITY:
-            return incoming > present
-        case PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY:
-            is_newer = need.pending.queued_at < held.queued_at
-            return incoming > present or (incoming == present and is_newer)
-        case PreemptionPolicy.NEVER:
-            return False
+            return pending.workload.priority - 1
+        case _:
+            return pending.workload.priority
+
+
+def may_evict_of_its_own(queue: QueueState, pending: Pending) -> bool:
+    """Return False only where the queue certainly holds nobody of its own to evict for the Workload."""
+    policy = queue.spec.preemption.within_cluster_queue
+    return policy is not PreemptionPolicy.NEVER and queue.holds_at_most(highest_evicted(policy, pending))
 
 
 def satisfies_any(need: Need, held: Held, queue: QueueState) -> bool:

@@ -15,7 +15,15 @@ from dataclasses import dataclass, field
 from heapq import merge
 from typing import NamedTuple
 
-from admission.preemption.need import Need, Order, Rank, uses
+from admission.preemption.need import (
+    Need,
+    Order,
+    Rank,
+    highest_evicted,
+    may_evict_of_its_own,
+    rank_within,
+    uses,
+)
 from admission.snapshot import Held, QueueState, Snapshot
 from queues.quota import QuotaNode
 from queues.resources import FlavorResource
@@ -56,6 +64,10 @@ class Leading:
             index += 1
 
 
+# Of which queue, what of, and up to which priority.
+_OfOwn = tuple[str, frozenset[FlavorResource], float]
+
+
 class _OfQueue(NamedTuple):
     """Who of one queue holds something needed, in order, whoever of them is taken away meanwhile."""
 
@@ -86,6 +98,9 @@ class Pools:
     snapshot: Snapshot
     _known: dict[tuple[int, frozenset[FlavorResource], Order, str], Pool] = field(default_factory=dict)
     _queues: dict[tuple[str, frozenset[FlavorResource], Order, str], _OfQueue] = field(default_factory=dict)
+    # Who of a preemptor's own queue holds something needed, up to a priority; in no order, and in one.
+    _own: dict[_OfOwn, list[Held]] = field(default_factory=dict)
+    _own_in_order: dict[tuple[_OfOwn, Order], list[Held]] = field(default_factory=dict)
     # By cohort and pair the children that overuse, as the picture was after so many decisions.
     _overusers: dict[tuple[int, FlavorResource], tuple[int, list[QuotaNode]]] = field(default_factory=dict)
 
@@ -100,6 +115,41 @@ class Pools:
         if pool is None or pool.decided != self.snapshot.decided:
             pool = self._known[question] = self._gather(cohort, need)
         return pool
+
+    def of_own(self, need: Need) -> list[Held]:
+        """Return who of the own queue holds something needed and is not above what its policy lets evict.
+
+        Those of equal priority are among them where it may be that they are newer.
+        """
+        queue, pending = need.queue, need.pending
+        if not may_evict_of_its_own(queue, pending):
+            return []
+        question = self._question_of_own(need)
+        known = self._own.get(question)
+        if known is None:
+            highest = question[2]
+            known = self._own[question] = [
+                held
+                for held in queue.held.values()
+                # Priority first: it rules out most, and costs least to ask.
+                if held.workload.priority <= highest and uses(held, need)
+            ]
+        return known
+
+    def of_own_in_order(self, need: Need) -> list[Held]:
+        """Return the same in the order in which they are to be evicted."""
+        members = self.of_own(need)
+        if not members:
+            return members
+        question = self._question_of_own(need), need.order
+        known = self._own_in_order.get(question)
+        if known is None:
+            known = self._own_in_order[question] = sorted(members, key=rank_within(need, need.queue))
+        return known
+
+    def _question_of_own(self, need: Need) -> _OfOwn:
+        policy = need.queue.spec.preemption.within_cluster_queue
+        return need.queue.name, need.pairs, highest_evicted(policy, need.pending)
 
     def has_overuser(self, cohort: QuotaNode, pair: FlavorResource, *, but: QuotaNode) -> bool:
         """Return whether a child of `cohort` other than `but` uses more of `pair` than it has of its own.

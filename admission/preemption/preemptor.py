@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from math import inf
 
 from admission.assignment import Assignment
 from admission.grades import Grade, Granular
@@ -15,7 +14,7 @@ from admission.preemption.consolidation import consolidating_targets
 from admission.preemption.fair import FairSharing, fair_targets
 from admission.preemption.least_loss import least_loss_targets
 from admission.preemption.loss import Losses
-from admission.preemption.need import Need, Order
+from admission.preemption.need import Need, Order, may_evict_of_its_own
 from admission.preemption.pools import Pools
 from admission.preemption.targets import Target, classical_targets
 from admission.snapshot import QueueState, Snapshot
@@ -119,16 +118,9 @@ class Preemptor:
         # With shares, with turns or in the middle of a trial the short look proves nothing.
         if self.fair_sharing is not None or queue.turns is not None or self.snapshot.has_trial:
             return False
-        preemption = queue.spec.preemption
-        if preemption.within_cluster_queue is not PreemptionPolicy.NEVER:
-            # Under LowerOrNewerEqualPriority an equal may go where it is newer: that is a perhaps.
-            is_any = preemption.within_cluster_queue is PreemptionPolicy.ANY
-            is_lower = preemption.within_cluster_queue is PreemptionPolicy.LOWER_PRIORITY
-            # `- is_lower`: strictly lower is what this policy asks.
-            highest = inf if is_any else pending.workload.priority - is_lower
-            if queue.holds_at_most(highest):
-                return False
-        if preemption.reclaim_within_cohort is PreemptionPolicy.NEVER:
+        if may_evict_of_its_own(queue, pending):
+            return False
+        if queue.spec.preemption.reclaim_within_cohort is PreemptionPolicy.NEVER:
             # Nothing of others may be taken, and of its own there is nobody.
             return True
         below = queue.node

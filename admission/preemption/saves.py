@@ -184,11 +184,17 @@ def is_saving_at_sigterm(workload: Workload) -> bool:
 
 
 def plan_save(
-    workload: Workload, policy: AdmissionPolicy, *, now: float, slack_seconds: float = 0.0
+    workload: Workload,
+    policy: AdmissionPolicy,
+    *,
+    now: float,
+    slack_seconds: float = 0.0,
+    facts: CheckpointFacts | None = None,
 ) -> SavePlan | None:
     """Return how the eviction of a running Workload waits for its checkpoint, None where it is not to wait.
 
-    `slack_seconds`: for so long those who are evicted with it take anyway.
+    `slack_seconds`: for so long those who are evicted with it take anyway. `facts`: what it says of itself,
+    by Berth's own names; None: they are read.
     """
     rules = policy.preemption
     if rules is None or rules.grace_seconds == 0:
@@ -196,7 +202,7 @@ def plan_save(
     # Somebody else's pods are not known here, and cannot be asked.
     if not workload.is_admitted or not has_crew(workload):
         return None
-    facts = checkpoint_facts(workload)
+    facts = checkpoint_facts(workload) if facts is None else facts
     if not facts.takes_part or facts.is_inference or saves_at_sigterm(workload, facts):
         return None
     saved_at, save_seconds = believed_checkpoint(facts, now=now), save_seconds_of(facts, rules)

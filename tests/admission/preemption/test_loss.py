@@ -103,6 +103,15 @@ def test_what_an_eviction_loses(told: dict[str, Any], want: float) -> None:
     assert loss(make_world(running("victim", **told)), "victim") == want
 
 
+def test_what_it_tells_later_counts_from_then_on() -> None:
+    world = make_world(running("victim", saved=3000))
+    before = loss(world, "victim")
+
+    world.put(running("victim", saved=300))
+
+    assert (before, loss(world, "victim")) == (4 * 3030, 4 * 330)
+
+
 def test_who_tells_of_no_checkpoint_is_taken_to_have_saved_when_half_of_the_others_had_started() -> None:
     silent = running("silent", 2, ran=3000)
     others = [running(f"r{ran}", 2, ran=ran, saved=10) for ran in (500, 1000, 2000)]
