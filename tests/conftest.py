@@ -79,6 +79,14 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     return report
 
 
+def pytest_report_teststatus(report: pytest.TestReport | pytest.CollectReport) -> tuple[str, str, str] | None:
+    """Name what fails at once: the summary may be twenty minutes away."""
+    if not (isinstance(report, pytest.TestReport) and report.failed):
+        return None
+    category = "failed" if report.when == "call" else "error"
+    return category, f"\n{category.upper()} {report.nodeid}\n", category.upper()
+
+
 def _forbid_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
     reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
     if parts.are_all_required() and not reason.removeprefix("Skipped: ").startswith(parts.OPTIONAL):
