@@ -102,9 +102,12 @@ def _names(values: Object, count: int) -> list[str]:
 def test_a_reserved_rack_is_its_members_alone(scene: Scene, controller: Replica) -> None:
     queue = scene.scoped("main")
     reserve(scene, "r0", starts_in=3)
-    wait_for(lambda: controller.json(f"/v1/clusterqueues/{queue}")["reservations"], "it is in force")
-    (shown,) = controller.json(f"/v1/clusterqueues/{queue}")["reservations"]
-    assert (shown["domain"], shown["nodes"]) == ("r0", 1)
+
+    def shown() -> list[tuple[str, int]]:
+        found = controller.json(f"/v1/clusterqueues/{queue}")["reservations"]
+        return [(one["domain"], one["nodes"]) for one in found]
+
+    wait_for(lambda: shown() == [("r0", 1)], lambda: f"r0 in force with its node; there is {shown()}")
     in_r0, in_r1 = rack_nodes(scene)
 
     # Before its start and after it the answer is the same: nobody says how long it runs.
