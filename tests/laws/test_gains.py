@@ -15,12 +15,18 @@ from hypothesis import HealthCheck, given, settings
 from admission.backfill.gains import Gains
 from admission.backfill.planner import Planner
 from admission.snapshot import QueueState
+from admission.stage import Footing
 from admission.timekeeper import Promise
 from api.policy import BackfillMode
 from queues.pending import Pending
 from tests.laws.test_backfill import MODES, Piece, pieces, run
 
 _LAW = settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=40)
+
+
+def _height(footing: Footing) -> int:
+    assert footing.assignment is not None, "what a search finds has flavors"
+    return footing.assignment.borrowing
 
 
 class _Judge:
@@ -38,7 +44,9 @@ class _Judge:
             outlook, planned = gains.outlook, promise.planned
             others = [one for key, one in outlook.keeper.promises.items() if key != planned.key]
             start = Planner(outlook=outlook).earliest(queue, pending, planned.rank, others, latest=latest)
-            if start is not None and start.at <= max(latest, outlook.now):
+            # One that borrows higher would come behind those it is before, and is not moved by that.
+            keeps_rank = start is not None and _height(start.value) <= planned.rank.height
+            if start is not None and keeps_rank and start.at <= max(latest, outlook.now):
                 self.wrong.append(f"{planned.key} at {outlook.now}: {planned.start_at} could be {start.at}")
         return may_help
 
