@@ -16,7 +16,7 @@ from api.policy import Backfill as BackfillRules
 from api.workload import Workload, WorkloadKey
 from queues.pending import Pending
 from queues.profile import RELEASE, Claim, Edge, order
-from queues.promises import OwnRank, Rank, own_rank, tie_behind
+from queues.promises import Rank, own_rank, tie_behind
 from queues.prospect import Prospect
 
 # For so many seconds who runs beyond its time is believed once more by those who cannot send it away.
@@ -43,29 +43,32 @@ class Outlook:
         return self.rank(entry.queue, entry.pending, entry.assignment.borrowing)
 
     def rank(self, queue: QueueState, pending: Pending, height: int) -> Rank:
-        """Return the place of a Workload of the queue among the promised, were it to borrow so high."""
-        # Without this an older one that borrows less would come before those whose rank it had been
-        # behind.
-        own = self._behind_equals(own_rank(pending), pending.key)
-        for promise in self.keeper.promises.values():
-            planned = promise.planned
-            if planned.cluster_queue == queue.name and planned.rank[1:] < own:
-                height = max(height, planned.rank.height)
-        return Rank(height, *own)
+        """Return the place of a Workload of the queue among the promised, were it to borrow so high.
 
-    def _behind_equals(self, own: OwnRank, key: WorkloadKey) -> OwnRank:
-        """Return the rank behind all who are promised a start and came in the same second.
-
-        An API server knows whole seconds, so of those created in one second the uid decides, which is
-        chance. Whoever comes out first by chance would overtake a promise without a lease, and break it
-        by running longer than it said.
+        It is behind all who are promised a start and came in the same second. An API server knows whole
+        seconds, so of those created in one second the uid decides, which is chance. Whoever comes out first
+        by chance would overtake a promise without a lease, and break it by running longer than it said.
         """
-        promised = self.keeper.promises.get(key)
-        if promised is not None and promised.planned.rank[1:4] == own[:3]:
-            return promised.planned.rank[1:]
-        ranks = (one.planned.rank for one in self.keeper.promises.values())
-        last = max((rank.uid for rank in ranks if rank[1:4] == own[:3]), default="")
-        return (*own[:3], tie_behind(last, own[3]))
+        own = own_rank(pending)
+        second, promises = own[:3], self.keeper.promises
+        known = promises.get(pending.key)
+        own_uid = known.planned.rank.uid if known is not None and known.planned.rank[1:4] == second else None
+        last = ""
+        for promise in promises.values():
+            planned = promise.planned
+            rank = planned.rank
+            place = rank[1:4]
+            if place > second:
+                continue
+            if place == second:
+                last = max(last, rank.uid)
+                if own_uid is not None and rank.uid >= own_uid:
+                    continue
+            # Without this an older one that borrows less would come before those whose rank it had been
+            # behind.
+            if planned.cluster_queue == queue.name:
+                height = max(height, rank.height)
+        return Rank(height, *second, tie_behind(last, own[3]) if own_uid is None else own_uid)
 
     def above(self, rank: Rank, key: WorkloadKey) -> list[Promise]:
         """Return the promises of higher rank."""
