@@ -14,8 +14,9 @@ Work begins where something is released, never between two edges, and only where
 for as long as it runs (`queues.spans`): as a rule that leaves one or two instants of hundreds. Between two
 begins quota only grows, so a cheap and necessary condition (`Trial.may_have_quota`) is looked at at the last
 instant before a begin: where it does not hold there, it holds nowhere between the two; where it does, the
-first instant is found by halving. From there on every release is tried in earnest, since a later start meets
-other begins and may fail where an earlier one would not. After the last begin what fits once fits ever after,
+first instant is found by halving. Where it does not hold right after a begin, no start will do that would
+still run then. From there on every release that is left is tried in earnest, since a later start meets other
+begins and may fail where an earlier one would not. After the last begin what fits once fits ever after,
 and halving alone finds it.
 """
 
@@ -149,6 +150,12 @@ class _Walk(Generic[Value]):
     latest: float = inf
     position: int = 0
     edges: Sequence[Edge] = field(init=False)
+    # Up to where the stage shows all spots, and those of which it shows something else.
+    _spots_at: int = 0
+    _strays: set[Spot] = field(default_factory=set)
+    # How many begins have been looked at, and when of those there is no quota right after.
+    _looked: int = 0
+    _short_at: list[float] = field(default_factory=list)
     _shift: Shift = field(init=False)
 
     def __post_init__(self) -> None:
@@ -216,12 +223,32 @@ class _Walk(Generic[Value]):
         # Each of them, not by halving: a later start meets more begins, so that fitting is no longer
         # monotone here.
         for at in instants[self._first_that_may_fit(instants, end=begin) :]:
+            if self._is_short_within(at):
+                continue
             self.at = at
             self.go_to(self.due())
             found = self.attempt()
             if found is not None:
                 return Start(at=at, value=found)
         return None
+
+    def _is_short_within(self, at: float) -> bool:
+        """Return whether after some begin within the span from `at` on there is certainly no quota.
+
+        What is left then does not hang on when the request has begun, so each begin is looked at once a
+        search, and rules out all instants from which it would be met. To be asked of instants in order.
+        """
+        begins, until = self.prospect.begins(), at + self.seconds
+        while self._looked < len(begins) and (edge := self.edges[begins[self._looked]])[0] < until:
+            # Appointments with a lead are in nobody's way who begins long before: each start has its own
+            # answer.
+            if edge[0] >= at and edge[3].lead_seconds == inf:
+                self.go_to(begins[self._looked] + 1)
+                if not self._may_have_quota():
+                    self._short_at.append(edge[0])
+            self._looked += 1
+        first = bisect_left(self._short_at, at)
+        return first < len(self._short_at) and self._short_at[first] < until
 
     def _releases(self, position: int) -> list[float]:
         """Return the instants of the releases from a position on, as far as they are of interest."""
@@ -404,10 +431,16 @@ class _Walk(Generic[Value]):
 
     def _show_spots(self, spots: Iterable[Spot] | None = None) -> None:
         """Let the stage show these spots as of this position; None: all."""
-        if spots is None:
-            spots = set(self._shift.shown_spots())
-            for edge in self.edges[: self.position]:
+        if spots is not None:
+            spots = tuple(spots)
+            self._strays.update(spots)
+        else:
+            # Only what lies between there and here: of hundreds of spots a step changes a few.
+            first, last = sorted((self._spots_at, self.position))
+            spots, self._strays = self._strays, set()
+            for edge in self.edges[first:last]:
                 spots.update(edge[3].spots)
+            self._spots_at = self.position
         self._shift.show_spots([(spot, self._change_of(spot)) for spot in spots])
 
     def _change_of(self, spot: Spot) -> dict[str, int]:

@@ -283,7 +283,11 @@ def test_walking_along_turns_gives_what_asking_at_each_instant_gives(
 
 
 def is_always_open(window: QuotaWindow) -> bool:
-    return (closes_at(window, START) or START) > START + 400 * HOUR
+    """Return whether it opens again before it closes, day after day."""
+    schedule = window.schedule
+    if schedule is None or schedule.cron in ("15 6 * * mon", "0 0 1 * *"):
+        return False
+    return schedule.duration_seconds >= (HOUR if schedule.cron == "0 * * * *" else 24 * HOUR)
 
 
 @settings(max_examples=40)
