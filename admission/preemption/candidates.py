@@ -18,12 +18,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import Enum
 from heapq import merge
+from itertools import chain
 from typing import NamedTuple
 
 import msgspec
 
 from admission.preemption.need import Need, Rank, rank_within, satisfies, uses
-from admission.preemption.pools import Leading, Member, Pool, Pools
+from admission.preemption.pools import Apart, Leading, Member, Pool, Pools
 from admission.preemption.turns import GivingWay
 from admission.snapshot import Held, QueueState, Snapshot
 from api.queueing import PreemptionPolicy
@@ -72,7 +73,7 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
 
     snapshot: Snapshot
     need: Need
-    same_queue: tuple[Held, ...]
+    same_queue: Apart
     giving_way: GivingWay
     levels: tuple[_Level, ...]
 
@@ -81,9 +82,16 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
         # Asked before a search begins. Pools hold those of our own side as well, so "not empty" may
         # still mean nobody; "empty" is certain.
         """Whether there is nobody to choose from. Most who wait find it so, whenever quota comes free."""
-        if self.same_queue or not self.giving_way.is_nobody:
+        own = self.same_queue
+        if own.evicted or own.live or not self.giving_way.is_nobody:
             return False
         return not any(level.pool.evicted or level.pool.live for level in self.levels)
+
+    def all_that_may_go(self) -> Iterator[Held] | None:
+        """Yield everybody that `in_order` could yield; None where that is not known before it is asked."""
+        if self.levels or not self.giving_way.is_nobody:
+            return None
+        return chain(self.same_queue.evicted, self.same_queue.live)
 
     def in_order(self, *, is_borrowing: bool) -> Iterator[Candidate]:
         """Return those that may be taken, in order: on their way out first, then the strongest claim.
@@ -95,16 +103,17 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
         for is_evicted in (True, False):
             for has_advantage in (True, False):
                 yield from self._foreign(has_advantage, is_evicted, is_borrowing=is_borrowing)
-            for held in self.same_queue:
-                if held.is_evicted is is_evicted:
-                    yield Candidate(held=held, queue=self.need.queue, right=Right.WITHIN_QUEUE)
+            for held in self.same_queue.evicted if is_evicted else self.same_queue.live:
+                yield Candidate(held=held, queue=self.need.queue, right=Right.WITHIN_QUEUE)
             yield from self._by_turn(is_evicted=is_evicted)
 
     def _by_turn(self, *, is_evicted: bool) -> Iterator[Candidate]:
         """Yield who gives way because it has received more, after those whom the field's own rules name."""
+        if self.giving_way.is_nobody:
+            return
         # A Workload may be both named by the field's rules and due to give way; it must not be
         # taken twice.
-        named = {held.key for held in self.same_queue}
+        named = {held.key for members in self.same_queue for held in members}
         for held in self.giving_way.in_order(is_evicted=is_evicted):
             if held.key not in named and not self.need.spares(held, self.need.queue):
                 yield Candidate(held=held, queue=self.need.queue, right=Right.WITHIN_QUEUE)
@@ -179,26 +188,31 @@ def collect(pools: Pools, need: Need) -> Candidates:
     return Candidates(
         snapshot=pools.snapshot,
         need=need,
-        same_queue=tuple(_of_own_queue(pools, need)),
+        same_queue=_of_own_queue(pools, need),
         giving_way=GivingWay(pools.snapshot, need.queue, need.pending, need.pairs, need.placing),
         levels=tuple(levels),
     )
 
 
-def _of_own_queue(pools: Pools, need: Need) -> list[Held]:
+def _of_own_queue(pools: Pools, need: Need) -> Apart:
     snapshot, policy = pools.snapshot, need.queue.spec.preemption.within_cluster_queue
     if need.within is None:
         named = pools.of_own_in_order(need)
+        # All of them are of lower priority. Asked one by one that would take most of a search that finds
+        # soon whom it needs.
+        if policy is PreemptionPolicy.LOWER_PRIORITY and need.losses.spares_nobody_below(need.queue):
+            return named.only(lambda held: not snapshot.is_gone(held)) if snapshot.gone else named
     else:
         # By name where only some may be taken: a domain's few out of a queue's thousands.
         of_queue = need.queue.held
         chosen = [of_queue[key] for key in need.within & of_queue.keys()]
-        named = sorted((held for held in chosen if uses(held, need)), key=rank_within(need, need.queue))
-    return [
-        held
-        for held in named
-        if satisfies(policy, need, held) and not snapshot.is_gone(held) and not need.spares(held, need.queue)
-    ]
+        in_order = sorted((held for held in chosen if uses(held, need)), key=rank_within(need, need.queue))
+        named = Apart.of(in_order)
+    return named.only(
+        lambda held: (
+            satisfies(policy, need, held) and not snapshot.is_gone(held) and not need.spares(held, need.queue)
+        )
+    )
 
 
 def _rank_of_pair(pair: tuple[Member, QuotaNode]) -> Rank:

@@ -104,6 +104,39 @@ def cheapest_covers(
     return [keys for *_, keys in found[:most]]
 
 
+def may_make_room(snapshot: Snapshot, need: Need, leaving: Iterable[Held]) -> bool:
+    """Return False only where the pods would have no room with all of these gone.
+
+    They are counted node by node, each request by itself: domains and quota are left out.
+    """
+    flavors = {request.flavor for request in need.placing}
+    given: dict[_Node, dict[str, int]] = {}
+    for held in leaving:
+        for node, amounts in _holdings(snapshot, held, flavors).items():
+            total = given.setdefault(node, {})
+            for resource, amount in amounts.items():
+                total[resource] = total.get(resource, 0) + amount
+    return all(_may_hold(snapshot, request, given) for request in need.placing)
+
+
+def _may_hold(
+    snapshot: Snapshot, request: PlacementRequest, given: Mapping[_Node, Mapping[str, int]]
+) -> bool:
+    search = snapshot.fleet.search(request.flavor)
+    plan = make_plan(request, search.site.levels)
+    if isinstance(plan, NoPlacement):
+        return True
+    # Both know which nodes refuse the pods.
+    now, empty = search.counts(request, plan).pods, search.counts(request, plan, is_empty=True).pods
+    wanted = [(one, amount, search.site.free(one)) for one, amount in request.per_pod.items() if amount > 0]
+    pods = sum(now[leaf] for leaf in search.site.tree.at_level[-1])
+    for (flavor, leaf), amounts in given.items():
+        if flavor == request.flavor:
+            rooms = ((free[leaf] + amounts.get(one, 0)) // amount for one, amount, free in wanted)
+            pods += max(0, min(empty[leaf], *rooms) - now[leaf])
+    return pods >= request.count
+
+
 @dataclass(slots=True)
 class _Cover:
     """Whom to evict for all pods in one region, as it is worked out pod by pod."""

@@ -98,6 +98,11 @@ class Losses:
         # Equal to now is over, so that the wake-up at that very instant finds it so.
         return ends_at if ends_at > self.now else None
 
+    def spares_nobody_below(self, queue: QueueState) -> bool:
+        """Return whether the policy of `queue` lets all of its own be evicted for a higher priority."""
+        section = queue.policy.preemption
+        return section is None or not self._has_rules(section)
+
     def _has_rules(self, section: PreemptionRules) -> bool:
         # Compared once a cycle and section, by identity: asked of everybody who runs.
         if id(section) not in self._rules:

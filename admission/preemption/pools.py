@@ -10,7 +10,7 @@ By which right one of them may be evicted is `admission.preemption.candidates`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
 from typing import NamedTuple
@@ -64,6 +64,26 @@ class Leading:
             index += 1
 
 
+class Apart(NamedTuple):
+    """Candidates in order, those apart that are leaving already."""
+
+    evicted: tuple[Held, ...]
+    live: tuple[Held, ...]
+
+    @classmethod
+    def of(cls, in_order: Sequence[Held]) -> Apart:
+        """Return them apart, each in the same order."""
+        return cls(
+            tuple(held for held in in_order if held.is_evicted),
+            tuple(held for held in in_order if not held.is_evicted),
+        )
+
+    def only(self, is_meant: Callable[[Held], bool]) -> Apart:
+        """Return those of them that are meant."""
+        return Apart(tuple(filter(is_meant, self.evicted)), tuple(filter(is_meant, self.live)))
+
+
+NOBODY = Apart((), ())
 # Of which queue, what of, and up to which priority.
 _OfOwn = tuple[str, frozenset[FlavorResource], float]
 
@@ -98,9 +118,10 @@ class Pools:
     snapshot: Snapshot
     _known: dict[tuple[int, frozenset[FlavorResource], Order, str], Pool] = field(default_factory=dict)
     _queues: dict[tuple[str, frozenset[FlavorResource], Order, str], _OfQueue] = field(default_factory=dict)
-    # Who of a preemptor's own queue holds something needed, up to a priority; in no order, and in one.
+    # Who of a preemptor's own queue holds something needed, up to a priority: in no order, and in one with
+    # those apart that are leaving.
     _own: dict[_OfOwn, list[Held]] = field(default_factory=dict)
-    _own_in_order: dict[tuple[_OfOwn, Order], list[Held]] = field(default_factory=dict)
+    _own_in_order: dict[tuple[_OfOwn, Order], Apart] = field(default_factory=dict)
     # By cohort and pair the children that overuse, as the picture was after so many decisions.
     _overusers: dict[tuple[int, FlavorResource], tuple[int, list[QuotaNode]]] = field(default_factory=dict)
 
@@ -136,15 +157,16 @@ class Pools:
             ]
         return known
 
-    def of_own_in_order(self, need: Need) -> list[Held]:
+    def of_own_in_order(self, need: Need) -> Apart:
         """Return the same in the order in which they are to be evicted."""
         members = self.of_own(need)
         if not members:
-            return members
+            return NOBODY
         question = self._question_of_own(need), need.order
         known = self._own_in_order.get(question)
         if known is None:
-            known = self._own_in_order[question] = sorted(members, key=rank_within(need, need.queue))
+            in_order = sorted(members, key=rank_within(need, need.queue))
+            known = self._own_in_order[question] = Apart.of(in_order)
         return known
 
     def _question_of_own(self, need: Need) -> _OfOwn:

@@ -7,9 +7,12 @@ Source: Kueue, pkg/scheduler/preemption, classicalPreemptionStrategy and fillBac
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import msgspec
 
 from admission.preemption.candidates import Candidates, collect
+from admission.preemption.cover import may_make_room
 from admission.preemption.need import Need, Order
 from admission.preemption.pools import Pools
 from admission.preemption.replicas import Floors
@@ -18,6 +21,9 @@ from admission.steps import Steps
 from api.queueing import PreemptionPolicy
 from api.reasons import PreemptionReason
 
+# Most who find victims find them among the first few. Whoever has taken so many may search in vain, through
+# all who run: then it pays to count beforehand whether all of them would be enough.
+_TAKEN_BEFORE_A_COUNT = 16
 # Without places a look whether it fits is a few additions: a search pauses after so many.
 _LOOKS_AT_ONCE = 64
 
@@ -146,16 +152,30 @@ def _is_to_pause(need: Need, number: int) -> bool:
     return bool(need.placing) or number % _LOOKS_AT_ONCE == _LOOKS_AT_ONCE - 1
 
 
+def _is_in_vain(snapshot: Snapshot, need: Need, candidates: Candidates, targets: Collection[Target]) -> bool:
+    """Return whether it is certain that the search ends with nobody."""
+    everybody = candidates.all_that_may_go()
+    if everybody is None:
+        return False
+    taken = {target.held.key for target in targets}
+    return not may_make_room(snapshot, need, (held for held in everybody if held.key not in taken))
+
+
 def _take_until_it_fits(
     snapshot: Snapshot, need: Need, candidates: Candidates, *, is_borrowing: bool
 ) -> Steps[list[Target]]:
     targets: list[Target] = []
     floors = Floors(snapshot)
+    is_open = not need.placing
     for candidate in candidates.in_order(is_borrowing=is_borrowing):
         # Too many for an answer that could still be the cheapest; () is not "nobody", but the
         # caller has a plain answer to fall back on.
         if len(targets) == need.most_taken:
             return []
+        if len(targets) == _TAKEN_BEFORE_A_COUNT and not is_open:
+            is_open = True
+            if _is_in_vain(snapshot, need, candidates, targets):
+                return []
         if not floors.take(candidate.held, candidate.queue):
             # Its application, or a budget, cannot do without it: the next one.
             continue

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from admission.preemption.cover import may_make_room
 from admission.simulation.checkpointing import Habits
 from admission.simulation.figures import Figures, figures_of
 from admission.simulation.settings import Checkpoints, Setting
 from admission.simulation.traces import TraceJob, parse_trace
-from tests.admission.simulation.virtual import make_job, run_policy
+from tests.admission.simulation.virtual import busy_trace, make_job, run_policy
 
 # Every Job saves each ten minutes, and tells.
 REGULAR = Checkpoints(least_interval_seconds=600, most_interval_seconds=600, publishing_share=1.0)
@@ -147,3 +149,30 @@ def test_knowing_of_checkpoints_loses_three_times_less(seed: int) -> None:
     assert plain.best.evictions > 10
     assert plain.strict.evictions == aware.strict.evictions == 0
     assert 3 * aware.gpu_hours_lost < plain.gpu_hours_lost
+
+
+@pytest.mark.parametrize("name", ["preemption", "loss-aware"])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_counting_first_whether_all_who_may_go_are_enough_changes_no_decision(
+    name: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance, setting = random.Random(seed), Setting(nodes=3, gpus_per_node=8)
+    jobs = tuple(
+        replace(job, is_preemptible=chance.random() < 0.5, gpus=max(1, job.gpus))
+        for job in busy_trace(90, seed=seed)
+    )
+    said: list[bool] = []
+
+    def count(*question: Any) -> bool:
+        said.append(may_make_room(*question))
+        return said[-1]
+
+    monkeypatch.setattr("admission.preemption.targets._TAKEN_BEFORE_A_COUNT", 0)
+    monkeypatch.setattr("admission.preemption.targets.may_make_room", count)
+    quick = run_policy(name, jobs, setting)
+    monkeypatch.setattr("admission.preemption.targets.may_make_room", lambda *_: True)
+    thorough = run_policy(name, jobs, setting)
+
+    assert set(said) == {True, False}
+    assert sum(course.evictions for course in quick.courses) >= 5
+    assert [one.held for one in quick.courses] == [one.held for one in thorough.courses]
