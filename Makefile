@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
 
-.PHONY: demo test lint check bench policies lock clean controlplane help
+.PHONY: demo test lint check bench policies lock clean controlplane leaderworkerset help
 
 help: ## Print what each target does
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -41,6 +41,9 @@ check: lint ## lint and the fast tests
 
 controlplane: $(VENV)/.dev ## Build etcd, kube-apiserver and friends once into the cache (about 9 minutes)
 	@$(BIN)/python -m tests.controlplane build
+
+leaderworkerset: $(VENV)/.dev ## Build the real LeaderWorkerSet controller once into the cache, for an optional test
+	@$(BIN)/python -m tests.controlplane leaderworkerset
 
 bench: $(VENV)/.dev ## Print the figures of bench/
 	@$(BIN)/python -m bench

@@ -1,5 +1,7 @@
 """`python -m tests.controlplane build|path|start`: build the control plane, tell where it is, run one.
 
+`leaderworkerset` builds the controller of that kind, which an optional test uses.
+
 Exit codes: 0 done, 1 it cannot be had here (one line on stderr says why), 2 wrong usage, 130 interrupted.
 """
 
@@ -13,13 +15,14 @@ from pathlib import Path
 
 from tests.children import ChildError
 from tests.controlplane.binaries import CONTROLLERS, AssetsMissing, build, cache_folder, find_assets
+from tests.controlplane.leaderworkerset import build_leaderworkerset
 from tests.controlplane.plane import ControlPlane
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.controlplane", description=__doc__)
-    commands = {"build": _build, "path": _path, "start": _start}
+    commands = {"build": _build, "path": _path, "start": _start, "leaderworkerset": _build_leaderworkerset}
     parser.add_argument("command", choices=commands)
     try:
         commands[parser.parse_args(arguments).command]()
@@ -32,7 +35,15 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _build() -> None:
-    print(build(lambda line: print(f"control plane: {line}", flush=True)).folder)
+    print(build(_say).folder)
+
+
+def _build_leaderworkerset() -> None:
+    print(build_leaderworkerset(_say))
+
+
+def _say(line: str) -> None:
+    print(f"control plane: {line}", flush=True)
 
 
 def _path() -> None:

@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,11 +80,14 @@ def find_assets() -> Assets:
 
 def cache_folder() -> Path:
     """Return the folder that holds, or will hold, the programs of this checkout."""
-    kubernetes, etcd = _pinned("k8s.io/kubernetes"), _pinned("go.etcd.io/etcd/server/v3")
-    return _cache_root() / f"controlplane-{kubernetes}-etcd-{etcd}-{_fingerprint()}"
+    kubernetes, etcd = pinned("k8s.io/kubernetes"), pinned("go.etcd.io/etcd/server/v3")
+    sources = [MODULE / name for name in SOURCES]
+    print_ = fingerprint(repr((PROGRAMS, _build_flags())), sources)
+    return cache_root() / f"controlplane-{kubernetes}-etcd-{etcd}-{print_}"
 
 
-def _cache_root() -> Path:
+def cache_root() -> Path:
+    """Return the folder outside of the tree that what tests have built is kept in."""
     if own := os.environ.get("BERTH_CACHE"):
         return Path(own).expanduser()
     if shared := os.environ.get("XDG_CACHE_HOME"):
@@ -92,27 +95,30 @@ def _cache_root() -> Path:
     return Path.home() / ".cache" / "berth"
 
 
-def _pinned(module: str) -> str:
-    match = re.search(rf"^\s*{re.escape(module)} (v\S+)", (MODULE / "go.mod").read_text(), re.MULTILINE)
+def pinned(module: str, folder: Path = MODULE) -> str:
+    """Return the version of a module that the folder's go.mod requires."""
+    required = rf"^(?:require)?\s*{re.escape(module)} (v\S+)"
+    match = re.search(required, (folder / "go.mod").read_text(), re.MULTILINE)
     assert match, f"go.mod does not require {module}"
     return match[1]
 
 
 def _versions() -> str:
-    return f"Kubernetes {_pinned('k8s.io/kubernetes')}, etcd {_pinned('go.etcd.io/etcd/server/v3')}"
+    return f"Kubernetes {pinned('k8s.io/kubernetes')}, etcd {pinned('go.etcd.io/etcd/server/v3')}"
 
 
-def _fingerprint() -> str:
-    digest = hashlib.sha256(repr((PROGRAMS, _build_flags())).encode())
-    for source in SOURCES:
-        digest.update((MODULE / source).read_bytes())
+def fingerprint(how: str, sources: Iterable[Path]) -> str:
+    """Return a word that changes with how something is built, and with what from."""
+    digest = hashlib.sha256(how.encode())
+    for source in sources:
+        digest.update(source.read_bytes())
     return digest.hexdigest()[:12]
 
 
 def _build_flags() -> tuple[str, ...]:
     # Without the linker's version words the API server calls itself v0.0.0-master, and clients that
     # read /version take it for an old one.
-    version = _pinned("k8s.io/kubernetes")
+    version = pinned("k8s.io/kubernetes")
     major, minor = version.removeprefix("v").split(".")[:2]
     stamp = "-X k8s.io/component-base/version"
     words = f"{stamp}.gitVersion={version} {stamp}.gitMajor={major} {stamp}.gitMinor={minor}"
@@ -124,11 +130,21 @@ def build(say: Callable[[str], None]) -> Assets:
 
     Takes about nine minutes on two cores. Raises AssetsMissing without a usable Go or without network.
     """
-    folder = cache_folder()
+    folder = build_once(cache_folder(), lambda output: _build_into(output, say), say)
+    return Assets(folder=folder, version=_versions())
+
+
+def build_once(folder: Path, build_into: Callable[[Path], None], say: Callable[[str], None]) -> Path:
+    """Let `build_into` fill the folder unless it is there, and return it; it is whole or not there at all."""
     with _lock(folder.with_suffix(".lock"), say):
         if not folder.exists():
-            _build_into(folder, say)
-    return Assets(folder=folder, version=_versions())
+            with tempfile.TemporaryDirectory(prefix=f"{folder.name}.", dir=folder.parent) as scratch:
+                output = Path(scratch) / "bin"
+                output.mkdir()
+                build_into(output)
+                output.rename(folder)
+            say(f"done: {folder}")
+    return folder
 
 
 @contextlib.contextmanager
@@ -143,17 +159,11 @@ def _lock(path: Path, say: Callable[[str], None]) -> Iterator[None]:
         yield  # closing the file unlocks it, also when this process is killed
 
 
-def _build_into(folder: Path, say: Callable[[str], None]) -> None:
-    go = find_go()
-    started = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix=f"{folder.name}.", dir=folder.parent) as scratch:
-        output = Path(scratch) / "bin"
-        output.mkdir()
-        for name, package in PROGRAMS.items():
-            command = [go, "build", *_build_flags(), "-o", str(output / name), package]
-            _run_go(command, f"building {name}", started, say)
-        output.rename(folder)
-    say(f"{_elapsed(started)} done: {folder}")
+def _build_into(output: Path, say: Callable[[str], None]) -> None:
+    go, started = find_go(), time.monotonic()
+    for name, package in PROGRAMS.items():
+        command = [go, "build", *_build_flags(), "-o", str(output / name), package]
+        run_go(command, f"building {name}", started, say)
 
 
 def find_go() -> str:
@@ -176,10 +186,13 @@ def find_go() -> str:
     return go
 
 
-def _run_go(command: list[str], what: str, started: float, say: Callable[[str], None]) -> None:
+def run_go(
+    command: list[str], what: str, started: float, say: Callable[[str], None], *, module: Path = MODULE
+) -> None:
+    """Run Go in a module's folder, telling `say` how long it takes. Raises AssetsMissing where it fails."""
     say(f"{_elapsed(started)} {what}")
     with tempfile.TemporaryFile("w+") as log:
-        process = subprocess.Popen(command, cwd=MODULE, stdout=log, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(command, cwd=module, stdout=log, stderr=subprocess.STDOUT)
         try:
             while not _ended_within(process, _PROGRESS_SECONDS):
                 say(f"{_elapsed(started)} {what} ...")

@@ -10,6 +10,7 @@ import pytest
 from tests.controlplane import __main__ as command
 from tests.controlplane import binaries
 from tests.controlplane.binaries import PROGRAMS, AssetsMissing, build, cache_folder, find_assets, find_go
+from tests.controlplane.leaderworkerset import build_leaderworkerset, find_leaderworkerset
 
 # Stands in for Go: writes its arguments to a log and the program to where -o says.
 _GO = """#!/bin/sh
@@ -19,6 +20,8 @@ build)
     echo "$@" >> "{folder}/calls"
     while [ "$1" != "-o" ]; do shift; done
     {build}
+    ;;
+list) echo "{folder}/module" ;;
 esac
 """
 
@@ -147,3 +150,22 @@ def test_the_cache_lies_where_the_environment_says(
 
     assert cache_folder().parent == Path(want)
     assert cache_folder().name.startswith("controlplane-v1.36.3-etcd-v3.6.8-")
+
+
+def test_the_controller_of_leader_worker_sets_comes_with_the_definition_of_its_kind(folder: Path) -> None:
+    install_go(folder)
+    definitions = folder / "module" / "config" / "crd" / "bases"
+    definitions.mkdir(parents=True)
+    (definitions / "leaderworkerset.x-k8s.io_leaderworkersets.yaml").write_text("kind: Definition")
+
+    built = build_leaderworkerset(print)
+
+    assets = find_leaderworkerset()
+    assert assets.program.parent == built
+    assert assets.definition == {"kind": "Definition"}
+
+
+def test_who_has_not_built_that_controller_is_told_how(folder: Path) -> None:
+    del folder
+    with pytest.raises(AssetsMissing, match="`make leaderworkerset` builds it"):
+        find_leaderworkerset()
