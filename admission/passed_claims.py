@@ -45,21 +45,24 @@ class PassedClaims:
 
     def show(self, claims: tuple[Claim, ...]) -> None:
         """Make the picture show these of the claims, and no others. It stays so until the next call."""
-        # Mostly one head after another is to meet the same.
+        # Mostly one head after another is to meet the same; else they differ by the claims of one queue.
         if claims == self._shown:
             return
+        wanted, shown = set(map(id, claims)), set(map(id, self._shown))
+        leaving = {held.key: (queue, held) for claim in claims for queue, held in claim.victims}
         for claim in self._shown:
-            self.snapshot.release(claim.queue, claim.usage, claim.places)
-        for queue, held in self._gone.values():
-            self.snapshot.readmit(queue, held)
-        self._gone.clear()
+            if id(claim) not in wanted:
+                self.snapshot.release(claim.queue, claim.usage, claim.places)
+        for key in [key for key in self._gone if key not in leaving]:
+            self.snapshot.readmit(*self._gone.pop(key))
         # All victims first: several may wait for what one leaves.
-        for queue, held in (victim for claim in claims for victim in claim.victims):
+        for key, (queue, held) in leaving.items():
             if not self.snapshot.is_gone(held):
                 self.snapshot.evict(queue, held)
-                self._gone[held.key] = queue, held
+                self._gone[key] = queue, held
         for claim in claims:
-            self.snapshot.reserve(claim.queue, claim.usage, claim.places)
+            if id(claim) not in shown:
+                self.snapshot.reserve(claim.queue, claim.usage, claim.places)
         self._shown = claims
 
     def expected(self) -> Iterator[tuple[QueueState, Quantities, tuple[Place, ...]]]:
