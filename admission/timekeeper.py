@@ -11,7 +11,7 @@ search looks at the claims alone that it can meet.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -30,7 +30,7 @@ from api.workload import WorkloadKey
 from queues.leases import Leases
 from queues.pending import Pending
 from queues.profile import Claim, Edge, Profile, Spots
-from queues.promises import BackfillLease, MoveCause, PlannedStart, own_rank
+from queues.promises import BackfillLease, MoveCause, PlannedStart, Rank, own_rank
 from queues.resources import Quantities
 from queues.slack import Slack
 from queues.tracked import Tracked
@@ -88,6 +88,9 @@ class Timekeeper:
         self.wake_at: float | None = None
         # Promises whose time had come, and whose queues were woken for it.
         self._tried: dict[WorkloadKey, float] = {}
+        # Ranks of the promised by ClusterQueue, and of which version of the promises they are.
+        self._ranks: dict[str, list[Rank]] = {}
+        self._ranked_in = -1
         self._fleet = fleet
         self._queues: Mapping[str, QueueState] = {}
         # Whether no claim needs to be told from those of another tree.
@@ -255,12 +258,20 @@ class Timekeeper:
         # Without a promise it comes behind all of its second that have one.
         is_ranked = known is not None and known.planned.rank[1:4] == own[:3]
         uid = known.planned.rank.uid if known is not None and is_ranked else None
-        ranks = (one.planned.rank for one in self.promises.values() if one.planned.cluster_queue == queue)
         return sum(
             1
-            for rank in ranks
+            for rank in self._ranks_in(queue)
             if rank[1:4] < own[:3] or (rank[1:4] == own[:3] and (uid is None or rank.uid < uid))
         )
+
+    def _ranks_in(self, queue: str) -> Sequence[Rank]:
+        """Return the ranks of those of the queue that are promised a start, in no order."""
+        # Asked of every class that waits whenever something comes free, while promises stay as they are.
+        if self._ranked_in != self.promises.version:
+            self._ranked_in, self._ranks = self.promises.version, {}
+            for one in self.promises.values():
+                self._ranks.setdefault(one.planned.cluster_queue, []).append(one.planned.rank)
+        return self._ranks.get(queue, ())
 
     def note_nodes(self) -> None:
         """Note that nodes came, went or changed."""
