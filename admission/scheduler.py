@@ -172,11 +172,11 @@ class _Cycle:
             again = self._to_deferred(again)
             # An earlier head of this cycle evicts one of its victims too, so that the choice has to
             # be made again.
-            outcome = self._settle(again)
+            outcome = yield from self._settle(again)
             return replace(outcome, recomputation=recomputation(again, outcome))
         elif self._is_out_of_place(entry):
             entry = yield from self._nominate_again(entry)
-        return self._settle(entry)
+        return (yield from self._settle(entry))
 
     def _is_pushed_out(self, entry: Entry) -> bool:
         """Return whether it is only by what is kept for others that the entry cannot have what it was
@@ -197,19 +197,19 @@ class _Cycle:
     def _is_possible(self, entry: Entry) -> bool:
         return not self._overlaps(entry) and self._fits(entry)
 
-    def _settle(self, entry: Entry) -> Outcome:
+    def _settle(self, entry: Entry) -> Steps[Outcome]:
         mode, queue = entry.assignment.mode, entry.queue
         # The common case, spared the trial of places and promises.
         if mode is Mode.FIT and not entry.assignment.places and self.backfill is None:
             return self._admit(entry)
         if mode is Mode.NO_FIT:
-            if not self._plan(entry):
+            if not (yield from self._plan(entry)):
                 return in_vain(entry)
             return waiting(entry, entry.assignment.no_fit_reason(), RequeueReason.HELD_BACK)
         if mode is Mode.PREEMPT and not entry.targets:
             is_any = queue.spec.preemption.reclaim_within_cohort is PreemptionPolicy.ANY
             # A promise keeps the capacity for longer than a cycle, and from when it is needed.
-            if self._plan(entry):
+            if (yield from self._plan(entry)):
                 return waiting(entry, PendingReason.WAITING_FOR_QUOTA, RequeueReason.HELD_BACK)
             # Under `Any` what comes free is reclaimed when its turn comes; nothing has to be kept
             # for it.
@@ -229,11 +229,11 @@ class _Cycle:
         verdict = self.backfill.judge(entry) if self.backfill is not None else Verdict(entry=entry)
         if verdict.kept_from is not None:
             # Even who is kept by the calendar may be promised a start after the appointment.
-            self._plan(entry)
+            yield from self._plan(entry)
             return kept_back(entry, verdict.kept_from)
         if verdict.behind is not None:
             # Whoever is promised a start is tried again by itself, as its time comes.
-            too_long = None if self._plan(entry) else verdict.too_long
+            too_long = None if (yield from self._plan(entry)) else verdict.too_long
             return held_back(entry, verdict.behind, too_long)
         return self._take(verdict)
 
@@ -266,9 +266,13 @@ class _Cycle:
             self._expect(entry)
         return outcome
 
-    def _plan(self, entry: Entry) -> bool:
+    def _plan(self, entry: Entry) -> Steps[bool]:
         """Promise a start to an entry that waits. Returns whether it has a promise."""
-        return self.backfill is not None and self.backfill.plan(entry)
+        if self.backfill is None:
+            return False
+        # Whether it may start has been a search of its own.
+        yield
+        return (yield from self.backfill.plan(entry))
 
     def _expect(self, entry: Entry) -> None:
         """Keep for the entry what it will have when those who give way for it have stopped."""

@@ -23,10 +23,10 @@ and halving alone finds it.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from math import inf
-from typing import Generic, NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from api.workload import WorkloadKey
 from queues.profile import (
@@ -46,6 +46,11 @@ from queues.prospect import Prospect
 from queues.shift import Shift, Usage
 from queues.spans import open_instants
 
+Answer = TypeVar("Answer")
+Steps = Generator[None, None, Answer]
+# A search that has tried so often in vain pauses: some milliseconds, several times what the pause costs it.
+_ATTEMPTS_AT_ONCE = 8
+
 
 def earliest(
     prospect: Prospect,
@@ -62,9 +67,28 @@ def earliest(
     Edges of the past: a promise that should have begun counts as begun, work that should have ended as never
     ending (its estimate is to be raised first). No start after `latest` is looked for, but now always is.
     """
+    search = searching(prospect, stage, trial, now=now, seconds=seconds, latest=latest)
+    while True:
+        try:
+            next(search)
+        except StopIteration as end:
+            found: Start[Value] | None = end.value
+            return found
+
+
+def searching(
+    prospect: Prospect,
+    stage: Stage,
+    trial: Trial[Value],
+    *,
+    now: float,
+    seconds: float,
+    latest: float = inf,
+) -> Steps[Start[Value] | None]:
+    """Look for the `earliest` start in steps; between two the stage shows the present."""
     walk = _Walk(prospect.since(now), stage=stage, trial=trial, at=now, seconds=seconds, latest=latest)
     try:
-        return walk.search()
+        return (yield from walk.search())
     finally:
         walk.leave()
 
@@ -153,6 +177,7 @@ class _Walk(Generic[Value]):
     # Up to where the stage shows all spots, and those of which it shows something else.
     _spots_at: int = 0
     _strays: set[Spot] = field(default_factory=set)
+    _attempts: int = 0
     # How many begins have been looked at, and when of those there is no quota right after.
     _looked: int = 0
     _short_at: list[float] = field(default_factory=list)
@@ -190,7 +215,7 @@ class _Walk(Generic[Value]):
         """
         return open_instants(self.prospect, self.trial.rooms(), instants, seconds=self.seconds)
 
-    def search(self) -> Start[Value] | None:
+    def search(self) -> Steps[Start[Value] | None]:
         """Return the first start from the present position on."""
         due = self.due()
         instants = self.open_instants([self.at, *self._releases(due)])
@@ -200,9 +225,9 @@ class _Walk(Generic[Value]):
             if found is not None:
                 return Start(at=self.at, value=found)
             del instants[0]
-        return self._search_among(instants)
+        return (yield from self._search_among(instants))
 
-    def _search_among(self, instants: Sequence[float]) -> Start[Value] | None:
+    def _search_among(self, instants: Sequence[float]) -> Steps[Start[Value] | None]:
         """Return the first start at one of the instants, which are later ones in order."""
         if not instants:
             return None
@@ -211,26 +236,36 @@ class _Walk(Generic[Value]):
         for begin in begins[bisect_left(begins, self.due()) :]:
             # Ends at the same instant come before the begin.
             end = bisect_right(instants, self.edges[begin][0], lo=done)
-            found_start = self._search_before(begin, instants[done:end])
+            found_start = yield from self._search_before(begin, instants[done:end])
             if found_start is not None or end == len(instants):
                 return found_start
             # A start at that very instant is one after the begin, too: it has been tried as such.
             done = end
         return self._by_halving(instants[done:])
 
-    def _search_before(self, begin: int, instants: Sequence[float]) -> Start[Value] | None:
+    def _search_before(self, begin: int, instants: Sequence[float]) -> Steps[Start[Value] | None]:
         """Return the first start at one of the instants, all of them before a begin."""
         # Each of them, not by halving: a later start meets more begins, so that fitting is no longer
         # monotone here.
         for at in instants[self._first_that_may_fit(instants, end=begin) :]:
             if self._is_short_within(at):
                 continue
+            self._attempts += 1
+            if self._attempts % _ATTEMPTS_AT_ONCE == 0:
+                yield from self._rest()
             self.at = at
             self.go_to(self.due())
             found = self.attempt()
             if found is not None:
                 return Start(at=at, value=found)
         return None
+
+    def _rest(self) -> Steps[None]:
+        """Pause with the stage as it was found; what was worked out stays."""
+        self.go_to(0)
+        self._shift.take_back()
+        self._spots_at, self._strays = 0, set()
+        yield
 
     def _is_short_within(self, at: float) -> bool:
         """Return whether after some begin within the span from `at` on there is certainly no quota.

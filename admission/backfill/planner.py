@@ -12,12 +12,13 @@ from admission.nomination import Entry
 from admission.preemption.saves import leaving_seconds
 from admission.snapshot import QueueState
 from admission.stage import Footing
+from admission.steps import Steps
 from admission.timekeeper import Promise
 from api.workload import WorkloadKey
 from queues.pending import Pending
 from queues.profile import Claim, Start
 from queues.promises import BackfillLease, MoveCause, PlannedStart, Rank
-from queues.walks import earliest
+from queues.walks import searching
 
 
 @dataclass(slots=True, kw_only=True)
@@ -28,7 +29,7 @@ class Planner:
     # Promises whose capacity counts as taken already while the cycle lasts: others were sent away for it.
     _later: list[tuple[PlannedStart, Footing]] = field(default_factory=list)
 
-    def plan(self, entry: Entry) -> bool:
+    def plan(self, entry: Entry) -> Steps[bool]:
         """Promise a start to a head that cannot start now. Returns whether it has a promise.
 
         It gets none where its ClusterQueue has promised to enough Workloads before it, where it would not
@@ -45,7 +46,7 @@ class Planner:
         before = self.outlook.keeper.promised_before(entry.pending, entry.queue.name)
         if before >= rules.reservation_depth:
             return False
-        found = self.search(entry.queue, entry.pending)
+        found = yield from self.search(entry.queue, entry.pending)
         if found is None or (before and found[0].start_at > self.outlook.now + rules.window_seconds):
             return False
         self._keep(*found)
@@ -81,12 +82,13 @@ class Planner:
 
     def search(
         self, queue: QueueState, pending: Pending, known: PlannedStart | None = None
-    ) -> tuple[PlannedStart, Footing] | None:
+    ) -> Steps[tuple[PlannedStart, Footing] | None]:
         """Return the earliest start after all of higher rank, None for never."""
         height = known.rank.height if known is not None else 0
         while True:
             rank = self.outlook.rank(queue, pending, height)
-            start = self.earliest(queue, pending, rank, self.outlook.before(rank, pending.key))
+            others = self.outlook.before(rank, pending.key)
+            start = yield from self.earliest(queue, pending, rank, others)
             if start is None or start.value.assignment is None:
                 return None
             # It was assumed to borrow no higher than this, and who comes before it was chosen
@@ -95,6 +97,7 @@ class Planner:
                 return self.planned(queue, pending, rank, start, known), start.value
             # It has to borrow higher than was assumed, and so comes after more of the others.
             height = start.value.assignment.borrowing
+            yield
 
     def earliest(
         self,
@@ -104,13 +107,17 @@ class Planner:
         others: Sequence[Promise],
         *,
         latest: float = inf,
-    ) -> Start[Footing] | None:
+    ) -> Steps[Start[Footing] | None]:
         """Return the earliest start beside running work and those promises, at `latest` if it is not now."""
         outlook = self.outlook
         trial = outlook.trial(queue, pending)
         prospect = outlook.prospect(queue, rank, others, of=pending.workload)
         seconds = self._seconds(queue, pending, rank)
-        return earliest(prospect, outlook.stage, trial, now=outlook.now, seconds=seconds, latest=latest)
+        return (
+            yield from searching(
+                prospect, outlook.stage, trial, now=outlook.now, seconds=seconds, latest=latest
+            )
+        )
 
     def _seconds(self, queue: QueueState, pending: Pending, rank: Rank) -> float:
         """Return for how long a promise holds: as long as it must be out of the way of those before it."""

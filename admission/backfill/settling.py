@@ -40,7 +40,7 @@ class Settler:
         self._gains = Gains(outlook=self.outlook, slack=keeper.slack.take())
         try:
             for promise in keeper.in_order():
-                self._look_at(promise, causes)
+                yield from self._look_at(promise, causes)
                 yield
             is_whole = True
         finally:
@@ -48,7 +48,7 @@ class Settler:
                 keeper.causes |= causes
                 keeper.slack.give_back(self._gains.slack)
 
-    def _look_at(self, promise: Promise, causes: set[MoveCause]) -> None:
+    def _look_at(self, promise: Promise, causes: set[MoveCause]) -> Steps[None]:
         queue = self.outlook.snapshot.queues[promise.planned.cluster_queue]
         pending = queue.pending.get(promise.planned.key)
         if pending is None:
@@ -57,10 +57,10 @@ class Settler:
             return
         # Without a cause nothing can have broken a promise, so none is tried.
         if causes and not self._stands(promise, queue, pending):
-            self._move(promise, queue, pending, causes)
+            yield from self._move(promise, queue, pending, causes)
         # Moved, it is as early as can be; only what stands may be improved.
         elif self._gains.slack.until >= self.outlook.now:
-            self._improve(promise, queue, pending)
+            yield from self._improve(promise, queue, pending)
 
     def _stands(self, promise: Promise, queue: QueueState, pending: Pending) -> bool:
         outlook, planned = self.outlook, promise.planned
@@ -71,9 +71,11 @@ class Settler:
         trial = outlook.trial(queue, pending)
         return holds_at(prospect, outlook.stage, trial, footing, at=at, seconds=planned.seconds)
 
-    def _move(self, promise: Promise, queue: QueueState, pending: Pending, causes: set[MoveCause]) -> None:
+    def _move(
+        self, promise: Promise, queue: QueueState, pending: Pending, causes: set[MoveCause]
+    ) -> Steps[None]:
         known, keeper = promise.planned, self.outlook.keeper
-        found = self.planner.search(queue, pending, known)
+        found = yield from self.planner.search(queue, pending, known)
         if found is None:
             keeper.withdraw(known.key)
             return
@@ -92,7 +94,7 @@ class Settler:
             return MoveCause.NODE_LOST
         return next((cause for cause in MoveCause if cause in causes), MoveCause.OVERRUN)
 
-    def _improve(self, promise: Promise, queue: QueueState, pending: Pending) -> None:
+    def _improve(self, promise: Promise, queue: QueueState, pending: Pending) -> Steps[None]:
         """Start it earlier if that is worth a word and moves nobody else, those of lower rank included.
 
         What came free was to come free at some instant, so nothing has changed for a start after that. One
@@ -110,7 +112,7 @@ class Settler:
         if latest <= outlook.now and not may_have_room(outlook.snapshot, queue, pending):
             return
         others = [one for key, one in outlook.keeper.promises.items() if key != known.key]
-        start = self.planner.earliest(queue, pending, known.rank, others, latest=latest)
+        start = yield from self.planner.earliest(queue, pending, known.rank, others, latest=latest)
         # `earliest` tries now whatever `latest` says, so a start after both is none that was asked
         # for.
         if start is None or start.at > max(latest, outlook.now):

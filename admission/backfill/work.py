@@ -46,9 +46,9 @@ class Backfill:
             return False
         return not keeper.may_be_promised(entry.pending, queue)
 
-    def plan(self, entry: Entry) -> bool:
+    def plan(self, entry: Entry) -> Steps[bool]:
         """Promise a start to a head that cannot start now. Returns whether it has a promise."""
-        return self._planner.plan(entry)
+        return (yield from self._planner.plan(entry))
 
     def plan_after_evictions(self, entry: Entry) -> bool:
         """Promise a start to a head for when its targets are gone. Returns whether it has a promise."""

@@ -18,6 +18,7 @@ from admission.backfill.gains import Gains
 from admission.backfill.planner import Planner
 from admission.snapshot import QueueState
 from admission.stage import Footing
+from admission.steps import finish
 from admission.timekeeper import Promise
 from api.policy import BackfillMode
 from api.workload import WorkloadKey
@@ -49,7 +50,8 @@ class _Judge:
             others = [one for key, one in outlook.keeper.promises.items() if key != planned.key]
 
             def earliest() -> float:
-                start = Planner(outlook=outlook).earliest(queue, pending, planned.rank, others, latest=latest)
+                planner = Planner(outlook=outlook)
+                start = finish(planner.earliest(queue, pending, planned.rank, others, latest=latest))
                 # One that borrows higher would come behind those it is before, and is not moved by that.
                 keeps_rank = start is not None and _height(start.value) <= planned.rank.height
                 is_in_time = start is not None and start.at <= max(latest, outlook.now)

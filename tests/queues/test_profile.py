@@ -13,7 +13,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given
+from hypothesis import event, given
 
 from api.queueing import ResourceQuota
 from api.workload import WorkloadKey
@@ -21,7 +21,7 @@ from queues.profile import Claim, Course, Edge, Profile, Rooms, Spot, Spots
 from queues.prospect import Prospect
 from queues.quota import QuotaNode
 from queues.resources import FlavorResource, Quantities
-from queues.walks import earliest, stands
+from queues.walks import earliest, searching, stands
 
 GPU = FlavorResource("f", "gpu")
 HOSTS = tuple(("", (f"h{index}",)) for index in range(4))
@@ -382,6 +382,45 @@ def test_what_is_found_can_be_claimed_and_the_search_leaves_no_trace(
             ends_at=found.at + seconds,
         )
         assert is_possible([*claims, promise])
+
+
+@given(claim_lists(), st.integers(1, 4), st.sampled_from([0.5, 2.0, 3.5, 20.0]))
+def test_a_search_that_pauses_shows_the_present_meanwhile_and_finds_the_same(
+    claims: list[Claim], hosts: int, seconds: float
+) -> None:
+    stage, profile = stage_and_profile(claims)
+    before, pauses = stage.picture(), 0
+    trial = Trial(stage, "a", hosts * PER_HOST, hosts)
+    prospect = Prospect(edges=profile.edges(), profile=profile)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("queues.walks._ATTEMPTS_AT_ONCE", 1)
+        search = searching(prospect, stage, trial, now=0, seconds=seconds)
+        try:
+            while True:
+                next(search)
+                pauses += 1
+                assert stage.picture() == before
+        except StopIteration as end:
+            found = end.value
+
+    assert stage.picture() == before
+    assert (None if found is None else found.at) == brute_force_hosts(claims, hosts=hosts, seconds=seconds)
+    event("paused" if pauses else "found at once")
+
+
+def test_a_search_that_is_closed_in_a_pause_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("queues.walks._ATTEMPTS_AT_ONCE", 1)
+    claims, *_ = CASES["a hole between two promises is found"]
+    stage, profile = stage_and_profile(claims)
+    before = stage.picture()
+
+    prospect = Prospect(edges=profile.edges(), profile=profile)
+    search = searching(prospect, stage, Trial(stage, "a", 4), now=0, seconds=11)
+    next(search)
+    search.close()
+
+    assert stage.picture() == before
 
 
 @given(claim_lists(), st.permutations(range(7)))
