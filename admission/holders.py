@@ -18,12 +18,16 @@ from admission.records import Record
 from admission.runtimes import completion_at
 from admission.snapshot import Held
 from admission.topology import places_of
+from api.checkpoint_facts import CHECKPOINT_KEYS
 from api.eviction import reserved_at_of, standing_request
+from api.policy import VictimRules
 from api.reasons import ConditionType
 from api.workload import Admission, Workload, WorkloadKey
 from queues.ordering import RequeuingTimestamp, queued_at
 from queues.pending import Pending
 from queues.resources import Quantities, is_equal, pairs_of, to_quantities
+
+_NO_RULES = VictimRules()
 
 
 class Holders(Lineup):
@@ -263,10 +267,19 @@ class Holders(Lineup):
                 self.lost[held.key] = None
 
     def _tells_anew(self, held: Held, workload: Workload) -> bool:
-        """Return whether it has told of a checkpoint, say, and a policy asks for that."""
+        """Return whether it says something else that may decide whether it is evicted, or moved."""
         queue = self._cache.queues.get(held.admission.cluster_queue)
-        is_asked = queue is not None and queue.policy.preemption is not None
-        return is_asked and workload.annotations != held.workload.annotations
+        section = queue.policy.preemption if queue is not None else None
+        before, after = held.workload.annotations, workload.annotations
+        if queue is None or section is None or before == after:
+            return False
+        placement = queue.policy.placement
+        if section.rules != _NO_RULES or (placement is not None and placement.consolidation is not None):
+            return True
+        # Without those a checkpoint says what its eviction would cost, and nothing of whether it may be
+        # evicted. All who run tell of one again and again: each time whoever waits would be tried in vain.
+        changed = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
+        return not changed <= CHECKPOINT_KEYS
 
     def _note_shown(self, workload: Workload) -> None:
         """Note that an object shows its admission, though it is placed later.

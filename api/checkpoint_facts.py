@@ -40,8 +40,8 @@ _DURATIONS = (
     keys.CHECKPOINT_INTERVAL_SECONDS,
 )
 
-# What `CheckpointFacts.takes_part` is told by.
-_FACTS = frozenset(
+# By which a Workload tells of its checkpoints, and `CheckpointFacts.takes_part`.
+CHECKPOINT_KEYS = frozenset(
     (
         keys.CHECKPOINT_TIME,
         keys.CHECKPOINT_STEP,
@@ -120,7 +120,7 @@ def checkpoint_facts(workload: Workload, *, with_aliases: bool = False) -> Check
 
 def tells_of_checkpoints(workload: Workload) -> bool:
     """Return whether anything of its checkpoints may be said, believable or not: a cheap question."""
-    return any(source and not _FACTS.isdisjoint(source) for source in _sources(workload))
+    return any(source and not CHECKPOINT_KEYS.isdisjoint(source) for source in _sources(workload))
 
 
 def checkpoint_faults(sources: Metadata) -> Iterator[str]:

@@ -112,6 +112,29 @@ def test_what_it_tells_later_counts_from_then_on() -> None:
     assert (before, loss(world, "victim")) == (4 * 3030, 4 * 330)
 
 
+@pytest.mark.parametrize(
+    ("rules", "told", "is_tried"),
+    [
+        pytest.param(VictimRules(), {"saved": 10}, False, id="a checkpoint makes nobody a victim"),
+        pytest.param(VictimRules(), {"save": 5, "interval": 60}, False, id="nor does what saving costs"),
+        pytest.param(
+            VictimRules(checkpoint_max_age_seconds=600), {"saved": 10}, True, id="under a rule it may"
+        ),
+        pytest.param(VictimRules(), {"type": "inference"}, True, id="what it is may always"),
+    ],
+)
+def test_who_waits_is_tried_again_when_one_tells_what_may_make_it_a_victim(
+    rules: VictimRules, told: dict[str, Any], is_tried: bool
+) -> None:
+    world = make_world(running("w", 8, priority=9, saved=3000), incoming(), rules=rules)
+    assert not admits(world.settle())
+    assert not world.engine.has_heads(now=NOW)
+
+    world.put(running("w", 8, priority=9, **{"saved": 3000, **told}))
+
+    assert world.engine.has_heads(now=NOW) is is_tried
+
+
 def test_who_tells_of_no_checkpoint_is_taken_to_have_saved_when_half_of_the_others_had_started() -> None:
     silent = running("silent", 2, ran=3000)
     others = [running(f"r{ran}", 2, ran=ran, saved=10) for ran in (500, 1000, 2000)]
