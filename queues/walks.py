@@ -49,7 +49,7 @@ from queues.spans import open_instants
 Answer = TypeVar("Answer")
 Steps = Generator[None, None, Answer]
 # A search that has tried so often in vain pauses: some milliseconds, several times what the pause costs it.
-_ATTEMPTS_AT_ONCE = 8
+_ATTEMPTS_AT_ONCE = 4
 
 
 def earliest(
