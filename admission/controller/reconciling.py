@@ -144,7 +144,7 @@ class Reconciler:
         keeper = self._knowledge.pods.leader_sets.keeper_of_workload(group.value)
         # A LeaderWorkerSet that has no place for this group any more wants no pods of it.
         wanted = 0 if keeper is not None and not keeper.has_place else replicas
-        self.do(term, reconcile_empty_group(group.value, replicas=wanted))
+        self.do(term, reconcile_empty_group(group.value, group.raw, replicas=wanted))
 
     def do(self, term: Acting, actions: tuple[Action, ...], asker: Target | None = None) -> None:
         """Note the events and submit the writes, but those on objects that are left alone just now."""

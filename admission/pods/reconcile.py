@@ -64,16 +64,21 @@ def reconcile_pods(
     return notes
 
 
-def reconcile_empty_group(workload: Workload, *, replicas: int | None) -> tuple[Action, ...]:
+def reconcile_empty_group(workload: Workload, raw: bytes, *, replicas: int | None) -> tuple[Action, ...]:
     """Return what the Workload needs of a group without any pod, whose keeper is to have `replicas` of them.
+
+    `raw` are the bytes in which the Workload was last seen.
 
     While its pods are made anew it keeps its quota. One that is to have none is over (a StatefulSet of 0, a
     group that a LeaderWorkerSet was scaled down by): with the first pod another one begins. Of a group that
     nobody keeps up the garbage collector takes the Workload.
     """
-    is_group = keys.IS_GROUP_WORKLOAD in workload.annotations
-    is_over = is_group and replicas == 0 and workload.deleted_at is None
-    return (workload_deletion(workload),) if is_over else ()
+    if keys.IS_GROUP_WORKLOAD not in workload.annotations:
+        return ()
+    if workload.deleted_at is not None:
+        # Looked at when it was deleted it had pods still, and it hears nothing of their end.
+        return (finalizer_off(workload, raw),) if workload.has_finalizer else ()
+    return (workload_deletion(workload),) if replicas == 0 else ()
 
 
 def _is_managed(view: View) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -96,7 +97,16 @@ def test_pods_that_a_serving_group_is_scaled_up_by_wait_and_are_told_why() -> No
 def test_a_group_without_pods(replicas: int | None, want: list[str]) -> None:
     world = serving_world(shard("a"), replicas=1)
 
-    assert purposes(reconcile_empty_group(world.workload("g")[0], replicas=replicas)) == want
+    assert purposes(reconcile_empty_group(*world.workload("g"), replicas=replicas)) == want
+
+
+@pytest.mark.parametrize("replicas", [0, 2, None])
+def test_a_deleted_group_whose_last_pod_has_gone_gives_its_quota_back(replicas: int | None) -> None:
+    workload, raw = serving_world(shard("a"), replicas=1).workload("g")
+    deleted = replace(workload, deleted_at=1.0)
+
+    assert purposes(reconcile_empty_group(deleted, raw, replicas=replicas)) == ["remove-finalizer"]
+    assert reconcile_empty_group(replace(deleted, has_finalizer=False), raw, replicas=replicas) == ()
 
 
 # --- LeaderWorkerSets ----------------------------------------------------------------------------
