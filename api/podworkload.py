@@ -146,9 +146,8 @@ def pod_workload_body(
     # A group's Workload has no uid label: it has as many owners as pods, and is found by its name.
     if group:
         annotations[keys.IS_GROUP_WORKLOAD] = "true"
-        # A replica of such a set is a leader with its workers.
-        if pod.is_serving and (leader_worker_set := pod.labels.get(keys.LEADER_WORKER_SET)):
-            annotations[keys.REPLICA_OF] = f"LeaderWorkerSet/{leader_worker_set}"
+        if application := _application_of_group(pod):
+            annotations[keys.REPLICA_OF] = application
     else:
         labels[keys.JOB_UID] = pod.uid
         annotations[keys.JOB_OWNER_KIND] = f"{_CORE_VERSION}, Kind={POD_KIND}"
@@ -188,6 +187,17 @@ def owner_references(
     references = [_keeper(one.pod) or _reference(one.pod) for one in members]
     # By uid, once each: the pods of one keeper have all the same owner.
     return list({reference["uid"]: reference for reference in references}.values())
+
+
+def _application_of_group(pod: Pod) -> str:
+    """Return of what the group of this pod is a replica; empty where it is none."""
+    if not pod.is_serving:
+        return ""
+    # Before the owner: its leaders are a StatefulSet's. A replica of such a set is a leader with its workers.
+    if leader_worker_set := pod.labels.get(keys.LEADER_WORKER_SET):
+        return f"LeaderWorkerSet/{leader_worker_set}"
+    # All replicas of a StatefulSet are one group.
+    return pod.application if pod.owner is not None and pod.owner.kind == "StatefulSet" else ""
 
 
 def _keeper(pod: Pod) -> dict[str, Any] | None:

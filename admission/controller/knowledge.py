@@ -29,7 +29,7 @@ from admission.controller.podbook import PodBook
 from admission.engine import Engine
 from admission.inuse import KEPT_KINDS
 from admission.jobs import PriorityClass
-from admission.preemption.replicas import is_taken_one_by_one
+from admission.preemption.replicas import is_counted
 from api import keys, specs
 from api.checkpoint_facts import parse_instant
 from api.disruption import DisruptionBudget
@@ -197,10 +197,10 @@ class Knowledge:
         return None if named is None else (named.value, named.raw)
 
     def is_replica(self, workload: Workload) -> bool:
-        """Return whether the Workload's pod is ended by an eviction, as the policy of its queue says."""
+        """Return whether the Workload's pods are ended by evictions, as the policy of its queue says."""
         admission = workload.admission
         name = admission.cluster_queue if admission is not None else ""
-        return is_taken_one_by_one(workload, self.engine.policy_of(name))
+        return is_counted(workload, self.engine.policy_of(name))
 
     def _see_job(self, obj: JobObject, raw: bytes) -> bool:
         if not self.jobs.is_news(obj.metadata):

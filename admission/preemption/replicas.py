@@ -7,10 +7,11 @@ by halves that each looked harmless. So a search counts what it takes:
     spare(budget)      = disruptionsAllowed − pods of those on their way out
 
 A replica is a pod, or a group of pods of a LeaderWorkerSet. It may be taken while its application can spare
-one, and each budget that it falls under all its pods. Who is on the way out is subtracted from the budget
-though its status may count it already: for as long as it takes to end, too few are taken rather than too
-many. The server has the last word (the eviction subresource); what is counted here keeps a Workload from
-being evicted whose pod the server would then not let go.
+one, and each budget that it falls under all its pods. Those of a StatefulSet are one Workload and go all at
+once: they count as one, which is the last, and go where the floor is 0. Who is on the way out is subtracted
+from the budget though its status may count it already: for as long as it takes to end, too few are taken
+rather than too many. The server has the last word (the eviction subresource); what is counted here keeps a
+Workload from being evicted whose pod the server would then not let go.
 
 The counters belong to one attempt of one search, because an attempt may be given up; what they start from
 is worked out once for each picture of the cluster.
@@ -60,7 +61,7 @@ class Floors:
         application = workload.annotations.get(keys.REPLICA_OF)
         # Only replicas that serve are bounded; a single pod of somebody's notebook is a victim like
         # any other.
-        if application is None or held.is_evicted or not is_taken_one_by_one(workload, queue.policy):
+        if application is None or held.is_evicted or not is_counted(workload, queue.policy):
             return {}
         return {
             Guard(False, workload.key.namespace, application): 1,
@@ -86,8 +87,10 @@ class Floors:
         return True
 
 
-def is_taken_one_by_one(workload: Workload, policy: AdmissionPolicy) -> bool:
-    """Return whether the Workload is a replica of inference, under a policy that prefers inference."""
+def is_counted(workload: Workload, policy: AdmissionPolicy) -> bool:
+    """Return whether the Workload is replicas of inference, under a policy that prefers inference: they are
+    counted before they are taken, and their pods go by the eviction subresource.
+    """
     section = policy.preemption
     return (
         section is not None
@@ -140,7 +143,9 @@ def _budgets_over(workload: Workload, snapshot: Snapshot) -> dict[Guard, int]:
         for budget in snapshot.budgets.values():
             if budget.covers(workload.key.namespace, labels):
                 guard = Guard(True, budget.namespace, budget.name)
-                found[guard] = found.get(guard, 0) + pod_set.count
+                # Those that it was scaled down by have gone already.
+                pods = pod_set.count - workload.reclaimable.get(pod_set.name, 0)
+                found[guard] = found.get(guard, 0) + pods
     return found
 
 

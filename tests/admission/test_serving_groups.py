@@ -109,6 +109,34 @@ def test_a_deleted_group_whose_last_pod_has_gone_gives_its_quota_back(replicas: 
     assert reconcile_empty_group(replace(deleted, has_finalizer=False), raw, replicas=replicas) == ()
 
 
+@pytest.mark.parametrize(
+    ("owner", "want"),
+    [
+        pytest.param(
+            ("apps/v1", "StatefulSet", "shards"), "StatefulSet/shards", id="a StatefulSet's says so"
+        ),
+        pytest.param(("example.com/v1", "Fleet", "f"), None, id="another's may be any part of it"),
+        pytest.param(None, None, id="made by hand it is none"),
+    ],
+)
+def test_of_what_a_serving_group_is_all_replicas(
+    owner: tuple[str, str, str] | None, want: str | None
+) -> None:
+    pod = shard("a", 1)
+    if owner is not None:
+        version, kind, name = owner
+        reference = {"apiVersion": version, "kind": kind, "name": name, "uid": "u", "controller": True}
+        pod["metadata"]["ownerReferences"] = [reference]
+    world = PodWorld()
+    if owner is not None:
+        world.objects[owner[1], owner[2]] = {"metadata": {"name": owner[2], "uid": "u"}}
+    world.add(pod)
+
+    world.settle()
+
+    assert world.workload("g")[0].annotations.get(keys.REPLICA_OF) == want
+
+
 # --- LeaderWorkerSets ----------------------------------------------------------------------------
 
 BIG = OwnerReference(

@@ -90,6 +90,13 @@ def groups(count: int, **annotations: str) -> list[Workload]:
     return found
 
 
+def shards(count: int = 4, *, gone: int = 0, **annotations: str) -> Workload:
+    """Return the one Workload of a StatefulSet's replicas, which was scaled down by `gone` of them."""
+    group = replica("shards", of="StatefulSet/shards", app="shards", **annotations)
+    pod_set = replace(group.pod_sets[0], count=count)
+    return reserved(replace(group, pod_sets=(pod_set,), reclaimable={pod_set.name: gone} if gone else {}))
+
+
 @pytest.mark.parametrize(
     ("known", "gpus", "want"),
     [
@@ -112,6 +119,28 @@ def groups(count: int, **annotations: str) -> list[Workload]:
         pytest.param(groups(2), 3, 0, id="the last group stays"),
         pytest.param([*groups(2), budget(2, app="big")], 2, 1, id="a budget lets all pods of a group go"),
         pytest.param([*groups(2), budget(1, app="big")], 1, 0, id="no group goes by halves"),
+        pytest.param([shards()], 1, 0, id="a StatefulSet stays, as the last of its replicas would go"),
+        pytest.param([shards(min_replicas="0")], 1, 1, id="a StatefulSet with a floor of nothing goes whole"),
+        pytest.param([shards(min_replicas="4")], 1, 0, id="a StatefulSet stays for a floor of all"),
+        pytest.param(
+            [shards(min_replicas="0"), budget(4, app="shards")],
+            1,
+            1,
+            id="a budget lets all pods of a StatefulSet go",
+        ),
+        pytest.param(
+            [shards(min_replicas="0"), budget(3, app="shards")],
+            1,
+            0,
+            id="a budget that allows fewer keeps a StatefulSet",
+        ),
+        pytest.param(
+            [shards(gone=2, min_replicas="0"), budget(2, app="shards")],
+            3,
+            1,
+            id="pods that a StatefulSet was scaled down by need no budget",
+        ),
+        pytest.param([shards(2), *replicas(2)], 1, 1, id="another application goes in its place"),
     ],
 )
 def test_a_search_takes_as_many_replicas_as_may_go(known: list[object], gpus: int, want: int) -> None:
