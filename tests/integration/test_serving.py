@@ -270,6 +270,7 @@ def test_a_stateful_set_is_admitted_as_a_whole_and_comes_back_after_an_eviction(
     workload = group_workload(scene)
     assert workload is not None
     assert [one["count"] for one in workload["spec"]["podSets"]] == [3]
+    assert workload["metadata"]["annotations"]["berth.dev/replica-of"] == "StatefulSet/shards"
 
     scene.create_job("train", cpus=1, labels={PRIORITY: high})
     scene.wait_admitted("train")

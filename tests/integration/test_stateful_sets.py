@@ -1,0 +1,212 @@
+"""StatefulSets of inference give way whole, and only where floor and budgets allow it: on both API servers.
+
+Their pods carry gate and label by their template, as the webhook leaves them. The embedded server has no
+controllers of StatefulSets and of budgets: there the test does what those would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.integration.conftest import Cluster, Options
+from tests.integration.manifests import Object, condition
+from tests.integration.pods import CONFIG, KUEUE, create, is_gated, is_running, make_pod, member, wait_gone
+from tests.integration.replica import Replica
+from tests.integration.scene import Scene
+from tests.integration.waiting import wait_for
+
+pytestmark = pytest.mark.xdist_group("stateful")
+
+POLICIES = "/apis/berth.dev/v1alpha1/admissionpolicies"
+REPLICAS = 3
+# A finalizer by which a pod stays until the test has seen how it was ended.
+WITNESS = "example.com/witness"
+
+
+class Shards:
+    """A StatefulSet of three replicas of one CPU each, which serves in a queue of four."""
+
+    def __init__(self, scene: Scene, *, is_played: bool) -> None:
+        self.scene = scene
+        self.queue = scene.create_queue(cpus=4, preemption={"withinClusterQueue": "LowerPriority"})
+        self._high = scene.create_priority("high", 10)
+        self._is_played = is_played
+        self._sets = f"/apis/apps/v1/namespaces/{scene.namespace}/statefulsets"
+        self._budgets = f"/apis/policy/v1/namespaces/{scene.namespace}/poddisruptionbudgets"
+
+    def serve(self, **annotations: str) -> None:
+        """Create it with these annotations on its pods, and return when all of them serve."""
+        serving = {KUEUE + "pod-group-serving": "true", KUEUE + "pod-group-fast-admission": "true"}
+        pod = member(
+            "shards",
+            "shards",
+            REPLICAS,
+            labels={"app": "shards", "berth.dev/workload-type": "inference"},
+            annotations={**serving, **annotations},
+            restartPolicy="Always",
+        )
+        spec = {
+            "replicas": REPLICAS,
+            "serviceName": "shards",
+            "podManagementPolicy": "Parallel",
+            "selector": {"matchLabels": {"app": "shards"}},
+            "template": {"metadata": {**pod["metadata"], "name": ""}, "spec": pod["spec"]},
+        }
+        body = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "shards"}, "spec": spec}
+        self.scene.rest.create(self._sets, body)
+        self.wait_serving()
+
+    def allow(self, count: int) -> None:
+        """Have a budget that lets so many of its pods go, and return when it has counted them."""
+        spec = {"minAvailable": REPLICAS - count, "selector": {"matchLabels": {"app": "shards"}}}
+        if not self.scene.rest.get(self._budgets)["items"]:
+            metadata = {"name": "shards"}
+            body = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata}
+            self.scene.rest.create(self._budgets, {**body, "spec": spec})
+        path = f"{self._budgets}/shards"
+        changed = self.scene.rest.patch(path, {"spec": spec})
+        if self._is_played:
+            status = {
+                "observedGeneration": changed["metadata"]["generation"],
+                "disruptionsAllowed": count,
+                "currentHealthy": REPLICAS,
+                "desiredHealthy": REPLICAS - count,
+                "expectedPods": REPLICAS,
+            }
+            self.scene.rest.patch(f"{path}/status", {"status": status})
+        self.scene.rest.wait(path, lambda found: found["status"].get("disruptionsAllowed") == count)
+
+    def pods(self) -> list[Object]:
+        """Return its pods, made anew where they are missing."""
+        items = self.scene.rest.get(self.scene.pods)["items"]
+        pods = [pod for pod in items if pod["metadata"].get("labels", {}).get("app") == "shards"]
+        if self._is_played:
+            self._make({f"shards-{number}" for number in range(REPLICAS)} - {_name(pod) for pod in pods})
+        return pods
+
+    def wait_serving(self) -> None:
+        """Return when all of its pods serve."""
+        wait_for(lambda: self.serving() == REPLICAS, "all shards serve")
+
+    def serving(self) -> int:
+        """Return how many of its pods serve."""
+        return sum(
+            condition(pod, "Ready").get("status") == "True" and "deletionTimestamp" not in pod["metadata"]
+            for pod in self.pods()
+        )
+
+    def uids(self) -> set[str]:
+        """Return the uids of its pods."""
+        return {pod["metadata"]["uid"] for pod in self.pods()}
+
+    def submit(self, name: str, *, cpus: int) -> None:
+        """Create a more important pod."""
+        create(self.scene, make_pod(name, cpus=cpus, labels={KUEUE + "priority-class": self._high}))
+
+    def wait_running(self, name: str) -> None:
+        """Return when another pod runs; its own are made anew meanwhile."""
+        wait_for(lambda: bool(self.pods()) and is_running(self.scene, name), f"{name} runs")
+
+    def end(self) -> None:
+        """Delete all that was made."""
+        rest = self.scene.rest
+        rest.delete(f"{self._sets}/shards")
+        for pod in rest.get(self.scene.pods)["items"]:
+            rest.delete(f"{self.scene.pods}/{_name(pod)}")
+        rest.delete(f"{POLICIES}/{self.queue}")
+
+    def _make(self, names: set[str]) -> None:
+        found = self.scene.rest.get(f"{self._sets}/shards")
+        owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "shards", "controller": True}
+        for name in sorted(names):
+            template = found["spec"]["template"]
+            references = [{**owner, "uid": found["metadata"]["uid"]}]
+            metadata = {**template["metadata"], "name": name, "ownerReferences": references}
+            body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+            self.scene.rest.create(self.scene.pods, body)
+
+
+def _name(pod: Object) -> str:
+    return str(pod["metadata"]["name"])
+
+
+@pytest.fixture(scope="module")
+def options() -> Options:
+    """Give the options of a controller that queues pods."""
+    return Options(config=CONFIG)
+
+
+@pytest.fixture
+def shards(cluster: Cluster, controller: Replica) -> Iterator[Shards]:
+    """Give a StatefulSet yet to be created, under a policy that prefers inference."""
+    assert controller.child.is_running()
+    shards = Shards(cluster.new_scene(), is_played=cluster.pool == "node")
+    policy = {
+        "apiVersion": "berth.dev/v1alpha1",
+        "kind": "AdmissionPolicy",
+        "metadata": {"name": shards.queue},
+        "spec": {
+            "clusterQueues": {"names": [shards.queue]},
+            "preemption": {"rules": {"preferInference": {}}},
+        },
+    }
+    rest = cluster.rest
+    rest.create(POLICIES, policy)
+    wait_for(lambda: rest.get(f"{POLICIES}/{shards.queue}").get("status"), "the policy seen")
+    yield shards
+    shards.end()
+
+
+def test_a_stateful_set_that_says_nothing_stays_and_another_gives_way(shards: Shards) -> None:
+    shards.serve()
+    create(shards.scene, make_pod("low"))
+    shards.wait_running("low")
+    uids = shards.uids()
+
+    # One would not be enough, and the shards may not go.
+    shards.submit("greedy", cpus=2)
+    shards.scene.wait_pending("greedy")
+    assert is_running(shards.scene, "low")
+    shards.scene.rest.delete(f"{shards.scene.pods}/greedy")
+    wait_gone(shards.scene, "greedy")
+
+    shards.submit("high", cpus=1)
+
+    shards.wait_running("high")
+    wait_gone(shards.scene, "low")
+    assert shards.uids() == uids
+    assert shards.serving() == REPLICAS
+
+
+def test_a_stateful_set_with_a_floor_of_nothing_goes_once_its_budget_lets_all_of_it_go(
+    shards: Shards,
+) -> None:
+    scene = shards.scene
+    shards.serve(**{"berth.dev/min-replicas": "0"})
+    shards.allow(2)
+    uids = shards.uids()
+    last = f"{scene.pods}/shards-2"
+    finalizers = scene.rest.get(last)["metadata"]["finalizers"]
+    scene.rest.patch(last, {"metadata": {"finalizers": [*finalizers, WITNESS]}})
+
+    # One pod would be enough, but they go together.
+    shards.submit("high", cpus=2)
+    scene.wait_pending("high")
+    assert (shards.serving(), shards.uids()) == (REPLICAS, uids)
+
+    shards.allow(3)
+
+    shards.wait_running("high")
+    told = scene.rest.get(last)
+    assert told["metadata"]["deletionTimestamp"]
+    # Whose pod is deleted, and not evicted, is told so before.
+    assert not condition(told, "TerminationTarget")
+    scene.rest.patch(last, {"metadata": {"finalizers": None}})
+    # Two places are free, and none of the three takes one.
+    wait_for(lambda: [is_gated(pod) for pod in shards.pods()] == [True] * REPLICAS, "all at the gate")
+    assert not shards.uids() & uids
+
+    scene.rest.delete(f"{scene.pods}/high")
+    shards.wait_serving()
