@@ -287,8 +287,15 @@ def test_a_fault_over_one_admission_costs_the_others_nothing_and_is_taken_back(
     assert stage.admitted() == ["bad", "good"]
 
 
-def test_a_fault_after_the_quota_was_reserved_gives_it_back(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "place",
+    [
+        pytest.param("journal.Journal.note_cycle", id="right after deciding"),
+        pytest.param("term.Term._submit_admission", id="after the quota was reserved"),
+    ],
+)
+def test_a_fault_leaves_nobody_assumed_and_nothing_reserved(
+    place: str, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leader = stage.lead()
 
@@ -296,7 +303,7 @@ def test_a_fault_after_the_quota_was_reserved_gives_it_back(
         raise RuntimeError("a fault")
 
     with monkeypatch.context() as patch:
-        patch.setattr("admission.controller.term.Term._submit_admission", faulty)
+        patch.setattr(f"admission.controller.{place}", faulty)
         stage.submit("w")
         stage.wait(0.5)
         assert leader.stumbles() >= 1
@@ -305,25 +312,6 @@ def test_a_fault_after_the_quota_was_reserved_gives_it_back(
     stage.wait(60.0)
     assert stage.admitted() == ["w"]
     assert stage.store.reservations == {}
-
-
-def test_a_fault_right_after_deciding_leaves_nobody_assumed(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    leader = stage.lead()
-
-    def faulty(*_: object) -> None:
-        raise RuntimeError("a fault")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(leader.journal, "note_cycle", faulty)
-        stage.submit("w")
-        stage.wait(1.0)
-        assert leader.stumbles() >= 1
-        assert stage.admitted() == []
-
-    stage.wait(5.0)
-    assert stage.admitted() == ["w"]
 
 
 # --- two writers -------------------------------------------------------------------------------------
