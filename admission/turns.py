@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from math import ceil, inf
+from math import ceil, inf, nextafter
 
 from admission.eviction_cost import cost_if_asked
 from admission.snapshot import Held, QueueState
@@ -27,6 +27,8 @@ from queues.estimates import Estimate
 _DEFAULTS = PreemptionRules()
 # Behind every estimate, in seconds: 68 years.
 _UNKNOWN = 2**31 - 1
+# The least time between two looks at one Workload.
+_SOONEST_SECONDS = 1.0
 
 
 def least_attained(queue: QueueState) -> Ordering | None:
@@ -49,10 +51,12 @@ def ages(workload: Workload, ordering: Ordering, *, now: float) -> int:
 
 
 def ages_at(workload: Workload, ordering: Ordering, *, now: float) -> float:
-    """Return when time alone next changes the place of a Workload that waits, infinity for never."""
+    """Return when time alone next changes the place of one that waits, after now; infinity for never."""
     if ordering.age_seconds is None:
         return inf
-    return waiting_since(workload) + (ages(workload, ordering, now=now) + 1) * ordering.age_seconds
+    at = waiting_since(workload) + (ages(workload, ordering, now=now) + 1) * ordering.age_seconds
+    # By rounding an age may be full this very instant and yet not be counted.
+    return max(at, nextafter(now, inf))
 
 
 def pending_level(
@@ -130,11 +134,11 @@ class Turns:
             book.enter(held.key, held, level=level, rank=rank)
             at = leaves_level_at(count * ran, count, ordering.level_ends, now=now)
         if at < inf:
-            book.appoint(
-                held.key,
-                next_look(at, minimum_runtime_seconds=rules.minimum_runtime_seconds),
-                since=held.reserved_at,
-            )
+            # Never at once: by rounding a level may be left this very instant and yet not be left, and
+            # a look that appoints itself for now would have no end.
+            at = max(at, now + _SOONEST_SECONDS)
+            look_at = next_look(at, minimum_runtime_seconds=rules.minimum_runtime_seconds)
+            book.appoint(held.key, look_at, since=held.reserved_at)
 
     def release(self, held: Held) -> None:
         """Forget a Workload that holds no quota any more."""

@@ -33,6 +33,8 @@ from tests.builders import (
 GPU = "nvidia.com/gpu"
 HOST = "kubernetes.io/hostname"
 NOW = 100_000.0
+# An instant at which levels are looked at.
+LOOK = 102_000.0
 TURNS = AdmissionPolicy(
     name="turns",
     ordering=Ordering(mode=OrderingMode.LEAST_ATTAINED, age_seconds=7200),
@@ -347,3 +349,19 @@ def test_nothing_starts_on_what_those_who_give_way_still_hold() -> None:
 
     assert list(evicts(decisions)) == ["v"]
     assert admits(decisions) == []
+
+
+@pytest.mark.timeout(30)  # It would never end.
+def test_a_level_that_is_left_this_very_instant_but_for_rounding_is_looked_at_later() -> None:
+    # 13 GPUs reach ten hours of one GPU after 2769.23… seconds: in floating point a hair less than ten hours.
+    since = LOOK - 36_000 / 13
+    assert 13 * (LOOK - since) < 36_000
+    world = make_world(running("w", gpus=13, since=since), gpus=20)
+    world.put(waiting("next", at=LOOK))
+    world.now = LOOK
+
+    world.settle()
+
+    soonest = world.engine.next_wake_at()
+    assert soonest is not None
+    assert soonest > LOOK
