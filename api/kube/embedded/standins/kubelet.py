@@ -155,8 +155,11 @@ class Kubelet:
 
     async def _sync_pod(self, key: Key) -> float | None:
         pod = self._mirror.pods.get(key)
+        # By now it may be another pod of that name, bound to no node yet.
+        if pod is None or pod.spec.node_name not in self._nodes:
+            return None
         # A node that has vanished says nothing more of its pods; they are looked at when it is back.
-        if pod is None or pod.spec.node_name in self._unready:
+        if pod.spec.node_name in self._unready:
             return None
         if pod.is_leaving:
             return await self._stop(pod)
