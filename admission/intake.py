@@ -12,7 +12,6 @@ from admission.cycle import Cycle
 from admission.questions import Questions
 from admission.records import LocalQueueKey
 from admission.roster import Roster
-from admission.steps import Steps
 from api.disruption import DisruptionBudget
 from api.node import NodeInfo, PodUsage
 from api.past_usage import PastUsage
@@ -29,6 +28,7 @@ from api.queueing import (
 from api.requests import LimitRange, RuntimeClass
 from api.workload import Workload, WorkloadKey
 from queues.profile import Profile
+from queues.steps import Steps
 
 Spec = ClusterQueue | Cohort | ResourceFlavor | Topology | AdmissionCheck | AdmissionPolicy
 Ground = NodeInfo | PodUsage | DisruptionBudget

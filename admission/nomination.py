@@ -18,13 +18,13 @@ from admission.preemption.fair import FairSharing
 from admission.preemption.preemptor import Preemptor
 from admission.preemption.targets import Target
 from admission.snapshot import QueueState, Snapshot
-from admission.steps import Steps
 from admission.topology import place, placement_requests, with_places
 from api.reasons import PendingReason
 from api.requests import QuotaCheckStrategy
 from api.selectors import matches_selector
 from api.workload import Workload
 from queues.pending import FlavorScan, Pending, RequeueReason
+from queues.steps import Steps
 
 _CHECK_STATES_THAT_WAIT = frozenset({"Retry", "Rejected"})
 

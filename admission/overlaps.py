@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from admission.steps import Steps, finish
 from api.policy import AdmissionPolicy, QuotaWindow
+from queues.steps import Steps, finish
 from queues.windows import overlaps
 
 # Overlaps are looked for this far ahead, past the days on which clocks are set; and in so many openings of

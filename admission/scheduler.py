@@ -12,7 +12,7 @@ Source: Kueue, pkg/scheduler/scheduler.go.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -42,12 +42,12 @@ from admission.placement.fleet import Place
 from admission.preemption.loss import Losses
 from admission.preemption.preemptor import Preemptor
 from admission.snapshot import Held, QueueState, Snapshot
-from admission.steps import Steps
 from api.queueing import PreemptionPolicy
 from api.reasons import PendingReason
 from api.workload import WorkloadKey
 from queues.pending import Pending, RequeueReason
 from queues.resources import FlavorResource, Quantities
+from queues.steps import Steps
 
 # Puts a head back into its queue for this reason, and returns the next head of that queue.
 PassOn = Callable[[Outcome], Pending | None]
@@ -64,7 +64,7 @@ def schedule(
     backfill: Backfill | None = None,
     claims: Iterable[Claim] = (),
     pass_on: PassOn | None = None,
-) -> Generator[None, None, tuple[Outcome, ...]]:
+) -> Steps[tuple[Outcome, ...]]:
     """Return what becomes of each head, in the order to be carried out; yield after each look at one of them.
 
     `heads` holds at most one Workload of each ClusterQueue. The snapshot is left as it was found. With

@@ -13,11 +13,11 @@ from admission.grades import Grade, Granular
 from admission.nomination import CyclePolicy
 from admission.room import may_have_quota, rooms_of
 from admission.snapshot import QueueState, Snapshot
-from admission.steps import finish
 from admission.topology import place
 from queues.pending import Pending
 from queues.profile import Rooms, Spots
 from queues.resources import FlavorResource, Quantities
+from queues.steps import finish
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ from admission.nomination import CyclePolicy
 from admission.preemption.saves import asked_first
 from admission.roster import Roster
 from admission.snapshot import Held
-from admission.steps import Steps, finish
 from api.reasons import EvictionReason
 from api.workload import to_rfc3339
 from queues.promises import BackfillLease, PlannedStart
+from queues.steps import Steps, finish
 
 
 def is_due(cache: Cache, *, now: float) -> bool:

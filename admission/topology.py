@@ -25,7 +25,6 @@ from admission.placement.replacement import Standing
 from admission.placement.request import NodeRules, PlacementRequest
 from admission.placement.site import Amounts
 from admission.snapshot import Held, QueueState, Snapshot
-from admission.steps import Steps
 from admission.wishes import with_wishes
 from api.objects import WirePodSetUpdate, WirePodSpec, WireToleration
 from api.policy import PlacementRules
@@ -43,6 +42,7 @@ from api.workload import (
     Workload,
 )
 from queues.pending import Pending
+from queues.steps import Steps
 
 _NO_SPEC = WirePodSpec()
 

@@ -23,10 +23,10 @@ and halving alone finds it.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from math import inf
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple
 
 from api.workload import WorkloadKey
 from queues.profile import (
@@ -45,9 +45,8 @@ from queues.profile import (
 from queues.prospect import Prospect
 from queues.shift import Shift, Usage
 from queues.spans import open_instants
+from queues.steps import Steps, finish
 
-Answer = TypeVar("Answer")
-Steps = Generator[None, None, Answer]
 # A search that has tried so often in vain pauses: tens of milliseconds where hundreds are promised a start,
 # and several times what the pause costs it.
 _ATTEMPTS_AT_ONCE = 2
@@ -68,13 +67,7 @@ def earliest(
     Edges of the past: a promise that should have begun counts as begun, work that should have ended as never
     ending (its estimate is to be raised first). No start after `latest` is looked for, but now always is.
     """
-    search = searching(prospect, stage, trial, now=now, seconds=seconds, latest=latest)
-    while True:
-        try:
-            next(search)
-        except StopIteration as end:
-            found: Start[Value] | None = end.value
-            return found
+    return finish(searching(prospect, stage, trial, now=now, seconds=seconds, latest=latest))
 
 
 def searching(

@@ -16,13 +16,14 @@ along with time (`queues.courses`).
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import islice
 from math import inf
 
 from api.policy import QuotaWindow
 from api.schedule import firings, last_firing, next_firing
+from queues.steps import Steps
 
 # Openings that follow one another without a gap are joined up to here: such a window is as good as always
 # open, and whoever asks when it closes looks again then.
@@ -105,7 +106,7 @@ def spans(
 
 def overlaps(
     windows: Sequence[QuotaWindow], *, after: float, until: float, most: int
-) -> Generator[None, None, tuple[tuple[int, int], ...]]:
+) -> Steps[tuple[tuple[int, int], ...]]:
     """Return which windows of one quota are ever open together between two instants, in steps.
 
     Pairs of places in the list, the earlier first, in order. So many openings of each are looked at: two

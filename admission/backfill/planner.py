@@ -12,12 +12,12 @@ from admission.nomination import Entry
 from admission.preemption.saves import leaving_seconds
 from admission.snapshot import QueueState
 from admission.stage import Footing
-from admission.steps import Steps
 from admission.timekeeper import Promise
 from api.workload import WorkloadKey
 from queues.pending import Pending
 from queues.profile import Claim, Start
 from queues.promises import BackfillLease, MoveCause, PlannedStart, Rank
+from queues.steps import Steps
 from queues.walks import searching
 
 

@@ -11,10 +11,10 @@ from admission.backfill.planner import Planner
 from admission.room import may_have_room
 from admission.snapshot import QueueState
 from admission.stage import Footing
-from admission.steps import Steps
 from admission.timekeeper import SLACK_SECONDS, Promise
 from queues.pending import Pending
 from queues.promises import MoveCause
+from queues.steps import Steps
 from queues.walks import holds_at
 
 

@@ -20,9 +20,9 @@ from admission.backfill.settling import Settler
 from admission.nomination import CyclePolicy, Entry
 from admission.room import never_evicts
 from admission.snapshot import Snapshot
-from admission.steps import Steps
 from admission.timekeeper import Timekeeper
 from queues.promises import BackfillLease, PlannedStart
+from queues.steps import Steps
 
 
 class Backfill:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
-from admission.steps import Steps, finish
+from queues.steps import Steps, finish
 
 # Heaps are put in order once they hold so many times as much out of date as there are groups.
 _MOST_STALE = 3

@@ -20,13 +20,13 @@ from admission.placement.request import NoPlacement, Placement, PlacementGates, 
 from admission.placement.search import PlacementSearch
 from admission.placement.site import Amounts, Site, UsedByLeaf
 from admission.placement.tree import Values
-from admission.steps import Steps
 from api.keys import HOSTNAME
 from api.node import NodeInfo, PodUsage
 from api.queueing import ResourceFlavor, Topology
 from api.requests import PODS
 from api.workload import TopologyAssignment
 from queues.profile import Spot, Spots
+from queues.steps import Steps
 
 PodKey = tuple[str, str]
 

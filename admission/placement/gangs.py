@@ -26,7 +26,7 @@ from admission.placement.rules import UNLIMITED, Demand, GangSize, Leaf, choose_
 from admission.placement.scoring import NEUTRAL_PERFORMANCE, sub_scores
 from admission.placement.strategies import SCORE_DIGITS, Candidate, Room, fewest_nodes, score_order, spread
 from admission.placement.wishes import Strategy, Wishes
-from admission.steps import Steps
+from queues.steps import Steps
 
 NodeShares = list[tuple[int, int]]
 # Without size rules any leaves will do.

@@ -15,8 +15,8 @@ from admission.placement.changelog import ChangeLog
 from admission.placement.counts import Counts
 from admission.placement.rules import UNLIMITED, Leaf, leaf_level
 from admission.placement.site import Site
-from admission.steps import Steps, finish
 from api.policy import DomainRules
+from queues.steps import Steps, finish
 
 # Leaves that are looked at without a pause, at some twenty microseconds each.
 _LEAVES_AT_ONCE = 200

@@ -25,8 +25,8 @@ from admission.placement.request import (
 )
 from admission.placement.site import Site
 from admission.placement.wishes import Wishes
-from admission.steps import Steps
 from api.workload import TopologyAssignment, TopologyRequest
+from queues.steps import Steps
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")

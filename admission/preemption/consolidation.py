@@ -36,10 +36,10 @@ from admission.placement.site import Site
 from admission.preemption.need import Need
 from admission.preemption.targets import Target
 from admission.snapshot import Held, QueueState, Snapshot
-from admission.steps import Steps
 from admission.topology import requests_again
 from api.policy import Aliases, Consolidation
 from api.reasons import PreemptionReason
+from queues.steps import Steps
 
 # Each domain costs a search for places for everybody who is taken from it.
 _MOST_DOMAINS = 8

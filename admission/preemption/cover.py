@@ -30,8 +30,8 @@ from admission.preemption.need import Need, satisfies_any, uses
 from admission.preemption.pools import Pools
 from admission.preemption.replicas import Floors, Guard
 from admission.snapshot import Held, QueueState, Snapshot
-from admission.steps import Steps
 from api.workload import WorkloadKey
+from queues.steps import Steps
 
 # A node or a candidate is looked at in ten to fifty microseconds.
 _AT_ONCE = 100

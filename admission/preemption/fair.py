@@ -22,10 +22,10 @@ from admission.preemption.need import Need, candidate_order, rank_within, satisf
 from admission.preemption.replicas import Floors
 from admission.preemption.targets import Target, fill_back, fits
 from admission.snapshot import Held, QueueState, Snapshot
-from admission.steps import Steps
 from api.reasons import PreemptionReason
 from queues.fair_sharing import Share, dominant_resource_share
 from queues.quota import QuotaNode
+from queues.steps import Steps
 
 
 class FairRule(StrEnum):

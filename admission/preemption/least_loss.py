@@ -28,7 +28,7 @@ from admission.preemption.need import Need, Order
 from admission.preemption.pools import Pools
 from admission.preemption.targets import Target, classical_targets
 from admission.snapshot import Snapshot
-from admission.steps import Steps
+from queues.steps import Steps
 
 # Each costs a search of its own. The second stands in where the first fails for a reason that covers do not
 # know: a slice that must lie together, a budget, quota.

@@ -18,13 +18,13 @@ from admission.preemption.need import Need, Order, may_evict_of_its_own
 from admission.preemption.pools import Pools
 from admission.preemption.targets import Target, classical_targets
 from admission.snapshot import QueueState, Snapshot
-from admission.steps import Steps, finish
 from admission.topology import placement_requests
 from api.queueing import PreemptionPolicy
 from api.reasons import PreemptionReason
 from api.workload import WorkloadKey
 from queues.pending import Pending
 from queues.resources import FlavorResource
+from queues.steps import Steps, finish
 
 _RIGHTS = {
     PreemptionReason.IN_CLUSTER_QUEUE: "prioritization in the ClusterQueue",

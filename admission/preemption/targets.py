@@ -17,9 +17,9 @@ from admission.preemption.need import Need, Order
 from admission.preemption.pools import Pools
 from admission.preemption.replicas import Floors
 from admission.snapshot import Held, QueueState, Snapshot
-from admission.steps import Steps
 from api.queueing import PreemptionPolicy
 from api.reasons import PreemptionReason
+from queues.steps import Steps
 
 # Most who find victims find them among the first few. Whoever has taken so many may search in vain, through
 # all who run: then it pays to count beforehand whether all of them would be enough.

@@ -10,9 +10,9 @@ from admission.engine import Engine, EngineSettings
 from admission.placement.fleet import Unplaced
 from admission.placement.wishes import Strategy, Wishes
 from admission.preemption.fair import FairSharing
-from admission.steps import finish
 from api.policy import AdmissionPolicy, Consolidation, DomainRules, PlacementRules, PreemptionRules
 from api.workload import TopologyRequest
+from queues.steps import finish
 from tests.admission.placement.fleets import GPU, RACK, make_fleet, make_request
 from tests.admission.test_topology import decide, make_engine, make_workload
 

@@ -18,12 +18,12 @@ from admission.backfill.gains import Gains
 from admission.backfill.planner import Planner
 from admission.snapshot import QueueState
 from admission.stage import Footing
-from admission.steps import finish
 from admission.timekeeper import Promise
 from api.policy import BackfillMode
 from api.workload import WorkloadKey
 from queues.pending import Pending
 from queues.profile import Claim
+from queues.steps import finish
 from tests.laws.test_backfill import MODES, Piece, pieces, run
 
 _LAW = settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=40)

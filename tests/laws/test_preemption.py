@@ -14,10 +14,10 @@ from admission.preemption.fair import FairSharing
 from admission.preemption.loss import Losses
 from admission.preemption.preemptor import Preemptor
 from admission.scheduler import schedule
-from admission.steps import finish
 from api.queueing import LocalQueue, Namespace, PreemptionPolicy, ResourceFlavor
 from queues.quota import QuotaNode
 from queues.resources import Quantities
+from queues.steps import finish
 from tests.builders import NAMESPACE, reserved
 from tests.laws.generators import FLAVORS, QUEUES, cluster_queues, cohorts, workloads
 

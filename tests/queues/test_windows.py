@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admission.steps import finish
 from api.policy import QuotaWindow, Schedule
 from api.schedule import last_firing, next_firing
 from queues.courses import QuotaCourse, QuotaStep
+from queues.steps import finish
 from queues.windows import closes_at, in_force, next_change_at, opens_at, overlaps, spans
 
 BERLIN = "Europe/Berlin"
