@@ -21,7 +21,9 @@ How it talks to Berth (docs/checkpoints.md has the manifests):
                 With berth.dev/checkpoint-on-sigterm: "true" on the Job SIGTERM alone is sent, where a save
                 fits the grace of its pods
 
-A report that does not arrive costs no training: it is said once on stderr, and the job goes on.
+A report that does not arrive costs no training: it is said once on stderr, and the job goes on. It goes
+straight to Berth, past the proxies that the environment names: they do not know a cluster's own names, and
+the token is nobody else's business. Python 3.8 and later.
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ _DEADLINE = "berth.dev/checkpoint-deadline"
 _LINE = re.compile(r'^([^=]+)=("(?:[^"\\]|\\.)*")$')
 # A training step may take milliseconds; the file is looked at so often and no oftener.
 _LOOK_SECONDS = 1.0
-# For as long training stands still where Berth hangs; a report that is lost costs less than that.
+# For about as long training stands still where Berth hangs; a report that is lost costs less than that.
 _REPORT_SECONDS = 2.0
 
 
@@ -74,7 +76,9 @@ class _State:
         self.looked_at = 0.0
         self.annotations: dict[str, float] = {}
         self.complaints: set[str] = set()
-        self.catches_sigterm = False
+        # Those for SIGTERM that were set here, and by which process.
+        self.handlers: list[object] = []
+        self.process = 0
 
 
 _state = _State()
@@ -84,8 +88,8 @@ def requested() -> bool:
     """Return whether Berth asks for a checkpoint that has not been saved yet: save now, then go on.
 
     From the first call on SIGTERM is such a request too, and no longer ends the process (see `stopping`).
-    Call it from the main thread at least once, else SIGTERM ends the process as ever. Costs next to
-    nothing.
+    Call it from the main thread at least once, else SIGTERM ends the process as ever. A handler that the
+    program has set, before or since, is called as well. Costs next to nothing.
     """
     _catch_sigterm()
     _state.asked = (_annotations().get(_REQUESTED_AT, 0.0), _state.sigterm_at)
@@ -141,18 +145,29 @@ def saving(step: int) -> Iterator[None]:
 def _catch_sigterm() -> None:
     # Only the main thread may set a handler (`signal.signal` raises elsewhere); requests by
     # annotation are heard from any thread.
-    if _state.catches_sigterm or threading.current_thread() is not threading.main_thread():
+    if threading.current_thread() is not threading.main_thread():
         return
-    _state.catches_sigterm = True
+    # Also in a child that trains: what it has inherited would not count for it.
+    _state.process = os.getpid()
     earlier = signal.getsignal(signal.SIGTERM)
+    # Asked each time: a framework that sets its own when its training begins would hide the signal from us.
+    if any(earlier is ours for ours in _state.handlers):
+        return
 
     def note(number: int, frame: FrameType | None) -> None:
+        # A child that was forked since has this handler too, and nobody there asks `stopping`: without this,
+        # whoever ends workers by SIGTERM (multiprocessing, data loaders) would wait for them for ever.
+        if os.getpid() != _state.process and not callable(earlier):
+            signal.signal(number, signal.SIG_DFL if earlier is None else earlier)
+            os.kill(os.getpid(), number)
+            return
         _state.sigterm_at = time.time()
         # A framework that saves by itself, say, has set a handler of its own.
         if callable(earlier):
             earlier(number, frame)
 
     signal.signal(signal.SIGTERM, note)
+    _state.handlers.append(note)
 
 
 def _annotations() -> dict[str, float]:
@@ -167,7 +182,8 @@ def _annotations() -> dict[str, float]:
 
 def _read_annotations(path: str) -> dict[str, float]:
     try:
-        with open(path, encoding="utf-8") as file:
+        # Read while it is written, or with another's annotation in whatever encoding: no reason to end.
+        with open(path, encoding="utf-8", errors="replace") as file:
             lines = file.read().splitlines()
     except OSError:
         return {}
@@ -190,15 +206,41 @@ def _to_instant(key: str, quoted: str) -> float | None:
 # --- what Berth is told ----------------------------------------------------------------------------------
 
 
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Berth sends nobody elsewhere: whoever does is not Berth, and the token is not for where it points."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
+_opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect)
+
+
 def _send(report: dict[str, object]) -> bool:
     token = _read_token()
     if token is None:
         return False
     url = os.environ.get("BERTH_URL", _DEFAULT_URL).rstrip("/") + "/v1/checkpoints"
+    heard: list[bool] = []
+    # In a thread, for nothing else ends a look-up of the name, or an answer that comes drop by drop, in time.
+    thread = threading.Thread(target=lambda: heard.append(_post(url, token, report)), daemon=True)
+    try:
+        thread.start()
+    # While the interpreter ends no thread begins any more.
+    except RuntimeError:
+        return _post(url, token, report)
+    # A little longer than the request's own limit, which says more.
+    thread.join(_REPORT_SECONDS + 0.5)
+    if thread.is_alive():
+        _complain(f"{url} does not answer within {_REPORT_SECONDS:g} s")
+    return heard == [True]
+
+
+def _post(url: str, token: str, report: dict[str, object]) -> bool:
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     try:
         request = urllib.request.Request(url, json.dumps(report).encode(), headers)
-        with urllib.request.urlopen(request, timeout=_REPORT_SECONDS):
+        with _opener.open(request, timeout=_REPORT_SECONDS):
             return True
     except urllib.error.HTTPError as error:
         _complain(f"{url} answers {error.code}: {_beginning(error)}")

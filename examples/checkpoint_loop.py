@@ -12,6 +12,7 @@ examples/training.yaml runs it in a cluster.
 import argparse
 import json
 import os
+import sys
 import time
 
 import berth_checkpoint
@@ -43,8 +44,11 @@ def train(step: int, seconds: float) -> int:
     return step + 1
 
 
-def main() -> None:
-    """Train, save every few steps and whenever it is asked for, leave when the pod is stopped."""
+def main() -> int:
+    """Train, save every few steps and whenever it is asked for, leave when the pod is stopped.
+
+    Returns the exit code.
+    """
     parser = argparse.ArgumentParser()
     parser.add_argument("checkpoint")
     parser.add_argument("--steps", type=int, default=1000)
@@ -64,7 +68,10 @@ def main() -> None:
     if step > saved:
         save(arguments.checkpoint, step)
     print(f"ends at step {step}", flush=True)
+    # As SIGTERM would have ended it. An end in success would say that all is done: where the pod was deleted
+    # or its node drained, the Job would count as complete, and never go on.
+    return 0 if step >= arguments.steps else 143
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import json
 import shutil
 import signal
@@ -43,6 +45,11 @@ def berth() -> Iterator[Berth]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
+            if self.path.startswith("/elsewhere"):
+                self.send_response(302)
+                self.send_header("Location", "/v1/checkpoints")
+                self.end_headers()
+                return
             assert self.path == "/v1/checkpoints"
             report = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             if "resumedAt" in report:
@@ -79,7 +86,7 @@ class Image:
     def checkpoint(self) -> Path:
         return self.folder / "checkpoint.json"
 
-    def run(self, *arguments: str, code: str | None = None) -> subprocess.Popen[str]:
+    def run(self, *arguments: str, code: str | None = None, **environment: str) -> subprocess.Popen[str]:
         what = ["-c", code] if code else [str(self.folder / "loop.py"), str(self.checkpoint), *arguments]
         process = subprocess.Popen(
             [sys.executable, "-S", *what],
@@ -88,6 +95,7 @@ class Image:
                 "BERTH_URL": self.berth.url,
                 "BERTH_TOKEN_FILE": str(self.folder / "token"),
                 "BERTH_PODINFO": str(self.folder / "annotations"),
+                **environment,
             },
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -170,7 +178,8 @@ def test_sigterm_saves_and_the_next_pod_resumes_there(image: Image) -> None:
     saved = image.step()
     again = image.run("--steps", str(saved + 3), "--step-seconds", "0")
     out, _ = again.communicate(timeout=PATIENCE_SECONDS)
-    assert (process.returncode, saved > 0) == (0, True)
+    # Not in success, which would say that all is done.
+    assert (process.returncode, saved > 0, again.returncode) == (143, True, 0)
     assert out.splitlines()[0] == f"starts at step {saved}"
 
 
@@ -209,6 +218,29 @@ def mute_port() -> Iterator[int]:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         yield server.server_address[1]
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def dripping_port() -> Iterator[int]:
+    """Something that answers for ever, a drop at a time: each comes sooner than any limit of a read."""
+    is_over = threading.Event()
+
+    class Dripper(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(65536)
+            self.request.sendall(b"HTTP/1.1 200 OK\r\nX-Long: ")
+            # Whoever gave up has hung up.
+            with contextlib.suppress(OSError):
+                while not is_over.wait(0.1):
+                    self.request.sendall(b"x")
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Dripper) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server.server_address[1]
+        is_over.set()
         server.shutdown()
         thread.join()
 
@@ -263,6 +295,102 @@ def test_a_handler_of_the_framework_is_called_as_well(image: Image) -> None:
     out, _ = image.run(code=code).communicate(timeout=PATIENCE_SECONDS)
 
     assert out.splitlines() == ["False", "framework", "True True", "False True"]
+
+
+def test_a_handler_that_a_framework_sets_later_hides_nothing(image: Image) -> None:
+    code = (
+        "import signal, os, berth_checkpoint as b\n"
+        "b.requested()\n"
+        "ours = signal.signal(signal.SIGTERM, lambda *_: print('framework'))\n"
+        "b.requested()\n"
+        "os.kill(os.getpid(), signal.SIGTERM)\n"
+        "print(b.requested(), b.stopping())\n"
+        # And put back when its training is over.
+        "signal.signal(signal.SIGTERM, ours)\n"
+        "b.requested()\n"
+        "print(signal.getsignal(signal.SIGTERM) is ours)"
+    )
+
+    out, err = image.run(code=code).communicate(timeout=PATIENCE_SECONDS)
+
+    assert (out.splitlines(), err) == (["framework", "True True", "True"], "")
+
+
+FORKED = """
+import multiprocessing, signal, time, berth_checkpoint as b
+fork = multiprocessing.get_context("fork")
+
+def work(ready, is_training):
+    if is_training:
+        b.requested()
+    ready.put(1)
+    while not (is_training and b.stopping()):
+        time.sleep(0.01)
+
+b.requested()
+for is_training in (False, True):
+    ready = fork.Queue()
+    child = fork.Process(target=work, args=(ready, is_training))
+    child.start()
+    ready.get()
+    child.terminate()
+    child.join(10)
+    print(child.exitcode)
+    child.kill()
+print(b.stopping())
+"""
+
+
+def test_a_forked_worker_ends_at_sigterm_as_ever_unless_it_trains_itself(image: Image) -> None:
+    out, err = image.run(code=FORKED).communicate(timeout=PATIENCE_SECONDS)
+
+    assert (out.splitlines(), err) == (["-15", "0", "False"], "")
+
+
+def test_a_file_of_annotations_that_is_no_text_ends_no_training(image: Image) -> None:
+    asked = b'berth.dev/checkpoint-requested-at="2026-01-15T12:00:00Z"\n'
+    (image.folder / "annotations").write_bytes(b'name="caf\xe9"\n' + asked + b'half="\xc3')
+
+    out, err = image.run(code="import berth_checkpoint as b; print(b.requested())").communicate(timeout=60)
+
+    assert (out, err) == ("True\n", "")
+
+
+def test_a_report_takes_no_proxy_and_follows_nobody_elsewhere(image: Image, berth: Berth) -> None:
+    code = (
+        "import os, berth_checkpoint as b\n"
+        "print(b.saved(1))\n"
+        f"os.environ['BERTH_URL'] = {berth.url!r} + '/elsewhere'\n"
+        "print(b.saved(2))"
+    )
+
+    out, err = image.run(code=code, http_proxy="http://127.0.0.1:1").communicate(timeout=60)
+
+    assert (out, [one["step"] for one in berth.reports]) == ("True\nFalse\n", [1])
+    assert "answers 302" in err
+
+
+def test_an_answer_that_comes_drop_by_drop_holds_training_up_for_seconds_only(
+    image: Image, berth: Berth, dripping_port: int
+) -> None:
+    berth.url = f"http://127.0.0.1:{dripping_port}"
+
+    out, err = image.run(code="import berth_checkpoint as b; print(b.saved(1))").communicate(timeout=60)
+
+    assert out == "False\n"
+    assert "does not answer within 2 s" in err
+
+
+def test_a_last_report_may_come_while_the_interpreter_ends(image: Image, berth: Berth) -> None:
+    code = "import atexit, berth_checkpoint as b; atexit.register(b.saved, 7)"
+
+    _, err = image.run(code=code).communicate(timeout=PATIENCE_SECONDS)
+
+    assert ([one["step"] for one in berth.reports], err) == ([7], "")
+
+
+def test_the_helper_is_written_in_a_language_that_old_images_speak() -> None:
+    ast.parse(Path(checkpoint.__file__).read_text(), feature_version=(3, 8))
 
 
 @pytest.mark.slow
