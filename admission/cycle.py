@@ -23,6 +23,7 @@ from admission.decision import Decision, Evict
 from admission.holds import Claim
 from admission.nomination import CyclePolicy
 from admission.outcomes import Outcome
+from admission.runtimes import Estimator
 from admission.scheduler import schedule
 from admission.snapshot import QueueState, Snapshot
 from queues.pending import Pending, RequeueReason
@@ -34,12 +35,14 @@ Head = tuple[QueueState, Pending]
 class CycleTime:
     """What a cycle has to do with time: who gives way, and the judge of who may start; None without backfill.
 
-    `claims` are kept from those that are decided on. `undo` takes back what the judge noted of a cycle that
-    came to nothing, `finish` returns what is to be told of promises.
+    `estimator` knows what earlier runs took. `claims` are kept from those that are decided on. `undo` takes
+    back what the judge noted of a cycle that came to nothing, `finish` returns what is to be told of
+    promises.
     """
 
     evictions: Sequence[Evict]
     backfill: Backfill | None
+    estimator: Estimator
     claims: Sequence[Claim]
     undo: Callable[[], None]
     finish: Callable[[], Sequence[Decision]]
@@ -133,6 +136,7 @@ class Cycle:
             policy=policy,
             now=self._now,
             backfill=self._time.backfill,
+            estimator=self._time.estimator,
             claims=self._time.claims,
             pass_on=self._pass_on,
         )

@@ -205,6 +205,7 @@ class Engine(Intake):
             time=CycleTime(
                 evictions=evictions,
                 backfill=self._backfill(snapshot, now),
+                estimator=self._cache.timekeeper.lengths.estimator,
                 claims=tuple(self._cache.holds.against(heads, self._cache.queues, self._cache.held)),
                 undo=self._cache.rebuild_time,
                 finish=lambda: take_plans(self._cache, self._roster),

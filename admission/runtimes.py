@@ -50,18 +50,19 @@ class Estimator:
 
     def estimate(self, workload: Workload, policy: AdmissionPolicy) -> Estimate | None:
         """Return how long the Workload runs from its start, None where nothing says so."""
-        limit = workload.maximum_execution_time_seconds
-        if limit is not None:
-            # Earlier runs count against it, and what is left is how long the next one may take.
-            left = max(0.0, float(limit - workload.accumulated_execution_seconds))
-            return Estimate(seconds=left, source=Source.EXECUTION_LIMIT)
-        deadline = _seconds(workload.annotations.get(JOB_DEADLINE_SECONDS))
-        if deadline is not None:
-            return Estimate(seconds=deadline, source=Source.JOB_DEADLINE)
+        enforced = _enforced(workload)
+        if enforced is not None:
+            return enforced
         declared = declared_seconds(workload)
         if declared is not None:
             return Estimate(seconds=declared, source=Source.DECLARED)
         return self._by_policy(workload, policy)
+
+    def unclaimed_estimate(self, workload: Workload, policy: AdmissionPolicy) -> Estimate | None:
+        """Return how long the Workload runs by what nobody can merely claim: a limit that is enforced, else
+        what earlier runs took. None where there is neither.
+        """
+        return _enforced(workload) or self._learnt(workload, policy)
 
     def running_estimate(
         self, workload: Workload, policy: AdmissionPolicy, *, started_at: float
@@ -83,20 +84,32 @@ class Estimator:
         self.learned.observe(key, Run(at=at, uid=workload.uid, seconds=seconds))
 
     def _by_policy(self, workload: Workload, policy: AdmissionPolicy) -> Estimate | None:
-        rules = policy.estimates
-        if rules is None:
-            return None
-        # Asked first, because making a key means encoding the pod sets.
-        if len(self.learned):
-            key = key_of(workload)
-            # A run or two are an accident, not an experience.
-            if self.learned.count(key) >= max(1, rules.min_observations):
-                learned = self.learned.quantile(key, rules.quantile)
-                if learned is not None:
-                    return Estimate(seconds=learned, source=Source.LEARNED)
-        if rules.default_seconds is None:
-            return None
+        rules, learned = policy.estimates, self._learnt(workload, policy)
+        if learned is not None or rules is None or rules.default_seconds is None:
+            return learned
         return Estimate(seconds=float(rules.default_seconds), source=Source.QUEUE_DEFAULT)
+
+    def _learnt(self, workload: Workload, policy: AdmissionPolicy) -> Estimate | None:
+        rules = policy.estimates
+        # Asked first, because making a key means encoding the pod sets.
+        if rules is None or not len(self.learned):
+            return None
+        key = key_of(workload)
+        # A run or two are an accident, not an experience.
+        if self.learned.count(key) < max(1, rules.min_observations):
+            return None
+        seconds = self.learned.quantile(key, rules.quantile)
+        return None if seconds is None else Estimate(seconds=seconds, source=Source.LEARNED)
+
+
+def _enforced(workload: Workload) -> Estimate | None:
+    limit = workload.maximum_execution_time_seconds
+    if limit is not None:
+        # Earlier runs count against it, and what is left is how long the next one may take.
+        left = max(0.0, float(limit - workload.accumulated_execution_seconds))
+        return Estimate(seconds=left, source=Source.EXECUTION_LIMIT)
+    deadline = _seconds(workload.annotations.get(JOB_DEADLINE_SECONDS))
+    return None if deadline is None else Estimate(seconds=deadline, source=Source.JOB_DEADLINE)
 
 
 def declared_seconds(workload: Workload) -> float | None:

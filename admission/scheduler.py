@@ -41,6 +41,7 @@ from admission.passed_claims import PassedClaims
 from admission.placement.fleet import Place
 from admission.preemption.loss import Losses
 from admission.preemption.preemptor import Preemptor
+from admission.runtimes import Estimator
 from admission.snapshot import Held, QueueState, Snapshot
 from api.queueing import PreemptionPolicy
 from api.reasons import PendingReason
@@ -62,6 +63,7 @@ def schedule(
     policy: CyclePolicy,
     now: float,
     backfill: Backfill | None = None,
+    estimator: Estimator | None = None,
     claims: Iterable[Claim] = (),
     pass_on: PassOn | None = None,
 ) -> Steps[tuple[Outcome, ...]]:
@@ -69,10 +71,11 @@ def schedule(
 
     `heads` holds at most one Workload of each ClusterQueue. The snapshot is left as it was found. With
     `backfill` promised starts are kept, and more are promised, and whoever is tried in vain is no head any
-    more: `pass_on` gives the next of its queue. `claims` are kept from all heads.
+    more: `pass_on` gives the next of its queue. `claims` are kept from all heads. `estimator` knows
+    what earlier runs took; None: there were none.
     """
     # One for the cycle: what evicting a victim costs is worked out once, however many ask.
-    losses = Losses(now=now)
+    losses = Losses(now=now, estimator=estimator or Estimator())
     preemptor = Preemptor(snapshot=snapshot, losses=losses, fair_sharing=policy.fair_sharing)
     cycle = _Cycle(snapshot=snapshot, policy=policy, preemptor=preemptor, now=now, backfill=backfill)
     # Before the first head is nominated, so that none finds room there.

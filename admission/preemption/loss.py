@@ -38,6 +38,7 @@ from statistics import median_low
 
 from admission.eviction_cost import eviction_cost, save_seconds_of
 from admission.preemption.saves import believed_checkpoint, plan_save, saves_at_sigterm
+from admission.runtimes import Estimator
 from admission.snapshot import Held, QueueState, Tree
 from api.checkpoint_facts import CLOCK_SKEW_SECONDS, CheckpointFacts, checkpoint_facts
 from api.policy import AdmissionPolicy, Aliases, PreemptionRules, VictimRules
@@ -56,6 +57,8 @@ class Losses:
     """The losses of one cycle, each worked out once. `now` in Unix seconds."""
 
     now: float
+    # What earlier runs have taught; by itself it knows of none.
+    estimator: Estimator = field(default_factory=Estimator)
     # Until when a Workload is spared that might go for the head of a ClusterQueue, the earliest, by its name.
     spared: dict[str, float] = field(default_factory=dict)
     _medians: dict[int, float | None] = field(default_factory=dict)
@@ -91,6 +94,9 @@ class Losses:
                 return None
             if facts.is_training and self._is_protected(held, facts, section):
                 return inf
+            nearly_done = self._nearly_done_until(held, queue.policy) if facts.is_training else None
+            if nearly_done is not None:
+                return nearly_done
         start = started_at(held.workload)
         if start is None or held.workload.priority < priority:
             return None
@@ -127,20 +133,34 @@ class Losses:
         self.spared[queue] = min(until, self.spared.get(queue, inf))
 
     def _is_protected(self, held: Held, facts: CheckpointFacts, section: PreemptionRules) -> bool:
-        rules, workload = section.rules, held.workload
-        if rules.protected_priority is not None and workload.priority >= rules.protected_priority:
-            # Rules of the articles, each on only where its number is given; the first that holds
-            # protects.
+        # Rules of the articles, each on only where its number is given; the first that holds protects.
+        rules = section.rules
+        if rules.protected_priority is not None and held.workload.priority >= rules.protected_priority:
             return True
         saved_at = believed_checkpoint(facts, now=self.now)
         if rules.protects_uncheckpointed and saved_at is None:
             return True
         max_age = rules.checkpoint_max_age_seconds
-        if max_age is not None and (saved_at is None or self.now - saved_at >= max_age):
-            return True
-        remaining = _remaining_seconds(workload, self.now)
-        limit = rules.protected_remaining_seconds
-        return limit is not None and remaining is not None and remaining < limit
+        return max_age is not None and (saved_at is None or self.now - saved_at >= max_age)
+
+    def _nearly_done_until(self, held: Held, policy: AdmissionPolicy) -> float | None:
+        """Return until when a running Workload is spared since it is nearly done; None where it is not.
+
+        What a Job merely expects of itself protects nobody: its enforced limit counts, else earlier runs.
+        """
+        section, start = policy.preemption, started_at(held.workload)
+        most = section.rules.protected_remaining_seconds if section is not None else None
+        if most is None or start is None:
+            return None
+        estimate = self.estimator.unclaimed_estimate(held.workload, policy)
+        if estimate is None or start + estimate.seconds - self.now >= most:
+            return None
+        # Who is past its limit is being stopped already.
+        if estimate.is_enforced:
+            return inf
+        # Who runs longer than earlier runs did may do so for ever.
+        ends_at = start + estimate.seconds
+        return ends_at if ends_at > self.now else None
 
     def _work_out(self, held: Held, tree: Tree, policy: AdmissionPolicy) -> float:
         rules = policy.preemption or PreemptionRules()
@@ -215,14 +235,6 @@ def _begun_at(workload: Workload) -> float | None:
     """
     start = started_at(workload)
     return None if start is None else start - workload.accumulated_execution_seconds
-
-
-def _remaining_seconds(workload: Workload, now: float) -> float | None:
-    """Return what is left of the enforced limit; what a Job merely expects of itself protects nobody."""
-    limit, start = workload.maximum_execution_time_seconds, started_at(workload)
-    if limit is None or start is None:
-        return None
-    return limit - workload.accumulated_execution_seconds - (now - start)
 
 
 def _most_counted(facts: CheckpointFacts, rules: PreemptionRules) -> float:

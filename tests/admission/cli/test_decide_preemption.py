@@ -53,13 +53,25 @@ def running(workload: dict[str, Any], *, hours: float = 10) -> dict[str, Any]:
     return {**workload, "status": status}
 
 
+def finished(workload: dict[str, Any], *, hours: float) -> dict[str, Any]:
+    """Return the Workload as it stands since it ended well a moment ago, having run for so many hours."""
+    ran = running(workload, hours=hours)
+    over = {"type": "Finished", "status": "True", "reason": "Succeeded", "message": ""}
+    conditions = [*ran["status"]["conditions"], {**over, "lastTransitionTime": to_rfc3339(time.time())}]
+    return {**ran, "status": {**ran["status"], "conditions": conditions}}
+
+
 def saved(hours_ago: float) -> str:
     """Return a checkpoint that is so old when the test runs, however long after its table was read."""
     return str(hours_ago)
 
 
 def victims(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], *workloads: dict[str, Any], **rules: Any
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    *workloads: dict[str, Any],
+    estimates: dict[str, Any] | None = None,
+    **rules: Any,
 ) -> list[str]:
     """Return who is evicted on 16 GPUs by a policy with these rules."""
     queue = cluster_queue("speech", flavor="a100", nominal={GPU: 16}, cohort=None)
@@ -68,7 +80,7 @@ def victims(
         "apiVersion": "berth.dev/v1alpha1",
         "kind": "AdmissionPolicy",
         "metadata": {"name": "policy"},
-        "spec": {"preemption": {"rules": rules}},
+        "spec": {"preemption": {"rules": rules}, **({"estimates": estimates} if estimates else {})},
     }
     items = [resource_flavor("a100", node_pool="a100"), queue, namespace("speech"), policy]
     items += [local_queue("main", "speech", "speech"), *workloads]
@@ -107,6 +119,13 @@ URGENT = make_workload("urgent", priority=5000)
             id="training with less than two hours left is never a victim",
         ),
         pytest.param(
+            {"protectNearlyDone": {}},
+            make_workload("spared", job_deadline_seconds=str(11 * HOUR), **TRAINING),
+            make_workload("other", priority=1, expected_runtime_seconds=str(11 * HOUR), **TRAINING),
+            marks=pytest.mark.covers("001_29"),
+            id="a Job's deadline tells how much is left, what it expects of itself does not",
+        ),
+        pytest.param(
             {"protectUncheckpointed": {}},
             make_workload("spared", **TRAINING),
             make_workload("other", priority=1, checkpoint_time=saved(0.5), **TRAINING),
@@ -133,6 +152,28 @@ def test_a_rule_of_the_policy_decides_who_gives_way(
 
     assert victims(tmp_path, capsys, *cluster, **rule) == ["other"]
     assert victims(tmp_path, capsys, *cluster) == ["spared"]
+
+
+@pytest.mark.parametrize(
+    ("took", "want"),
+    [
+        pytest.param(11, "other", id="less than two hours are left"),
+        pytest.param(13, "spared-9", id="three hours are left"),
+        pytest.param(9, "spared-9", id="it has taken longer than they did"),
+    ],
+)
+@pytest.mark.covers("001_29")
+def test_earlier_runs_tell_how_much_of_a_training_is_left(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], took: float, want: str
+) -> None:
+    earlier = [finished(make_workload(f"spared-{index}", **TRAINING), hours=took) for index in range(3)]
+    # What it says of itself takes nothing from what is known of others like it.
+    spared = running(make_workload("spared-9", expected_runtime_seconds=str(90 * HOUR), **TRAINING))
+    cluster = (*earlier, spared, running(make_workload("other", priority=1)), URGENT)
+
+    assert victims(tmp_path, capsys, *cluster, estimates={}, protectNearlyDone={}) == ["spared-9"]
+    estimates = {"minObservations": 3}
+    assert victims(tmp_path, capsys, *cluster, estimates=estimates, protectNearlyDone={}) == [want]
 
 
 @pytest.mark.covers("001_32", "001_33")

@@ -13,8 +13,9 @@ from admission.preemption.loss import Losses, lost_work
 from api.checkpoint_facts import checkpoint_faults
 from api.keys import HOSTNAME
 from api.node import NodeInfo
-from api.policy import AdmissionPolicy, PreemptionRules, VictimRules
+from api.policy import AdmissionPolicy, Estimates, PreemptionRules, VictimRules
 from api.queueing import Preemption, PreemptionPolicy, ResourceFlavor, Topology
+from api.reasons import ConditionType
 from api.requests import PODS
 from api.workload import DomainCount, TopologyAssignment, TopologyRequest, Workload, WorkloadKey, to_rfc3339
 from tests.builders import (
@@ -24,9 +25,11 @@ from tests.builders import (
     evicts,
     make_cluster_queue,
     make_cohort,
+    make_condition,
     make_pod_set,
     make_workload,
     reserved,
+    with_conditions,
 )
 
 NOW = 100_000.0
@@ -36,11 +39,17 @@ LOWER = Preemption(
 )
 
 
-def make_world(*values: object, quota: int = 8, rules: VictimRules | None = None, **section: Any) -> World:
+def make_world(
+    *values: object,
+    quota: int = 8,
+    rules: VictimRules | None = None,
+    estimates: Estimates | None = None,
+    **section: Any,
+) -> World:
     """Return a queue of so many GPUs whose policy has a section for preemption, an hour's losses counted."""
     preemption = PreemptionRules(rules=rules or VictimRules(), **{"minimum_runtime_seconds": 0, **section})
     return World(now=NOW).put(
-        AdmissionPolicy(name="policy", uid="p", preemption=preemption),
+        AdmissionPolicy(name="policy", uid="p", preemption=preemption, estimates=estimates),
         make_cluster_queue(quota=quota, preemption=LOWER),
         *values,
     )
@@ -67,6 +76,12 @@ def running(
         told["checkpoint-time"] = to_rfc3339(NOW - saved)
     annotations = {f"berth.dev/{key}": value for key, value in told.items()}
     return reserved(make_workload(name, gpus=gpus, annotations=annotations, **fields), at=NOW - ran)
+
+
+def finished_after(name: str, seconds: float) -> Workload:
+    """Return a Workload of 8 GPUs that has just ended well after so many seconds."""
+    ended = make_condition(ConditionType.FINISHED, reason="Succeeded", at=NOW)
+    return with_conditions(running(name, 8, ran=seconds, type="training"), ended)
 
 
 def incoming(gpus: int = 4, *, priority: int = 5) -> Workload:
@@ -242,6 +257,22 @@ def test_training_becomes_a_candidate_when_it_saves() -> None:
     world.put(running("victim", **TRAINING, saved=5))
 
     assert list(evicts(world.settle())) == ["victim"]
+
+
+def test_training_that_outruns_the_runs_before_it_is_nearly_done_no_more() -> None:
+    world = make_world(
+        *(finished_after(f"victim-{index}", 9000) for index in range(3)),
+        running("victim-9", 8, ran=8900, type="training"),
+        incoming(8),
+        rules=VictimRules(protected_remaining_seconds=7200),
+        estimates=Estimates(),
+    )
+    assert not evicts(world.settle())
+    assert world.engine.next_wake_at() == NOW + 100
+
+    world.now = NOW + 100
+
+    assert list(evicts(world.settle())) == ["victim-9"]
 
 
 def test_inference_is_preferred_and_loses_only_its_restart() -> None:
