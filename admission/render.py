@@ -247,6 +247,12 @@ def report_pods(edit: StatusEdit, *, is_ready: bool) -> None:
         _await_pods(edit)
 
 
+def await_replacements(edit: StatusEdit, reason: str) -> None:
+    """Say of a group that pods have yet to take the places of others: until then it is in no queue."""
+    message = "Some Failed pods need replacement"
+    edit.set_condition(ConditionType.WAITING_FOR_REPLACEMENT_PODS, True, reason=reason, message=message)
+
+
 def _await_pods(edit: StatusEdit) -> None:
     edit.set_condition(ConditionType.PODS_READY, False, reason="WaitForStart", message=NOT_READY_MESSAGE)
 

@@ -25,7 +25,7 @@ from admission.controller.keeping import Keeping
 from admission.controller.marks import Marks
 from admission.controller.metric_labels import MetricLabels
 from admission.controller.mirror import Mirror, ObjectKey, Seen
-from admission.controller.podbook import PodBook
+from admission.controller.podbook import PodBook, UnitKey
 from admission.engine import Engine
 from admission.inuse import KEPT_KINDS
 from admission.jobs import PriorityClass
@@ -81,7 +81,7 @@ class Knowledge:
         self.jobs: Mirror[Job] = Mirror()
         self.workloads: Mirror[Workload] = Mirror()
         self.serving_kinds = settings.serving_kinds
-        self.pods = PodBook(journal, is_kept=settings.with_pods)
+        self.pods = PodBook(journal, is_kept=settings.with_pods, note_empty=self._note_empty_group)
         self.marks = Marks(jobs=self.jobs, workloads=self.workloads, pods=self.pods)
         mark = self.marks.workload
         self.ground = Ground(engine, journal, clock, inspection=self.inspection, mark=mark)
@@ -111,6 +111,14 @@ class Knowledge:
         """Take a change of a pod."""
         self.ground.take_pod(change)
         self.crews.take_pod(change)
+
+    def _note_empty_group(self, unit: UnitKey) -> None:
+        """Look at what a group without a pod has left: nobody else is heard of who could give its quota back."""
+        key = (unit.namespace, unit.group)
+        # Who does not lead takes no marks: only what is known is marked, since it is forgotten with its object.
+        if self.workloads.get(key) is not None:
+            self.marks.workload(key)
+            self.pods.mark(unit, has_workload=True)
 
     def take_leader_set(self, change: Change[ScaledObject]) -> None:
         """Take a change of a LeaderWorkerSet."""

@@ -6,6 +6,7 @@ it at the start, and are passed over: their Job is looked at instead.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -31,11 +32,13 @@ class UnitKey(NamedTuple):
 
 
 class PodBook:
-    """The queued pods, and which units have to be looked at. `is_kept`: whether the integration is on."""
+    """The queued pods, and which units have to be looked at."""
 
-    def __init__(self, journal: Journal, *, is_kept: bool) -> None:
+    def __init__(self, journal: Journal, *, is_kept: bool, note_empty: Callable[[UnitKey], None]) -> None:
+        """`is_kept`: whether the integration is on. `note_empty` is told of a group that lost its last pod."""
         self.is_kept = is_kept
         self._journal = journal
+        self._note_empty = note_empty
         self._pods: Mirror[Pod] = Mirror()
         self._units: dict[UnitKey, dict[ObjectKey, None]] = {}
         self._dirty: dict[UnitKey, None] = {}
@@ -173,7 +176,10 @@ class PodBook:
             return
         self._unlink(key)
         self._pods.forget(metadata)
-        self.mark(self.unit_of(known.value))
+        unit = self.unit_of(known.value)
+        self.mark(unit)
+        if unit.group and unit not in self._units:
+            self._note_empty(unit)
 
     def _unlink(self, key: ObjectKey) -> None:
         known = self._pods.get(key)

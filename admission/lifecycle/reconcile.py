@@ -39,8 +39,10 @@ from admission.writes import (
     workload_status,
     write_of,
 )
+from api import keys
 from api.queueing import StopPolicy
 from api.reasons import ConditionType, EvictionReason, FinishedReason, PendingReason, RequeueReason
+from api.render import StatusEdit
 from api.workload import Workload
 
 
@@ -151,7 +153,13 @@ def _answer_release(look: Look) -> Answer:
         # Whoever runs it says when it has stopped; until then it is nobody else's turn to act.
         # Its Job or another program says when it has stopped.
         return ()
-    return (workload_status(look.workload, render.release(look.raw, now=look.now), Purpose.RELEASE),)
+    body = render.release(look.raw, now=look.now)
+    if keys.IS_GROUP_WORKLOAD in workload.annotations:
+        # All of its pods are gone. Until others come, there is nobody whom quota could be given to.
+        edit = StatusEdit(body, now=look.now)
+        render.await_replacements(edit, workload.conditions[ConditionType.EVICTED].reason)
+        body = edit.to_bytes()
+    return (workload_status(workload, body, Purpose.RELEASE),)
 
 
 # --- returning -----------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from admission import render
 from admission.actions import Action, Purpose, Write
 from admission.pods.view import View
 from admission.pods.writes import delete, let_go, normal, warning
@@ -125,7 +126,7 @@ def answer_replacements(view: View) -> Answer:
         # that failed.
         reason = evicted.reason if evicted is not None and evicted.status else "PodsFailed"
         if not workload.is_true(type_):
-            edit.set_condition(type_, True, reason=reason, message="Some Failed pods need replacement")
+            render.await_replacements(edit, reason)
     elif workload.is_true(type_):
         edit.set_condition(type_, False, reason="PodsReady", message="No pods need replacement")
     return (workload_status(workload, edit.to_bytes(), Purpose.SYNC_PODS),) if edit.is_changed else None

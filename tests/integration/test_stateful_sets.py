@@ -210,3 +210,17 @@ def test_a_stateful_set_with_a_floor_of_nothing_goes_once_its_budget_lets_all_of
 
     scene.rest.delete(f"{scene.pods}/high")
     shards.wait_serving()
+
+
+def test_the_quota_of_an_evicted_stateful_set_comes_free_though_nobody_makes_its_pods_anew(
+    shards: Shards,
+) -> None:
+    scene = shards.scene
+    shards.serve(**{"berth.dev/min-replicas": "0"})
+
+    shards.submit("high", cpus=2)
+
+    # Not by `wait_running`, which plays the controller where there is none.
+    wait_for(lambda: is_running(scene, "high"), "high runs")
+    scene.rest.delete(f"{scene.pods}/high")
+    shards.wait_serving()

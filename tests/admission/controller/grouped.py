@@ -61,7 +61,11 @@ class GroupVictims(Victims):
     def submit_group(self) -> None:
         """Create the group's pods, as the webhook leaves them."""
         for name in MEMBERS:
-            self.cluster.create(_member(name))
+            self.cluster.create(self.make_member(name))
+
+    def make_member(self, name: str) -> Object:
+        """Return a pod of the group at its gate."""
+        return member(name)
 
     # --- what is to be seen ---
 
@@ -131,7 +135,8 @@ class GroupVictims(Victims):
             self.cluster.edit(key, lambda one: one["status"].update(phase="Failed"))
 
 
-def _member(name: str) -> Object:
+def member(name: str) -> Object:
+    """Return a pod of the group low at its gate."""
     labels = {keys.MANAGED: "true", keys.QUEUE_NAME: "lq", keys.POD_GROUP_NAME: GROUP}
     annotations: dict[str, Any] = {keys.POD_GROUP_TOTAL_COUNT: "2", keys.CHECKPOINT_SAVE_SECONDS: "10"}
     container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}

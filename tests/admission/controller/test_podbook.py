@@ -98,6 +98,23 @@ def test_a_group_is_looked_at_when_its_stateful_set_is_scaled_though_it_has_no_p
     assert known.knowledge.pods.replicas_of(unit) == 0
 
 
+def test_a_group_that_lost_its_last_pod_is_looked_at_with_its_workload_where_it_has_one() -> None:
+    known = Known(member_object("a"), settings=SETTINGS)
+    spec = {"podSets": [{"name": "main", "count": 1, "template": {"spec": {"containers": []}}}]}
+    known.tell(made("Workload", "g", "team", annotations={keys.IS_GROUP_WORKLOAD: "true"}, spec=spec))
+    known.tell(pod_object())
+    dirty(known)
+    marks = known.knowledge.marks
+    marks.take_workload()
+
+    known.tell(member_object("a"), ChangeType.DELETED)
+
+    assert dirty(known) == [GROUP]
+    assert marks.take_workload() == ("team", "g")
+    known.tell(pod_object(), ChangeType.DELETED)
+    assert (dirty(known), marks.take_workload()) == ([], None)
+
+
 def test_without_the_integration_pods_are_nobodys_business() -> None:
     known = Known()
     known.knowledge.pods.see_raw(b"{}")
