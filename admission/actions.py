@@ -69,6 +69,7 @@ class Purpose(StrEnum):
     TELL_POD = "tell-pod"
     STOP_POD = "stop-pod"
     EVICT_POD = "evict-pod"
+    ALLOW_EVICTION = "allow-eviction"
     RELEASE_POD = "release-pod"
     QUEUE_STATUS = "queue-status"
     FENCE = "fence"

@@ -34,6 +34,7 @@ from admission.views import (
     local_queue_view,
     policy_view,
 )
+from api.disruption import DisruptionBudget
 from api.node import NodeInfo
 from api.objects import WireToleration
 from api.policy import KUEUE, AdmissionPolicy
@@ -70,6 +71,11 @@ class Questions:
         self._roster.see()
         queue = self._cache.queues.get(cluster_queue)
         return queue.policy if queue is not None else KUEUE
+
+    def disruption_budgets(self, namespace: str) -> tuple[DisruptionBudget, ...]:
+        """Return the PodDisruptionBudgets of a namespace, by name."""
+        found = sorted(self._cache.budgets.items())
+        return tuple(budget for (inside, _), budget in found if inside == namespace)
 
     def quotas_in_force(self, cluster_queue: str) -> Mapping[FlavorResource, QuotaInForce]:
         """Return the quotas that a quota window has put in place of the ClusterQueue's own."""

@@ -145,6 +145,8 @@ def release(
     # First, as it reads when Admitted became True, which the lines below overwrite.
     edit.accumulate_execution()
     edit.put("admission", None)
+    # Said of this eviction alone.
+    edit.remove_condition(ConditionType.DISRUPTION_ALLOWED)
     _set_unreserved(edit, reason.value, message or "The quota reservation was released")
     if edit.condition(ConditionType.PODS_READY) is not None:
         _await_pods(edit)

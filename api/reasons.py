@@ -24,6 +24,8 @@ class ConditionType(StrEnum):
     BLOCKED_ON_PREEMPTION_GATES = "BlockedOnPreemptionGates"
     # Ours: pods run outside of the domains that their Workload was given.
     MISPLACED = "berth.dev/Misplaced"
+    # Ours: whether the budgets let all pods of a group go that is evicted whole. The word is a budget's own.
+    DISRUPTION_ALLOWED = "berth.dev/DisruptionAllowed"
 
 
 class PendingReason(StrEnum):

@@ -18,6 +18,7 @@ from admission.controller.clock import Clock
 from admission.controller.contexts import Contexts, KnowledgeSettings, KnownSpecs, workloads_of
 from admission.controller.crews import Crews
 from admission.controller.departures import Departures
+from admission.controller.disruptions import Disruptions
 from admission.controller.ground import Ground
 from admission.controller.inspection import Inspection
 from admission.controller.journal import Journal
@@ -87,6 +88,7 @@ class Knowledge:
         self.ground = Ground(engine, journal, clock, inspection=self.inspection, mark=mark)
         self.crews = Crews(mark, mark_saved=self.marks.job_of)
         self.departures = Departures(engine, self.crews, mark)
+        self.disruptions = Disruptions(engine, self.pods)
         self.specs = KnownSpecs()
         self._journal = journal
         self._clock = clock
@@ -113,9 +115,9 @@ class Knowledge:
         self.crews.take_pod(change)
 
     def _note_empty_group(self, unit: UnitKey) -> None:
-        """Look at what a group without a pod has left: nobody else is heard of who could give its quota back."""
+        """Look at what a group without a pod has left: nothing else will be heard of it."""
         key = (unit.namespace, unit.group)
-        # Who does not lead takes no marks: only what is known is marked, since it is forgotten with its object.
+        # Who does not lead takes no marks, so that those of the dead would pile up.
         if self.workloads.get(key) is not None:
             self.marks.workload(key)
             self.pods.mark(unit, has_workload=True)
@@ -147,6 +149,7 @@ class Knowledge:
         if self.workloads.forget(metadata):
             self.census.move(known.value if known is not None else None, None)
             self.departures.see(known.value if known is not None else None, None)
+            self.disruptions.see(known.value if known is not None else None, None)
             self.inspection.forget("Workload", metadata)
             self.marks.forget_workload((metadata.namespace, metadata.name))
             self.engine.remove(Workload, (metadata.namespace, metadata.name), now=self._clock.now())
@@ -244,6 +247,7 @@ class Knowledge:
         self.workloads.see(metadata, workload, raw)
         self.engine.upsert(workload, now=self._clock.now())
         self.departures.see(known.value if known is not None else None, workload)
+        self.disruptions.see(known.value if known is not None else None, workload)
         self.marks.workload(key)
         # The Job of a Workload waits for what the Workload says, and so is looked at with it.
         self.marks.owner(Seen(metadata, workload, raw))
@@ -436,8 +440,10 @@ class Knowledge:
         """
         if kind is LocalQueue:
             self.marks.workloads_in(self.engine.members((namespace, name)))
-        # A budget is read when victims are sought, and tells nobody anything.
-        elif kind is not DisruptionBudget:
+        # A budget is read when victims are sought, and tells nobody anything but whom it keeps.
+        elif kind is DisruptionBudget:
+            self.disruptions.look_again(namespace)
+        else:
             self.marks.all_unfinished()
 
 

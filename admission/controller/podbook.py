@@ -35,7 +35,7 @@ class PodBook:
     """The queued pods, and which units have to be looked at."""
 
     def __init__(self, journal: Journal, *, is_kept: bool, note_empty: Callable[[UnitKey], None]) -> None:
-        """`is_kept`: whether the integration is on. `note_empty` is told of a group that lost its last pod."""
+        """`is_kept`: whether the integration is on. `note_empty` hears of a group that lost its last pod."""
         self.is_kept = is_kept
         self._journal = journal
         self._note_empty = note_empty

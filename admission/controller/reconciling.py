@@ -54,6 +54,7 @@ class Reconciler:
         """Start a term: what was refused to an earlier leader is tried afresh."""
         self._backoffs.clear()
         self._askers.clear()
+        self._knowledge.disruptions.begin()
 
     def seconds_to_next(self) -> Iterator[float]:
         """Yield how long until a deadline, and until a rest is over; below zero where it is past."""
@@ -129,10 +130,13 @@ class Reconciler:
             return
         context = self._knowledge.job_context
         seen = [(pod.value, pod.raw) for pod in pods]
+        by_eviction = workload is not None and self._knowledge.is_replica(workload[0])
         facts = UnitFacts(
-            by_eviction=workload is not None and self._knowledge.is_replica(workload[0]),
+            by_eviction=by_eviction,
             replicas=replicas,
             keeper=self._knowledge.pods.leader_sets.keeper_of(pod.value for pod in pods),
+            # Read for those alone whom budgets may keep together.
+            budgets=self._knowledge.disruptions.budgets_for(unit) if by_eviction and unit.group else (),
         )
         actions = reconcile_pods(seen, workload, context, now=self._clock.now(), facts=facts)
         self.do(term, actions, targets[0])
@@ -166,6 +170,9 @@ class Reconciler:
         if write.purpose is Purpose.UNGATE_POD:
             # Its place counts as taken from now on, else the next pod would be sent there too.
             self._knowledge.ground.promise(write)
+        elif write.purpose is Purpose.ALLOW_EVICTION:
+            # So does what its pods take of their budgets.
+            self._knowledge.disruptions.note_sent(UnitKey(write.namespace, write.name, ""))
 
     def keep_what_is_in_use(self, term: Acting) -> None:
         """Put finalizers on, and take them off what may go."""
@@ -182,9 +189,11 @@ class Reconciler:
         try:
             self._take_answer(_target(write), write, result)
         finally:
+            # Only now: with the answer taken in, its place is seen to be taken, and what it says is known.
             if write.purpose is Purpose.UNGATE_POD:
-                # Only now: with the answer taken in, its place is seen to be taken.
                 self._knowledge.ground.answered(write.uid)
+            elif write.purpose is Purpose.ALLOW_EVICTION:
+                self._knowledge.disruptions.note_answered(UnitKey(write.namespace, write.name, ""))
 
     def _take_answer(self, target: Target, write: Write, result: Result) -> None:
         match result:

@@ -2,8 +2,8 @@
 
 A *unit* is what is admitted as a whole: a pod by itself, or all pods of one group. `view` holds what one
 look at a unit sees, `compose` how its Workload is made and kept in step, `groups` what only groups have
-(members that are too many, that are missing, that failed), `start` how pods are let go, `writes` how an
-answer becomes a request, `reconcile` the rules and their order.
+(members that are too many, that are missing, that failed), `whole` when a serving one may be evicted, `start`
+how pods are let go, `writes` how an answer becomes a request, `reconcile` the rules and their order.
 """
 
 from admission.pods.reconcile import reconcile_empty_group, reconcile_pods

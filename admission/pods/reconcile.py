@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from admission import checkpoints, render
 from admission.actions import Action, Event, Purpose
 from admission.jobs.context import JobContext
-from admission.pods import groups
+from admission.pods import groups, whole
 from admission.pods.compose import create, update
 from admission.pods.start import start
 from admission.pods.view import NOTHING_ELSE, UnitFacts, View
@@ -206,10 +206,14 @@ def _answer_missing(view: View) -> Answer:
 
 
 def _answer_eviction(view: View) -> Answer:
-    """The pods of an evicted Workload are stopped; only then is its quota free."""
+    """The pods of an evicted Workload are stopped, as their budgets let them go; then its quota is free."""
     evicted = view.workload.conditions.get(ConditionType.EVICTED)
     if evicted is None or not evicted.status:
         return None
+    if whole.held_back(view) is not None:
+        # Until then it serves as before: who is made anew meanwhile is let go, what changes is told.
+        told = whole.tell(view)
+        return None if told is None else (told,)
     stopped = stop_active(view, evicted.message)
     if stopped is not None:
         return stopped

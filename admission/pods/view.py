@@ -10,6 +10,7 @@ from admission.jobs.context import JobContext
 from admission.jobs.view import Held
 from api import keys
 from api.decimals import whole_number
+from api.disruption import DisruptionBudget
 from api.job import MAIN_POD_SET
 from api.objects import OwnerReference
 from api.pod import Pod
@@ -29,12 +30,14 @@ class Keeper:
 class UnitFacts:
     """What is known of a unit beside its pods. `by_eviction`: those that lose their quota go by the eviction
     subresource, as their budgets allow. `replicas`: how many its keeper is to have, None: nobody keeps it up.
-    `keeper`: the LeaderWorkerSet whose group it is.
+    `keeper`: the LeaderWorkerSet whose group it is. `budgets`: those of its namespace, of each what is left
+    for this unit.
     """
 
     by_eviction: bool = False
     replicas: int | None = None
     keeper: Keeper | None = None
+    budgets: tuple[DisruptionBudget, ...] = ()
 
 
 NOTHING_ELSE = UnitFacts()

@@ -22,6 +22,7 @@ from admission.actions import (
     delete_options,
     guarded_patch,
 )
+from admission.pods import whole
 from admission.pods.view import View
 from admission.writes import workload_status
 from api import keys
@@ -72,11 +73,17 @@ def stop_active(view: View, note: str) -> tuple[Action, ...] | None:
     """
     if view.is_stopped:
         return None
-    active = (member.pod for member in view.members if member.pod.is_active)
-    staying = [pod for pod in active if not pod.is_deleted]
-    if view.facts.by_eviction:
+    staying = whole.staying(view)
+    if (told := whole.tell(view)) is not None:
+        return (told,)
+    if whole.held_back(view) is not None:
+        return ()
+    is_broken = whole.is_broken(view)
+    if view.facts.by_eviction and not is_broken:
         # Nothing is told before: a budget may keep the pod, which then serves on.
         return tuple(_evict(pod, note) for pod in staying)
+    if is_broken:
+        note += "; others of its group have gone, and none serves without them"
     return tuple(
         delete(pod, "Stopped", note) if pod.is_told_to_end else _tell(pod, note, now=view.now)
         for pod in staying

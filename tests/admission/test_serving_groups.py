@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+from admission.actions import Write
 from admission.pods import Keeper, UnitFacts, reconcile_empty_group
 from api import keys
-from api.objects import OwnerReference
+from api.disruption import DisruptionBudget
+from api.objects import OwnerReference, WireSelector
+from api.reasons import ConditionType
 from tests.admission.podworld import (
     PodWorld,
     admitted,
@@ -87,6 +90,53 @@ def test_pods_that_a_serving_group_is_scaled_up_by_wait_and_are_told_why() -> No
     assert world.pods() == ["a", "b", "c"]
     assert world.pod("c").is_gated
     assert "scale it to 0" in warnings(world)[-1]
+
+
+def budget(name: str, allowed: int) -> DisruptionBudget:
+    """Return a budget over every pod of the namespace."""
+    return DisruptionBudget(namespace="team", name=name, selector=WireSelector(), allowed=allowed)
+
+
+@pytest.mark.parametrize(
+    ("budgets", "want", "says"),
+    [
+        pytest.param((), ["allow-eviction", "evict-pod", "evict-pod"], "lets all", id="goes where none is"),
+        pytest.param(
+            (budget("b", 2),),
+            ["allow-eviction", "evict-pod", "evict-pod"],
+            "Every PodDisruptionBudget lets all pods",
+            id="goes where its budget lets all go",
+        ),
+        pytest.param(
+            (budget("b", 1),),
+            ["allow-eviction"],
+            "PodDisruptionBudget team/b lets 1 of the group's 2 ready pods go",
+            id="stays where its budget lets one go",
+        ),
+        pytest.param(
+            (budget("b", 2), budget("a", 2)),
+            ["allow-eviction"],
+            "Pod team/a falls under 2 PodDisruptionBudgets (a, b)",
+            id="stays where the server would evict none of its pods",
+        ),
+    ],
+)
+def test_an_evicted_group_of_inference(
+    budgets: tuple[DisruptionBudget, ...], want: list[str], says: str
+) -> None:
+    world = serving_world(shard("a", 2), shard("b", 2, created=1), replicas=2)
+    world.facts = UnitFacts(replicas=2, by_eviction=True, budgets=budgets)
+    world.evict("g")
+
+    done = []
+    while writes := [one for one in world.look() if isinstance(one, Write)]:
+        # All of one look, since none waits for another.
+        for write in writes:
+            world.apply(write)
+        done += purposes(tuple(writes))
+
+    assert done == want
+    assert says in world.workload("g")[0].conditions[ConditionType.DISRUPTION_ALLOWED].message
 
 
 @pytest.mark.parametrize(

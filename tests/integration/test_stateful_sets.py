@@ -11,8 +11,18 @@ from collections.abc import Iterator
 import pytest
 
 from tests.integration.conftest import Cluster, Options
-from tests.integration.manifests import Object, condition
-from tests.integration.pods import CONFIG, KUEUE, create, is_gated, is_running, make_pod, member, wait_gone
+from tests.integration.manifests import Object, condition, is_true
+from tests.integration.pods import (
+    CONFIG,
+    KUEUE,
+    create,
+    is_gated,
+    is_running,
+    make_pod,
+    member,
+    wait_condition,
+    wait_gone,
+)
 from tests.integration.replica import Replica
 from tests.integration.scene import Scene
 from tests.integration.waiting import wait_for
@@ -104,6 +114,19 @@ class Shards:
     def submit(self, name: str, *, cpus: int) -> None:
         """Create a more important pod."""
         create(self.scene, make_pod(name, cpus=cpus, labels={KUEUE + "priority-class": self._high}))
+
+    def stop_queue(self, policy: str) -> None:
+        """Set the stopPolicy of its ClusterQueue."""
+        path = f"/apis/kueue.x-k8s.io/v1beta2/clusterqueues/{self.queue}"
+        self.scene.rest.patch(path, {"spec": {"stopPolicy": policy}})
+
+    def evict(self, name: str) -> None:
+        """Evict a pod, as `kubectl drain` does."""
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+        self.scene.rest.create(f"{self.scene.pods}/{name}/eviction", body)
+        for budget in self.scene.rest.get(self._budgets)["items"] if self._is_played else ():
+            status = {"disruptionsAllowed": budget["status"]["disruptionsAllowed"] - 1}
+            self.scene.rest.patch(f"{self._budgets}/shards/status", {"status": status})
 
     def wait_running(self, name: str) -> None:
         """Return when another pod runs; its own are made anew meanwhile."""
@@ -224,3 +247,47 @@ def test_the_quota_of_an_evicted_stateful_set_comes_free_though_nobody_makes_its
     wait_for(lambda: is_running(scene, "high"), "high runs")
     scene.rest.delete(f"{scene.pods}/high")
     shards.wait_serving()
+
+
+def test_a_stateful_set_of_a_drained_queue_stays_whole_until_its_budget_lets_all_of_it_go(
+    shards: Shards,
+) -> None:
+    scene = shards.scene
+    shards.serve()
+    shards.allow(2)
+    uids = shards.uids()
+
+    shards.stop_queue("HoldAndDrain")
+    told = wait_condition(scene, "shards", "berth.dev/DisruptionAllowed", status="False")
+
+    message = condition(told, "berth.dev/DisruptionAllowed")["message"]
+    assert "shards lets 2 of the group's 3 ready pods go" in message
+    assert is_true(told, "Evicted")
+    assert (shards.serving(), shards.uids()) == (REPLICAS, uids)
+    # Somebody drains a node: whoever comes for its pod serves with the others.
+    shards.evict("shards-1")
+    wait_for(lambda: shards.serving() == REPLICAS and shards.uids() != uids, "all serve again")
+    assert len(shards.uids() & uids) == REPLICAS - 1
+
+    shards.allow(3)
+
+    wait_for(lambda: [is_gated(pod) for pod in shards.pods()] == [True] * REPLICAS, "all at the gate")
+    wait_condition(scene, "shards", "QuotaReserved", status="False")
+    shards.stop_queue("None")
+    shards.wait_serving()
+
+
+def test_a_pod_that_somebody_else_evicts_is_made_anew_with_the_quota_of_its_group(shards: Shards) -> None:
+    scene = shards.scene
+    shards.serve()
+    uids = shards.uids()
+    workload = scene.workload("shards")["metadata"]["uid"]
+
+    shards.evict("shards-1")
+    wait_for(lambda: shards.serving() == REPLICAS and shards.uids() != uids, "all serve again")
+
+    assert len(shards.uids() & uids) == REPLICAS - 1
+    found = scene.workload("shards")
+    assert found["metadata"]["uid"] == workload
+    assert is_true(found, "Admitted")
+    assert not is_true(found, "Evicted")

@@ -6,15 +6,17 @@ the API server does, and one pod more than that is refused.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from admission.actions import Verb, Write
+from admission.actions import Purpose, Verb, Write
 from api import keys
 from api.kube.errors import KubeError
 from api.kube.informer import ChangeType
 from tests.admission.controller.cluster import Key, Object
 from tests.admission.controller.grouped import MEMBERS, GroupVictims, PodCluster, member
 from tests.admission.controller.victims import BERTH
+from tests.admission.controller.virtualtime import VirtualLoop
 
 BUDGET = ("PodDisruptionBudget", "team", "low")
 _LABELS = {"app": "low", BERTH + "workload-type": "inference"}
@@ -22,20 +24,32 @@ _SERVING = {keys.POD_GROUP_SERVING: "true", keys.POD_GROUP_FAST_ADMISSION: "true
 
 
 class BudgetedCluster(PodCluster):
-    """A cluster in memory with the eviction subresource. `before_eviction` is called with each that comes."""
+    """A cluster in memory with the eviction subresource. `succeeded`: the writes that were not refused."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        super().__init__(loop)
+        self.succeeded: list[Write] = []
 
     def _apply(self, write: Write) -> bytes:
+        answer = self._carry_out(write)
+        self.succeeded.append(write)
+        return answer
+
+    def _carry_out(self, write: Write) -> bytes:
         if write.verb is not Verb.EVICT:
             return super()._apply(write)
         self.written.append(write)
-        key = (write.kind, write.namespace, write.name)
+        self.evict((write.kind, write.namespace, write.name))
+        return b""
+
+    def evict(self, key: Key) -> None:
+        """Let a pod go if its budget allows it. Raises KubeError (429)."""
         self._count_down()
         pod = self.objects[key]
         condition = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
         told = [*pod["status"].get("conditions", ()), condition]
         self.edit(key, lambda one: one["status"].update(conditions=told))
         self.edit(key, self._delete_gracefully)
-        return b""
 
     def _count_down(self) -> None:
         budget = self.objects.get(BUDGET)
@@ -54,6 +68,8 @@ class ShardVictims(GroupVictims):
     def __init__(self, **annotations: str) -> None:
         """`annotations` go onto its pods."""
         self.makes_anew = True
+        # Called with each write that has been carried out.
+        self.on_write: Callable[[Write], None] | None = None
         self._annotations = {keys.MIN_REPLICAS: "0", **annotations}
         super().__init__(rules={"preferInference": {}})
 
@@ -79,9 +95,32 @@ class ShardVictims(GroupVictims):
         del metadata["annotations"][keys.CHECKPOINT_SAVE_SECONDS]
         metadata["labels"] |= _LABELS
         metadata["annotations"] |= {**_SERVING, **self._annotations}
-        owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "low", "uid": "set", "controller": True}
+        owner = {
+            "apiVersion": "apps/v1",
+            "kind": "StatefulSet",
+            "name": "low",
+            "uid": "set",
+            "controller": True,
+        }
         metadata["ownerReferences"] = [owner]
         return pod
+
+    def drain(self, name: str) -> None:
+        """Evict a pod, as `kubectl drain` does where the budget allows it."""
+        self._budgeted.evict(("Pod", "team", name))
+
+    def lose_readiness(self, name: str) -> None:
+        """Let a pod run on without being ready."""
+        self.cluster.edit(("Pod", "team", name), lambda one: one["status"].update(conditions=[]))
+
+    def uids(self) -> set[str]:
+        """Return the uids of the replicas that run."""
+        return {pod["metadata"]["uid"] for pod in self.members()}
+
+    def ended_by(self) -> list[Purpose]:
+        """Return by which writes the replicas were ended."""
+        ends = (Purpose.EVICT_POD, Purpose.STOP_POD)
+        return [write.purpose for write in self._budgeted.succeeded if write.purpose in ends]
 
     def serving(self) -> int:
         """Return how many replicas run and are not told to go."""
@@ -93,7 +132,13 @@ class ShardVictims(GroupVictims):
         return next((one for one in found if one["type"] == type_), {})
 
     def _make_cluster(self) -> BudgetedCluster:
-        return BudgetedCluster(self.loop)
+        self._budgeted = BudgetedCluster(self.loop)
+        return self._budgeted
+
+    def _note_written(self, write: Write) -> None:
+        if self.on_write is not None:
+            self.on_write(write)
+        super()._note_written(write)
 
     def _hear(self, type_: ChangeType, obj: Object) -> None:
         super()._hear(type_, obj)

@@ -6,8 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from admission.actions import Purpose, Write
 from tests.admission.controller.grouped import MEMBERS
 from tests.admission.controller.serving import ShardVictims
+
+ALLOWED = "berth.dev/DisruptionAllowed"
 
 
 @pytest.fixture
@@ -39,3 +42,110 @@ def test_the_quota_of_an_evicted_group_comes_free_though_nobody_makes_its_pods_a
     scene.run_for(20)
     assert scene.serving() == 2
     assert scene.condition("WaitingForReplacementPods")["status"] == "False"
+
+
+# --- budgets that tighten between the decision and the evictions -------------------------------------------
+
+
+def tighten(scene: ShardVictims, purpose: Purpose, *, allowed: int, unready: str = "") -> None:
+    """Let the budget allow no more than this as soon as a write for the purpose has been made.
+
+    `unready`: a pod that is ready no longer at that moment.
+    """
+    scene.allow(2)
+
+    def act(write: Write) -> None:
+        if write.purpose is purpose:
+            scene.on_write = None
+            scene.allow(allowed)
+            if unready:
+                scene.lose_readiness(unready)
+
+    scene.on_write = act
+
+
+@pytest.mark.parametrize("allowed", [0, 1])
+def test_a_group_whose_budget_tightens_after_the_decision_stays_whole_and_is_told(
+    scene: ShardVictims, allowed: int
+) -> None:
+    uids = scene.uids()
+    tighten(scene, Purpose.EVICT, allowed=allowed)
+
+    scene.submit("high", priority="high")
+    scene.run_for(60)
+
+    assert (scene.serving(), scene.uids()) == (2, uids)
+    told = scene.condition(ALLOWED)
+    assert (told["status"], told["reason"]) == ("False", "InsufficientPods")
+    assert f"PodDisruptionBudget team/low lets {allowed} of the group's 2 ready pods go" in told["message"]
+    assert "EvictionHeldBack" in scene.events()
+
+    scene.allow(2)
+    scene.run_for(10)
+    assert scene.is_running("high")
+    assert scene.uids().isdisjoint(uids)
+    assert scene.condition(ALLOWED) == {}
+
+
+def test_a_group_that_the_server_refuses_as_a_whole_serves_on(scene: ShardVictims) -> None:
+    uids = scene.uids()
+    # After the last look at the budget, and before the first eviction.
+    tighten(scene, Purpose.ALLOW_EVICTION, allowed=0)
+
+    scene.submit("high", priority="high")
+    scene.run_for(60)
+
+    assert (scene.serving(), scene.uids()) == (2, uids)
+    assert scene.condition(ALLOWED)["status"] == "False"
+
+
+@pytest.mark.parametrize("is_restarted", [False, True], ids=["", "though the controller dies meanwhile"])
+def test_once_a_pod_of_a_group_has_gone_the_others_follow(scene: ShardVictims, is_restarted: bool) -> None:
+    uids = scene.uids()
+    tighten(scene, Purpose.ALLOW_EVICTION, allowed=1)
+    if is_restarted:
+        scene.dies_after = Purpose.EVICT_POD
+
+    scene.submit("high", priority="high")
+    scene.run_for(60)
+
+    assert scene.is_running("high")
+    assert scene.uids().isdisjoint(uids)
+    assert sorted(scene.ended_by()) == [Purpose.EVICT_POD, Purpose.STOP_POD]
+
+
+def test_a_pod_that_is_made_anew_while_a_budget_keeps_its_group_serves_with_the_others(
+    scene: ShardVictims,
+) -> None:
+    tighten(scene, Purpose.EVICT, allowed=1)
+    scene.submit("high", priority="high")
+    scene.run_for(20)
+
+    scene.drain("low-1")
+    scene.run_for(20)
+
+    assert scene.serving() == 2
+    assert scene.condition(ALLOWED)["status"] == "False"
+    assert not scene.is_running("high")
+
+
+def test_a_pod_of_a_group_that_somebody_else_evicts_is_made_anew_with_the_groups_quota(
+    scene: ShardVictims,
+) -> None:
+    uids = scene.uids()
+
+    scene.drain("low-1")
+    scene.run_for(20)
+
+    assert scene.serving() == 2
+    assert len(scene.uids() & uids) == 1
+    assert scene.is_running("low")
+
+
+def test_a_budget_that_counts_a_pod_which_is_not_ready_keeps_nobody_for_it(scene: ShardVictims) -> None:
+    tighten(scene, Purpose.EVICT, allowed=1, unready="low-1")
+
+    scene.submit("high", priority="high")
+    scene.run_for(60)
+
+    assert scene.is_running("high")
