@@ -19,6 +19,7 @@ from rich.console import Console
 from admission.cli.arguments import Subparsers, add_command, add_kubeconfig, existing_file
 from admission.cli.cluster_engine import read_cluster
 from admission.cli.errors import ExitCode, WrongUsageError
+from admission.cli.eviction_view import PastEviction, eviction_json, eviction_lines, past_eviction
 from admission.cli.holding_view import Holding, holding_json, holding_lines, holding_of
 from admission.cli.machine import to_api_keys
 from admission.cli.running import run
@@ -51,6 +52,7 @@ def add_parser(subparsers: Subparsers) -> None:
             "Show what decides on one Workload: its place in the queue, every flavor with the quota that is\n"
             "free now and at most, every topology domain and node with how many of its pods fit, and why.\n"
             "Of one that holds quota: where it runs, since when and until when, and what it was promised.\n"
+            "Of one that was evicted: when, why, for whom, and from which checkpoint it goes on.\n"
             "Exit code 1 where the Workload holds no quota."
         ),
         examples=(
@@ -96,6 +98,7 @@ class _Answer:
     reason: str
     message: str
     starts: Starts
+    eviction: PastEviction | None
     holding: Holding | None
     pod_sets: tuple[PodSetLines, ...]
 
@@ -139,6 +142,10 @@ def _of_job(engine: Engine, namespace: str, job: str) -> Workload | None:
     return max(own, key=lambda one: (not one.is_finished, one.created_at), default=None)
 
 
+def _by_uid(engine: Engine, uid: str) -> WorkloadKey | None:
+    return next((one.key for one in engine.workloads() if one.uid == uid), None)
+
+
 def _answer(engine: Engine, workload: Workload) -> _Answer:
     queue = engine.cluster_queue_of(workload)
     order = [one.key for one in engine.pending(queue)]
@@ -153,6 +160,7 @@ def _answer(engine: Engine, workload: Workload) -> _Answer:
         reason=reason,
         message=message,
         starts=_starts(engine, workload, order),
+        eviction=past_eviction(workload, lambda uid: _by_uid(engine, uid)),
         holding=holding_of(workload, admission, engine.estimate(workload)) if admission is not None else None,
         # What else it could have is no question of one that has its quota, which counts as taken there.
         pod_sets=() if workload.is_finished or admission is not None else engine.explanation(workload),
@@ -220,6 +228,8 @@ def _to_json(answer: _Answer) -> dict[str, object]:
         "expectedStart": answer.starts.expected,
         "expectedAfter": answer.starts.after,
         "isPromised": answer.starts.is_promised,
+        "lastEviction": eviction_json(answer.eviction),
+        "evictions": sum(answer.workload.evictions.values()),
         "holding": holding_json(answer.holding) if answer.holding is not None else None,
         "podSets": [to_api_keys(asdict(one)) for one in answer.pod_sets],
     }
@@ -234,13 +244,16 @@ def _print(console: Console, answer: _Answer) -> None:
     console.print(f"{answer.workload.key}: {answer.state} in {queue}{place}", style="bold")
     if answer.message:
         console.print(f"{answer.reason}: {answer.message}", style="yellow")
+    now = time.time()
+    for line in eviction_lines(answer.workload, answer.eviction, now=now):
+        console.print(line)
     if answer.starts.expected:
         word = "promised to start" if answer.starts.is_promised else "expected to start"
         console.print(f"{word} at {answer.starts.expected}")
     elif answer.starts.after:
         console.print(f"expected to start after {answer.starts.after}, as far as turns go")
     if answer.holding is not None:
-        for line in holding_lines(answer.holding, now=time.time()):
+        for line in holding_lines(answer.holding, now=now):
             console.print(line)
         _print_admission(console, answer.holding.admission)
     for pod_set in answer.pod_sets:

@@ -6,6 +6,8 @@ counted when it has come about, once, whoever made it.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from admission.controller.logs import Log
 from admission.controller.metrics import Metrics
 from admission.preemption.loss import lost_work
@@ -14,9 +16,31 @@ from admission.prices import PriceOf, lost_money
 from api.checkpoint_facts import CLOCK_SKEW_SECONDS
 from api.eviction import eviction_request, has_request
 from api.reasons import ConditionType
-from api.workload import Workload
+from api.workload import Workload, to_rfc3339
 
 log = Log("berth.evictions")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """What an eviction has lost; `saved_at` is the checkpoint that the work goes on from, None for none."""
+
+    device_seconds: float
+    money: float
+    saved_at: float | None
+
+    def text(self) -> str:
+        """Return the sentence for whoever owns the work."""
+        if self.saved_at is None:
+            kept = "It told of no checkpoint"
+        else:
+            kept = f"It goes on from its checkpoint of {to_rfc3339(self.saved_at)}"
+        # Less than a second is the resolution of a checkpoint's instant.
+        if self.device_seconds < 1:
+            return f"{kept}; nothing is lost"
+        # A price of which less than a cent is lost says nothing to anybody.
+        price = f", {self.money:.2f} by its price" if self.money >= 0.01 else ""
+        return f"{kept}; {self.device_seconds:.0f} device-seconds of work are lost{price}"
 
 
 class EvictionMetrics:
@@ -40,25 +64,29 @@ class EvictionMetrics:
 
     def note_loss(
         self, before: Workload, after: Workload, *, saved_at: float | None, now: float, price_of: PriceOf
-    ) -> None:
-        """Count what an eviction that has come about loses; nothing where there is none.
+    ) -> Lost | None:
+        """Count what an eviction that has come about loses, and return it; None where there is none.
 
         Of one that saves at SIGTERM that is known when its pods have ended: what it did until it was told to.
         """
         evicted, admission = after.conditions.get(ConditionType.EVICTED), before.admission
         if evicted is None or not evicted.status or admission is None:
-            return
+            return None
         if outcome_of_stop(before, after, saved_at=saved_at) is not None:
             if saved_at is not None and saved_at <= now + CLOCK_SKEW_SECONDS:
                 # On its way out it saved all that it had done.
                 saved_at = min(saved_at, evicted.at)
             now = evicted.at
         elif before.is_evicted or is_saving_at_sigterm(after):
-            return
+            return None
         labels = (self._metrics.role, admission.cluster_queue, evicted.reason)
         lost = lost_work(before, saved_at=saved_at, now=now)
         self.lost.labels(*labels).inc(lost)
-        self.lost_money.labels(*labels).inc(lost_money(admission, lost, price_of))
+        money = lost_money(admission, lost, price_of)
+        self.lost_money.labels(*labels).inc(money)
+        # Of the future, beyond what clocks differ by: nobody goes on from there.
+        is_believed = saved_at is not None and saved_at <= now + CLOCK_SKEW_SECONDS
+        return Lost(device_seconds=lost, money=money, saved_at=saved_at if is_believed else None)
 
     def note(self, before: Workload, after: Workload, *, saved_at: float | None) -> Outcome | None:
         """Count what has come about between two versions. Returns it, None for nothing.

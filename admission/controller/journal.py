@@ -22,6 +22,7 @@ from admission.preemption.saves import Outcome
 from admission.prices import PriceOf
 from admission.timekeeper import SLACK_SECONDS, Kept
 from admission.writes import plan_text, unreplaced_event
+from api.checkpoint_facts import tells_of_checkpoints
 from api.eviction import eviction_request
 from api.kube.errors import KubeError
 from api.kube.events import EventRecorder, EventType, ObjectRef
@@ -206,9 +207,19 @@ class Journal:
     def note_loss(
         self, before: Workload, after: Workload, *, saved_at: float | None, now: float, price_of: PriceOf
     ) -> None:
-        """Count what an eviction that has come about between two versions loses."""
-        if self.role != FOLLOWER:
-            self._evictions.note_loss(before, after, saved_at=saved_at, now=now, price_of=price_of)
+        """Count what an eviction that has come about between two versions loses, and tell its Workload, where
+        that tells of checkpoints.
+        """
+        if self.role == FOLLOWER:
+            return
+        lost = self._evictions.note_loss(before, after, saved_at=saved_at, now=now, price_of=price_of)
+        # Nobody else would know what to do with it, and without any policy events are Kueue's.
+        if lost is not None and tells_of_checkpoints(after):
+            about = workload_ref(after.key.namespace, after.key.name, after.uid)
+            normal = ActionEventType.NORMAL
+            self.note(
+                Event(regarding=about, type=normal, reason="WorkLost", note=lost.text(), action="Evict")
+            )
 
     def note_saving(self, before: Workload, after: Workload, *, saved_at: float | None) -> None:
         """Count what has come of an eviction that waits for a checkpoint.

@@ -205,7 +205,9 @@ def test_a_process_saves_on_request_and_resumes_from_its_step(stage: Stage, tmp_
     workload = stage.scene.wait_workload(
         "train", lambda found: is_true(found, "Admitted") and not is_true(found, "Evicted"), "running again"
     )
-    stage.scene.wait_events(workload["metadata"]["name"], "EvictionRequested", "CheckpointSaved", "Preempted")
+    stage.scene.wait_events(
+        workload["metadata"]["name"], "EvictionRequested", "CheckpointSaved", "Preempted", "WorkLost"
+    )
     assert (
         stage.controller.metric("berth_eviction_saves_total", cluster_queue=stage.queue, outcome="kept") == 1
     )

@@ -264,3 +264,78 @@ def test_one_that_saves_on_its_way_out_says_so(cluster: str, capsys: pytest.Capt
     _, out, _ = explain(capsys, cluster, "speech/w")
 
     assert "Preempted: Saves a checkpoint at SIGTERM, within the 30 s that its pods have to end" in out
+
+
+def uid_of(kubeconfig: str, name: str) -> str:
+    """Return the uid of a Workload."""
+
+    async def ask() -> str:
+        async with await KubeClient.connect(kubeconfig) as client:
+            raw = await client.request("GET", WORKLOADS.path("speech", name))
+        return str(json.loads(raw)["metadata"]["uid"])
+
+    return asyncio.run(ask())
+
+
+def evicted(name: str, *, uid: str, **annotations: str) -> dict[str, Any]:
+    """Return a Workload that was stopped twice, the last time for the one of that uid."""
+    workload = make_workload(name, pods=1)
+    workload["metadata"]["annotations"] = {f"berth.dev/{key}": text for key, text in annotations.items()}
+    message = f"Preempted to accommodate a workload (UID: {uid}, JobUID: UNKNOWN) due to prioritization"
+    at = {"lastTransitionTime": "2026-01-31T12:00:00Z", "message": message}
+    workload["status"] = {
+        "accumulatedPastExecutionTimeSeconds": 7200,
+        "schedulingStats": {"evictions": [{"reason": "Preempted", "underlyingCause": "", "count": 2}]},
+        "conditions": [
+            {**at, "type": "QuotaReserved", "status": "False", "reason": "WaitingForQuota"},
+            {**at, "type": "Evicted", "status": "True", "reason": "Preempted"},
+        ],
+    }
+    return workload
+
+
+@pytest.mark.parametrize(
+    ("told", "want", "lost"),
+    [
+        pytest.param(
+            {"checkpoint-time": "2026-01-31T11:30:00Z", "checkpoint-step": "500"},
+            "checkpoint of 2026-01-31T11:30:00Z, step 500; the last 30.0 min of its work are lost",
+            1800,
+            id="it has told of one",
+        ),
+        pytest.param(
+            {"checkpoint-time": "2026-01-31T12:00:10Z"},
+            "goes on from its checkpoint of 2026-01-31T12:00:10Z; nothing is lost",
+            0,
+            id="it saved on its way out",
+        ),
+        pytest.param(
+            {},
+            "told of no checkpoint: unless it saved all the same, it begins anew",
+            None,
+            id="it told nothing",
+        ),
+    ],
+)
+def test_a_victim_is_told_for_whom_it_was_stopped_and_from_where_it_goes_on(
+    cluster: str, capsys: pytest.CaptureFixture[str], told: dict[str, str], want: str, lost: float | None
+) -> None:
+    fill(cluster, (WORKLOADS, make_workload("urgent", pods=1)))
+    found = json.loads(explain(capsys, cluster, "speech/urgent", "-o", "json")[1])
+    assert (found["lastEviction"], found["evictions"]) == (None, 0)
+    fill(cluster, (WORKLOADS, evicted("w", uid=uid_of(cluster, "urgent"), **told)))
+
+    _, out, _ = explain(capsys, cluster, "speech/w")
+
+    assert "stopped at 2026-01-31T12:00:00Z (" in out
+    assert "for speech/urgent: Preempted" in out
+    assert want in " ".join(out.split())
+    assert "stopped 2 times so far: 2 Preempted" in out
+    last = json.loads(explain(capsys, cluster, "speech/w", "-o", "json")[1])["lastEviction"]
+    assert (last["preemptor"], last["lostSeconds"]) == ("speech/urgent", lost)
+
+
+def test_who_it_was_stopped_for_may_be_gone(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
+    fill(cluster, (WORKLOADS, evicted("w", uid="u-1")))
+
+    assert "for a Workload that is gone (UID u-1): Preempted" in explain(capsys, cluster, "speech/w")[1]

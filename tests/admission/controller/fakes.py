@@ -87,6 +87,8 @@ class FakeRecorder(EventRecorder):
 
     def __init__(self) -> None:
         self.events: list[tuple[str, str]] = []
+        # What was said last for each reason.
+        self.notes: dict[str, str] = {}
         self.dropped = 0
 
     def record(
@@ -94,3 +96,4 @@ class FakeRecorder(EventRecorder):
     ) -> None:
         """Keep the object's name and the reason."""
         self.events.append((regarding.name, reason))
+        self.notes[reason] = note

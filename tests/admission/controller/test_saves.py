@@ -264,6 +264,33 @@ def test_lost_work_is_counted_in_seconds_and_money(scene: Victims) -> None:
     assert scene.count("berth_evicted_cost_lost_total", **labels) == 0
 
 
+def test_a_victim_that_tells_of_checkpoints_is_told_what_it_lost(scene: Victims) -> None:
+    scene.save("low", on_pod=False)
+    scene.run_for(60)
+    saved_at = scene.workload("low")["metadata"]["annotations"]["berth.dev/checkpoint-time"]
+    scene.submit("high", priority="high")
+    scene.run_for(130)
+
+    assert scene.events().count("WorkLost") == 1
+    told = scene.leader.recorder.notes["WorkLost"]
+    lost = scene.count("berth_evicted_device_seconds_lost_total", cluster_queue="cq", reason="Preempted")
+    assert told == (
+        f"It goes on from its checkpoint of {saved_at}; {lost:.0f} device-seconds of work are lost"
+    )
+
+
+def test_a_victim_that_tells_nothing_of_checkpoints_is_told_nothing_of_its_loss() -> None:
+    scene = Victims()
+    scene.submit("low")
+    scene.run_for(100)
+    scene.submit("high", priority="high")
+    scene.run_for(10)
+
+    assert scene.is_running("high")
+    assert "WorkLost" not in scene.events()
+    scene.close()
+
+
 def test_a_price_that_is_none_is_named_on_the_flavor(scene: Victims) -> None:
     scene.annotate(("ResourceFlavor", "", "default"), {"berth.dev/cost-per-device-hour": "cheap"})
     scene.run_for(5)
