@@ -116,7 +116,10 @@ def saved(step: int, *, save_seconds: float | None = None) -> bool:
     """
     # What came while the checkpoint was being written may not be in it, and is asked for again.
     _state.answered = _state.asked
-    report: dict[str, object] = {"step": int(step), "time": _to_text(time.time())}
+    # It was complete after it had been asked for, whatever this machine's clock says: by a clock that is slow
+    # it would be no answer, and be waited for in vain.
+    at = max(time.time(), _state.asked[0])
+    report: dict[str, object] = {"step": int(step), "time": _to_text(at)}
     if save_seconds is not None:
         report["saveSeconds"] = round(float(save_seconds), 3)
     return _send(report)

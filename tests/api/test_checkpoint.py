@@ -168,6 +168,20 @@ def test_a_request_by_annotation_is_saved_once_and_training_goes_on(image: Image
     assert len(berth.reports) <= 2
 
 
+def test_a_checkpoint_answers_its_request_though_the_clock_of_the_pod_is_slow(
+    image: Image, berth: Berth
+) -> None:
+    asked = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 40))
+    image.annotate(checkpoint_requested_at=asked)
+
+    image.run(code="import berth_checkpoint as b; b.saved(1); b.requested(); b.saved(2)").communicate(
+        timeout=60
+    )
+
+    before, after = (one["time"] for one in berth.reports)
+    assert before < asked == after
+
+
 def test_sigterm_saves_and_the_next_pod_resumes_there(image: Image) -> None:
     process = image.run(*ENDLESS[:-1], "5")
     wait(lambda: image.step() > 0)  # by now it has looked for requests, so that it hears SIGTERM
