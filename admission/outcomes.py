@@ -16,6 +16,7 @@ from admission.assignment import Mode
 from admission.decision import Admit, Evict, Wait
 from admission.nomination import Entry
 from admission.placement.fleet import Place
+from admission.preemption.loss import Losses
 from admission.preemption.preemptor import eviction_message
 from admission.preemption.saves import asked_first, leaving_seconds
 from admission.preemption.targets import Target
@@ -176,6 +177,19 @@ def in_vain(entry: Entry) -> Outcome:
     if entry.assignment.mode is Mode.NO_FIT:
         return waiting(entry, entry.assignment.no_fit_reason(), RequeueReason.NO_FIT)
     return waiting(entry, PendingReason.WAITING_FOR_QUOTA, RequeueReason.PREEMPTION_NO_CANDIDATES)
+
+
+def with_kept(outcome: Outcome, entry: Entry, losses: Losses) -> Outcome:
+    """Return the outcome; one that nobody gives way for is told whom floors and budgets keep."""
+    decision = outcome.decision
+    if entry.is_promising or not isinstance(decision, Wait):
+        return outcome
+    words = losses.kept_from(entry.pending.key)
+    return (
+        replace(outcome, decision=replace(decision, message=f"{decision.message}. {words}"))
+        if words
+        else outcome
+    )
 
 
 def skipped(entry: Entry, message: str) -> Outcome:

@@ -36,6 +36,7 @@ from admission.outcomes import (
     skipped,
     still_taken,
     waiting,
+    with_kept,
 )
 from admission.passed_claims import PassedClaims
 from admission.placement.fleet import Place
@@ -99,12 +100,12 @@ def schedule(
                 entries.append(found)
                 break
             passed.add(head.key)
-            head = pass_on(in_vain(found))
+            head = pass_on(with_kept(in_vain(found), found, losses))
     is_fair = policy.fair_sharing is not None
     # All are nominated first: the order is by what each would borrow.
     in_order = fair_order(snapshot, entries) if is_fair else classical_order(entries)
     for entry in in_order:
-        outcome = yield from cycle.process(entry)
+        outcome = with_kept((yield from cycle.process(entry)), entry, losses)
         spared_until = losses.spared.get(entry.queue.name) if outcome.requeue is not None else None
         # Only for those who wait: who starts needs nobody's time to run out.
         outcomes.append(replace(outcome, spared_until=spared_until) if spared_until else outcome)

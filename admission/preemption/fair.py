@@ -175,7 +175,8 @@ class _FairSearch:
 
     def _take(self, queue: QueueState, held: Held, reason: PreemptionReason) -> bool:
         """Take the Workload away, if its application can do without it; return whether `need` fits then."""
-        if not self.floors.take(held, queue):
+        if (guard := self.floors.take(held, queue)) is not None:
+            self.need.losses.note_kept(self.need.pending.key, held, guard)
             return False
         self.snapshot.remove(queue, held.usage, held.places)
         self.targets.append(Target(held=held, queue=queue, reason=reason))

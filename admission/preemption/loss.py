@@ -37,6 +37,7 @@ from math import inf
 from statistics import median_low
 
 from admission.eviction_cost import eviction_cost, save_seconds_of
+from admission.preemption.replicas import Guard, Kept
 from admission.preemption.saves import believed_checkpoint, plan_save, saves_at_sigterm
 from admission.runtimes import Estimator
 from admission.snapshot import Held, QueueState, Tree
@@ -44,7 +45,7 @@ from api.checkpoint_facts import CLOCK_SKEW_SECONDS, CheckpointFacts, checkpoint
 from api.policy import AdmissionPolicy, Aliases, PreemptionRules, VictimRules
 from api.reasons import ConditionType, EvictionReason
 from api.requests import gpus_of
-from api.workload import Workload
+from api.workload import Workload, WorkloadKey
 
 _DEFAULT_RULES = VictimRules()
 _PREEMPTED = EvictionReason.PREEMPTED.value
@@ -61,6 +62,8 @@ class Losses:
     estimator: Estimator = field(default_factory=Estimator)
     # Until when a Workload is spared that might go for the head of a ClusterQueue, the earliest, by its name.
     spared: dict[str, float] = field(default_factory=dict)
+    # By who waits: whom the floor of an application, or a budget, kept from it.
+    _kept: dict[WorkloadKey, Kept] = field(default_factory=dict)
     _medians: dict[int, float | None] = field(default_factory=dict)
     _known: dict[tuple[str, str], float] = field(default_factory=dict)
     # With the section itself, so that no other takes its identity meanwhile.
@@ -131,6 +134,15 @@ class Losses:
     def note_spared(self, queue: str, until: float) -> None:
         """Note that the head of the ClusterQueue `queue` may ask again at `until`."""
         self.spared[queue] = min(until, self.spared.get(queue, inf))
+
+    def note_kept(self, preemptor: WorkloadKey, held: Held, guard: Guard) -> None:
+        """Note that a floor or a budget keeps a candidate from one that waits."""
+        self._kept.setdefault(preemptor, Kept()).note(held, guard)
+
+    def kept_from(self, preemptor: WorkloadKey) -> str:
+        """Return in words whom floors and budgets kept from one that waits, empty where nobody."""
+        kept = self._kept.get(preemptor)
+        return "" if kept is None else kept.words()
 
     def _is_protected(self, held: Held, facts: CheckpointFacts, section: PreemptionRules) -> bool:
         # Rules of the articles, each on only where its number is given; the first that holds protects.

@@ -19,7 +19,7 @@ is worked out once for each picture of the cluster.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -29,7 +29,7 @@ from api.checkpoint_facts import checkpoint_facts
 from api.decimals import whole_number
 from api.policy import AdmissionPolicy, Aliases
 from api.reasons import ConditionType
-from api.workload import Workload
+from api.workload import Workload, WorkloadKey
 
 DEFAULT_MIN_REPLICAS = 1
 
@@ -75,16 +75,17 @@ class Floors:
             self._spares = _spares(self.snapshot)
         return self._spares.get(guard, 0) - self._taken.get(guard, 0)
 
-    def take(self, held: Held, queue: QueueState) -> bool:
-        """Return whether the search may take this Workload, and count it if so."""
+    def take(self, held: Held, queue: QueueState) -> Guard | None:
+        """Return what keeps this Workload, None where the search may take it: then it is counted."""
         guards = self.guards(held, queue)
         # Each must have as much to spare.
-        if any(self.spare(guard) < amount for guard, amount in guards.items()):
-            return False
+        for guard, amount in guards.items():
+            if self.spare(guard) < amount:
+                return guard
         # Counted when it is taken; a candidate that is refused has taken nothing.
         for guard, amount in guards.items():
             self._taken[guard] = self._taken.get(guard, 0) + amount
-        return True
+        return None
 
 
 def is_counted(workload: Workload, policy: AdmissionPolicy) -> bool:
@@ -119,6 +120,52 @@ def _spares(snapshot: Snapshot) -> dict[Guard, int]:
             elif is_serving(held):
                 spares[guard] += 1
     return spares
+
+
+@dataclass(slots=True)
+class Kept:
+    """Who could not be taken for one Workload, and what kept each: what it is told that waits for them."""
+
+    _guards: dict[WorkloadKey, Guard] = field(default_factory=dict)
+    _floors: dict[Guard, int] = field(default_factory=dict)
+
+    def note(self, held: Held, guard: Guard) -> None:
+        """Note that `guard` keeps a candidate, the first time that a search meets it."""
+        self._guards.setdefault(held.key, guard)
+        if not guard.is_budget:
+            self._floors[guard] = min_replicas(held.workload)
+
+    def words(self) -> str:
+        """Return how many are kept, an example, and what would let them go; as long as nothing changes the
+        same.
+        """
+        sentences = []
+        if floored := self._by(is_budget=False):
+            guard = self._guards[floored[0]]
+            sentences.append(
+                f"{_candidates(floored)} kept by {keys.MIN_REPLICAS}, such as Workload {floored[0]}:"
+                f" {_remedy(guard, self._floors[guard])}"
+            )
+        if budgeted := self._by(is_budget=True):
+            guard = self._guards[budgeted[0]]
+            sentences.append(
+                f"{_candidates(budgeted)} kept by a PodDisruptionBudget, such as Workload {budgeted[0]} by"
+                f" {guard.namespace}/{guard.name}: let it allow more disruptions"
+            )
+        return ". ".join(sentences)
+
+    def _by(self, *, is_budget: bool) -> list[WorkloadKey]:
+        return sorted(key for key, guard in self._guards.items() if guard.is_budget is is_budget)
+
+
+def _remedy(guard: Guard, floor: int) -> str:
+    if guard.name.startswith("StatefulSet/"):
+        return f'{guard.name} goes whole or not at all, and may go where the annotation is "0"'
+    return f"at least {floor} of {guard.name} stay, so let it have more replicas, or lower that number"
+
+
+def _candidates(some: Sequence[WorkloadKey]) -> str:
+    return "1 candidate for preemption is" if len(some) == 1 else f"{len(some)} candidates for preemption are"
 
 
 def is_serving(held: Held) -> bool:

@@ -176,8 +176,9 @@ def _take_until_it_fits(
             is_open = True
             if _is_in_vain(snapshot, need, candidates, targets):
                 return []
-        if not floors.take(candidate.held, candidate.queue):
+        if (guard := floors.take(candidate.held, candidate.queue)) is not None:
             # Its application, or a budget, cannot do without it: the next one.
+            need.losses.note_kept(need.pending.key, candidate.held, guard)
             continue
         if _is_to_pause(need, len(targets)):
             yield

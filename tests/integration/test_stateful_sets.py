@@ -190,7 +190,8 @@ def test_a_stateful_set_that_says_nothing_stays_and_another_gives_way(shards: Sh
 
     # One would not be enough, and the shards may not go.
     shards.submit("greedy", cpus=2)
-    shards.scene.wait_pending("greedy")
+    told = shards.scene.wait_pending("greedy")
+    assert f"Workload {shards.scene.namespace}/shards: StatefulSet/shards goes whole" in told["message"]
     assert is_running(shards.scene, "low")
     shards.scene.rest.delete(f"{shards.scene.pods}/greedy")
     wait_gone(shards.scene, "greedy")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from admission.decision import Decision, Wait
 from admission.engine import EngineSettings
 from admission.preemption.fair import FairSharing
 from api import keys
@@ -97,6 +99,12 @@ def shards(count: int = 4, *, gone: int = 0, **annotations: str) -> Workload:
     return reserved(replace(group, pod_sets=(pod_set,), reclaimable={pod_set.name: gone} if gone else {}))
 
 
+def word(decisions: Iterable[Decision]) -> str:
+    """Return what the only one is told that waits."""
+    (wait,) = (one for one in decisions if isinstance(one, Wait))
+    return wait.message
+
+
 @pytest.mark.parametrize(
     ("known", "gpus", "want"),
     [
@@ -147,6 +155,81 @@ def test_a_search_takes_as_many_replicas_as_may_go(known: list[object], gpus: in
     world = make_world(*known, incoming(gpus))
 
     assert len(evicts(world.cycle())) == want
+
+
+ROWS = [
+    pytest.param(
+        [*replicas(min_replicas="3")],
+        2,
+        "3 candidates for preemption are kept by berth.dev/min-replicas, such as Workload team/chat-1:"
+        " at least 3 of Deployment/chat stay, so let it have more replicas, or lower that number",
+        id="a floor, and how many it keeps",
+    ),
+    pytest.param(
+        [*replicas(), budget(3)],
+        4,
+        "1 candidate for preemption is kept by berth.dev/min-replicas, such as Workload team/chat-3:"
+        " at least 1 of Deployment/chat stay, so let it have more replicas, or lower that number",
+        id="the floor of one where nothing is said",
+    ),
+    pytest.param(
+        [*replicas(), budget(2)],
+        3,
+        "2 candidates for preemption are kept by a PodDisruptionBudget, such as Workload team/chat-2"
+        " by team/chat: let it allow more disruptions",
+        id="a budget",
+    ),
+    pytest.param(
+        [shards()],
+        1,
+        "1 candidate for preemption is kept by berth.dev/min-replicas, such as Workload team/shards:"
+        ' StatefulSet/shards goes whole or not at all, and may go where the annotation is "0"',
+        id="a StatefulSet that says nothing",
+    ),
+    pytest.param(
+        [
+            *replicas(2, min_replicas="2"),
+            replica("rank-0", of="Deployment/rank", app="rank", min_replicas="0"),
+        ],
+        3,
+        "2 candidates for preemption are kept by berth.dev/min-replicas, such as Workload team/chat-0:"
+        " at least 2 of Deployment/chat stay, so let it have more replicas, or lower that number",
+        id="only those that are kept",
+    ),
+]
+
+
+@pytest.mark.parametrize("fair", [None, FairSharing()], ids=["by priority", "by shares"])
+@pytest.mark.parametrize(("known", "gpus", "says"), ROWS)
+def test_who_waits_is_told_who_is_kept_and_by_what(
+    known: list[object], gpus: int, says: str, fair: FairSharing | None
+) -> None:
+    told = word(make_world(*known, incoming(gpus), fair=fair).cycle())
+
+    assert told.endswith(f" more needed. {says}")
+
+
+def test_who_waits_is_told_of_a_floor_and_of_a_budget() -> None:
+    rank = replica("rank-0", of="Deployment/rank", app="rank", min_replicas="0")
+    world = make_world(*replicas(3, min_replicas="3"), rank, budget(0, app="rank"), incoming(4))
+
+    told = word(world.cycle())
+
+    assert "3 candidates for preemption are kept by berth.dev/min-replicas" in told
+    assert "1 candidate for preemption is kept by a PodDisruptionBudget" in told
+
+
+@pytest.mark.parametrize(
+    "known",
+    [[], [make_workload("low", gpus=1)], replicas(workload_type="batch")],
+    ids=["nobody", "one", "batch"],
+)
+def test_who_waits_for_nobody_that_is_kept_is_told_nothing_of_it(known: list[Workload]) -> None:
+    world = make_world(*known, incoming(5))
+
+    told = word(world.cycle())
+
+    assert "kept" not in told
 
 
 def test_under_fair_sharing_too() -> None:
