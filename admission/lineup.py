@@ -16,7 +16,7 @@ from collections.abc import Callable
 from admission.advance import reservation_of
 from admission.cache import Cache
 from admission.records import LocalQueueKey, Record, reservation_problem
-from admission.room import may_have_room, never_evicts
+from admission.room import may_have_quota, may_have_room, moves_others, never_preempts
 from admission.runtimes import kind_of
 from admission.snapshot import Held, QueueState, Tree
 from admission.turnbook import TurnBook
@@ -249,12 +249,14 @@ class Lineup:
         that there is, the search costs no more than the question (`admission.plans`).
         """
         # Cheap only where the answer hangs on nodes; see above.
-        if not never_evicts(queue) or not self._cache.fleet.has_flavors:
+        if not never_preempts(queue) or not self._cache.fleet.has_flavors:
             return None
         snapshot, keeper = self._cache.snapshot(), self._cache.timekeeper
+        # For whom others may be moved, full nodes are no reason to wait.
+        may_start = may_have_quota if moves_others(queue) else may_have_room
 
         def is_hopeless(pending: Pending) -> bool:
-            return not keeper.may_be_promised(pending, queue) and not may_have_room(snapshot, queue, pending)
+            return not keeper.may_be_promised(pending, queue) and not may_start(snapshot, queue, pending)
 
         return is_hopeless
 
@@ -317,7 +319,7 @@ class _Entrance:
 
     def __call__(self, workload: Workload) -> bool:
         # Its promise wakes it when the time comes.
-        if self._cache.timekeeper.waits_for_its_time(workload.key):
+        if self._cache.timekeeper.waits_for_its_time(workload):
             return False
         if self._cache.holds.is_awaiting(workload.key, self._cache.held) and not self._has_room(workload):
             # Its room is kept. To look for another place at every event would cost a search for each of them.

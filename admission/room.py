@@ -67,7 +67,18 @@ def needs_of(snapshot: Snapshot, queue: QueueState, pending: Pending) -> tuple[t
 
 
 def never_evicts(queue: QueueState) -> bool:
-    """Return whether nobody is ever evicted for a Workload of this queue."""
+    """Return whether nobody is ever evicted for a Workload of this queue, to be moved elsewhere included."""
+    return never_preempts(queue) and not moves_others(queue)
+
+
+def moves_others(queue: QueueState) -> bool:
+    """Return whether others may be moved for a Workload of this queue. That frees nodes, never quota."""
+    placement = queue.policy.placement
+    return placement is not None and placement.consolidation is not None
+
+
+def never_preempts(queue: QueueState) -> bool:
+    """Return whether nobody ever gives way for good to a Workload of this queue."""
     # Asked of everybody who waits whenever something comes free.
     preemption, never = queue.spec.preemption, PreemptionPolicy.NEVER
     return (

@@ -18,6 +18,7 @@ from math import inf
 from msgspec import structs
 
 from admission.ahead import Ahead
+from admission.dues import Dues
 from admission.lengths import Lengths, started_at_of
 from admission.placement.fleet import Fleet
 from admission.preemption.saves import leaving_seconds
@@ -26,7 +27,7 @@ from admission.runtimes import Estimator, eviction_seconds
 from admission.snapshot import Held, QueueState
 from api.policy import BackfillMode, OnOverrun
 from api.reasons import ConditionType
-from api.workload import WorkloadKey
+from api.workload import Workload, WorkloadKey
 from queues.leases import Leases
 from queues.pending import Pending
 from queues.profile import Claim, Edge, Profile, Spots
@@ -80,14 +81,12 @@ class Timekeeper:
         self.changed: dict[WorkloadKey, PlannedStart | None] = {}
         self.told: dict[WorkloadKey, PlannedStart] = {}
         self.kept: deque[Kept] = deque(maxlen=_MOST_REMEMBERED)
-        # ClusterQueues where a promise came free, so that the next in line may have one.
-        self.freed: set[str] = set()
+        # Who is to be tried for that.
+        self.dues = Dues()
         # What the calendar holds: quotas that will be others.
         self.ahead = Ahead()
         # When to look again though nothing happens, None: never.
         self.wake_at: float | None = None
-        # Promises whose time had come, and whose queues were woken for it.
-        self._tried: dict[WorkloadKey, float] = {}
         # Ranks of the promised by ClusterQueue, and of which version of the promises they are.
         self._ranks: dict[str, list[Rank]] = {}
         self._ranked_in = -1
@@ -157,7 +156,7 @@ class Timekeeper:
             self.kept.append(Kept(planned=promise.planned, at=held.reserved_at))
             self.changed.pop(held.key, None)
             self.told.pop(held.key, None)
-            self.freed.add(promise.planned.cluster_queue)
+            self.dues.note_left(promise.planned.cluster_queue, is_on_nodes=bool(promise.claim.spots))
         self.ahead.join(held.workload)
         if self.ahead.reservations.kept:
             policy = self._queues[held.admission.cluster_queue].policy
@@ -192,7 +191,7 @@ class Timekeeper:
     def forget(self, key: WorkloadKey) -> None:
         """Forget a Workload that is gone."""
         self.withdraw(key)
-        self._tried.pop(key, None)
+        self.dues.forget(key)
         self.expected.pop(key, None)
         self.lengths.forget(key)
 
@@ -233,19 +232,21 @@ class Timekeeper:
         """Whether something has happened that may move promises, later or earlier."""
         return bool(self.causes) or self.slack.until >= self.now
 
-    def waits_for_its_time(self, key: WorkloadKey) -> bool:
+    def waits_for_its_time(self, workload: Workload) -> bool:
         """Return whether the Workload is promised a later start, before which it need not be tried.
 
-        Could it start earlier, its promise would have been moved. Where others may be evicted for it, or it
-        may run in the hold of another, that is not so.
+        Could it start earlier, its promise would have been moved. That is not so where others may be evicted
+        for it, where it may run in the hold of another, or with fewer pods than it was promised.
         """
+        key = workload.key
         promise = self.promises.get(key)
-        if promise is None or promise.planned.start_at <= self.now:
+        if promise is None or self.dues.may_try(promise.planned, now=self.now):
             return False
         queue = self._queues[promise.planned.cluster_queue]
         rules = queue.policy.backfill_rules
         is_opportunistic = rules is None or rules.mode is BackfillMode.OPPORTUNISTIC
-        return never_evicts(queue) and not is_opportunistic
+        is_whole = all(pod_set.min_count is None for pod_set in workload.pod_sets)
+        return is_whole and never_evicts(queue) and not is_opportunistic
 
     def may_be_promised(self, pending: Pending, queue: QueueState) -> bool:
         """Return whether the Workload would be promised a start if it was tried, as far as depth goes."""
@@ -298,6 +299,7 @@ class Timekeeper:
         # Kept as it was, it is no news to anybody.
         if known is None or known.planned != planned:
             self.changed[planned.key] = planned
+            self.dues.note_moved(is_on_nodes=known is not None and bool(known.claim.spots))
 
     def withdraw(self, key: WorkloadKey) -> None:
         """Take a promise back: its Workload waits no longer, or nothing can be promised to it any more."""
@@ -310,7 +312,7 @@ class Timekeeper:
             self.profile.drop(key)
         self.changed[key] = None
         # Its queue may promise to the next in line.
-        self.freed.add(promise.planned.cluster_queue)
+        self.dues.note_left(promise.planned.cluster_queue, is_on_nodes=bool(promise.claim.spots))
         self.slack.note(promise.claim, from_at=promise.planned.start_at, until=promise.planned.ends_at)
 
     def in_order(self) -> list[Promise]:
@@ -323,10 +325,10 @@ class Timekeeper:
         """Forget promises and leases without a word, and what was to be told of them."""
         for table in (self.promises, self.leases, self.expected, self.lengths.stopped_after):
             table.clear()
-        for told in (self.changed, self.told, self._tried):
+        for told in (self.changed, self.told):
             told.clear()
         self.lengths.forget_raised()
-        self.freed.clear()
+        self.dues.clear()
 
     def adopt(self, planned: PlannedStart, usage: Quantities, spots: Spots) -> None:
         """Stand by a promise that another has made and told.
@@ -447,17 +449,10 @@ class Timekeeper:
 
     def take_woken(self) -> set[str]:
         """Return the ClusterQueues to be tried: a promise has changed in them, come free, or come due."""
-        names, self.freed = self.freed, set()
-        for key, planned in self.changed.items():
-            if planned is not None:
-                names.add(planned.cluster_queue)
-            self._tried.pop(key, None)
-        for key, promise in self.promises.items():
-            start_at = promise.planned.start_at
-            if start_at <= self.now and self._tried.get(key) != start_at:
-                self._tried[key] = start_at
-                names.add(promise.planned.cluster_queue)
-        return names
+        promised = (promise.planned for promise in self.promises.values())
+        return self.dues.take(
+            self.changed, promised, self._queues, now=self.now, is_one_tree=self.is_one_tree
+        )
 
     def next_at(self) -> float | None:
         """Return when to look again: work should have ended, a lease ends, a promise is due."""

@@ -26,7 +26,7 @@ def is_due(cache: Cache, *, now: float) -> bool:
     if not keeper.is_on:
         return bool(keeper.changed)
     # Something was decided, or has come free, since the last look: no clock has to be asked.
-    if keeper.changed or keeper.freed:
+    if keeper.changed or keeper.dues.freed:
         return True
     # Who was promised a start may begin sooner by what has changed.
     if keeper.promises and keeper.may_move:

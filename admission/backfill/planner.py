@@ -10,6 +10,7 @@ from admission.backfill.judge import Verdict
 from admission.backfill.outlook import Outlook, rules_of
 from admission.nomination import Entry
 from admission.preemption.saves import leaving_seconds
+from admission.preemption.targets import Target
 from admission.snapshot import QueueState
 from admission.stage import Footing
 from admission.timekeeper import Promise
@@ -61,9 +62,15 @@ class Planner:
             return False
         workload, queue = entry.pending.workload, entry.queue
         # The slowest target decides; until then its room is not there.
-        wait = max(leaving_seconds(one.held.workload, one.queue.policy) for one in entry.targets)
+        at = max(self._gone_at(target) for target in entry.targets)
         known = self.outlook.keeper.promises.get(workload.key)
-        at = self.outlook.now + wait
+        if known is not None and self.outlook.now < known.planned.start_at <= at:
+            # Tried again while they leave, or promised a sooner start elsewhere: that is the settling's to
+            # move. Moved here it would be moved back there, and so on for as long as they take to leave.
+            footing = Footing(usage=known.claim.usage, spots=known.claim.spots)
+            self._later.append((known.planned, footing))
+            self._claim_now(entry)
+            return True
         planned = PlannedStart(
             key=workload.key,
             uid=workload.uid,
@@ -79,6 +86,14 @@ class Planner:
         self._later.append((planned, self.outlook.footing(entry)))
         self._claim_now(entry)
         return True
+
+    def _gone_at(self, target: Target) -> float:
+        """Return when a target will have left: told to now, or on its way already."""
+        held, now = target.held, self.outlook.now
+        claim = self.outlook.keeper.profile.get(held.key)
+        if held.is_evicted and claim is not None:
+            return max(now, claim.ends_at)
+        return now + leaving_seconds(held.workload, target.queue.policy)
 
     def search(
         self, queue: QueueState, pending: Pending, known: PlannedStart | None = None

@@ -118,8 +118,13 @@ class Settler:
         if start is None or start.at > max(latest, outlook.now):
             self._in_vain[pending.shape] = known.seconds
             return
+        if start.value.assignment is None:
+            return
         # Borrowing higher would cost it its rank, and with that perhaps the very start.
-        if start.value.assignment is None or start.value.assignment.borrowing > known.rank.height:
+        if start.value.assignment.borrowing > known.rank.height:
+            if start.at <= outlook.now:
+                # Beside all that is promised, whatever its rank: it is tried, and promised what it was.
+                outlook.keeper.dues.try_now(known, now=outlook.now)
             return
         planned = self.planner.planned(queue, pending, known.rank, start, known)
         outlook.keeper.keep(planned, start.value.usage, start.value.spots)

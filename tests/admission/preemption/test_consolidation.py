@@ -229,6 +229,15 @@ def test_the_gang_is_asked_again_when_it_has_waited_for_long() -> None:
     assert moved(decide(engine, now=NOW + 500)) == ["x"]
 
 
+def test_it_is_asked_again_where_no_node_has_room_for_a_pod_as_things_stand() -> None:
+    halves = [running(make_workload(f"h{n}", gpus=4), f"n{n}", gpus=4) for n in range(4)]
+    whole = make_workload("gang", 1, priority=5, topology=None, created_at=NOW - 100)
+    engine = make_engine(*halves, whole, max_lost_seconds=3600)
+    assert moved(decide(engine)) == []
+
+    assert moved(decide(engine, now=NOW + 500)) == ["h0"]
+
+
 def test_nobody_is_moved_twice_within_the_hour() -> None:
     engine = make_engine(*TORN, GANG)
     assert moved(decide(engine)) == ["x"]

@@ -1,0 +1,93 @@
+"""Who waits and could start is tried, though the time that it was promised has not come."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from api.node import NodeInfo
+from api.policy import BackfillMode
+from api.queueing import Preemption, PreemptionPolicy, ResourceFlavor, Topology
+from tests.admission.timed import TimedWorld, make_policy, template
+from tests.builders import make_cluster_queue, make_group, make_pod_set
+
+HOST = "kubernetes.io/hostname"
+
+
+def gang(pods: int, *, gpus: int = 1, **fields: Any) -> dict[str, Any]:
+    """Return the fields of a Workload of so many pods."""
+    return {"pod_sets": (make_pod_set(count=pods, template=template(gpus), **fields),)}
+
+
+def test_who_is_promised_its_own_quota_starts_sooner_on_borrowed_quota_that_comes_free() -> None:
+    world = TimedWorld(now=0)
+    world.put(
+        ResourceFlavor(name="spot"),
+        make_cluster_queue(
+            "lender", cohort="both", groups=(make_group("default", "spot", default=0, spot=2),)
+        ),
+        make_cluster_queue(cohort="both", groups=(make_group("default", "spot", default=2, spot=0),)),
+        make_policy(BackfillMode.EASY),
+    )
+    world.submit("at-home", 2, runs=300)
+    world.submit("beyond", 2, runs=100, says=400)
+    world.submit("waiting", 2, runs=20, at=1)
+
+    world.run()
+
+    assert world.promised("waiting") == [300]
+    assert world.started["waiting"] == 100
+
+
+def test_who_may_run_with_fewer_pods_starts_with_them_before_it_was_promised_all() -> None:
+    world = TimedWorld(now=0)
+    world.put(make_cluster_queue(quota=2), make_policy(BackfillMode.EASY))
+    world.submit("short", 1, runs=20)
+    world.submit("long", 1, runs=50)
+    world.submit("elastic", runs=20, at=1, **gang(2, min_count=1))
+
+    world.run()
+
+    assert world.promised("elastic") == [50]
+    assert world.started["elastic"] == 20
+
+
+def test_who_was_held_back_for_a_promise_of_another_tree_on_the_same_nodes_is_tried_when_that_moves() -> None:
+    nodes = [
+        NodeInfo(name=name, labels={HOST: name}, allocatable={"gpu": 2, "pods": 9}) for name in ("a", "b")
+    ]
+    world = TimedWorld(now=0)
+    world.put(
+        Topology(name="t", levels=(HOST,)),
+        ResourceFlavor(name="default", topology_name="t"),
+        *nodes,
+        make_cluster_queue(quota=4),
+        make_cluster_queue("other", quota=2),
+        make_policy(BackfillMode.EASY),
+    )
+    world.submit("outruns", 2, runs=1000, says=50)
+    world.submit("promised", runs=20, at=1, **gang(2, gpus=2))
+    world.submit("held-back", runs=30, at=30, queue="other", **gang(4, min_count=1))
+
+    world.run()
+
+    assert world.promised("promised")[:2] == [50, 110]
+    assert world.started["held-back"] == 50
+
+
+def test_a_preemptor_that_is_tried_again_while_its_victims_stop_keeps_its_promise() -> None:
+    lower = Preemption(reclaim_within_cohort=PreemptionPolicy.LOWER_PRIORITY)
+    policy = make_policy(BackfillMode.OPPORTUNISTIC)
+    world = TimedWorld(now=0)
+    world.put(
+        make_cluster_queue("borrower", quota=2, cohort="both"),
+        make_cluster_queue(quota=3, cohort="both", preemption=lower),
+        policy,
+    )
+    world.submit("victim", 1, runs=600, priority=1, queue="borrower")
+    world.submit("above", 3, runs=300, priority=2, at=1, queue="borrower")
+    world.submit("preemptor", 2, runs=20, priority=2, at=2)
+    world.submit("next", 4, runs=20, priority=2, at=3)
+
+    world.run()
+
+    assert world.promised("preemptor") == [12]

@@ -1,0 +1,343 @@
+"""The law of rest: who waits would wait if all was built anew.
+
+Who has been tried in vain is not tried again before something changes that may help it. What that is, is
+decided in many places (parking, classes of equal requests, wakes, holds, promises, cheap conditions asked
+before a search), each of which could forget somebody. So at every rest, another engine that knows the same
+objects and the plan tries everybody: it may admit nobody and evict nobody.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import hypothesis.strategies as st
+from hypothesis import given, settings
+
+from admission.decision import Admit, Evict
+from admission.engine import EngineSettings
+from admission.preemption.fair import FairSharing
+from admission.timekeeper import SLACK_SECONDS
+from api.node import NodeInfo
+from api.policy import (
+    AdmissionPolicy,
+    Backfill,
+    BackfillMode,
+    Consolidation,
+    Ordering,
+    OrderingMode,
+    PlacementRules,
+    PreemptionRules,
+)
+from api.queueing import (
+    ClusterQueue,
+    FlavorQuotas,
+    Preemption,
+    PreemptionPolicy,
+    QueueingStrategy,
+    ResourceFlavor,
+    ResourceGroup,
+    Topology,
+)
+from api.workload import TopologyRequest, Workload, WorkloadKey
+from tests.admission.succession import successor
+from tests.admission.timed import TimedWorld, template
+from tests.builders import EVERY_NAMESPACE, make_pod_set, make_quota
+
+START = 1000.0
+HOST, RACK = "kubernetes.io/hostname", "rack"
+QUEUES = ("q0", "q1", "q2")
+_NEVER, _LOWER, _ANY = PreemptionPolicy.NEVER, PreemptionPolicy.LOWER_PRIORITY, PreemptionPolicy.ANY
+_NEWER = PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY
+_FLAVORS = ("default", "spot")
+_NODES = 4
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One Workload. `share` is what it says of its length, as a factor; `within` the level of its domain."""
+
+    queue: str
+    pods: int
+    gpus: int
+    priority: int
+    length: int
+    share: float
+    after: int
+    within: str | None
+    least: int | None
+
+
+@dataclass(frozen=True)
+class Change:
+    """Something that happens to a node, a queue's quota or a Workload (`number` says to which)."""
+
+    kind: str
+    after: int
+    number: int
+    amount: int
+
+
+@dataclass(frozen=True)
+class Queue:
+    """One ClusterQueue: `quotas` by flavor, and whom it may evict (`own`, `others`, `borrowing`)."""
+
+    name: str
+    cohort: str | None
+    quotas: tuple[int, ...]
+    is_strict: bool
+    own: PreemptionPolicy
+    others: PreemptionPolicy
+    borrowing: PreemptionPolicy
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The policy of all queues. `depth`: how many are promised a start; `hold`, `runtime`: None without rules
+    for evictions; `moves_after`: how long a gang waits before others are moved for it, None: they are not.
+    """
+
+    mode: BackfillMode | None
+    depth: int
+    hold: int | None
+    runtime: int
+    moves_after: int | None
+    ordering: OrderingMode | None
+
+
+@dataclass(frozen=True)
+class Setup:
+    """The cluster: its queues, and how it is decided."""
+
+    queues: tuple[Queue, ...]
+    rules: Rules | None
+    is_fair: bool
+    has_nodes: bool
+
+
+@st.composite
+def cluster_queues(draw: st.DrawFn, name: str, flavors: int) -> Queue:
+    others = draw(st.sampled_from([_NEVER, _NEVER, _LOWER, _ANY]))
+    may_borrow = others is not _NEVER and draw(st.booleans())
+    return Queue(
+        name=name,
+        cohort=draw(st.sampled_from(["all", "all", None])),
+        quotas=tuple(draw(st.integers(0, 5)) for _ in range(flavors)),
+        is_strict=draw(st.sampled_from([False, False, True])),
+        own=draw(st.sampled_from([_NEVER, _NEVER, _LOWER, _NEWER])),
+        others=others,
+        borrowing=_LOWER if may_borrow else _NEVER,
+    )
+
+
+@st.composite
+def rules(draw: st.DrawFn) -> Rules:
+    mode = draw(st.sampled_from([None, *BackfillMode]))
+    return Rules(
+        mode=None if mode is BackfillMode.NONE else mode,
+        depth=draw(st.sampled_from([1, 2, 100])),
+        hold=draw(st.sampled_from([None, 0, 30, 300])),
+        runtime=draw(st.sampled_from([0, 30])),
+        moves_after=draw(st.sampled_from([None, None, 0, 20])),
+        ordering=draw(st.sampled_from([None, None, OrderingMode.SHORTEST_PREDICTED])),
+    )
+
+
+@st.composite
+def setups(draw: st.DrawFn) -> Setup:
+    has_nodes = draw(st.booleans())
+    flavors = 1 if has_nodes else draw(st.integers(1, 2))
+    return Setup(
+        queues=tuple(draw(cluster_queues(name, flavors)) for name in QUEUES),
+        rules=draw(st.one_of(rules(), rules(), st.none())),
+        is_fair=draw(st.sampled_from([False, False, True])),
+        has_nodes=has_nodes,
+    )
+
+
+@st.composite
+def pieces(draw: st.DrawFn) -> Piece:
+    return Piece(
+        queue=draw(st.sampled_from(QUEUES)),
+        pods=draw(st.sampled_from([1, 1, 2, 4])),
+        gpus=draw(st.sampled_from([1, 2])),
+        priority=draw(st.integers(0, 2)),
+        length=draw(st.sampled_from([20, 45, 100, 300])),
+        share=draw(st.sampled_from([0.5, 1.0, 2.0])),
+        after=draw(st.sampled_from([0, 1, 15, 40])),
+        within=draw(st.sampled_from([None, HOST, RACK])),
+        least=draw(st.sampled_from([None, None, 1])),
+    )
+
+
+@st.composite
+def changes(draw: st.DrawFn) -> Change:
+    kinds = ["node", "quota", "priority", "delete"]
+    return Change(
+        kind=draw(st.sampled_from(kinds)),
+        after=draw(st.sampled_from([1, 15, 40])),
+        number=draw(st.integers(0, 9)),
+        amount=draw(st.integers(0, 5)),
+    )
+
+
+class Resting(TimedWorld):
+    """A world in which each rest is compared with that of an engine that tries everybody anew."""
+
+    has_nodes: bool
+    to_come: list[tuple[float, Change]]
+
+    def _decide(self) -> None:
+        self._change()
+        super()._decide()
+        other = successor(self.engine, settings=self.settings, now=self.now)
+        for _ in range(500):
+            if not other.has_heads(now=self.now):
+                return
+            for decision in other.cycle(now=self.now):
+                is_news = isinstance(decision, Admit | Evict) and not self._is_due(decision.key)
+                assert not is_news, f"at {self.now} another engine would decide {decision}"
+        raise AssertionError(f"another engine still decides at {self.now}")
+
+    def _is_due(self, key: WorkloadKey) -> bool:
+        """Return whether it is to start within a second anyway: earlier than that nobody is moved."""
+        promise = self.engine._cache.timekeeper.promises.get(key)
+        return promise is not None and promise.planned.start_at <= self.now + SLACK_SECONDS
+
+    def _next_at(self) -> float | None:
+        at = super()._next_at()
+        coming = [at] if at is not None else []
+        return min((*coming, *(when for when, _ in self.to_come)), default=None)
+
+    def _change(self) -> None:
+        due = [one for when, one in self.to_come if when <= self.now]
+        self.to_come = [(when, one) for when, one in self.to_come if when > self.now]
+        for change in due:
+            self._make(change)
+
+    def _make(self, change: Change) -> None:
+        match change.kind:
+            case "node" if self.has_nodes:
+                self.put(node(change.number % _NODES, gpus=change.amount % 3))
+            case "quota":
+                spec = self.engine._cache.cluster_queues[QUEUES[change.number % len(QUEUES)]]
+                quotas = FlavorQuotas(name="default", resources={"gpu": make_quota(change.amount)})
+                (group,) = spec.resource_groups
+                changed = replace(group, flavors=(quotas, *group.flavors[1:]))
+                self.put(replace(spec, resource_groups=(changed,)))
+            case "priority" | "delete":
+                known = [one for one in self.engine.workloads() if not one.is_finished]
+                if known:
+                    workload = known[change.number % len(known)]
+                    self._edit(workload, change)
+
+    def _edit(self, workload: Workload, change: Change) -> None:
+        if change.kind == "priority":
+            generation = workload.generation + 1
+            self.put(replace(workload, priority=change.amount % 3, generation=generation))
+            return
+        self.remove(Workload, workload.key)
+        for table in (self.ends, self.stops):
+            table.pop(workload.key.name, None)
+
+
+def node(number: int, *, gpus: int = 2) -> NodeInfo:
+    name = f"n{number}"
+    return NodeInfo(
+        name=name, labels={HOST: name, RACK: f"r{number // 2}"}, allocatable={"gpu": gpus, "pods": 100}
+    )
+
+
+def cluster_queue(queue: Queue) -> ClusterQueue:
+    strategy = QueueingStrategy.STRICT_FIFO if queue.is_strict else QueueingStrategy.BEST_EFFORT_FIFO
+    quotas = tuple(
+        FlavorQuotas(name=flavor, resources={"gpu": make_quota(nominal)})
+        for flavor, nominal in zip(_FLAVORS, queue.quotas, strict=False)
+    )
+    return ClusterQueue(
+        name=queue.name,
+        cohort=queue.cohort,
+        namespace_selector=EVERY_NAMESPACE,
+        resource_groups=(ResourceGroup(covered_resources=("gpu",), flavors=quotas),),
+        queueing_strategy=strategy,
+        preemption=Preemption(
+            within_cluster_queue=queue.own,
+            reclaim_within_cohort=queue.others,
+            borrow_within_cohort=queue.borrowing,
+        ),
+    )
+
+
+def policy(rules: Rules) -> AdmissionPolicy:
+    evicting = moving = backfill = None
+    if rules.mode is not None:
+        backfill = Backfill(mode=rules.mode, reservation_depth=rules.depth, resolution_seconds=1)
+    if rules.hold is not None:
+        evicting = PreemptionRules(
+            hold_seconds=rules.hold, minimum_runtime_seconds=rules.runtime, grace_seconds=0
+        )
+    if rules.moves_after is not None:
+        wanted = Consolidation(min_waiting_seconds=rules.moves_after, max_lost_seconds=10_000)
+        moving = PlacementRules(consolidation=wanted)
+    return AdmissionPolicy(
+        name="policy",
+        ordering=None if rules.ordering is None else Ordering(mode=rules.ordering),
+        backfill=backfill,
+        preemption=evicting,
+        placement=moving,
+    )
+
+
+def make_world(setup: Setup) -> Resting:
+    sharing = FairSharing() if setup.is_fair else None
+    world = Resting(settings=EngineSettings(fair_sharing=sharing), now=START)
+    world.has_nodes, world.to_come = setup.has_nodes, []
+    world.put(ResourceFlavor(name="spot"))
+    if setup.has_nodes:
+        world.put(Topology(name="t", levels=(RACK, HOST)), ResourceFlavor(name="default", topology_name="t"))
+        world.put(*(node(number) for number in range(_NODES)))
+    world.put(*(cluster_queue(queue) for queue in setup.queues))
+    if setup.rules is not None:
+        world.put(policy(setup.rules))
+    return world
+
+
+def submit(world: Resting, work: list[Piece]) -> None:
+    at = START
+    for number, piece in enumerate(work):
+        at += piece.after
+        topology = TopologyRequest(required=piece.within) if piece.within and world.has_nodes else None
+        pods = make_pod_set(
+            count=piece.pods,
+            template=template(piece.gpus),
+            topology_request=topology,
+            min_count=min(piece.least, piece.pods) if piece.least else None,
+        )
+        says = max(1, int(piece.length * piece.share))
+        world.submit(
+            f"w{number}",
+            runs=piece.length,
+            says=says,
+            at=at,
+            queue=piece.queue,
+            priority=piece.priority,
+            pod_sets=(pods,),
+        )
+
+
+def run(setup: Setup, work: list[Piece], what: list[Change]) -> Resting:
+    world = make_world(setup)
+    submit(world, work)
+    at = START
+    for change in what:
+        at += change.after
+        world.to_come.append((at, change))
+    world.run(until=START + 2000)
+    return world
+
+
+@settings(max_examples=40, derandomize=True)
+@given(setups(), st.lists(pieces(), min_size=1, max_size=12), st.lists(changes(), max_size=6))
+def test_who_waits_would_wait_if_all_was_built_anew(
+    setup: Setup, work: list[Piece], what: list[Change]
+) -> None:
+    run(setup, work, what)
