@@ -207,6 +207,8 @@ def saving(real_scene: Scene, witness: Witness) -> Iterator[Saving]:
         pytest.param(Step.AFTER_REQUEST, id="its eviction is requested"),
         pytest.param(Step.AFTER_ASK, id="its pod is asked to save"),
         pytest.param(Step.AFTER_EVICT, id="it has saved and is evicted"),
+        pytest.param(Step.AFTER_STOP, id="it is suspended"),
+        pytest.param(Step.AFTER_RELEASE, id="its quota is given back"),
     ],
 )
 def test_a_job_that_saves_on_request_is_evicted_once_though_the_controller_dies_when(
@@ -215,7 +217,7 @@ def test_a_job_that_saves_on_request_is_evicted_once_though_the_controller_dies_
     first = pair.start(step)
     first.wait_leading()
     saving.begin()
-    is_early = step is not Step.AFTER_EVICT
+    is_early = step in (Step.AFTER_REQUEST, Step.AFTER_ASK)
     if not is_early:
         saving.save_when_asked()
     assert first.wait_exit() == KILLED

@@ -7,7 +7,7 @@ known: `create job --from` copies a whole template, and half of it would be anot
 
     "k8s\\0"  Unknown { 1: TypeMeta { 1: apiVersion, 2: kind }, 2: the object's own message }
 
-Source: Kubernetes, the generated.proto of apimachinery/runtime, core/v1 and scheduling/v1.
+Source: Kubernetes, the generated.proto of apimachinery/runtime, core/v1, authentication/v1 and scheduling/v1.
 """
 
 from __future__ import annotations
@@ -74,6 +74,21 @@ _KINDS: Final[Mapping[tuple[str, str], _Message]] = {
         2: ("spec", {1: ("hard", _QUANTITIES), 2: ("scopes", _TEXTS)}),
     },
     ("batch/v1", "Job"): {1: ("metadata", _METADATA), 2: ("spec", _JOB_SPEC)},
+    # `kubectl create token`.
+    ("authentication.k8s.io/v1", "TokenRequest"): {
+        1: ("metadata", _METADATA),
+        2: (
+            "spec",
+            {
+                1: ("audiences", _TEXTS),
+                3: (
+                    "boundObjectRef",
+                    {1: ("kind", _TEXT), 2: ("apiVersion", _TEXT), 3: ("name", _TEXT), 4: ("uid", _TEXT)},
+                ),
+                4: ("expirationSeconds", _NUMBER),
+            },
+        ),
+    },
     ("scheduling.k8s.io/v1", "PriorityClass"): {
         1: ("metadata", _METADATA),
         2: ("value", _NUMBER),

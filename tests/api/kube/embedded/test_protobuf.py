@@ -23,6 +23,30 @@ def test_a_namespace_is_read_without_what_is_not_set() -> None:
     assert read_protobuf(NAMESPACE) == want
 
 
+def field(number: int, value: bytes | int) -> bytes:
+    """Return one field of a message: bytes, or a number below 128."""
+    if isinstance(value, int):
+        return bytes([number << 3, value])
+    return bytes([number << 3 | 2, len(value)]) + value
+
+
+def test_a_request_for_the_token_of_a_pod_is_read() -> None:
+    pod = field(1, b"Pod") + field(2, b"v1") + field(3, b"train-x") + field(4, b"u-1")
+    spec = field(1, b"berth.dev") + field(3, pod) + field(4, 100)
+    # What is not set of metadata and status is there, empty.
+    token = field(1, field(1, b"")) + field(2, spec) + field(3, field(1, b"") + field(2, b""))
+    kind = field(1, b"authentication.k8s.io/v1") + field(2, b"TokenRequest")
+
+    read = read_protobuf(b"k8s\x00" + field(1, kind) + field(2, token))
+
+    reference = {"kind": "Pod", "apiVersion": "v1", "name": "train-x", "uid": "u-1"}
+    assert read["spec"] == {
+        "audiences": ["berth.dev"],
+        "boundObjectRef": reference,
+        "expirationSeconds": 100,
+    }
+
+
 @pytest.mark.parametrize(
     ("body", "want"),
     [
