@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from admission.controller.logs import Log
 from admission.controller.metrics import Metrics
-from admission.preemption.loss import lost_work
+from admission.preemption.loss import devices_of, lost_work
 from admission.preemption.saves import Outcome, is_saving_at_sigterm, outcome_of, outcome_of_stop
 from admission.prices import PriceOf, lost_money
 from api.checkpoint_facts import CLOCK_SKEW_SECONDS
@@ -26,6 +26,7 @@ class Lost:
     """What an eviction has lost; `saved_at` is the checkpoint that the work goes on from, None for none."""
 
     device_seconds: float
+    devices: int
     money: float
     saved_at: float | None
 
@@ -35,12 +36,13 @@ class Lost:
             kept = "It told of no checkpoint"
         else:
             kept = f"It goes on from its checkpoint of {to_rfc3339(self.saved_at)}"
-        # Less than a second is the resolution of a checkpoint's instant.
-        if self.device_seconds < 1:
+        # Checkpoints tell whole seconds.
+        if self.device_seconds < self.devices:
             return f"{kept}; nothing is lost"
         # A price of which less than a cent is lost says nothing to anybody.
         price = f", {self.money:.2f} by its price" if self.money >= 0.01 else ""
-        return f"{kept}; {self.device_seconds:.0f} device-seconds of work are lost{price}"
+        seconds = self.device_seconds / self.devices
+        return f"{kept}; {seconds:.0f} s of work on {self.devices} devices are lost{price}"
 
 
 class EvictionMetrics:
@@ -86,7 +88,12 @@ class EvictionMetrics:
         self.lost_money.labels(*labels).inc(money)
         # Of the future, beyond what clocks differ by: nobody goes on from there.
         is_believed = saved_at is not None and saved_at <= now + CLOCK_SKEW_SECONDS
-        return Lost(device_seconds=lost, money=money, saved_at=saved_at if is_believed else None)
+        return Lost(
+            device_seconds=lost,
+            devices=devices_of(admission),
+            money=money,
+            saved_at=saved_at if is_believed else None,
+        )
 
     def note(self, before: Workload, after: Workload, *, saved_at: float | None) -> Outcome | None:
         """Count what has come about between two versions. Returns it, None for nothing.

@@ -45,7 +45,7 @@ from api.checkpoint_facts import CLOCK_SKEW_SECONDS, CheckpointFacts, checkpoint
 from api.policy import AdmissionPolicy, Aliases, PreemptionRules, VictimRules
 from api.reasons import ConditionType, EvictionReason
 from api.requests import gpus_of
-from api.workload import Workload, WorkloadKey
+from api.workload import Admission, Workload, WorkloadKey
 
 _DEFAULT_RULES = VictimRules()
 _PREEMPTED = EvictionReason.PREEMPTED.value
@@ -228,9 +228,12 @@ def lost_work(workload: Workload, *, saved_at: float | None, now: float) -> floa
     if start is None or workload.admission is None or checkpoint_facts(workload).is_inference:
         return 0.0
     kept_until = start if saved_at is None or saved_at > now + CLOCK_SKEW_SECONDS else max(start, saved_at)
-    devices = sum(gpus_of(one.usage) for one in workload.admission.pod_sets)
-    # Without devices work is counted as one, so that CPU jobs are seen too.
-    return max(1, devices) * max(0.0, now - kept_until)
+    return devices_of(workload.admission) * max(0.0, now - kept_until)
+
+
+def devices_of(admission: Admission) -> int:
+    """Return how many devices the work runs on; one without any, so that CPU jobs are seen too."""
+    return max(1, sum(gpus_of(one.usage) for one in admission.pod_sets))
 
 
 def started_at(workload: Workload) -> float | None:
