@@ -24,7 +24,7 @@ from admission.holds import Claim
 from admission.nomination import CyclePolicy
 from admission.outcomes import Outcome
 from admission.runtimes import Estimator
-from admission.scheduler import schedule
+from admission.scheduler import IsSpent, schedule
 from admission.snapshot import QueueState, Snapshot
 from queues.pending import Pending, RequeueReason
 
@@ -35,14 +35,15 @@ Head = tuple[QueueState, Pending]
 class CycleTime:
     """What a cycle has to do with time: who gives way, and the judge of who may start; None without backfill.
 
-    `estimator` knows what earlier runs took. `claims` are kept from those that are decided on. `undo` takes
-    back what the judge noted of a cycle that came to nothing, `finish` returns what is to be told of
-    promises.
+    `estimator` knows what earlier runs took. `claims` are kept from those that are decided on, and what
+    others leave for one of them from the rest, unless it `is_spent`. `undo` takes back what the judge noted
+    of a cycle that came to nothing, `finish` returns what is to be told of promises.
     """
 
     evictions: Sequence[Evict]
     backfill: Backfill | None
     estimator: Estimator
+    is_spent: IsSpent
     claims: Sequence[Claim]
     undo: Callable[[], None]
     finish: Callable[[], Sequence[Decision]]
@@ -139,6 +140,7 @@ class Cycle:
             estimator=self._time.estimator,
             claims=self._time.claims,
             pass_on=self._pass_on,
+            is_spent=self._time.is_spent,
         )
         self._is_applying = True
         for outcome in outcomes:

@@ -207,6 +207,7 @@ class Engine(Intake):
                 backfill=self._backfill(snapshot, now),
                 estimator=self._cache.timekeeper.lengths.estimator,
                 claims=tuple(self._cache.holds.against(heads, self._cache.queues, self._cache.held)),
+                is_spent=self._cache.holds.is_spent,
                 undo=self._cache.rebuild_time,
                 finish=lambda: take_plans(self._cache, self._roster),
             ),

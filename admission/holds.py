@@ -18,7 +18,7 @@ still tell who comes first.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from admission.placement.fleet import Place
@@ -84,10 +84,9 @@ class Holds:
         hold = room.hold
         if is_fresh:
             self._spent.pop(hold.key, None)
-        spent, known = self._spent.get(hold.key), self.kept.get(hold.key)
-        # No victim more than it had: that is the same need once again, and its time is up.
-        if spent is not None and spent.uid == hold.uid and set(hold.victims) <= set(spent.victims):
+        if self.is_spent(hold.key, hold.uid, hold.victims):
             return False
+        known = self.kept.get(hold.key)
         if known is not None and known.hold.uid == hold.uid:
             victims = {*known.hold.victims, *hold.victims}
             # Only who evicts somebody more gets more time; looking again must not renew it.
@@ -96,6 +95,14 @@ class Holds:
             hold = replace(hold, victims=tuple(sorted(victims)), until=until)
         self.kept[hold.key] = replace(room, hold=hold)
         return True
+
+    def is_spent(self, key: WorkloadKey, uid: str, victims: Iterable[WorkloadKey]) -> bool:
+        """Return whether room is kept for the Workload no longer while these leave, as its time was up.
+
+        No victim more than it had: that is the same need once again.
+        """
+        spent = self._spent.get(key)
+        return spent is not None and spent.uid == uid and set(victims) <= set(spent.victims)
 
     def drop(self, key: WorkloadKey) -> None:
         """Keep nothing any more for a Workload that has started, or waits no longer."""

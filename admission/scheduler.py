@@ -53,6 +53,8 @@ from queues.steps import Steps
 
 # Puts a head back into its queue for this reason, and returns the next head of that queue.
 PassOn = Callable[[Outcome], Pending | None]
+# Whether a Workload (key, uid) that waits for these to leave has had its time: nothing is kept for it.
+IsSpent = Callable[[WorkloadKey, str, Iterable[WorkloadKey]], bool]
 
 _KEPT_FOR_OTHERS = "Workload fits only where room is kept for another that others give way for"
 
@@ -67,18 +69,27 @@ def schedule(
     estimator: Estimator | None = None,
     claims: Iterable[Claim] = (),
     pass_on: PassOn | None = None,
+    is_spent: IsSpent | None = None,
 ) -> Steps[tuple[Outcome, ...]]:
     """Return what becomes of each head, in the order to be carried out; yield after each look at one of them.
 
     `heads` holds at most one Workload of each ClusterQueue. The snapshot is left as it was found. With
     `backfill` promised starts are kept, and more are promised, and whoever is tried in vain is no head any
-    more: `pass_on` gives the next of its queue. `claims` are kept from all heads. `estimator` knows
-    what earlier runs took; None: there were none.
+    more: `pass_on` gives the next of its queue. `claims` are kept from all heads, and so is what one of them
+    waits for that others leave for, unless `is_spent`. `estimator` knows what earlier runs took; None: there
+    were none.
     """
     # One for the cycle: what evicting a victim costs is worked out once, however many ask.
     losses = Losses(now=now, estimator=estimator or Estimator())
     preemptor = Preemptor(snapshot=snapshot, losses=losses, fair_sharing=policy.fair_sharing)
-    cycle = _Cycle(snapshot=snapshot, policy=policy, preemptor=preemptor, now=now, backfill=backfill)
+    cycle = _Cycle(
+        snapshot=snapshot,
+        policy=policy,
+        preemptor=preemptor,
+        now=now,
+        backfill=backfill,
+        is_spent=is_spent,
+    )
     # Before the first head is nominated, so that none finds room there.
     cycle.keep(claims)
     entries: list[Entry] = []
@@ -139,6 +150,7 @@ class _Cycle:
     preemptor: Preemptor
     now: float
     backfill: Backfill | None = None
+    is_spent: IsSpent | None = None
     _expected: list[tuple[QueueState, Quantities, tuple[Place, ...]]] = field(default_factory=list)
     _passed: PassedClaims = field(init=False)
 
@@ -222,7 +234,7 @@ class _Cycle:
             return in_vain(entry)
         if mode is Mode.DEFERRED_FIT:
             awaited = self._awaited(entry)
-            self._expect(entry)
+            self._expect(entry, awaited)
             reason = PendingReason.WAITING_FOR_PREEMPTED_WORKLOADS
             outcome = waiting(entry, reason, RequeueReason.PENDING_PREEMPTION)
             return after_others(entry, outcome, awaited)
@@ -249,7 +261,7 @@ class _Cycle:
             self.snapshot.evict(target.queue, target.held)
         if entry.assignment.mode is Mode.PREEMPT:
             awaited = self._awaited(entry)
-            self._expect(entry)
+            self._expect(entry, awaited)
             if self.backfill is not None:
                 self.backfill.plan_after_evictions(entry)
             return preempting(entry, awaited, now=self.now)
@@ -265,10 +277,10 @@ class _Cycle:
 
     def _wait_for_leaving(self, entry: Entry) -> Outcome:
         """Let an entry wait for what others leave over; where such room is held, it is from now on."""
-        outcome = still_taken(entry, self._awaited(entry))
+        awaited = self._awaited(entry)
         if holds_room(entry.queue.policy):
-            self._expect(entry)
-        return outcome
+            self._expect(entry, awaited)
+        return still_taken(entry, awaited)
 
     def _plan(self, entry: Entry) -> Steps[bool]:
         """Promise a start to an entry that waits. Returns whether it has a promise."""
@@ -278,8 +290,16 @@ class _Cycle:
         yield
         return (yield from self.backfill.plan(entry))
 
-    def _expect(self, entry: Entry) -> None:
-        """Keep for the entry what it will have when those who give way for it have stopped."""
+    def _expect(self, entry: Entry, others: Iterable[Held]) -> None:
+        """Keep for the entry what it will have when those who give way for it, `others` too, have stopped.
+
+        Nothing where it has had its time: who comes after it would be refused for what nobody gets.
+        """
+        workload, victims = entry.pending.workload, [target.held for target in entry.targets]
+        if self.is_spent is not None and all(held.is_evicted for held in victims):
+            awaited = [held.key for held in (*victims, *others)]
+            if awaited and self.is_spent(workload.key, workload.uid, awaited):
+                return
         usage, places = entry.assignment.usage, entry.assignment.places
         self._expected.append((entry.queue, usage, places))
         self.snapshot.reserve(entry.queue, usage, places)

@@ -120,11 +120,16 @@ def test_without_a_hold_another_tree_slips_in() -> None:
     assert admits(world.put(small()).settle()) == ["small"]
 
 
-def test_a_hold_keeps_out_who_is_more_important_and_ends_when_its_time_is_up() -> None:
-    world = make_world()
+@pytest.mark.parametrize("priority", [9, 0], ids=["of higher priority", "of lower priority"])
+@pytest.mark.parametrize("strategy", list(QueueingStrategy))
+def test_a_hold_keeps_out_who_is_more_important_and_ends_when_its_time_is_up(
+    strategy: QueueingStrategy, priority: int
+) -> None:
+    """Also for who is tried after the one whose time is up: that expects nothing any more."""
+    world = make_world().put(make_cluster_queue("a", quota=16, preemption=LOWER, queueing_strategy=strategy))
     world.settle()
     end(world, "first")
-    assert admits(world.put(small(priority=9)).settle()) == []
+    assert admits(world.put(small(priority=priority)).settle()) == []
 
     ends_at = world.engine.next_wake_at()
     assert ends_at is not None
