@@ -64,6 +64,8 @@ class Losses:
     spared: dict[str, float] = field(default_factory=dict)
     # By who waits: whom the floor of an application, or a budget, kept from it.
     _kept: dict[WorkloadKey, Kept] = field(default_factory=dict)
+    # What spares a Workload, by the name of its setting.
+    _spared_by: dict[WorkloadKey, str] = field(default_factory=dict)
     _medians: dict[int, float | None] = field(default_factory=dict)
     _known: dict[tuple[str, str], float] = field(default_factory=dict)
     # With the section itself, so that no other takes its identity meanwhile.
@@ -95,15 +97,18 @@ class Losses:
             # to protect.
             if facts.is_inference and section.rules.prefers_inference and held.workload.priority < priority:
                 return None
-            if facts.is_training and self._is_protected(held, facts, section):
+            if facts.is_training and (rule := self._protecting_rule(held, facts, section)):
+                self._spared_by[held.key] = rule
                 return inf
             nearly_done = self._nearly_done_until(held, queue.policy) if facts.is_training else None
             if nearly_done is not None:
+                self._spared_by[held.key] = "protectNearlyDone"
                 return nearly_done
         start = started_at(held.workload)
         if start is None or held.workload.priority < priority:
             return None
         ends_at = start + section.minimum_runtime_seconds * self._patience(held, queue)
+        self._spared_by[held.key] = "minimumRuntimeSeconds"
         # Equal to now is over, so that the wake-up at that very instant finds it so.
         return ends_at if ends_at > self.now else None
 
@@ -135,25 +140,32 @@ class Losses:
         """Note that the head of the ClusterQueue `queue` may ask again at `until`."""
         self.spared[queue] = min(until, self.spared.get(queue, inf))
 
+    def note_spared_from(self, preemptor: WorkloadKey, held: Held, until: float) -> None:
+        """Note that its policy spares a candidate from one that waits, until then."""
+        rule = self._spared_by[held.key]
+        self._kept.setdefault(preemptor, Kept()).note_spared(held, rule, until)
+
     def note_kept(self, preemptor: WorkloadKey, held: Held, guard: Guard) -> None:
         """Note that a floor or a budget keeps a candidate from one that waits."""
         self._kept.setdefault(preemptor, Kept()).note(held, guard)
 
     def kept_from(self, preemptor: WorkloadKey) -> str:
-        """Return in words whom floors and budgets kept from one that waits, empty where nobody."""
+        """Return in words whom floors, budgets and policies kept from one that waits, empty where nobody."""
         kept = self._kept.get(preemptor)
         return "" if kept is None else kept.words()
 
-    def _is_protected(self, held: Held, facts: CheckpointFacts, section: PreemptionRules) -> bool:
-        # Rules of the articles, each on only where its number is given; the first that holds protects.
+    def _protecting_rule(self, held: Held, facts: CheckpointFacts, section: PreemptionRules) -> str:
+        """Return the rule of the articles that protects for as long as nothing changes; empty for none."""
+        # Each is on only where its number is given; the first that holds protects.
         rules = section.rules
         if rules.protected_priority is not None and held.workload.priority >= rules.protected_priority:
-            return True
+            return "protectPriority"
         saved_at = believed_checkpoint(facts, now=self.now)
         if rules.protects_uncheckpointed and saved_at is None:
-            return True
+            return "protectUncheckpointed"
         max_age = rules.checkpoint_max_age_seconds
-        return max_age is not None and (saved_at is None or self.now - saved_at >= max_age)
+        is_old = max_age is not None and (saved_at is None or self.now - saved_at >= max_age)
+        return "requireFreshCheckpoint" if is_old else ""
 
     def _nearly_done_until(self, held: Held, policy: AdmissionPolicy) -> float | None:
         """Return until when a running Workload is spared since it is nearly done; None where it is not.

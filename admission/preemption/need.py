@@ -69,6 +69,7 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
         if until is None:
             return False
         self.losses.note_spared(self.queue.name, until)
+        self.losses.note_spared_from(self.pending.key, held, until)
         # The head may ask again then, and nothing else would wake it: the end of a minimum run time
         # is no event.
         return True

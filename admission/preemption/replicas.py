@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import NamedTuple
 
 from admission.snapshot import Held, QueueState, Snapshot
@@ -29,7 +30,7 @@ from api.checkpoint_facts import checkpoint_facts
 from api.decimals import whole_number
 from api.policy import AdmissionPolicy, Aliases
 from api.reasons import ConditionType
-from api.workload import Workload, WorkloadKey
+from api.workload import Workload, WorkloadKey, to_rfc3339
 
 DEFAULT_MIN_REPLICAS = 1
 
@@ -128,6 +129,12 @@ class Kept:
 
     _guards: dict[WorkloadKey, Guard] = field(default_factory=dict)
     _floors: dict[Guard, int] = field(default_factory=dict)
+    # By the setting that spares them, and until when.
+    _spared: dict[str, dict[WorkloadKey, float]] = field(default_factory=dict)
+
+    def note_spared(self, held: Held, rule: str, until: float) -> None:
+        """Note that a setting of its policy spares a candidate until then."""
+        self._spared.setdefault(rule, {})[held.key] = until
 
     def note(self, held: Held, guard: Guard) -> None:
         """Note that `guard` keeps a candidate, the first time that a search meets it."""
@@ -152,6 +159,10 @@ class Kept:
                 f"{_candidates(budgeted)} kept by a PodDisruptionBudget, such as Workload {budgeted[0]} by"
                 f" {guard.namespace}/{guard.name}: let it allow more disruptions"
             )
+        for rule, spared in sorted(self._spared.items()):
+            first = min(spared, key=lambda key: (spared[key], key))
+            until = "" if spared[first] == inf else f" until {to_rfc3339(spared[first])}"
+            sentences.append(f"{_candidates(list(spared))} spared by {rule}, such as Workload {first}{until}")
         return ". ".join(sentences)
 
     def _by(self, *, is_budget: bool) -> list[WorkloadKey]:

@@ -9,6 +9,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
+from admission.decision import Wait
 from admission.preemption.loss import Losses, lost_work
 from api.checkpoint_facts import checkpoint_faults
 from api.keys import HOSTNAME
@@ -295,6 +296,22 @@ def test_nobody_gives_way_to_an_equal_before_the_minimum_run_time_and_then_at_on
     world.now = NOW + 200
 
     assert list(evicts(world.settle())) == ["victim"]
+
+
+def test_who_waits_is_told_who_is_spared_by_what_and_until_when() -> None:
+    world = make_world(
+        running("young", 4, ran=400, priority=3, at=NOW - 500),
+        running("strong", 4, priority=3, at=NOW - 9500, **TRAINING),
+        make_workload("older", gpus=8, priority=3, at=0.0),
+        rules=VictimRules(protected_priority=3),
+        minimum_runtime_seconds=600,
+    )
+
+    (told,) = (one.message for one in world.cycle() if isinstance(one, Wait))
+
+    spared, at = "1 candidate for preemption is spared by", to_rfc3339(NOW + 200)
+    assert f"{spared} minimumRuntimeSeconds, such as Workload {NAMESPACE}/young until {at}" in told
+    assert f"{spared} protectPriority, such as Workload {NAMESPACE}/strong" in told
 
 
 def test_a_higher_priority_waits_for_no_minimum_run_time() -> None:
