@@ -1,7 +1,7 @@
 """StatefulSets of inference give way whole, and only where floor and budgets allow it: on both API servers.
 
 Their pods carry gate and label by their template, as the webhook leaves them. The embedded server has no
-controllers of StatefulSets and of budgets: there the test does what those would.
+controller of StatefulSets: there the test does what that would.
 """
 
 from __future__ import annotations
@@ -76,16 +76,7 @@ class Shards:
             body = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata}
             self.scene.rest.create(self._budgets, {**body, "spec": spec})
         path = f"{self._budgets}/shards"
-        changed = self.scene.rest.patch(path, {"spec": spec})
-        if self._is_played:
-            status = {
-                "observedGeneration": changed["metadata"]["generation"],
-                "disruptionsAllowed": count,
-                "currentHealthy": REPLICAS,
-                "desiredHealthy": REPLICAS - count,
-                "expectedPods": REPLICAS,
-            }
-            self.scene.rest.patch(f"{path}/status", {"status": status})
+        self.scene.rest.patch(path, {"spec": spec})
         self.scene.rest.wait(path, lambda found: found["status"].get("disruptionsAllowed") == count)
 
     def pods(self) -> list[Object]:
@@ -124,9 +115,6 @@ class Shards:
         """Evict a pod, as `kubectl drain` does."""
         body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
         self.scene.rest.create(f"{self.scene.pods}/{name}/eviction", body)
-        for budget in self.scene.rest.get(self._budgets)["items"] if self._is_played else ():
-            status = {"disruptionsAllowed": budget["status"]["disruptionsAllowed"] - 1}
-            self.scene.rest.patch(f"{self._budgets}/shards/status", {"status": status})
 
     def wait_running(self, name: str) -> None:
         """Return when another pod runs; its own are made anew meanwhile."""

@@ -14,7 +14,8 @@ Known differences, each on purpose:
 - Of pods, what decides about placement and resources is validated; volumes and security settings are not.
 - RBAC, webhook configurations, APIServices, Services, Deployments and the like are stored without effect.
 - Garbage collection, the end of namespaces and the allowance of PodDisruptionBudgets, which controllers look
-  after on a cluster, are the server's own.
+  after on a cluster, are the server's own. Of owners whose size a budget has to know (maxUnavailable, shares
+  in percent) it knows ReplicaSets, Deployments and StatefulSets, and no custom kind with a scale.
 - A watch from a version that the server has not reached is answered with 410: it is one of an earlier life.
 - On custom kinds an applied field that empties becomes absent, where the real server refuses its own null.
 """

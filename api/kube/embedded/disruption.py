@@ -1,33 +1,247 @@
-"""Evictions: a pod is deleted only when its PodDisruptionBudgets allow one pod fewer.
+"""PodDisruptionBudgets: how many pods may go, and evictions, which delete a pod only where one may.
 
-The real cluster keeps the allowance in each budget's status, by a controller. Here it is counted when asked.
+The real cluster counts in a controller and keeps the number in each budget's status, which the eviction
+subresource counts down. Here the status is worked out anew right after every request that changes pods, their
+owners or budgets, and once more before an eviction is judged, so that it is never behind.
+
+Owners whose size is not known here (custom kinds with a scale) are an error of the count, as kinds without a
+scale are on a cluster: then nothing may go.
 
 Source: k8s.io/kubernetes, pkg/registry/core/pod/storage/eviction.go and pkg/controller/disruption.
 """
 
+import asyncio
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from math import ceil
+from typing import Final, NoReturn
 
+from .catalog import Catalog
+from .checks import check_preconditions
 from .errors import ApiError
-from .kinds import World
+from .kinds import Kind, World
+from .options import DeleteOptions, WriteOptions
 from .schema import Json, JsonObject
 from .selectors import matches_labels
+from .store import ChangeType, Collection, Store
+from .verbs import Verbs
 
-_FINISHED = ("Succeeded", "Failed")
+_MANAGER: Final = "kube-controller-manager"
+_BUDGETS: Final = ("policy", "poddisruptionbudgets")
+_UNGUARDED_PHASES: Final = ("Succeeded", "Failed", "Pending")
+_CONDITION: Final = "DisruptionAllowed"
+# Whose pods are counted by what they are to be: each kind with its collection.
+_SCALED: Final = {
+    "ReplicaSet": ("apps", "replicasets"),
+    "Deployment": ("apps", "deployments"),
+    "StatefulSet": ("apps", "statefulsets"),
+}
+_COUNTED: Final = frozenset({("", "pods"), _BUDGETS, *_SCALED.values()})
 
 
-def check_budgets(pod: JsonObject, world: World) -> None:
-    """Raise ApiError (429) when a budget that selects `pod` does not allow its eviction.
+class _CountError(Exception):
+    """The pods of a budget cannot be counted."""
 
-    Pods that are finished, pending or leaving already are nobody's loss and always pass.
-    """
+
+class Disruptions:
+    """Keeps the status of all budgets, and evicts pods by it."""
+
+    def __init__(self, store: Store, catalog: Catalog, verbs: Verbs) -> None:
+        self._catalog = catalog
+        self._verbs = verbs
+        # How many budgets a namespace has: where none is, nothing is counted.
+        self._budgets: Counter[str] = Counter()
+        self._waiting: dict[str, None] = {}
+        store.listen(self._note)
+
+    def evict(self, kind: Kind, namespace: str, name: str, options: DeleteOptions) -> None:
+        """Delete the pod where its budget allows one fewer. Raises ApiError, 429 where it does not.
+
+        Pods that are finished, pending or leaving already are nobody's loss and always go.
+        """
+        pod = self._verbs.get(kind, namespace, name).item
+        check_preconditions(kind, name, pod["metadata"], options)
+        self._count(namespace)
+        _check(pod, self._verbs)
+        if not options.dry_run:
+            self._tell(kind, pod)
+        # The version was asked for above, and what is told has changed it.
+        self._verbs.delete(kind, namespace, name, replace(options, resource_version=None))
+
+    def _tell(self, kind: Kind, pod: JsonObject) -> None:
+        """Put on the pod by which it is known why it ends."""
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "EvictionByEvictionAPI",
+            "message": "Eviction API: evicting",
+            "lastProbeTime": None,
+            "lastTransitionTime": self._verbs.now(),
+        }
+
+        def change(item: JsonObject) -> JsonObject:
+            status = item.get("status") or {}
+            others = [one for one in status.get("conditions") or () if one["type"] != condition["type"]]
+            return {**item, "status": {**status, "conditions": [*others, condition]}}
+
+        metadata = pod["metadata"]
+        options = WriteOptions(manager="kube-apiserver", subresource="status")
+        self._verbs.update(kind, metadata["namespace"], metadata["name"], change, options)
+
+    # --- counting ---------------------------------------------------------------------------------
+
+    def _note(
+        self, collection: Collection, type_: ChangeType, item: JsonObject, previous: JsonObject | None
+    ) -> None:
+        """Note whose budgets are to be counted anew, after the request."""
+        del previous
+        place = (collection.group, collection.plural)
+        namespace = item["metadata"].get("namespace", "")
+        if place == _BUDGETS and type_ is not ChangeType.MODIFIED:
+            self._budgets[namespace] += 1 if type_ is ChangeType.ADDED else -1
+        if place in _COUNTED and self._budgets[namespace]:
+            if not self._waiting:
+                asyncio.get_running_loop().call_soon(self._run)
+            self._waiting[namespace] = None
+
+    def _run(self) -> None:
+        # What is written here is noted as well, and found to be as it should.
+        waiting, self._waiting = self._waiting, {}
+        for namespace in waiting:
+            self._count(namespace)
+
+    def _count(self, namespace: str) -> None:
+        kind = self._catalog.find("policy", "v1", "poddisruptionbudgets")
+        if kind is None or not self._budgets[namespace]:
+            return
+        options = WriteOptions(manager=_MANAGER, subresource="status")
+        for budget in self._verbs.items(*_BUDGETS, namespace):
+            status = _status(budget, self._verbs)
+            if status != budget.get("status"):
+                self._verbs.update(
+                    kind, namespace, budget["metadata"]["name"], partial(_with_status, status), options
+                )
+
+
+def _status(budget: JsonObject, world: World) -> JsonObject:
+    """Return what the budget's status is by what there is now."""
+    before: JsonObject = budget.get("status") or {}
+    metadata, spec = budget["metadata"], budget["spec"]
+    pods = [
+        pod
+        for pod in world.items("", "pods", metadata["namespace"])
+        if matches_labels(spec.get("selector"), pod["metadata"].get("labels", {}))
+    ]
+    try:
+        expected, desired = _expected(spec, pods, world)
+    except _CountError as error:
+        condition = _condition(before, "False", "SyncFailed", str(error), world.now())
+        return {**before, "disruptionsAllowed": 0, "conditions": [condition]}
+    healthy = sum(_is_healthy(pod) for pod in pods)
+    allowed = max(0, healthy - desired) if expected > 0 else 0
+    counted = {**before, "observedGeneration": metadata["generation"]}
+    word, reason = ("True", "SufficientPods") if allowed else ("False", "InsufficientPods")
+    return {
+        **counted,
+        "currentHealthy": healthy,
+        "desiredHealthy": desired,
+        "expectedPods": expected,
+        "disruptionsAllowed": allowed,
+        "conditions": [_condition(counted, word, reason, "", world.now())],
+    }
+
+
+def _with_status(status: JsonObject, budget: JsonObject) -> JsonObject:
+    return {**budget, "status": status}
+
+
+def _condition(status: JsonObject, word: str, reason: str, message: str, now: str) -> JsonObject:
+    found = _standing(status)
+    return {
+        "type": _CONDITION,
+        "status": word,
+        "reason": reason,
+        "message": message,
+        "observedGeneration": status.get("observedGeneration", 0),
+        "lastTransitionTime": found["lastTransitionTime"] if found.get("status") == word else now,
+    }
+
+
+def _standing(status: JsonObject) -> JsonObject:
+    return next((one for one in status.get("conditions") or () if one["type"] == _CONDITION), {})
+
+
+def _expected(spec: JsonObject, pods: Sequence[JsonObject], world: World) -> tuple[int, int]:
+    """Return how many pods there are to be, and how many of them healthy. Raises _CountError."""
+    if "maxUnavailable" in spec:
+        expected = _scale(pods, world)
+        return expected, max(expected - _scaled(spec["maxUnavailable"], expected), 0)
+    least = spec.get("minAvailable")
+    if isinstance(least, str):
+        expected = _scale(pods, world)
+        return expected, _scaled(least, expected)
+    # Without either nothing is expected, and nothing may go.
+    return (0, 0) if least is None else (len(pods), int(least))
+
+
+def _scale(pods: Sequence[JsonObject], world: World) -> int:
+    """Return how many pods their owners are to have in all; a pod without one counts for nothing."""
+    sizes: dict[str, int] = {}
+    for pod in pods:
+        owner = _controller(pod)
+        if owner is not None:
+            owners = list(_line(owner, world, pod["metadata"]["namespace"]))
+            if not owners:
+                raise _CountError(f'found no controllers for pod "{pod["metadata"]["name"]}"')
+            # A Deployment's pods are counted by the Deployment, whichever of its ReplicaSets they are of.
+            last = owners[-1]
+            sizes[last["metadata"]["uid"]] = last["spec"].get("replicas", 1)
+    return sum(sizes.values())
+
+
+def _line(owner: JsonObject | None, world: World, namespace: str) -> Iterator[JsonObject]:
+    """Yield who controls a pod, and who controls that one, as far as their sizes are known."""
+    while owner is not None and owner["kind"] in _SCALED:
+        found = world.find(*_SCALED[owner["kind"]], owner["name"], namespace)
+        if found is None or found["metadata"]["uid"] != owner["uid"]:
+            return
+        yield found
+        owner = _controller(found)
+
+
+def _controller(item: JsonObject) -> JsonObject | None:
+    references = item["metadata"].get("ownerReferences") or ()
+    return next((one for one in references if one.get("controller")), None)
+
+
+def _is_healthy(pod: JsonObject) -> bool:
+    return _is_ready(pod) and not pod["metadata"].get("deletionTimestamp")
+
+
+def _is_ready(pod: JsonObject) -> bool:
+    conditions = pod["status"].get("conditions", ())
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+def _scaled(value: Json, total: int) -> int:
+    if isinstance(value, str) and value.endswith("%"):
+        return ceil(int(value[:-1]) * total / 100)
+    return int(value)
+
+
+# --- evictions -----------------------------------------------------------------------------------
+
+
+def _check(pod: JsonObject, world: World) -> None:
+    """Raise ApiError where a budget does not let the pod go, by the statuses as they are."""
     metadata = pod["metadata"]
-    phase = pod["status"].get("phase")
-    if phase in (*_FINISHED, "Pending") or metadata.get("deletionTimestamp"):
+    if pod["status"].get("phase") in _UNGUARDED_PHASES or metadata.get("deletionTimestamp"):
         return
-    namespace = metadata["namespace"]
     budgets = [
         budget
-        for budget in world.items("policy", "poddisruptionbudgets", namespace)
+        for budget in world.items(*_BUDGETS, metadata["namespace"])
         if matches_labels(budget["spec"].get("selector"), metadata.get("labels", {}))
     ]
     if len(budgets) > 1:
@@ -36,47 +250,30 @@ def check_budgets(pod: JsonObject, world: World) -> None:
         )
         raise ApiError(500, "InternalError", message)
     for budget in budgets:
-        _check(budget, pod, world.items("", "pods", namespace))
+        status = budget["status"]
+        if not (_is_ready(pod) or _is_guarded(budget["spec"], status)) or status["disruptionsAllowed"]:
+            continue
+        _refuse(budget["metadata"]["name"], status)
 
 
-def _check(budget: JsonObject, pod: JsonObject, pods: list[JsonObject]) -> None:
-    selected = [
-        each
-        for each in pods
-        if matches_labels(budget["spec"].get("selector"), each["metadata"].get("labels", {}))
-        and each["status"].get("phase") not in _FINISHED
-    ]
-    healthy = sum(_is_healthy(each) for each in selected)
-    desired = _desired(budget["spec"], len(selected))
-    # Evicting a pod that does not count as healthy takes nothing away while enough others do.
-    if healthy > desired or (not _is_healthy(pod) and healthy >= desired):
-        return
-    name = budget["metadata"]["name"]
-    cause = {
-        "reason": "DisruptionBudget",
-        "message": f"The disruption budget {name} needs {desired} healthy pods and has {healthy} currently",
-    }
+def _is_guarded(spec: JsonObject, status: JsonObject) -> bool:
+    """Return whether the budget counts for pods that are not ready: their end takes nothing away from it."""
+    if spec.get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
+        return False
+    return not status.get("currentHealthy", 0) >= status.get("desiredHealthy", 0) > 0
+
+
+def _refuse(name: str, status: JsonObject) -> NoReturn:
+    healthy, desired = status.get("currentHealthy", 0), status.get("desiredHealthy", 0)
+    standing = _standing(status)
+    message = f"The disruption budget {name} does not allow evicting pods currently"
+    if standing.get("reason") == "SyncFailed":
+        message += f" because it failed sync: {standing['message']}"
+    elif healthy <= desired:
+        message = f"The disruption budget {name} needs {desired} healthy pods and has {healthy} currently"
     raise ApiError(
         429,
         "TooManyRequests",
         "Cannot evict pod as it would violate the pod's disruption budget.",
-        details={"causes": [cause]},
+        details={"causes": [{"reason": "DisruptionBudget", "message": message}]},
     )
-
-
-def _is_healthy(pod: JsonObject) -> bool:
-    conditions = pod["status"].get("conditions", ())
-    is_ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
-    return is_ready and not pod["metadata"].get("deletionTimestamp")
-
-
-def _desired(spec: JsonObject, expected: int) -> int:
-    if "maxUnavailable" in spec:
-        return max(expected - _scaled(spec["maxUnavailable"], expected), 0)
-    return _scaled(spec.get("minAvailable", 1), expected)
-
-
-def _scaled(value: Json, total: int) -> int:
-    if isinstance(value, str) and value.endswith("%"):
-        return ceil(int(value[:-1]) * total / 100)
-    return int(value)

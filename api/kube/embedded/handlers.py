@@ -8,7 +8,7 @@ from aiohttp import web
 from . import requests
 from .catalog import Catalog
 from .discovery import discover
-from .disruption import check_budgets
+from .disruption import Disruptions
 from .errors import (
     ApiError,
     bad_request,
@@ -38,6 +38,7 @@ class Api:
         self._catalog = catalog
         self._verbs = verbs
         self._tokens = Tokens(verbs, catalog)
+        self._disruptions = Disruptions(store, catalog, verbs)
         self._lister = Lister(store)
         self._watcher = Watcher(store, self._lister)
 
@@ -195,10 +196,8 @@ class Api:
     def _evict(self, target: Target, data: Json, query: Mapping[str, str]) -> web.Response:
         given = (data or {}).get("deleteOptions") or {}
         options = requests.delete_options(query, given)
-        pod = self._verbs.get(target.kind, target.space, target.name or "").item
-        # Before the deletion, and in the same step: no second eviction can come between.
-        check_budgets(pod, self._verbs)
-        self._verbs.delete(target.kind, target.space, target.name or "", options)
+        # Judged and deleted in one step: no second eviction can come between.
+        self._disruptions.evict(target.kind, target.space, target.name or "", options)
         return _json(encode(_success()), status=201)
 
 

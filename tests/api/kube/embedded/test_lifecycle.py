@@ -158,12 +158,26 @@ async def test_a_namespace_goes_when_its_contents_have_gone(embedded: RawApi) ->
 
 
 async def running_pods(api: RawApi, count: int) -> None:
+    """Have so many pods of a Deployment run."""
     ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    deployment = await created(api, "deployments", "Deployment", count)
+    replica_set = await created(api, "replicasets", "ReplicaSet", 7, ownerReferences=[deployment])
     for number in range(count):
         body = pod(f"p{number}", nodeName="n1")
-        body["metadata"]["labels"] = {"app": "web"}
+        body["metadata"] |= {"labels": {"app": "web"}, "ownerReferences": [replica_set]}
         await api.create(api.path("pods"), body)
         await api.merge(api.path("pods", f"p{number}", subresource="status"), {"status": ready})
+
+
+async def created(api: RawApi, plural: str, kind: str, replicas: int, **metadata: object) -> JsonObject:
+    """Create something that keeps so many pods up, and return the reference to it."""
+    labels = {"app": "web"}
+    template = {"metadata": {"labels": labels}, "spec": pod("p")["spec"]}
+    spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
+    body = {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "web", **metadata}, "spec": spec}
+    made = await api.create(api.path(plural, api="apis/apps/v1"), body)
+    reference = {"apiVersion": "apps/v1", "kind": kind, "name": "web", "uid": made["metadata"]["uid"]}
+    return {**reference, "controller": True}
 
 
 async def evict(api: RawApi, name: str) -> int:
@@ -208,6 +222,42 @@ async def test_an_eviction_beyond_the_budget_says_why(embedded: RawApi) -> None:
     assert answer.message == "Cannot evict pod as it would violate the pod's disruption budget."
     (cause,) = answer.body["details"]["causes"]
     assert cause["message"] == "The disruption budget b needs 1 healthy pods and has 1 currently"
+
+
+async def test_a_budget_counts_anew_when_its_pods_their_owner_or_it_itself_change(embedded: RawApi) -> None:
+    await running_pods(embedded, 3)
+    budgets = embedded.path("poddisruptionbudgets", api="apis/policy/v1")
+    metadata, spec = {"name": "b"}, {"selector": {"matchLabels": {"app": "web"}}, "maxUnavailable": 1}
+    body = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata, "spec": spec}
+    await embedded.create(budgets, body)
+
+    async def allows(count: int) -> bool:
+        status = (await embedded.get(f"{budgets}/b")).body["status"]
+        return bool(status.get("disruptionsAllowed") == count)
+
+    await until(lambda: allows(1))
+    assert await evict(embedded, "p0") == 201
+    await until(lambda: allows(0))
+    await embedded.merge(embedded.path("deployments", "web", api="apis/apps/v1"), {"spec": {"replicas": 2}})
+    await until(lambda: allows(1))
+    await embedded.merge(f"{budgets}/b", {"spec": {"maxUnavailable": 2}})
+    await until(lambda: allows(2))
+
+
+async def test_a_budget_over_pods_of_an_owner_without_a_known_size_lets_nobody_go(embedded: RawApi) -> None:
+    await running_pods(embedded, 1)
+    owner = {"apiVersion": "x.dev/v1", "kind": "Fleet", "name": "f", "uid": "u", "controller": True}
+    await embedded.merge(embedded.path("pods", "p0"), {"metadata": {"ownerReferences": [owner]}})
+    budgets = embedded.path("poddisruptionbudgets", api="apis/policy/v1")
+    metadata, spec = {"name": "b"}, {"selector": {"matchLabels": {"app": "web"}}, "maxUnavailable": 1}
+    body = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata, "spec": spec}
+    await embedded.create(budgets, body)
+
+    answer = await embedded.call("POST", embedded.path("pods", "p0", subresource="eviction"), {})
+
+    assert answer.status == 429
+    (cause,) = answer.body["details"]["causes"]
+    assert cause["message"].endswith('because it failed sync: found no controllers for pod "p0"')
 
 
 async def test_pods_without_a_budget_are_evicted(embedded: RawApi) -> None:
