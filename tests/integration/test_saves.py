@@ -151,11 +151,20 @@ class Process:
 
     def end(self) -> int:
         """Stop it as the kubelet does, and return the step at which it ends."""
+        # Before it has begun to train SIGTERM ends it like any process: there is nothing to save.
+        wait_for(lambda: catches_sigterm(self.child.pid), "the process trains")
         self.child.send_signal(signal.SIGTERM)
         rest, _ = self.child.communicate(timeout=60)
         # Not in success, which would say that all its steps are done.
         assert self.child.returncode == 143
         return int(rest.splitlines()[-1].removeprefix("ends at step "))
+
+
+def catches_sigterm(pid: int) -> bool:
+    """Tell whether the process has a handler for SIGTERM."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    caught = next(line for line in lines if line.startswith("SigCgt")).split()[1]
+    return bool(int(caught, 16) >> (signal.SIGTERM - 1) & 1)
 
 
 @contextmanager
