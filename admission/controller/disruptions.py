@@ -1,4 +1,4 @@
-"""The groups that are evicted whole: whom a budget keeps, and what of a budget is spoken for.
+"""The replicas that are evicted: whom a budget keeps, and what of a budget is spoken for by groups.
 
 A group goes where its budgets let all of its pods go (`admission.pods.whole`). Groups of one application
 share a budget, and a queue that is drained evicts all of them in one moment. So what the pods of one group
@@ -52,7 +52,7 @@ class Disruptions:
             self.look_again(unit.namespace)
 
     def look_again(self, namespace: str) -> None:
-        """Look again at the groups of a namespace that budgets keep: more may be let go than before."""
+        """Look again at those of a namespace whom budgets keep: more may be let go than before."""
         for unit in self._kept:
             if unit.namespace == namespace:
                 self._pods.mark(unit)

@@ -135,8 +135,8 @@ class Reconciler:
             by_eviction=by_eviction,
             replicas=replicas,
             keeper=self._knowledge.pods.leader_sets.keeper_of(pod.value for pod in pods),
-            # Read for those alone whom budgets may keep together.
-            budgets=self._knowledge.disruptions.budgets_for(unit) if by_eviction and unit.group else (),
+            # Read for those alone whom budgets may keep.
+            budgets=self._knowledge.disruptions.budgets_for(unit) if by_eviction else (),
         )
         actions = reconcile_pods(seen, workload, context, now=self._clock.now(), facts=facts)
         self.do(term, actions, targets[0])

@@ -1,4 +1,4 @@
-"""Serving groups leave whole: all of their pods go, or none does.
+"""Serving groups leave whole: all of their pods go, or none does. Who may not go says so.
 
 The API server evicts pod by pod, and what is left of a group whose first pod has gone serves nobody, while it
 holds the quota of all. So nothing is touched before every budget lets go of all the pods that it covers:
@@ -17,7 +17,8 @@ that would have to be ready again waits at the gate until the whole group is adm
 eviction back was the alternative; it costs the restart of that pod (of all, where a LeaderWorkerSet restarts
 its groups as a whole, as it does by default), and whoever the quota was for starts its search again.
 
-The word True is on the Workload before the first pod goes, so a new leader knows what it is to finish.
+The word True is on the Workload before the first pod goes, so a new leader knows what it is to finish. A
+replica that is one pod is kept and told in the same way, and needs no such word.
 Source: Kubernetes, pkg/registry/core/pod/storage/eviction.go.
 """
 
@@ -52,7 +53,7 @@ def is_broken(view: View) -> bool:
 
 
 def held_back(view: View) -> str | None:
-    """Return which budget keeps the group from being evicted, in words; None where none does."""
+    """Return which budget keeps the unit from being evicted, in words; None where none does."""
     if not _is_bound(view) or is_broken(view):
         return None
     pods = staying(view)
@@ -61,11 +62,14 @@ def held_back(view: View) -> str | None:
 
 
 def tell(view: View) -> Write | None:
-    """Return the write that says whether the group may go, None where its Workload says so already."""
+    """Return the write that says whether the unit may go, None where its Workload says so already.
+
+    That it may is said of groups alone: a pod by itself goes or stays, and there is nothing to be finished.
+    """
     if not _is_bound(view) or not staying(view) or is_broken(view):
         return None
     why, standing = held_back(view), view.workload.conditions.get(_TYPE)
-    if why is None and _is_under_way(view):
+    if why is None and (not view.group or _is_under_way(view)):
         return None
     edit = StatusEdit(view.raw, now=view.now)
     if why is None:
@@ -84,7 +88,7 @@ def tell(view: View) -> Write | None:
 
 
 def _is_bound(view: View) -> bool:
-    return view.facts.by_eviction and bool(view.group) and view.held is not None
+    return view.facts.by_eviction and view.held is not None
 
 
 def _is_under_way(view: View) -> bool:
@@ -111,12 +115,15 @@ def _shared(view: View, pods: Sequence[Pod]) -> str | None:
 def _shortage(view: View, pods: Sequence[Pod]) -> str | None:
     for budget in sorted(view.facts.budgets, key=lambda one: one.name):
         covered = sum(budget.covers(pod.namespace, pod.labels) for pod in pods)
-        if covered > budget.allowed:
-            return (
-                f"PodDisruptionBudget {budget.namespace}/{budget.name} lets {budget.allowed} of the group's"
-                f" {covered} ready pods go, which leave together or not at all: they serve on until it lets"
-                " all of them go, or they are deleted"
-            )
+        if covered <= budget.allowed:
+            continue
+        name = f"PodDisruptionBudget {budget.namespace}/{budget.name}"
+        if not view.group:
+            return f"{name} lets no pod go now: the replica serves on until it does, or is deleted"
+        return (
+            f"{name} lets {budget.allowed} of the group's {covered} ready pods go, which leave together or"
+            " not at all: they serve on until it lets all of them go, or they are deleted"
+        )
     return None
 
 

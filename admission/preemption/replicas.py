@@ -30,13 +30,18 @@ from api.checkpoint_facts import checkpoint_facts
 from api.decimals import whole_number
 from api.policy import AdmissionPolicy, Aliases
 from api.reasons import ConditionType
-from api.workload import Workload, WorkloadKey, to_rfc3339
+from api.workload import PodSet, Workload, WorkloadKey, to_rfc3339
 
 DEFAULT_MIN_REPLICAS = 1
+# Stands between names of budgets, and in none of them.
+_AND = " and "
 
 
 class Guard(NamedTuple):
-    """What keeps replicas: the floor of an application, named as `berth.dev/replica-of` says, or a budget."""
+    """What keeps replicas: the floor of an application, named as `berth.dev/replica-of` says, or a budget.
+
+    Two budgets over one pod are a guard of their own, of both names: they keep it for good.
+    """
 
     is_budget: bool
     namespace: str
@@ -64,10 +69,14 @@ class Floors:
         # any other.
         if application is None or held.is_evicted or not is_counted(workload, queue.policy):
             return {}
-        return {
+        guards = {
             Guard(False, workload.key.namespace, application): 1,
             **_budgets_over(workload, self.snapshot),
         }
+        # The server evicts no pod that falls under more than one; nothing is ever spare there.
+        if (at_odds := _budgets_at_odds(workload, self.snapshot)) is not None:
+            guards[at_odds] = 1
+        return guards
 
     def spare(self, guard: Guard) -> int:
         """Return how much may still be taken from under this one; below 1: nothing."""
@@ -155,9 +164,11 @@ class Kept:
             )
         if budgeted := self._by(is_budget=True):
             guard = self._guards[budgeted[0]]
+            is_one = _AND not in guard.name
+            remedy = "let it allow more disruptions" if is_one else "let each pod fall under one alone"
             sentences.append(
                 f"{_candidates(budgeted)} kept by a PodDisruptionBudget, such as Workload {budgeted[0]} by"
-                f" {guard.namespace}/{guard.name}: let it allow more disruptions"
+                f" {guard.namespace}/{guard.name}: {remedy}"
             )
         for rule, spared in sorted(self._spared.items()):
             first = min(spared, key=lambda key: (spared[key], key))
@@ -196,15 +207,28 @@ def _budgets_over(workload: Workload, snapshot: Snapshot) -> dict[Guard, int]:
     """Return the budgets that the Workload's pods fall under, each with how many of them do."""
     found: dict[Guard, int] = {}
     for pod_set in workload.pod_sets:
-        metadata = pod_set.template.metadata
-        labels = (metadata.labels if metadata is not None else None) or {}
-        for budget in snapshot.budgets.values():
-            if budget.covers(workload.key.namespace, labels):
-                guard = Guard(True, budget.namespace, budget.name)
-                # Those that it was scaled down by have gone already.
-                pods = pod_set.count - workload.reclaimable.get(pod_set.name, 0)
-                found[guard] = found.get(guard, 0) + pods
+        # Those that it was scaled down by have gone already.
+        pods = pod_set.count - workload.reclaimable.get(pod_set.name, 0)
+        for guard in _budgets_of(pod_set, workload, snapshot):
+            found[guard] = found.get(guard, 0) + pods
     return found
+
+
+def _budgets_at_odds(workload: Workload, snapshot: Snapshot) -> Guard | None:
+    """Return the budgets as one guard that a pod falls under together, None where none does."""
+    for pod_set in workload.pod_sets:
+        found = sorted(_budgets_of(pod_set, workload, snapshot))
+        if len(found) > 1:
+            return Guard(True, workload.key.namespace, _AND.join(one.name for one in found))
+    return None
+
+
+def _budgets_of(pod_set: PodSet, workload: Workload, snapshot: Snapshot) -> list[Guard]:
+    metadata, namespace = pod_set.template.metadata, workload.key.namespace
+    labels = (metadata.labels if metadata is not None else None) or {}
+    return [
+        Guard(True, namespace, one.name) for one in snapshot.budgets.values() if one.covers(namespace, labels)
+    ]
 
 
 def min_replicas(workload: Workload) -> int:

@@ -9,7 +9,9 @@ import pytest
 from admission.jobs import JobSettings, PriorityClass
 from admission.pods import UnitFacts
 from api import keys
-from api.objects import WireToleration
+from api.disruption import DisruptionBudget
+from api.objects import WireSelector, WireToleration
+from api.reasons import ConditionType
 from tests.admission.podworld import (
     admitted,
     make_world,
@@ -109,6 +111,48 @@ def test_a_replica_leaves_by_an_eviction_and_is_told_nothing_before() -> None:
 
     assert world.pod("p").is_deleted
     assert not world.pod("p").is_told_to_end
+
+
+@pytest.mark.parametrize(
+    ("allowed", "want", "says"),
+    [
+        pytest.param([1], ["evict-pod"], None, id="it goes where its budget lets one go"),
+        pytest.param(
+            [0],
+            ["allow-eviction"],
+            "PodDisruptionBudget team/b0 lets no pod go now: the replica serves on until it does, or is"
+            " deleted",
+            id="it stays where its budget lets none go",
+        ),
+        pytest.param(
+            [1, 1],
+            ["allow-eviction"],
+            "Pod team/p falls under 2 PodDisruptionBudgets (b0, b1), and the API server evicts nobody who"
+            " falls under more than one: let each pod have one",
+            id="it stays where the server never lets it go",
+        ),
+    ],
+)
+def test_an_evicted_replica_and_its_budgets(allowed: list[int], want: list[str], says: str | None) -> None:
+    world = admitted(pod_object())
+    budgets = tuple(
+        DisruptionBudget(namespace="team", name=f"b{number}", selector=WireSelector(), allowed=count)
+        for number, count in enumerate(allowed)
+    )
+    world.facts = UnitFacts(by_eviction=True, budgets=budgets)
+    name = world.only_workload()
+    world.evict(name)
+
+    assert [str(one) for one in world.settle()] == want
+
+    told = world.workload(name)[0].conditions.get(ConditionType.DISRUPTION_ALLOWED)
+    assert (told.message if told is not None else None) == says
+    # Once the budget lets it go, it goes.
+    world.facts = UnitFacts(by_eviction=True)
+    world.settle()
+    world.run_kubelet()
+    world.settle()
+    assert world.objects == {}
 
 
 def test_a_pod_evicted_before_it_was_let_go_keeps_its_gate_and_queues_again() -> None:

@@ -78,13 +78,16 @@ def incoming(gpus: int) -> Workload:
     return make_workload("incoming", gpus=gpus, priority=5)
 
 
-def groups(count: int, **annotations: str) -> list[Workload]:
-    """Return so many groups of a LeaderWorkerSet, each a leader and a worker of one GPU."""
+def groups(count: int, *, worker: str = "big", **annotations: str) -> list[Workload]:
+    """Return so many groups of a LeaderWorkerSet, each a leader and a worker of one GPU.
+
+    `worker` is what the worker's label says.
+    """
     found = []
     for number in range(count):
         group = replica(f"big-{number}", of="LeaderWorkerSet/big", app="big", **annotations)
-        leader = group.pod_sets[0]
-        pod_sets = leader, replace(leader, name="worker")
+        leader, of_worker = group.pod_sets[0], replica("w", app=worker).pod_sets[0]
+        pod_sets = leader, replace(of_worker, name="worker")
         assert group.admission is not None
         (admitted,) = group.admission.pod_sets
         admission = replace(group.admission, pod_sets=(admitted, replace(admitted, name="worker")))
@@ -149,6 +152,18 @@ def word(decisions: Iterable[Decision]) -> str:
             id="pods that a StatefulSet was scaled down by need no budget",
         ),
         pytest.param([shards(2), *replicas(2)], 1, 1, id="another application goes in its place"),
+        pytest.param(
+            [*replicas(), budget(4), replace(budget(4), name="second")],
+            1,
+            0,
+            id="under two budgets the server lets nobody go",
+        ),
+        pytest.param(
+            [*groups(2, worker="work"), budget(1, app="big"), budget(1, app="work")],
+            1,
+            1,
+            id="a leader and its workers may have a budget each",
+        ),
     ],
 )
 def test_a_search_takes_as_many_replicas_as_may_go(known: list[object], gpus: int, want: int) -> None:
@@ -178,6 +193,13 @@ ROWS = [
         "2 candidates for preemption are kept by a PodDisruptionBudget, such as Workload team/chat-2"
         " by team/chat: let it allow more disruptions",
         id="a budget",
+    ),
+    pytest.param(
+        [*replicas(min_replicas="0"), budget(4), replace(budget(4), name="all")],
+        1,
+        "4 candidates for preemption are kept by a PodDisruptionBudget, such as Workload team/chat-0"
+        " by team/all and chat: let each pod fall under one alone",
+        id="two budgets",
     ),
     pytest.param(
         [shards()],
