@@ -46,6 +46,7 @@ class FakeApi:
         self.job = job("1")
         self.accepts = True
         self.is_queued = False
+        self.pod_uid = "p"
         self.stored_on: list[str] = []
         self.gate = asyncio.Event()
         self.gate.set()
@@ -61,7 +62,9 @@ class FakeApi:
             return msgspec.json.encode({"status": {"authenticated": self.accepts, "user": user}})
         if word == "p":
             owners = [] if self.is_queued else [OWNER]
-            return msgspec.json.encode({"metadata": {"name": "p", "uid": "p", "ownerReferences": owners}})
+            return msgspec.json.encode(
+                {"metadata": {"name": "p", "uid": self.pod_uid, "ownerReferences": owners}}
+            )
         assert (method, word) == ("GET", "train")
         return msgspec.json.encode(self.job)
 
@@ -122,9 +125,10 @@ class Door:
         return value or 0.0
 
 
-def make_token(mark: str = "") -> str:
+def make_token(mark: str = "", *, holds_for: float = 3600) -> str:
     """Return what looks like a pod's token."""
-    claims = {"sub": f"system:serviceaccount:team:trainer{mark}", "exp": NOW + 3600, "aud": ["berth.dev"]}
+    subject = f"system:serviceaccount:team:trainer{mark}"
+    claims = {"sub": subject, "exp": NOW + holds_for, "aud": ["berth.dev"]}
     payload = base64.urlsafe_b64encode(msgspec.json.encode(claims)).rstrip(b"=").decode()
     return f"e30.{payload}.c2ln"
 
@@ -145,6 +149,34 @@ async def test_many_reports_cost_one_review(door: Door) -> None:
     assert door.api.asked.count("tokenreviews") == door.api.asked.count("p") == 1
     assert set(door.api.stored_on) == {"Job team/train"}
     assert [one[CHECKPOINT_TIME] for one in door.api.patches] == [to_rfc3339(NOW - n) for n in (30, 20, 10)]
+
+
+async def test_a_token_is_known_for_no_longer_than_it_holds(door: Door) -> None:
+    token = make_token(holds_for=20)
+    assert await door.post(30, token=token) == 200
+
+    door.clock.at = NOW + 21
+
+    assert await door.post(20, token=token) == 401
+    assert door.counted("unauthenticated") == 1
+
+
+async def test_a_token_that_was_refused_may_be_good_a_moment_later(door: Door) -> None:
+    """The server that was asked may not have heard of a new pod yet."""
+    door.api.accepts = False
+    assert await door.post() == 401
+    door.api.accepts = True
+
+    assert await door.post() == 401
+    door.clock.at = NOW + 11
+    assert await door.post() == 200
+
+
+async def test_a_pod_that_took_the_name_of_another_does_not_inherit_its_token(door: Door) -> None:
+    door.api.pod_uid = "successor"
+
+    assert await door.post() == 401
+    assert door.api.patches == []
 
 
 async def test_reports_that_come_while_one_is_written_are_one_write(door: Door) -> None:

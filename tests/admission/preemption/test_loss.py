@@ -106,6 +106,10 @@ def loss(world: World, name: str) -> float:
         pytest.param({"saved": 9_000}, 4 * 3630, id="lost work counts up to an hour"),
         pytest.param({"saved": 5, "ran": 2}, 4 * 32, id="nothing is lost from before its start"),
         pytest.param({"saved": 900, "interval": 600}, 4 * 930, id="it is late with its checkpoint"),
+        pytest.param(
+            {"saved": 3000, "interval": 300}, 4 * 630, id="its checkpoints stopped: twice its interval"
+        ),
+        pytest.param({"ran": 9000, "interval": 300}, 4 * 630, id="without any, too"),
         pytest.param({"saved": -30}, 4 * 30, id="half a minute ahead is another clock"),
         pytest.param({"saved": -3000, "ran": 700}, 4 * 730, id="a checkpoint of the future counts as none"),
         pytest.param({"save": 20, "on_sigterm": "true"}, 4 * (20 + 30), id="it saves at SIGTERM"),

@@ -18,7 +18,8 @@ from admission.preemption.saves import (
     plan_save,
     stage_of,
 )
-from api.eviction import EvictionRequest, read_request, render_request
+from api.eviction import EvictionRequest, read_request, render_request, standing_request
+from api.keys import EVICTION
 from api.objects import WirePodSpec, WirePodTemplate
 from api.policy import AdmissionPolicy, PreemptionRules
 from api.reasons import EvictionReason, PreemptionReason
@@ -46,6 +47,19 @@ REQUEST = EvictionRequest(
     preemptor_uid="u",
     preempting_cluster_queue="queue",
 )
+
+
+@pytest.mark.parametrize(
+    ("since", "want"),
+    [
+        pytest.param(REQUEST.reserved_at, REQUEST, id="on the quota that it is to give back"),
+        pytest.param(REQUEST.reserved_at + 1, None, id="on quota that it got since"),
+    ],
+)
+def test_a_request_holds_for_one_reservation(since: float, want: EvictionRequest | None) -> None:
+    asked = make_workload("w", annotations={EVICTION: render_request(REQUEST)})
+
+    assert standing_request(reserved(asked, at=since)) == want
 
 
 @pytest.mark.parametrize(
