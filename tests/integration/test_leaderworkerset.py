@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from admission.controller.trust import WEBHOOKS
 from tests import parts
 from tests.controlplane import AssetsMissing, ControlPlane, find_assets
 from tests.controlplane.leaderworkerset import (
@@ -19,7 +20,7 @@ from tests.controlplane.leaderworkerset import (
 )
 from tests.integration.conftest import Cluster, Options
 from tests.integration.leadersets import GROUP, make_leader_worker_set
-from tests.integration.manifests import Object
+from tests.integration.manifests import KUEUE, Object, condition
 from tests.integration.pods import is_gated
 from tests.integration.replica import Replica
 from tests.integration.scene import Scene
@@ -28,6 +29,7 @@ from tests.integration.test_serving import (
     GROUP_NAME,
     PRIORITY,
     REGISTRATION,
+    create_budget,
     create_policy,
     groups_of,
     is_asked,
@@ -99,6 +101,7 @@ def scene(
         rest.delete(path, {"propagationPolicy": "Background"})
     # While both controllers are there to let them go.
     wait_for(lambda: not rest.get(real_scene.pods)["items"], "all pods gone")
+    rest.delete(f"{REGISTRATION}/{WEBHOOKS}")
 
 
 def serving(name: str, *, replicas: int, size: int, floor: int) -> Object:
@@ -143,3 +146,38 @@ def test_groups_are_admitted_whole_and_give_way_one_by_one_down_to_their_floor(s
     scene.delete_job("train")
     wait_ready(scene, "big", 6)
     assert groups_of(scene).keys() == before.keys()
+
+
+def test_of_a_drained_queue_as_many_groups_go_as_their_budget_lets_go_and_none_by_halves(
+    scene: Scene,
+) -> None:
+    queue = scene.create_queue(cpus=6)
+    create_policy(scene, queue)
+    collection = f"/apis/{GROUP}/v1/namespaces/{scene.namespace}/leaderworkersets"
+    scene.rest.create(collection, serving("big", replicas=3, size=2, floor=0))
+    wait_ready(scene, "big", 6)
+    create_budget(scene, "big", 3)
+    fewest = [6]
+
+    def words() -> list[str]:
+        fewest[0] = min(fewest[0], ready(scene, "big"))
+        found = [condition(one, "berth.dev/DisruptionAllowed") for one in groups_of(scene).values()]
+        return sorted(one["status"] for one in found if one)
+
+    # All are told to go in one moment, and three pods may: that is one group, and half of another.
+    scene.rest.patch(f"/apis/{KUEUE}/clusterqueues/{queue}", {"spec": {"stopPolicy": "HoldAndDrain"}})
+    wait_for(lambda: words() == ["False", "False"], "two groups kept, and one gone")
+
+    def waiting() -> set[str]:
+        words()
+        return {pod["metadata"]["labels"][GROUP_NAME] for pod in pods_of(scene, "big") if is_gated(pod)}
+
+    wait_for(lambda: len(waiting()) == 1, "a group at the gate")
+    serving_groups = [
+        pod["metadata"]["labels"][GROUP_NAME] for pod in pods_of(scene, "big") if not is_gated(pod)
+    ]
+    assert sorted(serving_groups.count(name) for name in set(serving_groups)) == [2, 2]
+    assert ready(scene, "big") == fewest[0] == 4
+
+    scene.rest.patch(f"/apis/{KUEUE}/clusterqueues/{queue}", {"spec": {"stopPolicy": "None"}})
+    wait_ready(scene, "big", 6)
