@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import msgspec
+from msgspec import structs
 
 from admission.assignment import Assignment, Mode
 from admission.flavors import FlavorSearch, Pins
@@ -107,6 +108,9 @@ def nominate(
 ) -> Steps[Entry]:
     """Return the best the head could have now. With `pins` only the pinned flavors are looked at, from the
     first.
+
+    One that goes on where its last search stopped, and finds nothing, is looked at once more from the first
+    flavor: there it may have fitted, and was passed by another head of that cycle alone.
     """
     # Pins name the flavors of an earlier nomination; to go on from where a scan stopped could pass
     # them over.
@@ -120,6 +124,30 @@ def nominate(
         return Entry(queue=queue, pending=pending, assignment=known)
     # What a search in the middle of the flavors finds is no answer for one that begins at the
     # first.
+    starts_anew = pending.scan is None or not pending.scan.has_flavors_left
+    found = yield from _search(snapshot, queue, pending, preemptor=preemptor, policy=policy, pins=pins)
+    if starts_anew or found.is_promising or found.assignment.scan.has_flavors_left:
+        return found
+    pending.scan = None
+    again = yield from _search(snapshot, queue, pending, preemptor=preemptor, policy=policy, pins=pins)
+    if not again.is_promising:
+        return found
+    # Only once, or it would be tried for ever while the other is in its way.
+    scan = structs.replace(again.assignment.scan, is_second=True)
+    return structs.replace(again, assignment=structs.replace(again.assignment, scan=scan))
+
+
+def _search(
+    snapshot: Snapshot,
+    queue: QueueState,
+    pending: Pending,
+    *,
+    preemptor: Preemptor,
+    policy: CyclePolicy,
+    pins: Pins | None,
+) -> Steps[Entry]:
+    """Return the best of the flavors from where the last search stopped; what is found is kept for equals."""
+    is_whole_search = pins is None and not snapshot.fleet.has_flavors
     starts_anew = pending.scan is None or not pending.scan.has_flavors_left
     search = FlavorSearch(
         snapshot=snapshot,

@@ -193,14 +193,17 @@ def with_kept(outcome: Outcome, entry: Entry, losses: Losses) -> Outcome:
 
 
 def skipped(entry: Entry, message: str) -> Outcome:
-    """It would fit, but another head of this cycle was in the way: it is tried again in the next."""
+    """It would fit, but another head of this cycle was in the way: it is tried again in the next, or as soon
+    as something changes where it has been looked at from the first flavor twice.
+    """
+    scan = entry.assignment.scan
     outcome = lost(
         entry.queue,
         entry.pending,
         PendingReason.WAITING_FOR_QUOTA,
         message,
-        RequeueReason.FAILED_AFTER_NOMINATION,
-        scan=entry.assignment.scan,
+        RequeueReason.GENERIC if scan.is_second else RequeueReason.FAILED_AFTER_NOMINATION,
+        scan=None if scan.is_second else scan,
     )
     return replace(outcome, is_preemption_skipped=bool(entry.targets))
 

@@ -20,12 +20,14 @@ class FlavorScan(msgspec.Struct, frozen=True, kw_only=True):
 
     `tried` holds, by pod set, the index of the last flavor tried for each resource; -1: all were tried.
     The scan is outdated when the shape of the Workload or the quota of its tree has changed since.
+    `is_second`: it began at the first flavor once more, as none of those behind it would do.
     """
 
     tried: tuple[Mapping[str, int], ...]
     generation: int
     cycle: int
     shape: bytes
+    is_second: bool = False
 
     @property
     def has_flavors_left(self) -> bool:

@@ -29,7 +29,7 @@ from admission.nomination import Entry
 from admission.preemption.saves import leaving_seconds
 from admission.runtimes import is_opportunistic, may_be_evicted
 from admission.snapshot import QueueState
-from admission.timekeeper import Promise
+from admission.timekeeper import SLACK_SECONDS, Promise
 from api.keys import OPPORTUNISTIC
 from api.policy import BackfillMode
 from api.workload import Workload, WorkloadKey
@@ -71,6 +71,10 @@ def judge(outlook: Outlook, entry: Entry) -> Verdict:
         rank = min(rank, own.planned.rank)
     # Whoever can be in nobody's way has overtaken nobody.
     above = outlook.met(entry.queue, outlook.above(rank, entry.pending.key))
+    if own is not None and own.planned.start_at <= outlook.now <= own.planned.start_at + SLACK_SECONDS:
+        # Its time has come, and it overtakes nobody who was promised to begin once it has ended. On a lease
+        # it would be in their way for as long as its eviction takes, and each would wait for the other.
+        above = [one for one in above if one.planned.start_at < own.planned.ends_at]
     verdict = _clear_of_lower(outlook, entry, rank, above)
     if verdict.behind is not None or verdict.kept_from is not None or not above:
         return verdict

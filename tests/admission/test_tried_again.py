@@ -91,3 +91,39 @@ def test_a_preemptor_that_is_tried_again_while_its_victims_stop_keeps_its_promis
     world.run()
 
     assert world.promised("preemptor") == [12]
+
+
+def test_of_two_that_are_promised_one_after_the_other_each_starts_in_its_time() -> None:
+    """`older` was evicted, and is promised a start behind `younger`, which had its promise before that."""
+    lower = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY)
+    world = TimedWorld(now=0)
+    world.put(make_cluster_queue(quota=2, preemption=lower), make_policy(BackfillMode.EASY))
+    world.submit("older", 2, runs=100)
+    world.submit("younger", 2, runs=20, at=1)
+    world.submit("urgent", 2, runs=20, at=2, priority=9)
+
+    world.run()
+
+    assert world.evicted == {"older": [2]}
+    assert world.started["younger"] == world.promised("younger")[-1]
+    assert world.started["older"] == world.promised("older")[-1] == world.ended["younger"]
+
+
+def test_who_finds_nothing_behind_a_flavor_where_another_passed_it_is_looked_at_there_again() -> None:
+    group = make_group("default", "spot", default=4, spot=0)
+    preemption = Preemption(reclaim_within_cohort=PreemptionPolicy.ANY)
+    world = TimedWorld(now=0)
+    world.put(
+        ResourceFlavor(name="spot"),
+        make_cluster_queue(cohort="both", groups=(group,)),
+        make_cluster_queue("lender", cohort="both", groups=(group,), preemption=preemption),
+    )
+    world.submit("elastic", runs=300, **gang(2, gpus=2, min_count=1))
+    world.submit("fixed", runs=100, **gang(2, gpus=2))
+    world.submit("owner", 1, runs=20, at=50, queue="lender")
+
+    world.run(until=70)
+
+    # It has given way to the owner of the quota, and goes on at once with what that has left.
+    assert list(world.evicted) == ["elastic"]
+    assert world.started["elastic"] == world.started["owner"]

@@ -193,18 +193,26 @@ class Resting(TimedWorld):
         self._change()
         super()._decide()
         other = successor(self.engine, settings=self.settings, now=self.now)
+        for name, queue in self.engine._cache.queues.items():
+            # Without rules for evictions nobody but its own leader knows for whom others gave way.
+            owed = queue.pending.get(queue.pending.preemptor) if queue.pending.preemptor else None
+            if owed is not None:
+                other._cache.queues[name].pending.owe(owed.workload)
         for _ in range(500):
             if not other.has_heads(now=self.now):
                 return
             for decision in other.cycle(now=self.now):
-                is_news = isinstance(decision, Admit) and not self._is_due(decision.key)
+                is_news = isinstance(decision, Admit) and not self._waits_for_it(decision.key)
                 assert not is_news, f"at {self.now} another engine would decide {decision}"
         raise AssertionError(f"another engine still decides at {self.now}")
 
-    def _is_due(self, key: WorkloadKey) -> bool:
-        """Return whether it is to start within a second anyway: earlier than that nobody is moved."""
+    def _waits_for_it(self, key: WorkloadKey) -> bool:
+        """Return whether it is to start within a second anyway, earlier than which nobody is moved, or others
+        are stopping for it.
+        """
         promise = self.engine._cache.timekeeper.promises.get(key)
-        return promise is not None and promise.planned.start_at <= self.now + SLACK_SECONDS
+        is_due = promise is not None and promise.planned.start_at <= self.now + SLACK_SECONDS
+        return is_due or key in self.engine._cache.holds.kept
 
     def _next_at(self) -> float | None:
         at = super()._next_at()
