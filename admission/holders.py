@@ -230,6 +230,7 @@ class Holders(Lineup):
         if workload.awaits_place and not held.workload.awaits_place:
             self.lost[workload.key] = None
         before, said = (held.is_evicted, held.leaves_by), _said_of_its_end(held.workload)
+        was_evicted = held.workload.is_evicted
         has_moved = workload.priority != held.workload.priority
         held.workload = workload
         if has_moved and (queue := self._cache.queues.get(held.admission.cluster_queue)) is not None:
@@ -238,7 +239,7 @@ class Holders(Lineup):
         if workload.admission == held.admission:
             # What was decided has come about; an older version shows the former nodes still.
             held.former = None
-        self._note_request(held)
+        self._note_request(held, was_evicted=was_evicted)
         self._date(held, reserved_at_of(workload))
         held.queued_at = queued_at(workload, self._timestamp)
         if said != _said_of_its_end(workload):
@@ -248,18 +249,19 @@ class Holders(Lineup):
         self.touched_queues.add(held.admission.cluster_queue)
         self._weigh(held)
 
-    def _note_request(self, held: Held) -> None:
+    def _note_request(self, held: Held, *, was_evicted: bool = False) -> None:
         """Take note of what the object says of an eviction: told to stop, to stop once it has saved, or not.
 
+        `was_evicted`: an earlier version of it was told to stop.
         One that was decided and is not to be seen yet goes on: the object may be older than our write.
         """
-        request, was_saving = standing_request(held.workload), held.is_saving
+        request, was_leaving = standing_request(held.workload), held.is_saving or was_evicted
         held.is_saving = request is not None
         if request is not None or held.workload.is_evicted:
             held.is_evicting = False
         if not held.is_evicting:
             held.leaves_by = request.deadline if request is not None else None
-        if was_saving and not held.is_evicted:
+        if was_leaving and not held.is_evicted:
             # It stays after all. Others may have to be asked in its stead, and a node that failed under it
             # meanwhile is to be replaced.
             self._wake_tree_of(held)

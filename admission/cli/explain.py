@@ -206,6 +206,11 @@ def _why(engine: Engine, workload: Workload) -> tuple[str, str]:
     if is_saving_at_sigterm(workload):
         evicted = workload.conditions[ConditionType.EVICTED]
         return evicted.reason, f"{stop_text(shortest_grace_seconds(workload))}: {evicted.message}"
+    allowed = workload.conditions.get(ConditionType.DISRUPTION_ALLOWED)
+    if workload.is_evicted and allowed is not None and not allowed.status:
+        # Told to go, and kept by a budget.
+        evicted = workload.conditions[ConditionType.EVICTED]
+        return evicted.reason, f"{allowed.message}: {evicted.message}"
     condition = workload.conditions.get(ConditionType.QUOTA_RESERVED)
     if condition is None or condition.status:
         return "", ""

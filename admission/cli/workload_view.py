@@ -184,7 +184,10 @@ def _why(workload: WorkloadObject) -> tuple[str, str]:
     if finished := _if_true(conditions, ConditionType.FINISHED):
         return finished.reason, finished.message
     if evicted := _if_true(conditions, ConditionType.EVICTED):
-        return evicted.reason, evicted.message
+        allowed = conditions.get(ConditionType.DISRUPTION_ALLOWED)
+        # Told to go, and kept by a budget.
+        kept = f"{allowed.message}: " if allowed is not None and allowed.status == "False" else ""
+        return evicted.reason, f"{kept}{evicted.message}"
     reserved = conditions.get(ConditionType.QUOTA_RESERVED)
     if reserved is None:
         return "", "no controller has looked at it yet"

@@ -2,7 +2,8 @@
 
 `context` holds what it must be told of the cluster, `look` what one look sees, `admitted` the rules for who
 holds quota, `nodes` what failed nodes mean, `misplaced` pods that run elsewhere, `ungate` which pods go
-where, `saving` evictions that wait for a checkpoint, `reconcile` all others and their order.
+where, `saving` evictions that wait for a checkpoint, `held_back` those that wait for a budget, `reconcile`
+all others and their order.
 """
 
 from admission.lifecycle.context import (

@@ -4,7 +4,8 @@ Theory of operation. As with Jobs (`admission.jobs`), each look is level-trigger
 that has an answer. The steps go from what ends a Workload to what merely tells why it waits:
 
     going     deleted, finished, its owner gone
-    leaving   deactivated; waited for until it has saved; evicted without anything that has to be stopped
+    leaving   deactivated; waited for until it has saved, or until its budgets let it go; evicted without
+              anything that has to be stopped
     returning back-off over, activated again, its queue running again
     admitted  checks, stopped queues, pods that are not ready, execution time, failed nodes, pods at the gate
     waiting   what is wrong with its queue
@@ -24,6 +25,7 @@ from admission.deadlines import next_deadline, retention_deadline
 from admission.decision import Evict, Wait
 from admission.lifecycle import admitted
 from admission.lifecycle.context import LifecycleContext, LifecycleResult, Owner
+from admission.lifecycle.held_back import answer_held_back, taken_back_at
 from admission.lifecycle.look import Answer, Look, eviction
 from admission.lifecycle.misplaced import answer_misplaced_pods
 from admission.lifecycle.nodes import answer_lost_nodes, next_look_at
@@ -58,7 +60,7 @@ def reconcile_workload(
     # All instants at which time alone changes an answer, whichever step answers today.
     wake_at = next_deadline(workload, pods_ready=settings.pods_ready, retention=settings.retention, now=now)
     wake_at = _earlier(_earlier(wake_at, next_look_at(look)), next_stage_look(look))
-    wake_at = _earlier(wake_at, context.turns_at)
+    wake_at = _earlier(_earlier(wake_at, context.turns_at), taken_back_at(workload))
     for step in _STEPS:
         answer = step(look)
         if answer is not None:
@@ -242,6 +244,7 @@ _STEPS: tuple[Callable[[Look], Answer], ...] = (
     _answer_deactivation_target,
     _answer_inactive,
     answer_eviction_request,
+    answer_held_back,
     _answer_release,
     _answer_return,
     admitted.answer_check_list,

@@ -11,11 +11,14 @@ holds the quota of all. So nothing is touched before every budget lets go of all
 
 Budgets are counted by their status. Dry runs of the evictions could not tell: each is answered as if it were
 the only one, so that three pass where two may go. Between the count and the evictions a budget may still
-tighten. Where the server then refuses them all, nothing has happened, and the group serves on. Where one pod
-has gone the others follow, deleted, against the budget's word: it would keep them for good, because the pod
-that would have to be ready again waits at the gate until the whole group is admitted anew. Taking the
-eviction back was the alternative; it costs the restart of that pod (of all, where a LeaderWorkerSet restarts
-its groups as a whole, as it does by default), and whoever the quota was for starts its search again.
+tighten. Where the server then refuses them all, nothing has happened, and the group serves on; a preemption
+that is held back for long is taken back (`admission.lifecycle.held_back`).
+
+Where one pod has gone the others follow, deleted, against the budget's word: it would keep them for good,
+because the pod that would have to be ready again waits at the gate until the whole group is admitted anew.
+Taking the eviction back even then was the alternative; it costs the restart of that pod (of all, where a
+LeaderWorkerSet restarts its groups as a whole, as it does by default), and whoever the quota was for starts
+its search again.
 
 The word True is on the Workload before the first pod goes, so a new leader knows what it is to finish. A
 replica that is one pod is kept and told in the same way, and needs no such word.

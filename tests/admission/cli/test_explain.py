@@ -246,9 +246,29 @@ def test_of_one_that_runs_its_place_and_end_are_told_and_nothing_is_missing(
 
 
 def test_one_that_saves_on_its_way_out_says_so(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
-    workload = make_workload("w", pods=1)
+    workload = leaving()
     told = {"berth.dev/checkpoint-on-sigterm": "true", "berth.dev/checkpoint-save-seconds": "10"}
     workload["metadata"]["annotations"] = told
+    fill(cluster, (WORKLOADS, workload))
+
+    _, out, _ = explain(capsys, cluster, "speech/w")
+
+    assert "Preempted: Saves a checkpoint at SIGTERM, within the 30 s that its pods have to end" in out
+
+
+def test_one_that_its_budget_keeps_says_so(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
+    kept = {"type": "berth.dev/DisruptionAllowed", "status": "False", "reason": "InsufficientPods"}
+    at = {"lastTransitionTime": "2026-01-01T00:00:00Z", "message": "A budget keeps it"}
+    fill(cluster, (WORKLOADS, leaving({**kept, **at})))
+
+    _, out, _ = explain(capsys, cluster, "speech/w")
+
+    assert "Preempted: A budget keeps it: Preempted to accommodate another" in out
+
+
+def leaving(*conditions: dict[str, str]) -> dict[str, Any]:
+    """Return a Workload of one pod that was told to stop, with more conditions."""
+    workload = make_workload("w", pods=1)
     at = {"lastTransitionTime": "2026-01-01T00:00:00Z", "status": "True", "message": ""}
     usage = {"name": "main", "count": 1, "flavors": {GPU: "a100"}, "resourceUsage": {GPU: "8"}}
     workload["status"] = {
@@ -257,13 +277,10 @@ def test_one_that_saves_on_its_way_out_says_so(cluster: str, capsys: pytest.Capt
             {**at, "type": "QuotaReserved", "reason": "QuotaReserved"},
             {**at, "type": "Admitted", "reason": "Admitted"},
             {**at, "type": "Evicted", "reason": "Preempted", "message": "Preempted to accommodate another"},
+            *conditions,
         ],
     }
-    fill(cluster, (WORKLOADS, workload))
-
-    _, out, _ = explain(capsys, cluster, "speech/w")
-
-    assert "Preempted: Saves a checkpoint at SIGTERM, within the 30 s that its pods have to end" in out
+    return workload
 
 
 def uid_of(kubeconfig: str, name: str) -> str:

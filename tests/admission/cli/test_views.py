@@ -151,6 +151,18 @@ ADMITTED = ("Admitted", TRUE, "Admitted", "admitted")
             id="an evicted one holds its quota until it has stopped",
         ),
         pytest.param(
+            make_workload(
+                "w",
+                RESERVED,
+                ADMITTED,
+                ("Evicted", TRUE, "Preempted", "made room"),
+                ("berth.dev/DisruptionAllowed", FALSE, "InsufficientPods", "a budget keeps it"),
+            ),
+            "admitted",
+            ("Preempted", "a budget keeps it: made room"),
+            id="one that its budget keeps says so",
+        ),
+        pytest.param(
             make_workload("w", RESERVED, ADMITTED, ("Finished", TRUE, "Succeeded", "done"), flavor="a100"),
             "finished",
             ("Succeeded", "done"),

@@ -72,7 +72,7 @@ def test_a_group_whose_budget_tightens_after_the_decision_stays_whole_and_is_tol
     tighten(scene, Purpose.EVICT, allowed=allowed)
 
     scene.submit("high", priority="high")
-    scene.run_for(60)
+    scene.run_for(50)
 
     assert (scene.serving(), scene.uids()) == (2, uids)
     told = scene.condition(ALLOWED)
@@ -87,13 +87,60 @@ def test_a_group_whose_budget_tightens_after_the_decision_stays_whole_and_is_tol
     assert scene.condition(ALLOWED) == {}
 
 
+@pytest.mark.parametrize("trouble", [False, True], ids=["", "though the controller dies meanwhile"])
+def test_a_preemption_that_a_budget_holds_back_for_a_minute_is_taken_back(
+    scene: ShardVictims, trouble: bool
+) -> None:
+    uids = scene.uids()
+    tighten(scene, Purpose.EVICT, allowed=1)
+    scene.submit("high", priority="high")
+    scene.run_for(30)
+    assert scene.condition("Evicted")["status"] == "True"
+    if trouble:
+        scene.replace_leader()
+
+    scene.run_for(60)
+
+    assert (scene.serving(), scene.uids()) == (2, uids)
+    assert scene.is_running("low")
+    assert [scene.condition(one)["status"] for one in ("Evicted", "Preempted")] == ["False", "False"]
+    assert scene.condition(ALLOWED) == {}
+    assert "EvictionCancelled" in scene.events()
+    # It is told what keeps it waiting, and nobody leaves for it.
+    (told,) = (
+        one for one in scene.workload("high")["status"]["conditions"] if one["type"] == "QuotaReserved"
+    )
+    assert told["reason"] == "WaitingForQuota"
+    assert "1 candidate for preemption is kept by a PodDisruptionBudget" in told["message"]
+    scene.run_for(100)
+    assert scene.evictions["low"] == 1
+
+    scene.allow(2)
+    scene.run_for(20)
+    assert scene.is_running("high")
+    assert scene.uids().isdisjoint(uids)
+
+
+def test_a_drained_queue_does_not_take_back_what_a_budget_holds_back(scene: ShardVictims) -> None:
+    scene.allow(1)
+    scene.cluster.edit(("ClusterQueue", "", "cq"), lambda one: one["spec"].update(stopPolicy="HoldAndDrain"))
+    scene.run_for(200)
+
+    assert scene.serving() == 2
+    assert scene.condition("Evicted")["status"] == "True"
+    assert scene.evictions["low"] == 1
+    scene.allow(2)
+    scene.run_for(20)
+    assert scene.members() == []
+
+
 def test_a_group_that_the_server_refuses_as_a_whole_serves_on(scene: ShardVictims) -> None:
     uids = scene.uids()
     # After the last look at the budget, and before the first eviction.
     tighten(scene, Purpose.ALLOW_EVICTION, allowed=0)
 
     scene.submit("high", priority="high")
-    scene.run_for(60)
+    scene.run_for(50)
 
     assert (scene.serving(), scene.uids()) == (2, uids)
     assert scene.condition(ALLOWED)["status"] == "False"
@@ -107,7 +154,7 @@ def test_once_a_pod_of_a_group_has_gone_the_others_follow(scene: ShardVictims, i
         scene.dies_after = Purpose.EVICT_POD
 
     scene.submit("high", priority="high")
-    scene.run_for(60)
+    scene.run_for(50)
 
     assert scene.is_running("high")
     assert scene.uids().isdisjoint(uids)
@@ -146,6 +193,6 @@ def test_a_budget_that_counts_a_pod_which_is_not_ready_keeps_nobody_for_it(scene
     tighten(scene, Purpose.EVICT, allowed=1, unready="low-1")
 
     scene.submit("high", priority="high")
-    scene.run_for(60)
+    scene.run_for(50)
 
     assert scene.is_running("high")

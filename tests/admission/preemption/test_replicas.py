@@ -322,6 +322,18 @@ def test_who_was_refused_asks_again_when_another_replica_serves() -> None:
     assert len(evicts(world.cycle())) == 3
 
 
+def test_another_gives_way_once_an_eviction_is_taken_back_that_a_budget_held_back() -> None:
+    kept = replica("chat-0", min_replicas="0")
+    leaving = with_conditions(kept, make_condition("Evicted", reason=EvictionReason.PREEMPTED))
+    world = make_world(leaving, reserved(make_workload("low", gpus=1)), budget(0), incoming(1), quota=2)
+    # It leaves already, so nobody is told to leave beside it.
+    assert evicts(world.cycle()) == {}
+
+    world.put(kept)
+
+    assert set(evicts(world.cycle())) == {"low"}
+
+
 @pytest.mark.parametrize(
     ("observed", "want"), [(2, 3), (1, 0)], ids=["counted", "changed and not counted anew yet"]
 )
