@@ -47,6 +47,7 @@ class FakeApi:
         self.accepts = True
         self.is_queued = False
         self.pod_uid = "p"
+        self.owner: dict[str, Any] = OWNER
         self.stored_on: list[str] = []
         self.gate = asyncio.Event()
         self.gate.set()
@@ -61,7 +62,7 @@ class FakeApi:
             user = {"username": "system:serviceaccount:team:trainer", "extra": extra}
             return msgspec.json.encode({"status": {"authenticated": self.accepts, "user": user}})
         if word == "p":
-            owners = [] if self.is_queued else [OWNER]
+            owners = [] if self.is_queued else [self.owner]
             return msgspec.json.encode(
                 {"metadata": {"name": "p", "uid": self.pod_uid, "ownerReferences": owners}}
             )
@@ -192,6 +193,40 @@ async def test_reports_that_come_while_one_is_written_are_one_write(door: Door) 
     assert door.api.patches[-1][CHECKPOINT_STEP] == "90"
 
 
+async def test_who_hangs_up_takes_nobody_elses_answer_along(door: Door) -> None:
+    await door.post(50)
+    door.api.gate.clear()
+    first = asyncio.create_task(door.post(40, step=60))
+    while door.api.asked.count("patch") != 2:
+        await asyncio.sleep(0)
+    # These two are gathered for the next write.
+    hasty, patient = (asyncio.create_task(door.post(ago, step=100 - ago)) for ago in (30, 20))
+    while door.reports._writer._waiting != 3:
+        await asyncio.sleep(0)
+
+    hasty.cancel()
+    door.api.gate.set()
+
+    assert (await first, await patient) == (200, 200)
+    assert door.api.patches[-1][CHECKPOINT_STEP] == "80"
+
+
+async def test_where_too_many_wait_to_be_written_the_next_is_to_come_again(
+    door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("admission.controller.checkpoint_writer.MOST_WAITING", 1)
+    await door.post(50)
+    door.api.gate.clear()
+    first = asyncio.create_task(door.post(40))
+    while door.api.asked.count("patch") != 2:
+        await asyncio.sleep(0)
+
+    assert await asyncio.wait_for(door.post(30), timeout=10) == 503
+    assert door.counted("unavailable") == 1
+    door.api.gate.set()
+    assert await first == 200
+
+
 @pytest.mark.covers("004_27")
 async def test_a_checkpoint_that_another_replica_has_stored_is_not_taken_back(door: Door) -> None:
     door.api.failures["patch"] = [Conflict("old", status=409)]
@@ -243,10 +278,11 @@ async def test_a_job_that_is_gone_has_no_checkpoints(door: Door) -> None:
 
 
 async def test_a_pod_that_names_another_tenants_job_as_its_owner_tells_nothing_of_it(door: Door) -> None:
-    door.known.tell(job(), ChangeType.DELETED)
-    others = job()
-    others["metadata"] |= {"namespace": "other"}
+    others, door.api.owner = job(), {**OWNER, "uid": "theirs"}
+    others["metadata"] |= {"namespace": "other", "uid": "theirs"}
     door.known.tell(others)
+    # It is a Job like any that Berth manages.
+    door.known.tell(workload_object("theirs", "other", "lq", owners=[door.api.owner]))
 
     assert await door.post() == 403
     assert door.api.patches == []

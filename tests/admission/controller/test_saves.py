@@ -5,6 +5,7 @@ The grace is two minutes. A pod learns of a request by its annotations, and tell
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from admission.actions import Purpose
 from api.eviction import read_request
+from api.workload import to_rfc3339
 from tests.admission.controller.victims import TROUBLES, Trouble, Victims
 
 
@@ -294,6 +296,36 @@ def test_a_price_that_is_none_is_named_on_the_flavor(scene: Victims) -> None:
     scene.run_for(5)
 
     assert ("default", "InvalidSpec") in scene.leader.recorder.events
+
+
+def test_a_deadline_that_an_administrator_moves_is_told_to_the_pod(scene: Victims) -> None:
+    scene.submit("high", priority="high")
+    scene.run_for(30)
+    request = json.loads(scene.request("low"))
+    request["deadline"] = to_rfc3339(scene.loop.now() + 40)
+
+    scene.annotate_workload("low", json.dumps(request))
+    scene.run_for(5)
+
+    assert scene.asked("low")["deadline"] == request["deadline"]
+
+
+def test_for_whom_it_gave_way_stands_on_it_until_the_hold_is_over(scene: Victims) -> None:
+    scene.submit("high", priority="high")
+    scene.run_for(30)
+
+    def stop(queue: Any) -> None:
+        queue["spec"]["stopPolicy"] = "Hold"
+
+    scene.cluster.edit(("ClusterQueue", "", "cq"), stop)
+    scene.save("low")
+    scene.run_for(60)
+    assert not scene.is_running("low")
+    assert read_request(scene.request("low")).preemptor is not None
+
+    scene.run_for(300)
+
+    assert scene.request("low") == ""
 
 
 STEPS = [
