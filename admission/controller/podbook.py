@@ -39,6 +39,9 @@ class PodBook:
         self.is_kept = is_kept
         self._journal = journal
         self._note_empty = note_empty
+        # Pods whose deletion the server has taken and the watch has yet to show, by uid. An eviction changes
+        # the pod before it deletes it, and that change comes first.
+        self._ending: set[str] = set()
         self._pods: Mirror[Pod] = Mirror()
         self._units: dict[UnitKey, dict[ObjectKey, None]] = {}
         self._dirty: dict[UnitKey, None] = {}
@@ -84,6 +87,7 @@ class PodBook:
         # Of this very pod; another of its name is somebody else.
         seen = self._pods.get(key)
         if seen is not None and seen.metadata.uid == uid:
+            self._ending.add(uid)
             self._pods.see(seen.metadata, replace(seen.value, is_deleted=True), seen.raw)
 
     def get(self, key: ObjectKey) -> Seen[Pod] | None:
@@ -161,6 +165,10 @@ class PodBook:
             self._forget(obj)
             return
         key = (pod.namespace, pod.name)
+        if pod.is_deleted:
+            self._ending.discard(pod.uid)
+        elif pod.uid in self._ending:
+            pod = replace(pod, is_deleted=True)
         self._unlink(key)
         self._pods.see(metadata, pod, raw)
         unit = self.unit_of(pod)
@@ -175,6 +183,7 @@ class PodBook:
         if known is None or known.metadata.uid != metadata.uid:
             return
         self._unlink(key)
+        self._ending.discard(metadata.uid)
         self._pods.forget(metadata)
         unit = self.unit_of(known.value)
         self.mark(unit)

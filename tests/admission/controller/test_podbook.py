@@ -76,6 +76,23 @@ def test_a_deletion_that_was_taken_is_not_asked_for_again() -> None:
     assert seen.value.is_deleted
 
 
+def test_a_deletion_that_was_taken_stands_though_an_earlier_change_is_seen_later() -> None:
+    known = Known(pod_object(), settings=SETTINGS)
+    known.knowledge.pods.note_deletion(("team", "p"), "uid-p")
+
+    # As an eviction tells the pod why it ends before it deletes it.
+    known.tell(pod_object(annotations={"told": "why"}), ChangeType.MODIFIED)
+
+    seen = known.knowledge.pods.get(("team", "p"))
+    assert seen is not None
+    assert (seen.value.annotations, seen.value.is_deleted) == ({"told": "why"}, True)
+    known.tell(pod_object(), ChangeType.DELETED)
+    known.tell({**pod_object(), "metadata": {**pod_object()["metadata"], "uid": "uid-next"}})
+    seen = known.knowledge.pods.get(("team", "p"))
+    assert seen is not None
+    assert not seen.value.is_deleted
+
+
 def test_a_workload_that_changes_brings_its_pods_up() -> None:
     known = Known(pod_object(), member_object("a"), settings=SETTINGS)
     dirty(known)

@@ -146,6 +146,35 @@ def test_a_group_that_the_server_refuses_as_a_whole_serves_on(scene: ShardVictim
     assert scene.condition(ALLOWED)["status"] == "False"
 
 
+STEPS = [
+    pytest.param(Purpose.EVICT, id="it is evicted"),
+    pytest.param(Purpose.ALLOW_EVICTION, id="its pods may go"),
+    pytest.param(Purpose.EVICT_POD, id="the first pod is evicted"),
+    pytest.param(Purpose.RELEASE, id="its quota is given back"),
+]
+
+
+@pytest.mark.parametrize("is_flushed", [False, True], ids=["dies", "loses its store"])
+@pytest.mark.parametrize("step", STEPS)
+def test_a_group_under_a_budget_gives_way_once_though_the_controller_fails_when(
+    scene: ShardVictims, step: Purpose, is_flushed: bool
+) -> None:
+    scene.allow(2)
+    if is_flushed:
+        scene.flushes_after = step
+    else:
+        scene.dies_after = step
+
+    scene.submit("high", priority="high")
+    scene.run_for(50)
+
+    assert (scene.dies_after, scene.flushes_after) == (None, None), "the step was never reached"
+    assert scene.is_running("high")
+    assert scene.evictions["low"] == 1
+    # Two evictions were enough: the budget had no more.
+    assert scene.ended_by() == [Purpose.EVICT_POD] * 2
+
+
 @pytest.mark.parametrize("is_restarted", [False, True], ids=["", "though the controller dies meanwhile"])
 def test_once_a_pod_of_a_group_has_gone_the_others_follow(scene: ShardVictims, is_restarted: bool) -> None:
     uids = scene.uids()
