@@ -19,7 +19,7 @@ from rich.console import Console
 from admission.cli.arguments import Subparsers, add_command, add_kubeconfig, existing_file
 from admission.cli.cluster_engine import read_cluster
 from admission.cli.errors import ExitCode, WrongUsageError
-from admission.cli.eviction_view import PastEviction, eviction_json, eviction_lines, past_eviction
+from admission.cli.eviction_view import eviction_lines
 from admission.cli.holding_view import Holding, holding_json, holding_lines, holding_of
 from admission.cli.machine import to_api_keys
 from admission.cli.running import run
@@ -28,6 +28,7 @@ from admission.cli.tables import make_console, make_table, print_table
 from admission.cli.workload_view import bounds_behind
 from admission.engine import Engine
 from admission.explain import DomainLine, FlavorLines, PodSetLines, TopologyLines
+from admission.past_eviction import PastEviction, eviction_json, past_eviction
 from admission.preemption.saves import is_saving_at_sigterm
 from admission.runtimes import shortest_grace_seconds
 from admission.writes import request_text, stop_text

@@ -16,6 +16,7 @@ from admission.controller.knowledge import Knowledge
 from admission.controller.metrics import Metrics
 from admission.controller.placement_metrics import DomainCollector
 from admission.engine import Engine
+from admission.past_eviction import eviction_json, past_eviction
 from admission.views import ClusterQueueView, FlavorUsages
 from api.decimals import whole_number
 from api.eviction import EvictionRequest, standing_request
@@ -147,6 +148,8 @@ class StateApi:
                 "estimate": _estimate(self._engine.estimate(workload)),
                 "isBackfilled": self._engine.is_backfilled(key),
                 "eviction": _eviction(standing_request(workload)),
+                "lastEviction": eviction_json(past_eviction(workload, self._key_of)),
+                "evictions": sum(workload.evictions.values()),
                 "waitsFor": [
                     {"namespace": one.namespace, "name": one.name, "expectedEnd": to_rfc3339(at)}
                     for one, at in self._engine.waits_for(key, MOST_HOLDERS)
@@ -164,6 +167,10 @@ class StateApi:
                 ],
             }
         )
+
+    def _key_of(self, uid: str) -> WorkloadKey | None:
+        seen = self._knowledge.workloads.by_uid(uid)
+        return None if seen is None else seen.value.key
 
     async def _openapi(self, request: Request) -> Response:
         del request

@@ -97,6 +97,33 @@ async def test_a_workload_without_a_queue_is_told_what_is_wrong() -> None:
     assert (queued["problem"], queued["holdsQuota"]) == (None, False)
 
 
+async def test_a_victim_is_told_for_whom_it_was_stopped_and_what_it_lost() -> None:
+    said = "Preempted to accommodate a workload (UID: urgent, JobUID: UNKNOWN) due to prioritization"
+    at = {"lastTransitionTime": "2026-01-31T12:00:00Z", "message": said}
+    told = {"berth.dev/checkpoint-time": "2026-01-31T11:50:00Z", "berth.dev/checkpoint-step": "500"}
+    victim = workload_object("victim", "team", "lq", annotations=told)
+    victim["status"] = {
+        "schedulingStats": {"evictions": [{"reason": "Preempted", "underlyingCause": "", "count": 2}]},
+        "conditions": [{**at, "type": "Evicted", "status": "True", "reason": "Preempted"}],
+    }
+    routes = StateApi(Known(workload_object("urgent", "team", "lq"), victim).knowledge).routes()
+
+    last = msgspec.json.decode((await ask(routes, WORKLOAD, namespace="team", name="victim")).body)
+    other = msgspec.json.decode((await ask(routes, WORKLOAD, namespace="team", name="urgent")).body)
+
+    assert (other["lastEviction"], other["evictions"]) == (None, 0)
+    assert last["evictions"] == 2
+    assert last["lastEviction"] == {
+        "at": "2026-01-31T12:00:00Z",
+        "reason": "Preempted",
+        "preemptorUid": "urgent",
+        "preemptor": "team/urgent",
+        "checkpointTime": "2026-01-31T11:50:00Z",
+        "checkpointStep": 500,
+        "lostSeconds": 600,
+    }
+
+
 async def test_the_description_names_every_route() -> None:
     routes = make_routes()
 
