@@ -11,7 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.integration.conftest import Cluster, Options
-from tests.integration.manifests import Object, condition, is_true
+from tests.integration.manifests import KUEUE as API
+from tests.integration.manifests import Object, condition, is_true, kueue_object, quota
 from tests.integration.pods import (
     CONFIG,
     KUEUE,
@@ -31,16 +32,28 @@ pytestmark = pytest.mark.xdist_group("stateful")
 
 POLICIES = "/apis/berth.dev/v1alpha1/admissionpolicies"
 REPLICAS = 3
+HOST = "kubernetes.io/hostname"
 # A finalizer by which a pod stays until the test has seen how it was ended.
 WITNESS = "example.com/witness"
 
 
 class Shards:
-    """A StatefulSet of three replicas of one CPU each, which serves in a queue of four."""
+    """A StatefulSet of three replicas of one CPU each, which serves in a queue of four.
 
-    def __init__(self, scene: Scene, *, is_played: bool) -> None:
+    `is_placed`: each of its pods is told its node.
+    """
+
+    def __init__(self, scene: Scene, *, is_played: bool, is_placed: bool = False) -> None:
         self.scene = scene
-        self.queue = scene.create_queue(cpus=4, preemption={"withinClusterQueue": "LowerPriority"})
+        flavor = scene.create_flavor("main-flavor")
+        self.queue = scene.create_cluster_queue(
+            "main", quota(flavor, nominal=4), preemption={"withinClusterQueue": "LowerPriority"}
+        )
+        scene.create_local_queue("main", self.queue)
+        if is_placed:
+            name, hosts = scene.scoped("hosts"), {"levels": [{"nodeLabel": HOST}]}
+            scene.rest.create(f"/apis/{API}/topologies", kueue_object("Topology", {"name": name}, hosts))
+            scene.rest.patch(f"/apis/{API}/resourceflavors/{flavor}", {"spec": {"topologyName": name}})
         self._high = scene.create_priority("high", 10)
         self._is_played = is_played
         self._sets = f"/apis/apps/v1/namespaces/{scene.namespace}/statefulsets"
@@ -108,13 +121,17 @@ class Shards:
 
     def stop_queue(self, policy: str) -> None:
         """Set the stopPolicy of its ClusterQueue."""
-        path = f"/apis/kueue.x-k8s.io/v1beta2/clusterqueues/{self.queue}"
+        path = f"/apis/{API}/clusterqueues/{self.queue}"
         self.scene.rest.patch(path, {"spec": {"stopPolicy": policy}})
 
     def evict(self, name: str) -> None:
         """Evict a pod, as `kubectl drain` does."""
         body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
         self.scene.rest.create(f"{self.scene.pods}/{name}/eviction", body)
+
+    def nodes(self) -> dict[str, str]:
+        """Return where each of its pods runs, by the pod's name."""
+        return {_name(pod): pod["spec"].get("nodeName", "") for pod in self.pods()}
 
     def wait_running(self, name: str) -> None:
         """Return when another pod runs; its own are made anew meanwhile."""
@@ -150,10 +167,16 @@ def options() -> Options:
 
 
 @pytest.fixture
-def shards(cluster: Cluster, controller: Replica) -> Iterator[Shards]:
+def is_placed() -> bool:
+    """Tell whether the pods are told their nodes; a test that wants it so says so by its parameter."""
+    return False
+
+
+@pytest.fixture
+def shards(cluster: Cluster, controller: Replica, is_placed: bool) -> Iterator[Shards]:
     """Give a StatefulSet yet to be created, under a policy that prefers inference."""
     assert controller.child.is_running()
-    shards = Shards(cluster.new_scene(), is_played=cluster.pool == "node")
+    shards = Shards(cluster.new_scene(), is_played=cluster.pool == "node", is_placed=is_placed)
     policy = {
         "apiVersion": "berth.dev/v1alpha1",
         "kind": "AdmissionPolicy",
@@ -276,6 +299,34 @@ def test_a_pod_that_somebody_else_evicts_is_made_anew_with_the_quota_of_its_grou
     wait_for(lambda: shards.serving() == REPLICAS and shards.uids() != uids, "all serve again")
 
     assert len(shards.uids() & uids) == REPLICAS - 1
+    found = scene.workload("shards")
+    assert found["metadata"]["uid"] == workload
+    assert is_true(found, "Admitted")
+    assert not is_true(found, "Evicted")
+
+
+@pytest.mark.parametrize("is_placed", [True], ids=["placed"])
+def test_a_group_whose_node_is_drained_serves_whole_on_others_with_the_quota_that_it_has(
+    shards: Shards,
+) -> None:
+    scene = shards.scene
+    shards.serve(**{KUEUE + "podset-unconstrained-topology": "true"})
+    workload = scene.workload("shards")["metadata"]["uid"]
+    before = shards.nodes()
+    drained = before["shards-1"]
+    path = f"/api/v1/nodes/{drained}"
+
+    scene.rest.patch(path, {"spec": {"unschedulable": True}})
+    try:
+        for name in (name for name, node in before.items() if node == drained):
+            shards.evict(name)
+        wait_for(
+            lambda: shards.serving() == REPLICAS and drained not in shards.nodes().values(),
+            "all serve elsewhere",
+        )
+    finally:
+        scene.rest.patch(path, {"spec": {"unschedulable": None}})
+
     found = scene.workload("shards")
     assert found["metadata"]["uid"] == workload
     assert is_true(found, "Admitted")
