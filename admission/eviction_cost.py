@@ -18,8 +18,7 @@ from queues.resources import Quantities
 
 def eviction_cost(held: Held, work_seconds: float, facts: CheckpointFacts, rules: PreemptionRules) -> float:
     """Return what it costs to stop the Workload now and start it again, in device-seconds."""
-    restart = rules.default_restart_seconds if facts.restart_seconds is None else facts.restart_seconds
-    return devices_of(held) * (work_seconds + min(restart, rules.max_declared_seconds))
+    return devices_of(held) * (work_seconds + restart_seconds_of(facts, rules))
 
 
 def cost_if_asked(held: Held, policy: AdmissionPolicy) -> float:
@@ -33,6 +32,12 @@ def save_seconds_of(facts: CheckpointFacts, rules: PreemptionRules) -> float:
     """Return how long a save takes: as declared or measured, within the bound, else the policy's default."""
     told = facts.save_seconds
     return min(rules.default_save_seconds if told is None else told, rules.max_declared_seconds)
+
+
+def restart_seconds_of(facts: CheckpointFacts, rules: PreemptionRules) -> float:
+    """Return how long a restart takes before work goes on, known and bounded as the time to save is."""
+    told = facts.restart_seconds
+    return min(rules.default_restart_seconds if told is None else told, rules.max_declared_seconds)
 
 
 def devices_of(held: Held) -> int:

@@ -15,16 +15,18 @@ from collections.abc import Callable
 
 from admission.advance import reservation_of
 from admission.cache import Cache
+from admission.preemption.saves import has_given_way
 from admission.records import LocalQueueKey, Record, reservation_problem
 from admission.room import may_have_quota, may_have_room, moves_others, never_preempts
 from admission.runtimes import kind_of
 from admission.snapshot import Held, QueueState, Tree
 from admission.turnbook import TurnBook
 from admission.turns import Turns, least_attained, pending_level, predicted_level
-from api.policy import OrderingMode
+from api.policy import AdmissionPolicy, Aliases, OrderingMode
 from api.queueing import LocalQueue, PreemptionPolicy
 from api.selectors import matches_selector
 from api.workload import Workload, WorkloadKey
+from queues.attained import RETURNING
 from queues.ordering import RequeuingTimestamp
 from queues.pending import Pending
 
@@ -117,7 +119,7 @@ class Lineup:
         """Return the level of a Workload that is to wait in the queue."""
         ordering = queue.policy.ordering
         if ordering is None or ordering.mode is OrderingMode.PRIORITY:
-            return 0
+            return RETURNING if _returns_first(record.workload, queue.policy) else 0
         # It moves up by waiting alone, which no event tells of.
         self.turns.watch_waiting(record.workload, ordering, now=self.now)
         if ordering.mode is OrderingMode.SHORTEST_PREDICTED:
@@ -336,7 +338,25 @@ class _Entrance:
 def _order_of(queue: QueueState) -> object:
     """Return what of the policy decides on the places of those who wait."""
     policy = queue.policy
-    return policy.ordering, policy.backfill_rules is not None, policy.estimates, levels_matter(queue)
+    saved_first = policy.preemption is not None and policy.preemption.saved_first
+    return (
+        policy.ordering,
+        policy.backfill_rules is not None,
+        policy.estimates,
+        saved_first,
+        levels_matter(queue),
+    )
+
+
+def _returns_first(workload: Workload, policy: AdmissionPolicy) -> bool:
+    """Return whether the Workload goes before its equals, since it gave way and tells of its checkpoints.
+
+    Not beside promises: an older Workload that comes back takes what was promised to none but the younger.
+    """
+    section = policy.preemption
+    if section is None or not section.saved_first or policy.backfill_rules is not None:
+        return False
+    return has_given_way(workload, with_aliases=policy.aliases is Aliases.ARTICLES)
 
 
 def levels_matter(queue: QueueState) -> bool:

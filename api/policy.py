@@ -118,6 +118,7 @@ class PreemptionRules:
     grace_seconds: int = 120
     minimum_runtime_seconds: int = 600
     hold_seconds: int = 300
+    saved_first: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,6 +30,8 @@ from math import ceil, inf
 
 # Before every level: who has waited too long.
 FIRST = -1
+# The same where no service is counted: who has given way and comes back (`savedFirst` of a policy).
+RETURNING = -2
 
 # Levels are looked at once a minute, or more often where the minimum run time is short: whether a turn begins
 # a little earlier matters to nobody, and a thousand running Workloads would otherwise each wake the queue at

@@ -21,7 +21,7 @@ claim makes anybody untouchable, and none is punished for honesty:
     were it taken to save all the time, telling would. Who was stopped and has started again counts as started
     before it by as long as it had run (`_begun_at`).
   - Lost work counts up to `maxCountedLossSeconds`, and up to twice the interval that the job itself declares.
-  - Whose checkpoints have stopped, by twice its own interval, is treated as one that tells of none.
+  - Whose checkpoints have stopped, by twice its own interval while it runs, is treated like these.
   - A checkpoint of the future counts as none; within a minute it is another clock, and counts as now.
   - Times to save and to restart count up to `maxDeclaredSeconds`.
 
@@ -160,7 +160,8 @@ class Losses:
         rules = section.rules
         if rules.protected_priority is not None and held.workload.priority >= rules.protected_priority:
             return "protectPriority"
-        saved_at = believed_checkpoint(facts, now=self.now)
+        started = started_at(held.workload) or 0.0
+        saved_at = believed_checkpoint(facts, now=self.now, started_at=started)
         if rules.protects_uncheckpointed and saved_at is None:
             return "protectUncheckpointed"
         max_age = rules.checkpoint_max_age_seconds
@@ -194,7 +195,7 @@ class Losses:
         if start is None:
             return 0.0  # It reserves quota and has not begun.
         # Never before its own start: what earlier attempts kept is kept.
-        lost = max(0.0, self.now - max(start, self._kept_until(facts, tree)))
+        lost = max(0.0, self.now - max(start, self._kept_until(facts, start, tree)))
         lost = min(lost, _most_counted(facts, rules))
         plan = plan_save(held.workload, policy, now=self.now, facts=held.facts())
         if saves_at_sigterm(held.workload, facts):
@@ -208,8 +209,8 @@ class Losses:
             lost = 0.0
         return eviction_cost(held, lost, facts, rules)
 
-    def _kept_until(self, facts: CheckpointFacts, tree: Tree) -> float:
-        saved_at = believed_checkpoint(facts, now=self.now)
+    def _kept_until(self, facts: CheckpointFacts, started: float, tree: Tree) -> float:
+        saved_at = believed_checkpoint(facts, now=self.now, started_at=started)
         if saved_at is not None:
             return saved_at
         assumed = self._median_start(tree)
@@ -224,7 +225,8 @@ class Losses:
             self._medians[id(tree)] = _median(
                 start
                 for one in held
-                if believed_checkpoint(one.facts(), now=self.now) is not None
+                if (started := started_at(one.workload)) is not None
+                and believed_checkpoint(one.facts(), now=self.now, started_at=started) is not None
                 and (start := _begun_at(one.workload)) is not None
             )
         return self._medians[id(tree)]

@@ -48,7 +48,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from admission.decision import Evict
-from admission.eviction_cost import save_seconds_of
+from admission.eviction_cost import restart_seconds_of, save_seconds_of
 from admission.runtimes import eviction_seconds, shortest_grace_seconds
 from api.checkpoint_facts import (
     CLOCK_SKEW_SECONDS,
@@ -205,14 +205,15 @@ def plan_save(
     facts = checkpoint_facts(workload) if facts is None else facts
     if not facts.takes_part or facts.is_inference or saves_at_sigterm(workload, facts):
         return None
-    saved_at, save_seconds = believed_checkpoint(facts, now=now), save_seconds_of(facts, rules)
-    started_at = workload.conditions[ConditionType.ADMITTED].at
+    started_at, save_seconds = workload.conditions[ConditionType.ADMITTED].at, save_seconds_of(facts, rules)
+    saved_at = believed_checkpoint(facts, now=now, started_at=started_at)
     # Younger than a save takes: stopping it now loses less work than saving it once more would
     # cost.
     if now - max(started_at, saved_at or 0.0) <= save_seconds:
         return None
     # Its own next checkpoint, if it keeps to its interval.
-    deferred = _next_checkpoint(facts, saved_at, save_seconds)
+    works_from = started_at + restart_seconds_of(facts, rules)
+    deferred = _next_checkpoint(facts, saved_at, save_seconds, works_from=works_from)
     window = max(float(rules.grace_seconds), slack_seconds)
     if deferred is not None and now < deferred <= now + window:
         deadline = now + window
@@ -259,21 +260,42 @@ def may_ask(rules: PreemptionRules, save_seconds: float) -> bool:
     return rules.grace_seconds >= max(NOTICE_SECONDS, save_seconds)
 
 
-def believed_checkpoint(facts: CheckpointFacts, *, now: float) -> float | None:
-    """Return when the last checkpoint was saved; None where there is none, or they have stopped."""
+def believed_checkpoint(facts: CheckpointFacts, *, now: float, started_at: float = 0.0) -> float | None:
+    """Return when the last checkpoint was saved; None where there is none, or they have stopped.
+
+    `started_at`: since when the Workload could save again; while it waited it saved nothing.
+    """
     saved_at, interval = facts.saved_at, facts.interval_seconds
     # A little ahead is another clock; far ahead is a mistake or a lie, and counts as none.
     if saved_at is None or saved_at > now + CLOCK_SKEW_SECONDS:
         return None
     # Twice late: by its own word it should have saved twice since. It has stopped, whatever the
     # reason.
-    if interval is not None and now - saved_at > 2 * interval:
+    if interval is not None and now - max(saved_at, started_at) > 2 * interval:
         return None
     return min(saved_at, now)
 
 
-def _next_checkpoint(facts: CheckpointFacts, saved_at: float | None, save_seconds: float) -> float | None:
+def has_given_way(workload: Workload, *, with_aliases: bool) -> bool:
+    """Return whether it was preempted, tells of its checkpoints, and has not run again since.
+
+    By what it told at its eviction, since it saves nothing while it waits; a checkpoint told of afterwards is
+    the one that it saved on its way out.
+    """
+    evicted = workload.conditions.get(ConditionType.EVICTED)
+    if evicted is None or not evicted.status or evicted.reason != EvictionReason.PREEMPTED:
+        return False
+    facts = checkpoint_facts(workload, with_aliases=with_aliases)
+    saved_at = facts.saved_at
+    now = evicted.at if saved_at is None else max(evicted.at, saved_at)
+    return believed_checkpoint(facts, now=now) is not None
+
+
+def _next_checkpoint(
+    facts: CheckpointFacts, saved_at: float | None, save_seconds: float, *, works_from: float
+) -> float | None:
     """Return when the checkpoint after the last one should be complete, None where nobody says."""
     if saved_at is None or facts.interval_seconds is None:
         return None
-    return saved_at + facts.interval_seconds + save_seconds
+    # What an earlier attempt saved is long ago: this one counts its interval from when it worked again.
+    return max(saved_at, works_from) + facts.interval_seconds + save_seconds

@@ -59,6 +59,8 @@ class _Living:
     course: Course
     workload: Workload
     nodes: tuple[str, ...] = ()
+    # It leaves with everything saved, and will say so where it publishes.
+    has_saved: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -215,18 +217,21 @@ class _Run:
         course, habit = living.course, self._habits.of(living.course.job)
         if course.token != token or not habit.publishes:
             return
-        annotations = self._habits.told(
-            course.job,
-            saved_at=saved_at,
-            restart_seconds=self.setting.restart_seconds,
-            save_seconds=self.setting.save_seconds,
-        )
-        told = {**living.workload.annotations, **annotations}
-        living.workload = replace(living.workload, annotations=told)
+        self._tell(living, saved_at)
         self.engine.upsert(living.workload, now=self.now)
         next_at = (course.work_from if saved_at is None else saved_at) + habit.interval_seconds
         if next_at < end:
             self.timeline.plan(next_at, partial(self._publish, living, token, next_at, end))
+
+    def _tell(self, living: _Living, saved_at: float | None) -> None:
+        """Let the Workload say what its Job publishes; the engine is to be shown it."""
+        told = self._habits.told(
+            living.course.job,
+            saved_at=saved_at,
+            restart_seconds=self.setting.restart_seconds,
+            save_seconds=self.setting.save_seconds,
+        )
+        living.workload = replace(living.workload, annotations={**living.workload.annotations, **told})
 
     def _ask(self, living: _Living, decision: Evict, deadline: float) -> None:
         """Let the Job save before it stops: at its own next checkpoint, or at the one it is asked for."""
@@ -294,6 +299,7 @@ class _Run:
         self._asked.pop(living.workload.key, None)
         course.stop_work(self.now, keeps_every=keeps_every)
         course.evictions += 1
+        living.has_saved = self.policy.is_loss_aware and keeps_every is None
         self._show(living, self._condition(ConditionType.EVICTED, True, reason=reason))
         gone_at = self.now + (self.setting.save_seconds if keeps_every is None else 0.0)
         self.timeline.plan(gone_at, partial(self._gone, living))
@@ -309,6 +315,8 @@ class _Run:
             accumulated_execution_seconds=workload.accumulated_execution_seconds
             + int(self.now - admitted_at),
         )
+        if living.has_saved:
+            self._tell(living, self.now)
         self._show(living, *(self._condition(type_, False) for type_ in _RESERVED), admission=None)
 
     def _show(self, living: _Living, *conditions: Condition, admission: Admission | str | None = "") -> None:

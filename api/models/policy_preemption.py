@@ -87,3 +87,7 @@ class PreemptionSection(Model):
     """Nobody is evicted for an equal before running this long. Default ten minutes."""
     hold_seconds: Count = 300
     """How long freed capacity is held for the Workload it was freed for, at most. Default five minutes."""
+    saved_first: bool = True
+    """Who was preempted and tells of its checkpoints goes before others of its priority until it runs again:
+    it gives way more often than who tells nothing, and loses least by it. Without effect where the policy
+    orders by something else than priority and age, or backfills. Default true."""

@@ -352,6 +352,7 @@ FULL: dict[str, Object] = {
                 "graceSeconds": 0,
                 "minimumRuntimeSeconds": 60,
                 "holdSeconds": 30,
+                "savedFirst": False,
             },
             "placement": {
                 "strategy": "Consolidated",

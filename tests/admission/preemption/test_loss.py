@@ -180,6 +180,14 @@ def test_checkpoints_that_have_stopped_count_as_none() -> None:
     assert loss(make_world(stopped, other), "stopped") == 2 * (400 + 30)
 
 
+def test_who_has_waited_since_its_last_checkpoint_still_tells() -> None:
+    back = running("back", 2, ran=1000, saved=9000, interval=600)
+    other = running("other", 2, ran=400, saved=10)
+
+    # It has run for longer than what is assumed of those who tell nothing.
+    assert loss(make_world(back, other), "back") == 2 * (1000 + 30)
+
+
 @pytest.mark.covers("001_31", "001_33")
 def test_of_equals_the_one_goes_that_has_just_saved() -> None:
     world = make_world(

@@ -192,6 +192,27 @@ def policy(**section: Any) -> AdmissionPolicy:
             SavePlan(deadline=NOW + 120, ask_at=NOW),
             id="checkpoints that have stopped are not waited for",
         ),
+        pytest.param(
+            running(save=10, restart=20, saved=580, interval=600, ran=560),
+            {},
+            0,
+            SavePlan(deadline=NOW + 120, ask_at=NOW + 120),
+            id="it counts its interval from when it works again",
+        ),
+        pytest.param(
+            running(save=10, saved=570, interval=600, ran=300),
+            {},
+            0,
+            SavePlan(deadline=NOW + 120, ask_at=NOW),
+            id="what an earlier attempt saved says nothing of when this one saves",
+        ),
+        pytest.param(
+            running(save=10, restart=20, saved=9000, interval=600, ran=560),
+            {},
+            0,
+            SavePlan(deadline=NOW + 120, ask_at=NOW + 120),
+            id="while it waited it could not save and has not stopped to",
+        ),
     ],
 )
 def test_how_an_eviction_waits(
