@@ -97,7 +97,7 @@ class Losses:
             # to protect.
             if facts.is_inference and section.rules.prefers_inference and held.workload.priority < priority:
                 return None
-            if facts.is_training and (rule := self._protecting_rule(held, facts, section)):
+            if facts.is_training and (rule := self._protecting_rule(held, facts, section, priority)):
                 self._spared_by[held.key] = rule
                 return inf
             nearly_done = self._nearly_done_until(held, queue.policy) if facts.is_training else None
@@ -154,8 +154,12 @@ class Losses:
         kept = self._kept.get(preemptor)
         return "" if kept is None else kept.words()
 
-    def _protecting_rule(self, held: Held, facts: CheckpointFacts, section: PreemptionRules) -> str:
-        """Return the rule of the articles that protects for as long as nothing changes; empty for none."""
+    def _protecting_rule(
+        self, held: Held, facts: CheckpointFacts, section: PreemptionRules, priority: int
+    ) -> str:
+        """Return the rule of the articles that protects from one of `priority` for as long as nothing
+        changes; empty for none.
+        """
         # Each is on only where its number is given; the first that holds protects.
         rules = section.rules
         if rules.protected_priority is not None and held.workload.priority >= rules.protected_priority:
@@ -165,8 +169,12 @@ class Losses:
         if rules.protects_uncheckpointed and saved_at is None:
             return "protectUncheckpointed"
         max_age = rules.checkpoint_max_age_seconds
-        is_old = max_age is not None and (saved_at is None or self.now - saved_at >= max_age)
-        return "requireFreshCheckpoint" if is_old else ""
+        if max_age is None:
+            return ""
+        is_old = saved_at is None or self.now - saved_at >= max_age
+        # The article's rule has two halves; elsewhere Kueue's settings say to which priorities one gives
+        # way.
+        return "requireFreshCheckpoint" if is_old or held.workload.priority >= priority else ""
 
     def _nearly_done_until(self, held: Held, policy: AdmissionPolicy) -> float | None:
         """Return until when a running Workload is spared since it is nearly done; None where it is not.

@@ -272,6 +272,20 @@ def test_training_becomes_a_candidate_when_it_saves() -> None:
     assert list(evicts(world.settle())) == ["victim"]
 
 
+@pytest.mark.parametrize("is_on", [True, False])
+def test_under_the_rule_of_fresh_checkpoints_training_gives_way_to_a_higher_priority_alone(
+    is_on: bool,
+) -> None:
+    rules = VictimRules(checkpoint_max_age_seconds=1800 if is_on else None)
+    older = make_workload("older", gpus=8, priority=3, at=0.0)
+    world = make_world(
+        running("victim", 8, priority=3, saved=60, at=NOW - 9500, **TRAINING), older, rules=rules
+    )
+
+    assert list(evicts(world.settle())) == ([] if is_on else ["victim"])
+    assert list(evicts(world.put(incoming(8)).settle())) == (["victim"] if is_on else [])
+
+
 def test_training_that_outruns_the_runs_before_it_is_nearly_done_no_more() -> None:
     world = make_world(
         *(finished_after(f"victim-{index}", 9000) for index in range(3)),
