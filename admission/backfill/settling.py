@@ -83,6 +83,8 @@ class Settler:
         # Within the slack nobody is told: the estimates are no better than that.
         if planned.start_at > known.start_at + SLACK_SECONDS:
             planned = replace(planned, moves=known.moves + 1, cause=self._cause(promise, causes))
+            # For those of higher rank too, who had their look before this one left.
+            keeper.slack.note(promise.claim, from_at=known.start_at, until=known.ends_at)
         keeper.keep(planned, footing.usage, footing.spots)
 
     def _cause(self, promise: Promise, causes: set[MoveCause]) -> MoveCause:
