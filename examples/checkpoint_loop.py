@@ -20,6 +20,9 @@ import berth_checkpoint
 
 def resume(path: str) -> int:
     """Return the step of the last checkpoint, 0 without one."""
+    # Where nothing can be written, that is found out now and not after hours of training.
+    with open(f"{path}.new", "a"):
+        pass
     try:
         with open(path) as file:
             return int(json.load(file)["step"])

@@ -218,6 +218,17 @@ def test_a_report_that_does_not_arrive_is_said_once(
     assert (err.count(want), len(err.splitlines())) == (1, 1)
 
 
+def test_a_folder_that_cannot_be_written_to_is_found_out_before_the_training(image: Image) -> None:
+    process = image.run(
+        code=f"import sys, loop; sys.argv[1:] = [{str(image.folder / 'none/c')!r}]; loop.main()"
+    )
+
+    out, err = process.communicate(timeout=PATIENCE_SECONDS)
+
+    assert (out, process.returncode) == ("", 1)
+    assert "none/c.new" in err
+
+
 @pytest.fixture
 def mute_port() -> Iterator[int]:
     """Something that listens and speaks no HTTP: it greets whoever comes, and hangs up."""
