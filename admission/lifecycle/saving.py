@@ -122,7 +122,8 @@ def _eviction(look: Look, request: EvictionRequest, stage: Stage) -> Write:
             EventType.WARNING,
             "CheckpointMissed",
             f"No checkpoint came between {to_rfc3339(request.requested_at)} and "
-            f"{to_rfc3339(request.deadline)}; it is stopped all the same",
+            f"{to_rfc3339(request.deadline)}; it is stopped all the same. Pods hear of a request "
+            "by a downward-API file of their annotations, and answer it by a report",
         )
     )
     return status_write(decision, edit.to_bytes(), Purpose.EVICT, told, *evict_events(decision))
