@@ -46,6 +46,7 @@ from api.policy import AdmissionPolicy, Aliases, PreemptionRules, VictimRules
 from api.reasons import ConditionType, EvictionReason
 from api.requests import gpus_of
 from api.workload import Admission, Workload, WorkloadKey
+from queues.estimates import Estimate
 
 _DEFAULT_RULES = VictimRules()
 _PREEMPTED = EvictionReason.PREEMPTED.value
@@ -68,6 +69,7 @@ class Losses:
     _spared_by: dict[WorkloadKey, str] = field(default_factory=dict)
     _medians: dict[int, float | None] = field(default_factory=dict)
     _known: dict[tuple[str, str], float] = field(default_factory=dict)
+    _estimates: dict[tuple[str, str], Estimate | None] = field(default_factory=dict)
     # With the section itself, so that no other takes its identity meanwhile.
     _rules: dict[int, tuple[PreemptionRules, bool]] = field(default_factory=dict)
 
@@ -185,7 +187,11 @@ class Losses:
         most = section.rules.protected_remaining_seconds if section is not None else None
         if most is None or start is None:
             return None
-        estimate = self.estimator.unclaimed_estimate(held.workload, policy)
+        # Searches ask it of each candidate several times, and learned times cost an encoding of the pods.
+        question = (held.workload.uid, policy.name)
+        if question not in self._estimates:
+            self._estimates[question] = self.estimator.unclaimed_estimate(held.workload, policy)
+        estimate = self._estimates[question]
         if estimate is None or start + estimate.seconds - self.now >= most:
             return None
         # Who is past its limit is being stopped already.
