@@ -42,7 +42,8 @@ class Lost:
         # A price of which less than a cent is lost says nothing to anybody.
         price = f", {self.money:.2f} by its price" if self.money >= 0.01 else ""
         seconds = self.device_seconds / self.devices
-        return f"{kept}; {seconds:.0f} s of work on {self.devices} devices are lost{price}"
+        devices = "1 device" if self.devices == 1 else f"{self.devices} devices"
+        return f"{kept}; {seconds:.0f} s of work on {devices} are lost{price}"
 
 
 class EvictionMetrics:

@@ -1,4 +1,4 @@
-"""The manifests of examples/, as a real API server takes them: strictly, a misspelt field is an error."""
+"""The manifests of examples/, as both API servers take them: strictly, a misspelt field is an error."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.controlplane import ControlPlane, Rest
-from tests.controlplane.definitions import install_definitions
+from tests.controlplane import Rest
+from tests.integration.conftest import Cluster
 from tests.integration.manifests import Object
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("examples")]
+pytestmark = pytest.mark.xdist_group("examples")
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -24,10 +24,9 @@ def manifests() -> Iterator[pytest.ParameterSet]:
 
 
 @pytest.fixture(scope="module")
-def rest(control_plane: ControlPlane) -> Rest:
+def rest(cluster: Cluster) -> Rest:
     """Give a server that knows Berth's kinds."""
-    install_definitions(control_plane.rest)
-    return control_plane.rest
+    return cluster.new_scene().rest
 
 
 def collection(rest: Rest, obj: Object, namespace: str) -> str:
@@ -40,7 +39,7 @@ def collection(rest: Rest, obj: Object, namespace: str) -> str:
 
 
 @pytest.mark.parametrize("obj", tuple(manifests()))
-def test_a_real_server_takes(obj: Object, rest: Rest) -> None:
+def test_the_server_takes(obj: Object, rest: Rest) -> None:
     # Whoever follows the tutorial has made the namespaces first; here any will do.
     metadata = {key: value for key, value in obj["metadata"].items() if key != "namespace"}
     path = collection(rest, obj, "default")

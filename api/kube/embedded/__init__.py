@@ -9,6 +9,7 @@ Known differences, each on purpose:
 - Nothing is kept on disk, nobody is authenticated, no webhook is called.
 - Bodies in CBOR are refused with 415, and those in protobuf but for the kinds that `kubectl create` makes
   without a file; `kubectl create -f` and `kubectl apply -f` send JSON.
+- PersistentVolumeClaims are never bound, and no pod waits for one.
 - Rules in CEL (x-kubernetes-validations) are accepted in a CRD and not evaluated.
 - CRDs convert between versions by `None` only: a conversion webhook is not called.
 - Of pods, what decides about placement and resources is validated; volumes and security settings are not.

@@ -17,6 +17,7 @@ from .schema import JsonObject, Schema
 from .store import Store
 from .strategies import (
     ApiServiceStrategy,
+    ClaimStrategy,
     ConfigMapStrategy,
     CountedStrategy,
     CreatedByPutStrategy,
@@ -114,6 +115,13 @@ _ROWS: Final = (
         strategy=ServiceStrategy,
         short=("svc",),
         categories=("all",),
+        subresources=_STATUS,
+    ),
+    _Row(
+        plural="persistentvolumeclaims",
+        kind="PersistentVolumeClaim",
+        strategy=ClaimStrategy,
+        short=("pvc",),
         subresources=_STATUS,
     ),
     _Row(plural="limitranges", kind="LimitRange", strategy=CreatedByPutStrategy, short=("limits",)),

@@ -249,6 +249,15 @@ class QuotaStrategy(StatusStrategy):
     counts_generations = False
 
 
+class ClaimStrategy(QuotaStrategy):
+    """PersistentVolumeClaims: stored; nobody binds one, and no pod waits for it."""
+
+    def prepare_create(self, item: JsonObject, world: World) -> None:
+        """Begin as not bound."""
+        del world
+        item["status"] = dict(self.blank_status)
+
+
 class ServiceStrategy(Strategy):
     """Services: stored; nobody gives them an address, so each is headless."""
 

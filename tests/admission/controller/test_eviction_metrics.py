@@ -24,13 +24,13 @@ KEPT = "It goes on from its checkpoint of 1970-01-02T03:36:40Z"
             f"{KEPT}; 600 s of work on 4 devices are lost, 24.00 by its price",
             id="priced",
         ),
-        pytest.param(0, NOW - 600, 600, 0.0, f"{KEPT}; 600 s of work on 1 devices are lost", id="no devices"),
+        pytest.param(0, NOW - 600, 600, 0.0, f"{KEPT}; 600 s of work on 1 device are lost", id="no devices"),
         pytest.param(
             1,
             None,
             900,
             9.0,
-            "It told of no checkpoint; 900 s of work on 1 devices are lost, 9.00 by its price",
+            "It told of no checkpoint; 900 s of work on 1 device are lost, 9.00 by its price",
             id="silent",
         ),
         pytest.param(
@@ -38,7 +38,7 @@ KEPT = "It goes on from its checkpoint of 1970-01-02T03:36:40Z"
             NOW + 5000,
             900,
             9.0,
-            "It told of no checkpoint; 900 s of work on 1 devices are lost, 9.00 by its price",
+            "It told of no checkpoint; 900 s of work on 1 device are lost, 9.00 by its price",
             id="of the future",
         ),
         pytest.param(
