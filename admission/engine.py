@@ -194,6 +194,8 @@ class Engine(Intake):
             # The tree has changed under its other heads; it is due again.
             if self._applier.apply(outcome, decisions, now=now):
                 self._roster.unsettled[outcome.queue.tree] = None
+            if outcome.is_displaced:
+                self._roster.displaced[outcome.queue.tree] = None
 
         snapshot = self._cache.snapshot(now=now)
         self._cycle = Cycle(

@@ -44,6 +44,9 @@ class Lineup:
         self.renewed: set[Tree] = set()
         # Trees whose heads have not been tried since something changed, the longest waiting first.
         self.unsettled: dict[Tree, None] = {}
+        # Trees where a head was refused for what those of others kept in passing. Each is woken alone once
+        # nobody else is to be tried: two of them at once could be in each other's way for ever.
+        self.displaced: dict[Tree, None] = {}
         self.touched_queues: set[str] = set()
         self.touched_local_queues: set[LocalQueueKey] = set()
         # Workloads to be placed once changed specs have taken effect.
@@ -211,6 +214,10 @@ class Lineup:
 
     def _rouse(self) -> None:
         """Wake what may fit now, and those whose back-off has ended. Changed specs have taken effect."""
+        if self.displaced and not self.woken and not any(map(_has_head, self.unsettled)):
+            first = next(iter(self.displaced))
+            del self.displaced[first]
+            self.woken.add(first)
         # Before the woken are: a turn that has come wakes its tree.
         self._pass_turns()
         # A list, as the table changes on the way.
@@ -369,6 +376,10 @@ def levels_matter(queue: QueueState) -> bool:
     by_age = PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY
     gives_way = least_attained(queue) is not None or preemption.within_cluster_queue is by_age
     return gives_way or queue.policy.backfill_rules is not None
+
+
+def _has_head(tree: Tree) -> bool:
+    return any(not queue.inactive and queue.pending.has_head() for queue in tree.queues)
 
 
 def _by_root(tree: Tree) -> tuple[bool, str]:

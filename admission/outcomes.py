@@ -59,6 +59,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     # Evictions of those who save for somebody else already: they go on for this one if that one goes away.
     joins: tuple[Evict, ...] = ()
     is_preemption_skipped: bool = False
+    # Only heads of other trees, which get nothing of it, have kept its places from it in this cycle.
+    is_displaced: bool = False
     # When somebody that a policy spares for now may be evicted for it; infinity: not by time alone.
     spared_until: float | None = None
     recomputation: Recomputation | None = None

@@ -210,6 +210,7 @@ class Roster(Holders):
             self.woken = changed | {queues[name].tree for name in names if name in queues}
             # Nothing says which trees a change left alone: each is tried once.
             self.unsettled = {queue.tree: None for queue in queues.values()}
+            self.displaced.clear()
             for held in self._cache.held.values():
                 self._weigh(held)
             self._take_turns_anew()

@@ -56,6 +56,7 @@ PassOn = Callable[[Outcome], Pending | None]
 # Whether a Workload (key, uid) that waits for these to leave has had its time: nothing is kept for it.
 IsSpent = Callable[[WorkloadKey, str, Iterable[WorkloadKey]], bool]
 
+_NO_LONGER_FITS = "Workload no longer fits after processing another workload"
 _KEPT_FOR_OTHERS = "Workload fits only where room is kept for another that others give way for"
 
 
@@ -152,6 +153,8 @@ class _Cycle:
     backfill: Backfill | None = None
     is_spent: IsSpent | None = None
     _expected: list[tuple[QueueState, Quantities, tuple[Place, ...]]] = field(default_factory=list)
+    # What heads keep for this cycle alone, that get nothing of it.
+    _in_passing: list[tuple[QueueState, Quantities, tuple[Place, ...]]] = field(default_factory=list)
     _passed: PassedClaims = field(init=False)
 
     def __post_init__(self) -> None:
@@ -191,7 +194,11 @@ class _Cycle:
             outcome = yield from self._settle(again)
             return replace(outcome, recomputation=recomputation(again, outcome))
         elif self._is_out_of_place(entry):
+            is_displaced = self._is_displaced(entry)
             entry = yield from self._nominate_again(entry)
+            if is_displaced and not entry.is_promising:
+                outcome = yield from self._settle(entry)
+                return replace(outcome, is_displaced=True)
         return (yield from self._settle(entry))
 
     def _is_pushed_out(self, entry: Entry) -> bool:
@@ -230,7 +237,9 @@ class _Cycle:
             # Under `Any` what comes free is reclaimed when its turn comes; nothing has to be kept
             # for it.
             if not is_any or entry.is_preemptor:
-                self.snapshot.reserve(queue, self._to_reserve(entry), self._places_to_reserve(entry))
+                kept = queue, self._to_reserve(entry), self._places_to_reserve(entry)
+                self.snapshot.reserve(*kept)
+                self._in_passing.append(kept)
             return in_vain(entry)
         if mode is Mode.DEFERRED_FIT:
             awaited = self._awaited(entry)
@@ -241,7 +250,7 @@ class _Cycle:
         if self._overlaps(entry):
             return skipped(entry, "Workload has overlapping preemption targets with another workload")
         if not self._fits(entry):
-            return skipped(entry, "Workload no longer fits after processing another workload")
+            return skipped(entry, _NO_LONGER_FITS)
         verdict = self.backfill.judge(entry) if self.backfill is not None else Verdict(entry=entry)
         if verdict.kept_from is not None:
             # Even who is kept by the calendar may be promised a start after the appointment.
@@ -354,7 +363,7 @@ class _Cycle:
         """Admit an entry that fitted when nominated and asks for quota alone, if it still fits."""
         # Nominated alone; heads before it may have taken its quota since.
         if not entry.queue.node.fits(entry.assignment.usage):
-            return skipped(entry, "Workload no longer fits after processing another workload")
+            return skipped(entry, _NO_LONGER_FITS)
         if not self._is_free_now(entry):
             return self._wait_for_leaving(entry)
         self.snapshot.reserve(entry.queue, entry.assignment.usage)
@@ -382,6 +391,17 @@ class _Cycle:
             return False
         has_quota, has_places = self._fit(entry)
         return has_quota and not has_places
+
+    def _is_displaced(self, entry: Entry) -> bool:
+        """Return whether its places are free but for what heads of other trees keep in passing.
+
+        Those of its own tree are tried again with it, as long as anything changes there.
+        """
+        others = [one for one in self._in_passing if one[2] and one[0].tree is not entry.queue.tree]
+        if not others:
+            return False
+        with self.snapshot.without_usage(others):
+            return self._fits(entry)
 
     def _fit(self, entry: Entry) -> tuple[bool, bool]:
         """Return whether its quota, and whether its places are free once its victims are gone."""

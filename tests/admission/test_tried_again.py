@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from api.node import NodeInfo
 from api.policy import BackfillMode
-from api.queueing import Preemption, PreemptionPolicy, ResourceFlavor, Topology
+from api.queueing import Preemption, PreemptionPolicy, QueueingStrategy, ResourceFlavor, Topology
 from tests.admission.timed import TimedWorld, make_policy, template
 from tests.builders import make_cluster_queue, make_group, make_pod_set
 
@@ -127,3 +129,26 @@ def test_who_finds_nothing_behind_a_flavor_where_another_passed_it_is_looked_at_
     # It has given way to the owner of the quota, and goes on at once with what that has left.
     assert list(world.evicted) == ["elastic"]
     assert world.started["elastic"] == world.started["owner"]
+
+
+@pytest.mark.parametrize("strategy", list(QueueingStrategy))
+def test_who_is_displaced_by_one_of_another_tree_that_does_not_start_either_is_tried_without_it(
+    strategy: QueueingStrategy,
+) -> None:
+    """`short` has no quota until `runs` ends, and keeps the nodes that it would have for one cycle."""
+    world = TimedWorld(now=0)
+    world.put(
+        Topology(name="t", levels=(HOST,)),
+        ResourceFlavor(name="default", topology_name="t"),
+        *(NodeInfo(name=name, labels={HOST: name}, allocatable={"gpu": 2, "pods": 9}) for name in ("a", "b")),
+        make_cluster_queue(quota=4, queueing_strategy=strategy),
+        make_cluster_queue("other", quota=2),
+    )
+    world.submit("runs", 2, runs=100)
+    world.submit("short", runs=20, at=10, **gang(4))
+    world.submit("waits", 2, runs=20, at=10, queue="other")
+
+    world.run()
+
+    assert world.started["short"] == 100
+    assert world.started["waits"] == 10

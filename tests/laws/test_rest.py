@@ -40,6 +40,8 @@ from api.queueing import (
     QueueingStrategy,
     ResourceFlavor,
     ResourceGroup,
+    ResourceQuota,
+    StopPolicy,
     Topology,
 )
 from api.workload import TopologyRequest, Workload, WorkloadKey
@@ -73,7 +75,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Change:
-    """Something that happens to a node, a queue's quota or a Workload (`number` says to which)."""
+    """Something that happens to a node, a queue, its policy or a Workload (`number` says to which)."""
 
     kind: str
     after: int
@@ -83,11 +85,15 @@ class Change:
 
 @dataclass(frozen=True)
 class Queue:
-    """One ClusterQueue: `quotas` by flavor, and whom it may evict (`own`, `others`, `borrowing`)."""
+    """One ClusterQueue: `quotas` by flavor, how much of each it lends and borrows (None: all), whom it may
+    evict (`own`, `others`, `borrowing`).
+    """
 
     name: str
     cohort: str | None
     quotas: tuple[int, ...]
+    lends: int | None
+    borrows: int | None
     is_strict: bool
     own: PreemptionPolicy
     others: PreemptionPolicy
@@ -126,6 +132,8 @@ def cluster_queues(draw: st.DrawFn, name: str, flavors: int) -> Queue:
         name=name,
         cohort=draw(st.sampled_from(["all", "all", None])),
         quotas=tuple(draw(st.integers(0, 5)) for _ in range(flavors)),
+        lends=draw(st.sampled_from([None, None, 0, 1])),
+        borrows=draw(st.sampled_from([None, None, 0, 1])),
         is_strict=draw(st.sampled_from([False, False, True])),
         own=draw(st.sampled_from([_NEVER, _NEVER, _LOWER, _NEWER])),
         others=others,
@@ -175,7 +183,7 @@ def pieces(draw: st.DrawFn) -> Piece:
 
 @st.composite
 def changes(draw: st.DrawFn) -> Change:
-    kinds = ["node", "quota", "priority", "delete"]
+    kinds = ["node", "quota", "priority", "delete", "stop", "policy"]
     return Change(
         kind=draw(st.sampled_from(kinds)),
         after=draw(st.sampled_from([1, 15, 40])),
@@ -188,6 +196,7 @@ class Resting(TimedWorld):
     """A world in which each rest is compared with that of an engine that tries everybody anew."""
 
     has_nodes: bool
+    rules: Rules | None
     to_come: list[tuple[float, Change]]
 
     def _decide(self) -> None:
@@ -240,6 +249,14 @@ class Resting(TimedWorld):
                 (group,) = spec.resource_groups
                 changed = replace(group, flavors=(quotas, *group.flavors[1:]))
                 self.put(replace(spec, resource_groups=(changed,)))
+            case "stop":
+                spec = self.engine._cache.cluster_queues[QUEUES[change.number % len(QUEUES)]]
+                is_to_stop = spec.stop_policy is StopPolicy.NONE
+                self.put(replace(spec, stop_policy=StopPolicy.HOLD if is_to_stop else StopPolicy.NONE))
+            case "policy" if self.rules is not None and change.amount % 2:
+                self.put(policy(self.rules))
+            case "policy" if "policy" in self.engine._cache.policies:
+                self.remove(AdmissionPolicy, "policy")
             case "priority" | "delete":
                 known = [one for one in self.engine.workloads() if not one.is_finished]
                 if known:
@@ -263,10 +280,17 @@ def node(number: int, *, gpus: int = 2) -> NodeInfo:
     )
 
 
+def _quota(queue: Queue, nominal: int) -> ResourceQuota:
+    if queue.cohort is None:
+        return make_quota(nominal)
+    lends = None if queue.lends is None else min(queue.lends, nominal)
+    return make_quota(nominal, borrowing=queue.borrows, lending=lends)
+
+
 def cluster_queue(queue: Queue) -> ClusterQueue:
     strategy = QueueingStrategy.STRICT_FIFO if queue.is_strict else QueueingStrategy.BEST_EFFORT_FIFO
     quotas = tuple(
-        FlavorQuotas(name=flavor, resources={"gpu": make_quota(nominal)})
+        FlavorQuotas(name=flavor, resources={"gpu": _quota(queue, nominal)})
         for flavor, nominal in zip(_FLAVORS, queue.quotas, strict=False)
     )
     return ClusterQueue(
@@ -306,7 +330,7 @@ def policy(rules: Rules) -> AdmissionPolicy:
 def make_world(setup: Setup) -> Resting:
     sharing = FairSharing() if setup.is_fair else None
     world = Resting(settings=EngineSettings(fair_sharing=sharing), now=START)
-    world.has_nodes, world.to_come = setup.has_nodes, []
+    world.has_nodes, world.rules, world.to_come = setup.has_nodes, setup.rules, []
     world.put(ResourceFlavor(name="spot"))
     if setup.has_nodes:
         world.put(Topology(name="t", levels=(RACK, HOST)), ResourceFlavor(name="default", topology_name="t"))
@@ -358,6 +382,8 @@ def _queue(name: str, quota: int, *, is_strict: bool = False) -> Queue:
         name=name,
         cohort="all",
         quotas=(quota,),
+        lends=None,
+        borrows=None,
         is_strict=is_strict,
         own=_NEVER,
         others=_NEVER,
