@@ -24,7 +24,7 @@ class PastEviction:
     """The last eviction of a Workload that has not started again. `at` in Unix seconds.
 
     `preemptor_uid` is empty where it gave way to nobody in particular; `preemptor` is None where that one is
-    gone. `ran_seconds` is for how long all its attempts ran.
+    gone. `ran_seconds` is for how long all its attempts ran, `attempts` how many they were.
     """
 
     at: float
@@ -33,6 +33,7 @@ class PastEviction:
     preemptor: WorkloadKey | None
     facts: CheckpointFacts
     ran_seconds: float
+    attempts: int
 
 
 def past_eviction(workload: Workload, key_of: Callable[[str], WorkloadKey | None]) -> PastEviction | None:
@@ -49,6 +50,7 @@ def past_eviction(workload: Workload, key_of: Callable[[str], WorkloadKey | None
         preemptor=key_of(uid) if uid else None,
         facts=checkpoint_facts(workload),
         ran_seconds=float(workload.accumulated_execution_seconds),
+        attempts=sum(workload.evictions.values()),
     )
 
 
@@ -69,10 +71,14 @@ def eviction_json(found: PastEviction | None) -> dict[str, Any] | None:
 
 
 def lost_seconds(found: PastEviction) -> float | None:
-    """Return how much of its run time is lost, in seconds; None where it told of no checkpoint."""
+    """Return how much of its run time is lost, in seconds; None where it told of no checkpoint.
+
+    After several attempts it may be less: nothing tells when the last one began, nor for how long it waited
+    before that.
+    """
     saved_at = found.facts.saved_at
     if saved_at is None:
         return None
-    # A checkpoint older than the attempt: what the attempt did, at most all that ever ran.
+    # Never more than all that ever ran, however long ago the checkpoint was.
     since = max(0.0, found.at - saved_at)
     return min(since, found.ran_seconds) if found.ran_seconds else since

@@ -36,9 +36,11 @@ def _checkpoint_line(found: PastEviction) -> str:
         return "told of no checkpoint: unless it saved all the same, it begins anew"
     step = f", step {found.facts.step}" if found.facts.step is not None else ""
     kept = f"goes on from its checkpoint of {to_rfc3339(saved_at)}{step}"
-    return (
-        f"{kept}; the last {seconds_text(lost)} of its work are lost" if lost else f"{kept}; nothing is lost"
-    )
+    if not lost:
+        return f"{kept}; nothing is lost"
+    # By the Workload alone nobody knows how much of that time it waited between two attempts.
+    at_most = "at most " if found.attempts > 1 else ""
+    return f"{kept}; {at_most}the last {seconds_text(lost)} of its work are lost"
 
 
 def _cause(reason: str, underlying: str) -> str:

@@ -88,7 +88,7 @@ class Disruptions:
 
 def _less(budget: DisruptionBudget, pods: Sequence[Pod]) -> DisruptionBudget:
     taken = sum(budget.covers(pod.namespace, pod.labels) for pod in pods)
-    return replace(budget, allowed=budget.allowed - taken) if taken else budget
+    return replace(budget, allowed=max(0, budget.allowed - taken)) if taken else budget
 
 
 def _word(workload: Workload | None) -> bool | None:

@@ -69,8 +69,10 @@ def tell(view: View) -> Write | None:
 
     That it may is said of groups alone: a pod by itself goes or stays, and there is nothing to be finished.
     """
-    if not _is_bound(view) or not staying(view) or is_broken(view):
+    if not _is_bound(view) or is_broken(view):
         return None
+    if not staying(view):
+        return _take_back(view)
     why, standing = held_back(view), view.workload.conditions.get(_TYPE)
     if why is None and (not view.group or _is_under_way(view)):
         return None
@@ -88,6 +90,19 @@ def tell(view: View) -> Write | None:
     is_news = why is not None and (standing is None or standing.status)
     events = (_warning(view, why),) if is_news and why is not None else ()
     return workload_status(view.workload, edit.to_bytes(), Purpose.ALLOW_EVICTION, *events)
+
+
+def _take_back(view: View) -> Write | None:
+    """Return the write that takes the word back that a budget keeps pods which are on their way out.
+
+    Its time would run on while they end, and the eviction be taken back under them.
+    """
+    standing = view.workload.conditions.get(_TYPE)
+    if view.is_stopped or standing is None or standing.status:
+        return None
+    edit = StatusEdit(view.raw, now=view.now)
+    edit.remove_condition(_TYPE)
+    return workload_status(view.workload, edit.to_bytes(), Purpose.ALLOW_EVICTION)
 
 
 def _is_bound(view: View) -> bool:

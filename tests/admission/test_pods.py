@@ -147,9 +147,10 @@ def test_an_evicted_replica_and_its_budgets(allowed: list[int], want: list[str],
 
     told = world.workload(name)[0].conditions.get(ConditionType.DISRUPTION_ALLOWED)
     assert (told.message if told is not None else None) == says
-    # Once the budget lets it go, it goes.
+    # Once the budget lets it go, it goes, and while it ends nobody says any more that it is kept.
     world.facts = UnitFacts(by_eviction=True)
     world.settle()
+    assert ConditionType.DISRUPTION_ALLOWED not in world.workload(name)[0].conditions
     world.run_kubelet()
     world.settle()
     assert world.objects == {}

@@ -316,7 +316,7 @@ def evicted(name: str, *, uid: str, **annotations: str) -> dict[str, Any]:
     [
         pytest.param(
             {"checkpoint-time": "2026-01-31T11:30:00Z", "checkpoint-step": "500"},
-            "checkpoint of 2026-01-31T11:30:00Z, step 500; the last 30.0 min of its work are lost",
+            "checkpoint of 2026-01-31T11:30:00Z, step 500; at most the last 30.0 min of its work are lost",
             1800,
             id="it has told of one",
         ),
@@ -350,6 +350,19 @@ def test_a_victim_is_told_for_whom_it_was_stopped_and_from_where_it_goes_on(
     assert "stopped 2 times so far: 2 Preempted" in out
     last = json.loads(explain(capsys, cluster, "speech/w", "-o", "json")[1])["lastEviction"]
     assert (last["preemptor"], last["lostSeconds"]) == ("speech/urgent", lost)
+
+
+@pytest.mark.parametrize(
+    ("times", "want"), [(1, "Z; the last 30.0 min"), (2, "Z; at most the last 30.0 min")]
+)
+def test_only_of_a_first_attempt_is_it_known_how_much_was_lost(
+    cluster: str, capsys: pytest.CaptureFixture[str], times: int, want: str
+) -> None:
+    workload = evicted("w", uid="u-1", **{"checkpoint-time": "2026-01-31T11:30:00Z"})
+    workload["status"]["schedulingStats"]["evictions"][0]["count"] = times
+    fill(cluster, (WORKLOADS, workload))
+
+    assert want in " ".join(explain(capsys, cluster, "speech/w")[1].split())
 
 
 def test_who_it_was_stopped_for_may_be_gone(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:

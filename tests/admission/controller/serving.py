@@ -51,6 +51,10 @@ class BudgetedCluster(PodCluster):
         self.edit(key, lambda one: one["status"].update(conditions=told))
         self.edit(key, self._delete_gracefully)
 
+    def delete_gracefully(self, key: Key) -> None:
+        """Tell a pod to end."""
+        self.edit(key, self._delete_gracefully)
+
     def _count_down(self) -> None:
         budget = self.objects.get(BUDGET)
         if budget is None:
@@ -108,6 +112,11 @@ class ShardVictims(GroupVictims):
     def drain(self, name: str) -> None:
         """Evict a pod, as `kubectl drain` does where the budget allows it."""
         self._budgeted.evict(("Pod", "team", name))
+
+    def delete_members(self) -> None:
+        """Delete the replicas, as who owns them may whatever a budget says."""
+        for name in MEMBERS:
+            self._budgeted.delete_gracefully(("Pod", "team", name))
 
     def lose_readiness(self, name: str) -> None:
         """Let a pod run on without being ready."""

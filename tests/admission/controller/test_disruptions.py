@@ -70,6 +70,15 @@ def test_what_a_group_takes_that_goes_is_not_there_for_another(known: Known) -> 
     assert (left_for(known, A), left_for(known, B)) == (3, 1)
 
 
+def test_where_a_group_takes_more_than_there_is_nothing_is_left(known: Known) -> None:
+    known.tell(group("a", True), ChangeType.MODIFIED)
+
+    # The server has counted them off already.
+    known.tell(budget(1), ChangeType.MODIFIED)
+
+    assert left_for(known, B) == 0
+
+
 def test_what_a_group_takes_is_spoken_for_while_the_word_is_on_its_way(known: Known) -> None:
     disruptions = known.knowledge.disruptions
     disruptions.note_sent(A)

@@ -121,6 +121,24 @@ def test_a_preemption_that_a_budget_holds_back_for_a_minute_is_taken_back(
     assert scene.uids().isdisjoint(uids)
 
 
+def test_a_preemption_that_a_budget_held_back_is_not_taken_back_under_pods_that_end_slowly(
+    scene: ShardVictims, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tighten(scene, Purpose.EVICT, allowed=1)
+    scene.submit("high", priority="high")
+    scene.run_for(30)
+    assert scene.condition(ALLOWED)["status"] == "False"
+
+    # Longer than the minute for which a preemption waits for its budgets.
+    monkeypatch.setattr("tests.admission.controller.grouped.STOPPING_SECONDS", 90.0)
+    scene.delete_members()
+    scene.run_for(120)
+
+    assert scene.is_running("high")
+    assert "EvictionCancelled" not in scene.events()
+    assert scene.evictions["low"] == 1
+
+
 def test_a_drained_queue_does_not_take_back_what_a_budget_holds_back(scene: ShardVictims) -> None:
     scene.allow(1)
     scene.cluster.edit(("ClusterQueue", "", "cq"), lambda one: one["spec"].update(stopPolicy="HoldAndDrain"))
