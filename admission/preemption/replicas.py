@@ -3,8 +3,12 @@
 Inference is evicted replica by replica (rule `preferInference`), and an application must not be taken away
 by halves that each looked harmless. So a search counts what it takes:
 
-    spare(application) = replicas that run − those on their way out − berth.dev/min-replicas (1)
+    spare(application) = replicas that serve − those on their way out − berth.dev/min-replicas (1)
     spare(budget)      = disruptionsAllowed − pods of those on their way out
+
+A replica that does not serve (it crashes, or starts) takes nothing from the floor, and may go while as many
+serve as must. Below the floor nobody goes: who does not serve may be about to. That is a budget's own rule
+where `unhealthyPodEvictionPolicy` says nothing; who stays below for good, waitForPodsReady evicts.
 
 A replica is a pod, or a group of pods of a LeaderWorkerSet. It may be taken while its application can spare
 one, and each budget that it falls under all its pods. Those of a StatefulSet are one Workload and go all at
@@ -57,8 +61,8 @@ class Floors:
     _spares: Mapping[Guard, int] | None = None
 
     def guards(self, held: Held, queue: QueueState) -> Mapping[Guard, int]:
-        """Return what keeps this Workload, and how much of each it takes: one replica from its application's
-        floor, and from every budget as many as it has pods that are covered.
+        """Return what keeps this Workload, and how much of each it takes: from its application's floor one
+        replica, none where it does not serve, and from every budget as many as it has pods that are covered.
 
         Nothing for whoever may always be taken: who is leaving already, and whatever is no replica under a
         policy that prefers inference.
@@ -70,7 +74,7 @@ class Floors:
         if application is None or held.is_evicted or not is_counted(workload, queue.policy):
             return {}
         guards = {
-            Guard(False, workload.key.namespace, application): 1,
+            Guard(False, workload.key.namespace, application): int(is_serving(held)),
             **_budgets_over(workload, self.snapshot),
         }
         # The server evicts no pod that falls under more than one; nothing is ever spare there.
@@ -79,7 +83,7 @@ class Floors:
         return guards
 
     def spare(self, guard: Guard) -> int:
-        """Return how much may still be taken from under this one; below 1: nothing."""
+        """Return how much may still be taken from under this one; below 0: not even who takes nothing."""
         # Once a search and not once a candidate: it walks over everybody who holds quota.
         if self._spares is None:
             self._spares = _spares(self.snapshot)

@@ -260,11 +260,31 @@ def test_under_fair_sharing_too() -> None:
     assert evicts(world.cycle()) == {}
 
 
-def test_a_replica_that_does_not_serve_is_no_reason_to_take_one_that_does() -> None:
-    starting = with_conditions(replica("chat-0"), make_condition("PodsReady", status=False))
-    world = make_world(starting, *replicas()[1:], incoming(3))
+def some(*, serving: int, starting: int, floor: int = 1) -> list[Workload]:
+    """Return the replicas of one application, of which so many serve, and others do not answer."""
+    found = replicas(serving + starting, min_replicas=str(floor))
+    not_ready = make_condition("PodsReady", status=False)
+    return [*found[:serving], *(with_conditions(one, not_ready) for one in found[serving:])]
 
-    assert evicts(world.cycle()) == {}
+
+@pytest.mark.parametrize("fair", [None, FairSharing()], ids=["by priority", "by shares"])
+@pytest.mark.parametrize(
+    ("known", "gpus", "want"),
+    [
+        pytest.param(some(serving=1, starting=3), 3, 3, id="those that do not serve go down to the floor"),
+        pytest.param(some(serving=1, starting=3), 4, 0, id="and are no reason to take one that does"),
+        pytest.param(some(serving=3, starting=1), 3, 3, id="whoever goes, as many serve as must"),
+        pytest.param(some(serving=2, starting=2, floor=2), 3, 0, id="and never fewer"),
+        pytest.param(some(serving=0, starting=4), 1, 0, id="below the floor nobody goes: it may be starting"),
+        pytest.param(some(serving=0, starting=4, floor=0), 4, 4, id="a floor of nothing keeps nobody"),
+    ],
+)
+def test_of_replicas_that_do_not_serve(
+    known: list[Workload], gpus: int, want: int, fair: FairSharing | None
+) -> None:
+    world = make_world(*known, incoming(gpus), fair=fair)
+
+    assert len(evicts(world.cycle())) == want
 
 
 def test_those_on_their_way_out_are_counted_off() -> None:
@@ -313,13 +333,13 @@ def test_who_was_refused_asks_again_when(news: DisruptionBudget | None) -> None:
 
 
 def test_who_was_refused_asks_again_when_another_replica_serves() -> None:
-    starting = with_conditions(replica("chat-0"), make_condition("PodsReady", status=False))
-    world = make_world(starting, *replicas()[1:], incoming(3))
+    # Below the floor.
+    world = make_world(*some(serving=2, starting=2, floor=3), incoming(1))
     assert evicts(world.cycle()) == {}
 
-    world.put(replica("chat-0"))
+    world.put(replica("chat-2", min_replicas="3"))
 
-    assert len(evicts(world.cycle())) == 3
+    assert len(evicts(world.cycle())) == 1
 
 
 def test_another_gives_way_once_an_eviction_is_taken_back_that_a_budget_held_back() -> None:
