@@ -326,10 +326,9 @@ class _Cycle:
         # Nobody gives way in this cycle, so what the picture shows is free.
         if not self.snapshot.gone:
             return True
-        with self.snapshot.with_evicted(), self.snapshot.without_usage(self._all_expected()):
-            return entry.queue.node.fits(entry.assignment.usage) and self.snapshot.fleet.fits(
-                entry.assignment.places
-            )
+        usage, places = entry.assignment.usage, entry.assignment.places
+        with self.snapshot.before_evictions(self._all_expected(), places):
+            return entry.queue.node.fits(usage) and self.snapshot.fleet.fits(places)
 
     def _awaited(self, entry: Entry) -> list[Held]:
         """Return who leaves for others and holds what the entry lacks until then, quota or nodes, beyond what
@@ -341,8 +340,7 @@ class _Cycle:
             return []
         usage, places, node = entry.assignment.usage, entry.assignment.places, entry.queue.node
         with (
-            self.snapshot.with_evicted(),
-            self.snapshot.without_usage(self._all_expected()),
+            self.snapshot.before_evictions(self._all_expected(), places),
             self.snapshot.without((target.queue, target.held) for target in entry.targets),
         ):
             lacking = {pair for pair, amount in usage.items() if not node.fits({pair: amount})}

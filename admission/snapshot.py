@@ -8,7 +8,7 @@ images (`queues.quota`). A trial costs what it touches, however large the cluste
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
@@ -228,6 +228,8 @@ class QueueState:
         assert is_exact, f"{self.name} takes {self._lowest} for its lowest priority, which is {lowest}"
 
 
+# Of which queue, what of it, and on which nodes.
+_Taken = tuple[QueueState, Quantities, tuple[Place, ...]]
 # Whose usage, what of it, on which nodes; and whether it was added, else removed.
 _Change = tuple[QuotaNode, Quantities, tuple[Place, ...], bool]
 
@@ -392,9 +394,27 @@ class Snapshot:
             self.rollback(mark)
 
     @contextmanager
-    def without_usage(
-        self, taken: Iterable[tuple[QueueState, Quantities, tuple[Place, ...]]]
-    ) -> Iterator[None]:
+    def before_evictions(self, expected: Iterable[_Taken], places: Iterable[Place]) -> Iterator[None]:
+        """Count those taken away as still there, and what is `expected` as free, while in the block.
+
+        Of quota all of it, of nodes those of `places` alone: others are not to be looked at in the block.
+        """
+        # Asked for head after head, beside dozens that leave: their places are elsewhere, and their quota
+        # is one sum.
+        nodes = {domain.values[-1] for place in places for domain in place.assignment.domains}
+        mark = self.mark()
+        gone = ((queue, held.usage, held.places) for queue, held in self._evicted.values())
+        for taken in _summed(gone, nodes):
+            self.add(*taken)
+        for taken in _summed(expected, nodes):
+            self.remove(*taken)
+        try:
+            yield
+        finally:
+            self.rollback(mark)
+
+    @contextmanager
+    def without_usage(self, taken: Iterable[_Taken]) -> Iterator[None]:
         """Count what was reserved as free while in the block."""
         mark = self.mark()
         for queue, usage, places in taken:
@@ -427,6 +447,19 @@ class Snapshot:
     def is_gone(self, held: Held) -> bool:
         """Return whether the Workload was taken away in this cycle."""
         return held.key in self._evicted
+
+
+def _summed(some: Iterable[_Taken], nodes: Collection[str]) -> Iterator[_Taken]:
+    """Yield what is taken of each queue, in all; of places those that lie on one of the nodes."""
+    sums: dict[str, tuple[QueueState, dict[FlavorResource, int], list[Place]]] = {}
+    for queue, usage, places in some:
+        _, total, near = sums.setdefault(queue.name, (queue, {}, []))
+        for pair, amount in usage.items():
+            total[pair] = total.get(pair, 0) + amount
+        # The last value is the hostname, however many levels an assignment names above it.
+        near += (one for one in places if any(at.values[-1] in nodes for at in one.assignment.domains))
+    for queue, total, near in sums.values():
+        yield queue, total, tuple(near)
 
 
 def _describe(node: QuotaNode) -> object:

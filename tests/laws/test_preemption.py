@@ -133,3 +133,31 @@ def test_no_victim_is_taken_that_the_policy_protects(values: list[Any], sharing:
                 assert target.held.workload.priority <= priority
             if not is_own:
                 assert not target.queue.node.is_within_nominal(entry.assignment.preempting())
+
+
+@_settings
+@given(full_clusters(), st.data())
+def test_the_quota_before_evictions_is_as_if_each_were_taken_back_by_itself(
+    values: list[Any], data: st.DataObject
+) -> None:
+    engine = build(values, None)
+    snapshot = engine._cache.snapshot()
+    running = [(queue, held) for queue in snapshot.queues.values() for held in queue.held.values()]
+    leaving = [one for one in running if data.draw(st.booleans())]
+    for one in leaving:
+        snapshot.evict(*one)
+    expected = [(queue, held.usage, held.places) for queue, held in running if data.draw(st.booleans())]
+    for kept in expected:
+        snapshot.reserve(*kept)
+    decided = usage(engine)
+
+    with snapshot.before_evictions(expected, ()):
+        found = usage(engine)
+
+    assert usage(engine) == decided
+    with snapshot.with_evicted():
+        for kept in expected:
+            snapshot.remove(*kept)
+        assert found == usage(engine)
+    snapshot.rollback()
+    engine.validate()
