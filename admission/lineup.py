@@ -22,7 +22,7 @@ from admission.runtimes import kind_of
 from admission.snapshot import Held, QueueState, Tree
 from admission.turnbook import TurnBook
 from admission.turns import Turns, least_attained, pending_level, predicted_level
-from api.policy import AdmissionPolicy, Aliases, OrderingMode
+from api.policy import Aliases, OrderingMode
 from api.queueing import LocalQueue, PreemptionPolicy
 from api.selectors import matches_selector
 from api.workload import Workload, WorkloadKey
@@ -122,7 +122,7 @@ class Lineup:
         """Return the level of a Workload that is to wait in the queue."""
         ordering = queue.policy.ordering
         if ordering is None or ordering.mode is OrderingMode.PRIORITY:
-            return RETURNING if _returns_first(record.workload, queue.policy) else 0
+            return RETURNING if _returns_first(record.workload, queue) else 0
         # It moves up by waiting alone, which no event tells of.
         self.turns.watch_waiting(record.workload, ordering, now=self.now)
         if ordering.mode is OrderingMode.SHORTEST_PREDICTED:
@@ -355,13 +355,15 @@ def _order_of(queue: QueueState) -> object:
     )
 
 
-def _returns_first(workload: Workload, policy: AdmissionPolicy) -> bool:
+def _returns_first(workload: Workload, queue: QueueState) -> bool:
     """Return whether the Workload goes before its equals, since it gave way and tells of its checkpoints.
 
     Not beside promises: an older Workload that comes back takes what was promised to none but the younger.
+    Nor where the newer gives way to the older: whoever is older would stop it as soon as it has started.
     """
+    policy = queue.policy
     section = policy.preemption
-    if section is None or not section.saved_first or policy.backfill_rules is not None:
+    if section is None or not section.saved_first or policy.backfill_rules is not None or _is_by_age(queue):
         return False
     return has_given_way(workload, with_aliases=policy.aliases is Aliases.ARTICLES)
 
@@ -372,10 +374,14 @@ def levels_matter(queue: QueueState) -> bool:
     Where nobody gives way to a level or an age, and nobody is promised a start, levels say who is tried first
     and nothing of what fits.
     """
-    preemption = queue.spec.preemption
-    by_age = PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY
-    gives_way = least_attained(queue) is not None or preemption.within_cluster_queue is by_age
+    gives_way = least_attained(queue) is not None or _is_by_age(queue)
     return gives_way or queue.policy.backfill_rules is not None
+
+
+def _is_by_age(queue: QueueState) -> bool:
+    """Return whether in this ClusterQueue the newer gives way to the older of its priority."""
+    by_age = PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY
+    return queue.spec.preemption.within_cluster_queue is by_age
 
 
 def _has_head(tree: Tree) -> bool:

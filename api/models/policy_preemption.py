@@ -90,4 +90,5 @@ class PreemptionSection(Model):
     saved_first: bool = True
     """Who was preempted and tells of its checkpoints goes before others of its priority until it runs again:
     it gives way more often than who tells nothing, and loses least by it. Without effect where the policy
-    orders by something else than priority and age, or backfills. Default true."""
+    orders by something else than priority and age, or backfills, and where the newer gives way to the older
+    (withinClusterQueue: LowerOrNewerEqualPriority). Default true."""

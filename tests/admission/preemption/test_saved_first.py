@@ -13,9 +13,18 @@ import pytest
 
 from api import keys
 from api.policy import AdmissionPolicy, Backfill, Ordering, OrderingMode, PreemptionRules
+from api.queueing import Preemption, PreemptionPolicy
 from api.reasons import ConditionType
 from api.workload import Workload, to_rfc3339
-from tests.builders import World, admits, make_cluster_queue, make_condition, make_workload, with_conditions
+from tests.builders import (
+    World,
+    admits,
+    evicts,
+    make_cluster_queue,
+    make_condition,
+    make_workload,
+    with_conditions,
+)
 
 EVICTED_AT = 10_000.0
 INTERVAL = {keys.CHECKPOINT_INTERVAL_SECONDS: "600"}
@@ -77,6 +86,25 @@ def test_a_victim_comes_back_first(workload: Workload, first: str) -> None:
 )
 def test_its_age_alone_counts(policy: AdmissionPolicy) -> None:
     assert admits(make_world(policy).put(victim(told(9900))).settle()) == ["older"]
+
+
+def test_its_age_alone_counts_where_the_older_would_stop_it_again() -> None:
+    by_age = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY)
+    world = make_world().put(make_cluster_queue(quota=1, preemption=by_age), victim(told(9900)))
+
+    decisions = world.settle()
+
+    assert (admits(decisions), evicts(decisions)) == (["older"], {})
+
+
+def test_its_queues_preemption_counts_as_soon_as_it_says_so() -> None:
+    by_age = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY)
+    world = make_world().put(make_cluster_queue(quota=0, preemption=by_age), victim(told(9900)))
+    world.settle()
+
+    world.put(make_cluster_queue(quota=1))
+
+    assert admits(world.settle()) == ["victim"]
 
 
 def test_a_checkpoint_that_is_told_of_while_it_waits_counts_at_once() -> None:
