@@ -178,7 +178,10 @@ class Intake(Questions):
         self._cache.budgets[key] = value
         # More may be taken than before, or others are covered; a budget that shrinks lets nobody
         # in.
-        if known is None or known.allowed < value.allowed or known.selector != value.selector:
+        has_more = known is not None and (
+            known.allowed < value.allowed or (known.keeps_unready and not value.keeps_unready)
+        )
+        if known is None or has_more or known.selector != value.selector:
             self._replicas_changed()
 
     def _replicas_changed(self) -> None:

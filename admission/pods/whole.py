@@ -32,6 +32,7 @@ from collections.abc import Sequence
 from admission.actions import Event, EventType, Purpose, Write, workload_ref
 from admission.pods.view import View
 from admission.writes import workload_status
+from api.disruption import DisruptionBudget
 from api.pod import Pod
 from api.reasons import ConditionType
 from api.render import StatusEdit
@@ -60,8 +61,7 @@ def held_back(view: View) -> str | None:
     if not _is_bound(view) or is_broken(view):
         return None
     pods = staying(view)
-    # A pod that is not ready takes nothing away that a budget counts.
-    return _shared(view, pods) or _shortage(view, [pod for pod in pods if pod.is_ready])
+    return _shared(view, pods) or _shortage(view, pods)
 
 
 def tell(view: View) -> Write | None:
@@ -132,17 +132,24 @@ def _shared(view: View, pods: Sequence[Pod]) -> str | None:
 
 def _shortage(view: View, pods: Sequence[Pod]) -> str | None:
     for budget in sorted(view.facts.budgets, key=lambda one: one.name):
-        covered = sum(budget.covers(pod.namespace, pod.labels) for pod in pods)
+        covered = sum(_takes(budget, pod) for pod in pods)
         if covered <= budget.allowed:
             continue
+        word = "" if budget.keeps_unready else "ready "
         name = f"PodDisruptionBudget {budget.namespace}/{budget.name}"
         if not view.group:
             return f"{name} lets no pod go now: the replica serves on until it does, or is deleted"
         return (
-            f"{name} lets {budget.allowed} of the group's {covered} ready pods go, which leave together or"
+            f"{name} lets {budget.allowed} of the group's {covered} {word}pods go, which leave together or"
             " not at all: they serve on until it lets all of them go, or they are deleted"
         )
     return None
+
+
+def _takes(budget: DisruptionBudget, pod: Pod) -> bool:
+    """Return whether the budget has to let go of the pod; who has not run yet goes anyway."""
+    is_counted = pod.is_ready or (budget.keeps_unready and pod.phase != "Pending")
+    return is_counted and budget.covers(pod.namespace, pod.labels)
 
 
 def _warning(view: View, note: str) -> Event:

@@ -32,6 +32,7 @@ from admission.snapshot import Held, QueueState, Snapshot
 from api import keys
 from api.checkpoint_facts import checkpoint_facts
 from api.decimals import whole_number
+from api.disruption import DisruptionBudget
 from api.policy import AdmissionPolicy, Aliases
 from api.reasons import ConditionType
 from api.workload import PodSet, Workload, WorkloadKey, to_rfc3339
@@ -62,7 +63,7 @@ class Floors:
 
     def guards(self, held: Held, queue: QueueState) -> Mapping[Guard, int]:
         """Return what keeps this Workload, and how much of each it takes: from its application's floor one
-        replica, none where it does not serve, and from every budget as many as it has pods that are covered.
+        replica, none where it does not serve, and from every budget as many as it has pods that count there.
 
         Nothing for whoever may always be taken: who is leaving already, and whatever is no replica under a
         policy that prefers inference.
@@ -75,7 +76,7 @@ class Floors:
             return {}
         guards = {
             Guard(False, workload.key.namespace, application): int(is_serving(held)),
-            **_budgets_over(workload, self.snapshot),
+            **_budgets_over(held, self.snapshot),
         }
         # The server evicts no pod that falls under more than one; nothing is ever spare there.
         if (at_odds := _budgets_at_odds(workload, self.snapshot)) is not None:
@@ -117,7 +118,7 @@ def is_counted(workload: Workload, policy: AdmissionPolicy) -> bool:
 
 def _spares(snapshot: Snapshot) -> dict[Guard, int]:
     """Return how many replicas of each application, and of those under each budget, may be taken now."""
-    spares = {Guard(True, one.namespace, one.name): one.allowed for one in snapshot.budgets.values()}
+    spares = {_guard_of(one): one.allowed for one in snapshot.budgets.values()}
     for queue in snapshot.queues.values():
         for held in queue.held.values():
             application = held.workload.annotations.get(keys.REPLICA_OF)
@@ -129,7 +130,7 @@ def _spares(snapshot: Snapshot) -> dict[Guard, int]:
             # `DisruptionsAllowed` may count it already; to subtract it once more errs on the side
             # of too few.
             if held.is_evicted or snapshot.is_gone(held):
-                for budget, pods in _budgets_over(held.workload, snapshot).items():
+                for budget, pods in _budgets_over(held, snapshot).items():
                     spares[budget] -= pods
             elif is_serving(held):
                 spares[guard] += 1
@@ -207,32 +208,39 @@ def is_ready_again(before: Workload, after: Workload) -> bool:
     return keys.REPLICA_OF in after.annotations and after.is_true(type_) and not before.is_true(type_)
 
 
-def _budgets_over(workload: Workload, snapshot: Snapshot) -> dict[Guard, int]:
-    """Return the budgets that the Workload's pods fall under, each with how many of them do."""
+def _budgets_over(held: Held, snapshot: Snapshot) -> dict[Guard, int]:
+    """Return the budgets that the Workload's pods fall under, each with how many of them it has to let go."""
+    workload = held.workload
+    # Of several that do not all serve nobody knows here how many do.
+    is_unready = not is_serving(held) and sum(one.count for one in workload.pod_sets) == 1
     found: dict[Guard, int] = {}
     for pod_set in workload.pod_sets:
         # Those that it was scaled down by have gone already.
         pods = pod_set.count - workload.reclaimable.get(pod_set.name, 0)
-        for guard in _budgets_of(pod_set, workload, snapshot):
-            found[guard] = found.get(guard, 0) + pods
+        for budget in _budgets_of(pod_set, workload, snapshot):
+            guard = _guard_of(budget)
+            taken = 0 if is_unready and not budget.keeps_unready else pods
+            found[guard] = found.get(guard, 0) + taken
     return found
 
 
 def _budgets_at_odds(workload: Workload, snapshot: Snapshot) -> Guard | None:
     """Return the budgets as one guard that a pod falls under together, None where none does."""
     for pod_set in workload.pod_sets:
-        found = sorted(_budgets_of(pod_set, workload, snapshot))
+        found = sorted(one.name for one in _budgets_of(pod_set, workload, snapshot))
         if len(found) > 1:
-            return Guard(True, workload.key.namespace, _AND.join(one.name for one in found))
+            return Guard(True, workload.key.namespace, _AND.join(found))
     return None
 
 
-def _budgets_of(pod_set: PodSet, workload: Workload, snapshot: Snapshot) -> list[Guard]:
+def _budgets_of(pod_set: PodSet, workload: Workload, snapshot: Snapshot) -> list[DisruptionBudget]:
     metadata, namespace = pod_set.template.metadata, workload.key.namespace
     labels = (metadata.labels if metadata is not None else None) or {}
-    return [
-        Guard(True, namespace, one.name) for one in snapshot.budgets.values() if one.covers(namespace, labels)
-    ]
+    return [one for one in snapshot.budgets.values() if one.covers(namespace, labels)]
+
+
+def _guard_of(budget: DisruptionBudget) -> Guard:
+    return Guard(True, budget.namespace, budget.name)
 
 
 def min_replicas(workload: Workload) -> int:

@@ -100,11 +100,14 @@ class PodDisruptionBudgetSpec(Wire, frozen=True):
     """PodDisruptionBudget.spec; what may be taken is read from the status."""
 
     selector: WireSelector | None = None
+    unhealthy_pod_eviction_policy: str = ""
 
 
 class PodDisruptionBudgetStatus(Wire, frozen=True):
     """PodDisruptionBudget.status."""
 
+    current_healthy: int = 0
+    desired_healthy: int = 0
     disruptions_allowed: int = 0
     observed_generation: int = 0
 

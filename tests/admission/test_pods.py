@@ -156,6 +156,25 @@ def test_an_evicted_replica_and_its_budgets(allowed: list[int], want: list[str],
     assert world.objects == {}
 
 
+@pytest.mark.parametrize(
+    ("keeps_unready", "want"),
+    [
+        pytest.param(False, ["evict-pod"], id="goes where others are enough"),
+        pytest.param(True, ["allow-eviction", "sync-pods"], id="is told that it stays where they are not"),
+    ],
+)
+def test_an_evicted_replica_that_is_not_ready(keeps_unready: bool, want: list[str]) -> None:
+    world = admitted(pod_object())
+    world.edit("Pod", "p", lambda pod: pod["status"].update(conditions=[]))
+    budget = DisruptionBudget(
+        namespace="team", name="b", selector=WireSelector(), keeps_unready=keeps_unready
+    )
+    world.facts = UnitFacts(by_eviction=True, budgets=(budget,))
+    world.evict(world.only_workload())
+
+    assert [str(one) for one in world.settle()] == want
+
+
 def test_a_pod_evicted_before_it_was_let_go_keeps_its_gate_and_queues_again() -> None:
     world = make_world(pod_object())
     name = world.only_workload()

@@ -90,6 +90,8 @@ class ShardVictims(GroupVictims):
                 }
             )
         status = {"disruptionsAllowed": count, "observedGeneration": 1}
+        # As many serve as must, and so many more.
+        status |= {"currentHealthy": count + 1, "desiredHealthy": 1}
         self.cluster.edit(BUDGET, lambda one: one["status"].update(status))
 
     def make_member(self, name: str) -> Object:

@@ -368,6 +368,38 @@ def test_a_budget_is_believed_once_it_has_been_counted(observed: int, want: int)
 
 
 @pytest.mark.parametrize(
+    ("policy", "healthy", "desired", "want"),
+    [
+        pytest.param("", 2, 2, False, id="as many are healthy as must"),
+        pytest.param("IfHealthyBudget", 1, 2, True, id="fewer are"),
+        pytest.param("AlwaysAllow", 1, 2, False, id="fewer are, and the policy lets them go all the same"),
+        pytest.param("", 1, 0, True, id="none must be, which the server takes for none that were counted"),
+    ],
+)
+def test_a_budget_keeps_pods_that_are_not_ready_where(
+    policy: str, healthy: int, desired: int, want: bool
+) -> None:
+    # As the API server does: pkg/registry/core/pod/storage/eviction.go.
+    wire = PodDisruptionBudgetObject(
+        metadata=Meta(name="chat", namespace=NAMESPACE),
+        spec=PodDisruptionBudgetSpec(selector=WireSelector(), unhealthy_pod_eviction_policy=policy),
+        status=PodDisruptionBudgetStatus(current_healthy=healthy, desired_healthy=desired),
+    )
+
+    assert to_disruption_budget(wire).keeps_unready is want
+
+
+@pytest.mark.parametrize(
+    ("keeps_unready", "want"), [(False, 1), (True, 0)], ids=["kept by the others", "wanting"]
+)
+def test_a_replica_that_does_not_serve_goes_where_its_budget_is(keeps_unready: bool, want: int) -> None:
+    guarding = replace(budget(0), keeps_unready=keeps_unready)
+    world = make_world(*some(serving=1, starting=1), guarding, incoming(3))
+
+    assert len(evicts(world.cycle())) == want
+
+
+@pytest.mark.parametrize(
     ("selector", "want"), [(WireSelector(), True), (None, False)], ids=["empty: all", "absent: none"]
 )
 def test_a_budget_without_labels_covers_as_the_api_says(selector: WireSelector | None, want: bool) -> None:
