@@ -88,6 +88,7 @@ def requested() -> bool:
     """Return whether Berth asks for a checkpoint that has not been saved yet: save now, then go on.
 
     From the first call on SIGTERM is such a request too, and no longer ends the process (see `stopping`).
+    Of several ranks each calls it, and all do what rank 0 is told: they hear of a request one by one.
     Call it from the main thread at least once, else SIGTERM ends the process as ever. A handler that the
     program has set, before or since, is called as well. Costs next to nothing.
     """
