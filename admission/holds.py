@@ -21,6 +21,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from admission.placement.fleet import Place
 from admission.snapshot import Held, QueueState
 from api.policy import AdmissionPolicy
@@ -42,8 +44,7 @@ class KeptRoom:
     places: tuple[Place, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
     """A hold as a cycle meets it: whose usage in which queue, beside victims that still run.
 
     `is_passed`: the head of its own queue need not heed it.
@@ -153,12 +154,12 @@ class Holds:
             # Who is tried itself takes its own room.
             if key in trying or queue is None or not _is_waiting(hold, queue):
                 continue
-            leaving = (held[victim] for victim in hold.victims if victim in held)
-            victims = (
+            leaving = [held[victim] for victim in hold.victims if victim in held]
+            victims = [
                 (queues[one.admission.cluster_queue], one)
                 for one in leaving
                 if one.is_evicted and one.admission.cluster_queue in queues
-            )
+            ]
             yield Claim(
                 queue=queue,
                 usage=room.usage,

@@ -56,6 +56,10 @@ PassOn = Callable[[Outcome], Pending | None]
 # Whether a Workload (key, uid) that waits for these to leave has had its time: nothing is kept for it.
 IsSpent = Callable[[WorkloadKey, str, Iterable[WorkloadKey]], bool]
 
+# Of which quota an entry has too little, and whether its places are taken.
+_Lack = tuple[frozenset[FlavorResource], bool]
+_NOTHING_LACKED: _Lack = frozenset(), False
+
 _NO_LONGER_FITS = "Workload no longer fits after processing another workload"
 _KEPT_FOR_OTHERS = "Workload fits only where room is kept for another that others give way for"
 
@@ -274,8 +278,8 @@ class _Cycle:
             if self.backfill is not None:
                 self.backfill.plan_after_evictions(entry)
             return preempting(entry, awaited, now=self.now)
-        if not self._is_free_now(entry):
-            return self._wait_for_leaving(entry)
+        if (lack := self._lack(entry)) != _NOTHING_LACKED:
+            return self._wait_for_leaving(entry, lack)
         self.snapshot.reserve(entry.queue, entry.assignment.usage, entry.assignment.places)
         if self.backfill is not None:
             self.backfill.note_admitted(verdict)
@@ -284,9 +288,9 @@ class _Cycle:
             return outcome
         return replace(outcome, lease=verdict.lease, decision=replace(outcome.decision, on_lease=True))
 
-    def _wait_for_leaving(self, entry: Entry) -> Outcome:
+    def _wait_for_leaving(self, entry: Entry, lack: _Lack) -> Outcome:
         """Let an entry wait for what others leave over; where such room is held, it is from now on."""
-        awaited = self._awaited(entry)
+        awaited = self._awaited(entry, lack)
         if holds_room(entry.queue.policy):
             self._expect(entry, awaited)
         return still_taken(entry, awaited)
@@ -317,38 +321,37 @@ class _Cycle:
         """Return what the picture shows as taken by those for whom others have yet to stop."""
         return *self._expected, *self._passed.expected()
 
-    def _is_free_now(self, entry: Entry) -> bool:
-        """Return whether there is room while those who are to give way in this cycle still run.
+    def _lack(self, entry: Entry) -> _Lack:
+        """Return what the entry lacks while those who are to give way in this cycle, but for its own targets,
+        still run: of which quota there is too little, and whether its places are taken.
 
         The picture has them gone and their place kept for who evicts them. What they leave over beyond that
         is nobody's until they have stopped: an entry that started on it would run beside them.
         """
         # Nobody gives way in this cycle, so what the picture shows is free.
         if not self.snapshot.gone:
-            return True
-        usage, places = entry.assignment.usage, entry.assignment.places
-        with self.snapshot.before_evictions(self._all_expected(), places):
-            return entry.queue.node.fits(usage) and self.snapshot.fleet.fits(places)
-
-    def _awaited(self, entry: Entry) -> list[Held]:
-        """Return who leaves for others and holds what the entry lacks until then, quota or nodes, beyond what
-        its own targets leave.
-        """
-        own = {target.held.key for target in entry.targets}
-        others = [(queue, held) for queue, held in self.snapshot.leaving() if held.key not in own]
-        if not others or not holds_room(entry.queue.policy):
-            return []
+            return _NOTHING_LACKED
         usage, places, node = entry.assignment.usage, entry.assignment.places, entry.queue.node
         with (
             self.snapshot.before_evictions(self._all_expected(), places),
             self.snapshot.without((target.queue, target.held) for target in entry.targets),
         ):
-            lacking = {pair for pair, amount in usage.items() if not node.fits({pair: amount})}
-            lacks_places = not self.snapshot.fleet.fits(places)
+            lacking = frozenset(pair for pair, amount in usage.items() if not node.fits({pair: amount}))
+            return lacking, not self.snapshot.fleet.fits(places)
+
+    def _awaited(self, entry: Entry, lack: _Lack | None = None) -> list[Held]:
+        """Return who leaves for others and holds what the entry lacks until then, quota or nodes, beyond what
+        its own targets leave. `lack`: that, where it is known.
+        """
+        own = {target.held.key for target in entry.targets}
+        others = [(queue, held) for queue, held in self.snapshot.leaving() if held.key not in own]
+        if not others or not holds_room(entry.queue.policy):
+            return []
+        lacking, lacks_places = self._lack(entry) if lack is None else lack
         if not (lacking or lacks_places or entry.targets):
             # It is kept out by what is expected for others, and comes by what any of them leaves.
-            lacking, lacks_places = set(usage), True
-        nodes = _nodes_of(places) if lacks_places else set()
+            lacking, lacks_places = frozenset(entry.assignment.usage), True
+        nodes = _nodes_of(entry.assignment.places) if lacks_places else set()
         # Quota is a tree's own, nodes are everybody's.
         return [
             held
@@ -362,8 +365,8 @@ class _Cycle:
         # Nominated alone; heads before it may have taken its quota since.
         if not entry.queue.node.fits(entry.assignment.usage):
             return skipped(entry, _NO_LONGER_FITS)
-        if not self._is_free_now(entry):
-            return self._wait_for_leaving(entry)
+        if (lack := self._lack(entry)) != _NOTHING_LACKED:
+            return self._wait_for_leaving(entry, lack)
         self.snapshot.reserve(entry.queue, entry.assignment.usage)
         return admitted(entry, now=self.now)
 

@@ -236,7 +236,12 @@ class PendingQueue:
 
     def has_head(self) -> bool:
         """Return whether something is to be tried."""
-        return self._peek() is not None
+        # Whoever it is: to find the first of dozens that room is kept for takes a look at all of them.
+        return (
+            self._active_sticky() is not None
+            or bool(self._classes.heads())
+            or any(not self._is_parked(one) for one in self._ahead.values())
+        )
 
     def note_admitted(self, key: WorkloadKey) -> None:
         """Take note that a popped Workload has its quota: what was freed for it is in use.
