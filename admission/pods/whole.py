@@ -69,10 +69,10 @@ def tell(view: View) -> Write | None:
 
     That it may is said of groups alone: a pod by itself goes or stays, and there is nothing to be finished.
     """
-    if not _is_bound(view) or is_broken(view):
-        return None
     if not staying(view):
         return _take_back(view)
+    if not _is_bound(view) or is_broken(view):
+        return None
     why, standing = held_back(view), view.workload.conditions.get(_TYPE)
     if why is None and (not view.group or _is_under_way(view)):
         return None
@@ -97,7 +97,7 @@ def _take_back(view: View) -> Write | None:
 
     Its time would run on while they end, and the eviction be taken back under them.
     """
-    standing = view.workload.conditions.get(_TYPE)
+    standing = view.workload.conditions.get(_TYPE) if view.held is not None else None
     if view.is_stopped or standing is None or standing.status:
         return None
     edit = StatusEdit(view.raw, now=view.now)

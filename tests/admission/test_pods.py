@@ -156,6 +156,23 @@ def test_an_evicted_replica_and_its_budgets(allowed: list[int], want: list[str],
     assert world.objects == {}
 
 
+def test_a_replica_that_no_policy_lets_a_budget_keep_any_more_is_stopped_and_not_said_to_be_kept() -> None:
+    world = admitted(pod_object())
+    name, budget = (
+        world.only_workload(),
+        DisruptionBudget(namespace="team", name="b", selector=WireSelector()),
+    )
+    world.facts = UnitFacts(by_eviction=True, budgets=(budget,))
+    world.evict(name)
+    world.settle()
+    assert ConditionType.DISRUPTION_ALLOWED in world.workload(name)[0].conditions
+
+    world.facts = UnitFacts()
+
+    assert [str(one) for one in world.settle()] == ["tell-pod", "stop-pod", "allow-eviction"]
+    assert ConditionType.DISRUPTION_ALLOWED not in world.workload(name)[0].conditions
+
+
 @pytest.mark.parametrize(
     ("keeps_unready", "want"),
     [
