@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from admission.placement.hierarchy import value_problems
 from admission.placement.performance import Performance
@@ -29,6 +29,8 @@ from queues.profile import Spot, Spots
 from queues.steps import Steps
 
 PodKey = tuple[str, str]
+# Which leaves change, by what of each, and by what when it is taken back.
+_Change = tuple[list[Values], Amounts, Amounts]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +40,21 @@ class Place:
     flavor: str
     assignment: TopologyAssignment
     per_pod: Amounts
+    _changes: dict[bool, list[_Change]] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def changes(self, *, is_by_host: bool) -> list[_Change]:
+        """Return what taking the place changes, leaves of equal counts together: kept, for trials."""
+        if is_by_host not in self._changes:
+            # A gang of a thousand pods lies on hosts of equal counts: one change of amounts for all of them.
+            by_count: dict[int, list[Values]] = {}
+            for domain in self.assignment.domains:
+                values = domain.values[-1:] if is_by_host else domain.values
+                by_count.setdefault(domain.count, []).append(values)
+            self._changes[is_by_host] = [
+                (names, _times(self.per_pod, count), _times(self.per_pod, -count))
+                for count, names in by_count.items()
+            ]
+        return self._changes[is_by_host]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -309,17 +326,9 @@ class Fleet:
             # The flavor lost its topology; what was placed by it counts nowhere.
             if search is None:
                 continue
-            is_by_host = search.site.is_by_host
-            # A gang of a thousand pods lies on hosts of equal counts: one change of amounts for all
-            # of them.
-            # Most domains of a place hold the same number of pods.
-            by_count: dict[int, list[Values]] = {}
-            for domain in place.assignment.domains:
-                names = by_count.setdefault(domain.count, [])
-                names.append(domain.values[-1:] if is_by_host else domain.values)
-            for count, names in by_count.items():
-                amounts = {name: sign * count * one for name, one in place.per_pod.items()}
-                self._change(search.site, names, amounts, is_empty=is_empty)
+            for names, taken, given in place.changes(is_by_host=search.site.is_by_host):
+                change = (names, taken, given) if sign > 0 else (names, given, taken)
+                self._change(search.site, change, is_empty=is_empty)
 
     def spots(self, places: Iterable[Place]) -> dict[Spot, dict[str, int]]:
         """Return what the places take of every leaf, so that places of several Workloads can be added up."""
@@ -343,7 +352,7 @@ class Fleet:
         for (owner, values), amounts in spots.items():
             search = self._owning(owner)
             if search is not None:
-                self._change(search.site, [values], amounts)
+                self._change(search.site, ([values], amounts, _times(amounts, -1)))
 
     @contextmanager
     def occupied(self, spots: Spots) -> Iterator[None]:
@@ -390,10 +399,9 @@ class Fleet:
             return self._searches.get(owner)
         return next((one for one in self._searches.values() if one.site.is_by_host), None)
 
-    def _change(
-        self, site: Site, names: Sequence[Values], amounts: Amounts, *, is_empty: bool = False
-    ) -> None:
-        """Take `amounts` of each leaf that is named."""
+    def _change(self, site: Site, change: _Change, *, is_empty: bool = False) -> None:
+        """Take so much of each leaf that is named."""
+        names, amounts, back = change
         if is_empty:
             # The empty cluster has no use to add to: it is the capacity that shrinks for a while.
             for name in names:
@@ -403,7 +411,6 @@ class Fleet:
         if not any(amounts.values()):
             return
         all_used = site.used
-        back = {resource: -amount for resource, amount in amounts.items()}
         for name in names:
             used = all_used.get(name)
             if used is None:
@@ -481,6 +488,10 @@ def _assignments(
     if leader is not None and found.leader is not None:
         pairs.append((leader, found.leader))
     return pairs
+
+
+def _times(amounts: Amounts, times: int) -> dict[str, int]:
+    return {resource: amount * times for resource, amount in amounts.items()}
 
 
 def _add_times(total: dict[str, int], amounts: Amounts, times: int) -> None:
