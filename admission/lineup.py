@@ -365,7 +365,7 @@ def _returns_first(workload: Workload, queue: QueueState) -> bool:
     section = policy.preemption
     if section is None or not section.saved_first or policy.backfill_rules is not None or _is_by_age(queue):
         return False
-    return has_given_way(workload, with_aliases=policy.aliases is Aliases.ARTICLES)
+    return has_given_way(workload, section, with_aliases=policy.aliases is Aliases.ARTICLES)
 
 
 def levels_matter(queue: QueueState) -> bool:

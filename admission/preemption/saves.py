@@ -276,18 +276,18 @@ def believed_checkpoint(facts: CheckpointFacts, *, now: float, started_at: float
     return min(saved_at, now)
 
 
-def has_given_way(workload: Workload, *, with_aliases: bool) -> bool:
+def has_given_way(workload: Workload, rules: PreemptionRules, *, with_aliases: bool) -> bool:
     """Return whether it was preempted, tells of its checkpoints, and has not run again since.
 
     By what it told at its eviction, since it saves nothing while it waits; a checkpoint told of afterwards is
-    the one that it saved on its way out.
+    the one that it saved on its way out, if it took no longer than a save may.
     """
     evicted = workload.conditions.get(ConditionType.EVICTED)
     if evicted is None or not evicted.status or evicted.reason != EvictionReason.PREEMPTED:
         return False
     facts = checkpoint_facts(workload, with_aliases=with_aliases)
-    saved_at = facts.saved_at
-    now = evicted.at if saved_at is None else max(evicted.at, saved_at)
+    saved_at, left_by = facts.saved_at, evicted.at + rules.max_declared_seconds
+    now = evicted.at if saved_at is None else max(evicted.at, min(saved_at, left_by))
     return believed_checkpoint(facts, now=now) is not None
 
 

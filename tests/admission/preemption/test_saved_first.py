@@ -51,6 +51,7 @@ def make_world(policy: AdmissionPolicy | None = None, **section: Any) -> World:
     [
         pytest.param(victim(told(9900)), "victim", id="that had saved shortly before"),
         pytest.param(victim(told(10_030)), "victim", id="that saved on its way out"),
+        pytest.param(victim(told(90_000)), "older", id="that tells of a checkpoint to come"),
         pytest.param(victim({}), "older", id="that tells nothing"),
         pytest.param(victim(INTERVAL), "older", id="that has never saved"),
         pytest.param(victim({keys.CHECKPOINT_TIME: "noon"}), "older", id="that tells what nobody can read"),
