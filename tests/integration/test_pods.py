@@ -48,15 +48,17 @@ def scene(embedded_scene: Scene, embedded_controller: Replica) -> Scene:
 
 def test_a_pod_in_a_queue_waits_at_the_gate_for_its_quota_and_then_runs(scene: Scene) -> None:
     queue = scene.create_queue(cpus=1)
-    create(scene, make_pod("first"), make_pod("second"))
-
+    create(scene, make_pod("first"))
     first = wait_pod(scene, "first", "Running")
+    # Only now: of two of one second that one look finds together, the uid decides who is first.
+    create(scene, make_pod("second"))
+
     assert first["spec"]["nodeSelector"] == {"berth.dev/node-pool": "node"}
     assert first["metadata"]["labels"][KUEUE + "cluster-queue-name"] == queue
+    assert scene.wait_pending("second")["reason"] == "WaitingForQuota"
     second = pod_of(scene, "second")
     assert second is not None
     assert is_gated(second)
-    assert scene.wait_pending("second")["reason"] == "WaitingForQuota"
 
     scene.rest.delete(f"{scene.pods}/first")
     wait_pod(scene, "second", "Running")
