@@ -87,8 +87,8 @@ def retention_deadline(workload: Workload, settings: RetentionSettings) -> float
 
 def is_deactivated_by_us(workload: Workload) -> bool:
     """Return whether a time-out, a limit or a check took it out, and not a user."""
-    evicted = workload.conditions.get(ConditionType.EVICTED)
-    if workload.active or evicted is None or not evicted.status:
+    evicted = workload.eviction
+    if workload.active or evicted is None:
         return False
     # By the reason alone: a user who sets spec.active leaves none with a cause.
     return evicted.reason.startswith(f"{EvictionReason.DEACTIVATED}DueTo")

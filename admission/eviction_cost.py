@@ -13,12 +13,12 @@ from admission.snapshot import Held
 from api.checkpoint_facts import CheckpointFacts
 from api.policy import AdmissionPolicy, Aliases, PreemptionRules
 from api.requests import gpus_of
-from queues.resources import Quantities
+from queues.resources import Quantities, by_resource
 
 
 def eviction_cost(held: Held, work_seconds: float, facts: CheckpointFacts, rules: PreemptionRules) -> float:
     """Return what it costs to stop the Workload now and start it again, in device-seconds."""
-    return devices_of(held) * (work_seconds + restart_seconds_of(facts, rules))
+    return devices_of(held.usage) * (work_seconds + restart_seconds_of(facts, rules))
 
 
 def cost_if_asked(held: Held, policy: AdmissionPolicy) -> float:
@@ -40,14 +40,6 @@ def restart_seconds_of(facts: CheckpointFacts, rules: PreemptionRules) -> float:
     return min(rules.default_restart_seconds if told is None else told, rules.max_declared_seconds)
 
 
-def devices_of(held: Held) -> int:
-    """Return how many devices stand idle while the Workload restarts; work without devices counts as one."""
-    return devices_in(held.usage)
-
-
-def devices_in(usage: Quantities) -> int:
-    """Return how many devices this usage takes, at least one."""
-    amounts: dict[str, int] = {}
-    for pair, amount in usage.items():
-        amounts[pair.resource] = amounts.get(pair.resource, 0) + amount
-    return max(1, gpus_of(amounts))
+def devices_of(usage: Quantities) -> int:
+    """Return how many devices work of this usage runs on; one without any, so that CPU jobs count too."""
+    return max(1, gpus_of(by_resource(usage)))

@@ -21,11 +21,10 @@ from admission.topology import places_of
 from api.checkpoint_facts import CHECKPOINT_KEYS
 from api.eviction import reserved_at_of, standing_request
 from api.policy import VictimRules
-from api.reasons import ConditionType
 from api.workload import Admission, Workload, WorkloadKey
 from queues.ordering import RequeuingTimestamp, queued_at
 from queues.pending import Pending
-from queues.resources import Quantities, is_equal, pairs_of, to_quantities
+from queues.resources import Quantities, by_resource, is_equal, pairs_of, to_quantities
 
 _NO_RULES = VictimRules()
 
@@ -311,11 +310,9 @@ class Holders(Lineup):
         # Deleted: nobody will carry an admission out any more.
         if held is None or not held.is_assumed or workload.deleted_at is not None:
             return False
-        evicted = workload.conditions.get(ConditionType.EVICTED)
-        known = held.workload.conditions.get(ConditionType.EVICTED)
         # The eviction that was known when it was assumed is the one before this admission, and says
         # nothing new.
-        return evicted is None or not evicted.status or evicted == known
+        return workload.eviction is None or workload.eviction == held.workload.eviction
 
     # --- within ------------------------------------------------------------------------------------------
 
@@ -338,9 +335,7 @@ class Holders(Lineup):
             ledger.release(held.key)
             return
         # By resource, whatever the flavor: past usage knows resources alone.
-        amounts: dict[str, int] = {}
-        for pair, amount in held.usage.items():
-            amounts[pair.resource] = amounts.get(pair.resource, 0) + amount
+        amounts = by_resource(held.usage)
         ledger.hold(held.key, held.local_queue, amounts, is_admitted=held.is_admitted, now=self.now)
 
 

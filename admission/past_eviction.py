@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from api.checkpoint_facts import CheckpointFacts, checkpoint_facts
-from api.reasons import ConditionType
 from api.workload import Workload, WorkloadKey, to_rfc3339
 
 # Kueue's words: "Preempted to accommodate a workload (UID: …, JobUID: …) due to …".
@@ -38,8 +37,8 @@ class PastEviction:
 
 def past_eviction(workload: Workload, key_of: Callable[[str], WorkloadKey | None]) -> PastEviction | None:
     """Return the eviction that the Workload has not got over yet; `key_of` finds a Workload by its uid."""
-    evicted = workload.conditions.get(ConditionType.EVICTED)
-    if evicted is None or not evicted.status or workload.is_finished:
+    evicted = workload.eviction
+    if evicted is None or workload.is_finished:
         return None
     named = _PREEMPTOR.search(evicted.message)
     uid = named[1] if named is not None else ""

@@ -26,7 +26,6 @@ from admission.room import never_evicts
 from admission.runtimes import Estimator, eviction_seconds
 from admission.snapshot import Held, QueueState
 from api.policy import BackfillMode, OnOverrun
-from api.reasons import ConditionType
 from api.workload import Workload, WorkloadKey
 from queues.leases import Leases
 from queues.pending import Pending
@@ -212,10 +211,9 @@ class Timekeeper:
         if held.leaves_by is not None:
             return max(self.now, held.leaves_by) + eviction_seconds(held.workload)
         if held.is_evicted:
-            evicted = held.workload.conditions.get(ConditionType.EVICTED)
-            is_told = not held.is_evicting and evicted is not None and evicted.status
+            evicted = None if held.is_evicting else held.workload.eviction
             # From when its object says, so that a leader that came later expects the same end.
-            since = evicted.at if is_told and evicted is not None else self.now
+            since = self.now if evicted is None else evicted.at
             return since + eviction_seconds(held.workload)
         started_at = started_at_of(held)
         lease = self.leases.get(held.key)

@@ -23,6 +23,7 @@ from api.requests import PodSetRequests
 from api.workload import Workload, WorkloadKey
 from queues.attained import FIRST, devices, leaves_level_at, level_of, next_look
 from queues.estimates import Estimate
+from queues.resources import by_resource
 
 _DEFAULTS = PreemptionRules()
 # Behind every estimate, in seconds: 68 years.
@@ -92,13 +93,6 @@ def rules_of(queue: QueueState) -> PreemptionRules:
     return queue.policy.preemption or _DEFAULTS
 
 
-def _devices_of(held: Held) -> int:
-    amounts: dict[str, int] = {}
-    for pair, amount in held.usage.items():
-        amounts[pair.resource] = amounts.get(pair.resource, 0) + amount
-    return devices(amounts)
-
-
 @dataclass(slots=True)
 class Turns:
     """The books of all ClusterQueues that take turns, and who ages when."""
@@ -126,7 +120,7 @@ class Turns:
         rules = rules_of(queue)
         at = held.reserved_at + rules.minimum_runtime_seconds
         if at <= now:
-            count = _devices_of(held)
+            count = devices(by_resource(held.usage))
             ran = held.workload.accumulated_execution_seconds + max(0.0, now - held.reserved_at)
             # Whoever takes turns is taken to save on request, so its loss does not grow while it runs.
             rank = cost_if_asked(held, queue.policy), -held.queued_at, held.workload.uid

@@ -32,7 +32,7 @@ from api.objects import (
     WorkloadObject,
 )
 from api.problems import SpecError, read_amount, require_at_most_one, require_unique
-from api.reasons import ConditionType
+from api.reasons import ConditionType, EvictionReason
 
 # One for all, read-only: of 15,000 Workloads most have no annotations.
 NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -232,7 +232,22 @@ class Workload:
     @property
     def is_evicted(self) -> bool:
         """Whether it has been told to stop; its quota is freed when its Job has stopped."""
-        return self.is_true(ConditionType.EVICTED)
+        return self.eviction is not None
+
+    @property
+    def eviction(self) -> Condition | None:
+        """Evicted where it is True: of the last eviction until it is admitted again. None for none.
+
+        A condition that was turned False belongs to an eviction that is over.
+        """
+        evicted = self.conditions.get(ConditionType.EVICTED)
+        return evicted if evicted is not None and evicted.status else None
+
+    @property
+    def preemption(self) -> Condition | None:
+        """The `eviction` of one that had to give way to another and has not run since; None for none."""
+        eviction = self.eviction
+        return eviction if eviction is not None and eviction.reason == EvictionReason.PREEMPTED else None
 
 
 def to_seconds(text: str | None) -> float:

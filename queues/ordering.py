@@ -35,9 +35,8 @@ def comes_first(workload: Workload) -> bool:
     gets no more right to evict others by that. So does one that was moved for a gang (a policy's
     consolidation): its other place was found on the condition that it gets it.
     """
-    evicted = workload.conditions.get(ConditionType.EVICTED)
-    # A condition that was turned False belongs to an eviction that is over.
-    if evicted is None or not evicted.status:
+    evicted = workload.eviction
+    if evicted is None:
         return False
     preempted = workload.conditions.get(ConditionType.PREEMPTED)
     was_moved = preempted is not None and preempted.status and preempted.reason == _CONSOLIDATION
@@ -46,8 +45,8 @@ def comes_first(workload: Workload) -> bool:
 
 def queued_at(workload: Workload, timestamp: RequeuingTimestamp = RequeuingTimestamp.EVICTION) -> float:
     """Return the instant that the Workload queues by, in Unix seconds."""
-    evicted = workload.conditions.get(ConditionType.EVICTED)
-    if evicted is not None and evicted.status:
+    evicted = workload.eviction
+    if evicted is not None:
         # A check that asked for a retry, and pods that did not get ready, are its own doing: it
         # queues again behind who came meanwhile.
         if evicted.reason == EvictionReason.ADMISSION_CHECK:

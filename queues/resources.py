@@ -40,6 +40,14 @@ def to_quantities(assignments: tuple[PodSetAssignment, ...]) -> dict[FlavorResou
     return total
 
 
+def by_resource(usage: Quantities) -> dict[str, int]:
+    """Return how much of each resource is charged, whatever its flavor."""
+    total: dict[str, int] = {}
+    for pair, amount in usage.items():
+        total[pair.resource] = total.get(pair.resource, 0) + amount
+    return total
+
+
 def pairs_of(admission: Admission) -> frozenset[FlavorResource]:
     """Return the flavors and resources that were given, those of zero amount too."""
     return frozenset(

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 
 from admission.controller.logs import Log
 from admission.controller.metrics import Metrics
-from admission.preemption.loss import devices_of, lost_work
+from admission.eviction_cost import devices_of
+from admission.preemption.loss import lost_work
 from admission.preemption.saves import Outcome, is_saving_at_sigterm, outcome_of, outcome_of_stop
 from admission.prices import PriceOf, lost_money
 from api.checkpoint_facts import CLOCK_SKEW_SECONDS
 from api.eviction import eviction_request, has_request
-from api.reasons import ConditionType
 from api.workload import Workload, to_rfc3339
+from queues.resources import to_quantities
 
 log = Log("berth.evictions")
 
@@ -72,8 +73,8 @@ class EvictionMetrics:
 
         Of one that saves at SIGTERM that is known when its pods have ended: what it did until it was told to.
         """
-        evicted, admission = after.conditions.get(ConditionType.EVICTED), before.admission
-        if evicted is None or not evicted.status or admission is None:
+        evicted, admission = after.eviction, before.admission
+        if evicted is None or admission is None:
             return None
         if outcome_of_stop(before, after, saved_at=saved_at) is not None:
             if saved_at is not None and saved_at <= now + CLOCK_SKEW_SECONDS:
@@ -91,7 +92,7 @@ class EvictionMetrics:
         is_believed = saved_at is not None and saved_at <= now + CLOCK_SKEW_SECONDS
         return Lost(
             device_seconds=lost,
-            devices=devices_of(admission),
+            devices=devices_of(to_quantities(admission.pod_sets)),
             money=money,
             saved_at=saved_at if is_believed else None,
         )

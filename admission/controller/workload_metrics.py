@@ -182,8 +182,8 @@ class WorkloadMetrics:
                 seconds = _since(before, ConditionType.PODS_READY, now)
                 names = (*place.cluster, *labels, *place.cluster_custom)
                 self._ready_to_evicted.labels(self._role, *names).observe(seconds)
-        evicted = before.conditions.get(ConditionType.EVICTED)
-        if evicted is not None and evicted.status and before.admission and after.admission is None:
+        evicted = before.eviction
+        if evicted is not None and before.admission and after.admission is None:
             reason = evicted.reason.partition("DueTo")[0]
             names = (*place.cluster, reason, *place.cluster_custom)
             self._release.labels(self._role, *names).observe(max(0.0, now - evicted.at))

@@ -249,8 +249,8 @@ def _answer_finished_workload(view: View) -> Answer:
 def _answer_eviction(view: View) -> Answer:
     """An evicted Workload's Job is stopped; only then is its quota free."""
     held = _matched(view)
-    evicted = held.workload.conditions.get(ConditionType.EVICTED)
-    if evicted is None or not evicted.status:
+    evicted = held.workload.eviction
+    if evicted is None:
         return None
     stopped = _stop(view, held, evicted.message)
     if stopped is not None:

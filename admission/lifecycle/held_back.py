@@ -13,7 +13,7 @@ from __future__ import annotations
 from admission.actions import EventType, Purpose
 from admission.lifecycle.look import Answer, Look
 from admission.writes import workload_status
-from api.reasons import ConditionType, EvictionReason
+from api.reasons import ConditionType
 from api.workload import Workload
 
 # How long an eviction waits for its budgets: a pod that restarts elsewhere, or a step of a roll-out, is ready
@@ -23,11 +23,8 @@ HELD_BACK_SECONDS = 60.0
 
 def taken_back_at(workload: Workload) -> float | None:
     """Return when the eviction is taken back unless its budgets let the pods go before; None: never."""
-    evicted = workload.conditions.get(ConditionType.EVICTED)
-    if evicted is None or not evicted.status or evicted.reason != EvictionReason.PREEMPTED:
-        return None
     allowed = workload.conditions.get(ConditionType.DISRUPTION_ALLOWED)
-    if workload.admission is None or allowed is None or allowed.status:
+    if workload.preemption is None or workload.admission is None or allowed is None or allowed.status:
         return None
     return allowed.at + HELD_BACK_SECONDS
 

@@ -121,10 +121,10 @@ def answer_replacements(view: View) -> Answer:
     edit = StatusEdit(view.raw, now=view.now)
     type_, workload = ConditionType.WAITING_FOR_REPLACEMENT_PODS, view.workload
     if view.missing:
-        evicted = workload.conditions.get(ConditionType.EVICTED)
+        evicted = workload.eviction
         # The reason of the eviction, where it was one: an observer looks for that, not for pods
         # that failed.
-        reason = evicted.reason if evicted is not None and evicted.status else "PodsFailed"
+        reason = evicted.reason if evicted is not None else "PodsFailed"
         if not workload.is_true(type_):
             render.await_replacements(edit, reason)
     elif workload.is_true(type_):

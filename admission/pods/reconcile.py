@@ -207,8 +207,8 @@ def _answer_missing(view: View) -> Answer:
 
 def _answer_eviction(view: View) -> Answer:
     """The pods of an evicted Workload are stopped, as their budgets let them go; then its quota is free."""
-    evicted = view.workload.conditions.get(ConditionType.EVICTED)
-    if evicted is None or not evicted.status:
+    evicted = view.workload.eviction
+    if evicted is None:
         return None
     if whole.held_back(view) is not None:
         # Until then it serves as before: who is made anew meanwhile is let go, what changes is told.

@@ -110,12 +110,11 @@ def _is_bound(view: View) -> bool:
 
 
 def _is_under_way(view: View) -> bool:
-    conditions = view.workload.conditions
-    allowed, evicted = conditions.get(_TYPE), conditions.get(ConditionType.EVICTED)
+    allowed, evicted = view.workload.conditions.get(_TYPE), view.workload.eviction
     if allowed is None or not allowed.status:
         return False
     # What is older was said of an earlier eviction, whose end took another way than usual.
-    return evicted is None or not evicted.status or allowed.at >= evicted.at
+    return evicted is None or allowed.at >= evicted.at
 
 
 def _shared(view: View, pods: Sequence[Pod]) -> str | None:

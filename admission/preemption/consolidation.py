@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from admission.eviction_cost import devices_in
+from admission.eviction_cost import devices_of
 from admission.placement.fleet import Unplaced, place_of
 from admission.placement.request import NoPlacement, PlacementRequest, make_plan
 from admission.placement.rules import leaf_level
@@ -244,13 +244,13 @@ class _Search:
         lost, number = self.cost(taken)
         # A bound for each device of the gang: a large gang may cost more to place, as it gains
         # more.
-        return number <= self.budget and lost <= self.rules.max_lost_seconds * devices_in(self.need.usage)
+        return number <= self.budget and lost <= self.rules.max_lost_seconds * devices_of(self.need.usage)
 
     def _all_are_placed(self, taken: list[Target]) -> bool:
         """Place the gang and everybody who moves for it, and return whether that is possible."""
         moved = [one for one in taken if not one.held.is_evicted]
         # The largest first, as in any bin packing: they fit into the fewest places.
-        moved.sort(key=lambda one: (-devices_in(one.held.usage), one.held.workload.uid))
+        moved.sort(key=lambda one: (-devices_of(one.held.usage), one.held.workload.uid))
         wanted = [(self.need.queue, self.need.placing)]
         wanted += [(one.queue, requests_again(self.snapshot, one.held)) for one in moved]
         for queue, requests in wanted:

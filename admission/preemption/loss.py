@@ -36,7 +36,7 @@ from dataclasses import dataclass, field
 from math import inf
 from statistics import median_low
 
-from admission.eviction_cost import eviction_cost, save_seconds_of
+from admission.eviction_cost import devices_of, eviction_cost, save_seconds_of
 from admission.preemption.replicas import Guard, Kept
 from admission.preemption.saves import believed_checkpoint, plan_save, saves_at_sigterm
 from admission.runtimes import Estimator
@@ -44,9 +44,9 @@ from admission.snapshot import Held, QueueState, Tree
 from api.checkpoint_facts import CLOCK_SKEW_SECONDS, CheckpointFacts, checkpoint_facts
 from api.policy import AdmissionPolicy, Aliases, PreemptionRules, VictimRules
 from api.reasons import ConditionType, EvictionReason
-from api.requests import gpus_of
-from api.workload import Admission, Workload, WorkloadKey
+from api.workload import Workload, WorkloadKey
 from queues.estimates import Estimate
+from queues.resources import to_quantities
 
 _DEFAULT_RULES = VictimRules()
 _PREEMPTED = EvictionReason.PREEMPTED.value
@@ -256,12 +256,7 @@ def lost_work(workload: Workload, *, saved_at: float | None, now: float) -> floa
     if start is None or workload.admission is None or checkpoint_facts(workload).is_inference:
         return 0.0
     kept_until = start if saved_at is None or saved_at > now + CLOCK_SKEW_SECONDS else max(start, saved_at)
-    return devices_of(workload.admission) * max(0.0, now - kept_until)
-
-
-def devices_of(admission: Admission) -> int:
-    """Return how many devices the work runs on; one without any, so that CPU jobs are seen too."""
-    return max(1, sum(gpus_of(one.usage) for one in admission.pod_sets))
+    return devices_of(to_quantities(workload.admission.pod_sets)) * max(0.0, now - kept_until)
 
 
 def started_at(workload: Workload) -> float | None:

@@ -136,9 +136,9 @@ def outcome_of(before: Workload, after: Workload, *, saved_at: float | None) -> 
         return Outcome.REQUESTED if standing is not None else None
     if standing is not None:
         return None
-    evicted = after.conditions.get(ConditionType.EVICTED)
+    evicted = after.eviction
     # For another reason, or by its own end: what was waited for did not come about.
-    if evicted is None or not evicted.status or after.is_finished or evicted.reason != request.reason:
+    if evicted is None or after.is_finished or evicted.reason != request.reason:
         return Outcome.CANCELLED
     return Outcome.KEPT if saved_at is not None and saved_at >= request.requested_at else Outcome.MISSED
 
@@ -175,9 +175,10 @@ def outcome_of_stop(before: Workload, after: Workload, *, saved_at: float | None
 
 def is_saving_at_sigterm(workload: Workload) -> bool:
     """Return whether the Workload has been evicted, still runs, and saves because of that alone."""
-    if not workload.is_evicted or not workload.has_quota_reservation or workload.is_finished:
+    evicted = workload.eviction
+    if evicted is None or not workload.has_quota_reservation or workload.is_finished:
         return False
-    if workload.conditions[ConditionType.EVICTED].reason not in _GIVES_WAY or has_request(workload):
+    if evicted.reason not in _GIVES_WAY or has_request(workload):
         # Its pods may have been lost, or it was asked before, and that has been counted.
         return False
     return saves_at_sigterm(workload, checkpoint_facts(workload))
@@ -282,8 +283,8 @@ def has_given_way(workload: Workload, rules: PreemptionRules, *, with_aliases: b
     By what it told at its eviction, since it saves nothing while it waits; a checkpoint told of afterwards is
     the one that it saved on its way out, if it took no longer than a save may.
     """
-    evicted = workload.conditions.get(ConditionType.EVICTED)
-    if evicted is None or not evicted.status or evicted.reason != EvictionReason.PREEMPTED:
+    evicted = workload.preemption
+    if evicted is None:
         return False
     facts = checkpoint_facts(workload, with_aliases=with_aliases)
     saved_at, left_by = facts.saved_at, evicted.at + rules.max_declared_seconds

@@ -190,3 +190,21 @@ def test_a_workload_that_cannot_be_used_is_told_by_field_and_value(
 def test_a_time_that_is_none_is_named() -> None:
     with pytest.raises(ValueError, match="'noon' is no RFC 3339 time"):
         to_workload(read(creationTimestamp="noon"))
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "want"),
+    [
+        pytest.param("True", "Preempted", (True, True), id="one that gave way and has not run since"),
+        pytest.param("True", "NodeFailures", (True, False), id="one that lost its nodes gave way to nobody"),
+        pytest.param("False", "Preempted", (False, False), id="an eviction that is over is none"),
+    ],
+)
+def test_an_eviction_stands_until_the_next_admission(
+    status: str, reason: str, want: tuple[bool, bool]
+) -> None:
+    condition = {"type": "Evicted", "status": status, "reason": reason}
+
+    workload = to_workload(read(status={"conditions": [condition]}))
+
+    assert (workload.eviction is not None, workload.preemption is not None) == want
