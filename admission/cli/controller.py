@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+from dataclasses import fields
 from pathlib import Path
 
 from admission.cli.arguments import Subparsers, add_command
@@ -20,11 +21,11 @@ from api.http.server import ListenError
 
 FAILPOINT_VARIABLE = "BERTH_FAILPOINT"
 _PORTS = (
-    ("http", 8090, "/v1: queues and Workloads as JSON"),
-    ("metrics", 8080, "/metrics"),
-    ("extender", 8888, "/filter and /prioritize for kube-scheduler"),
-    ("visibility", 8082, "Kueue's visibility API, by TLS"),
-    ("webhook", 9443, "/mutate and /validate for kube-apiserver, by TLS"),
+    ("http", "/v1: queues and Workloads as JSON"),
+    ("metrics", "/metrics"),
+    ("extender", "/filter and /prioritize for kube-scheduler"),
+    ("visibility", "Kueue's visibility API, by TLS"),
+    ("webhook", "/mutate and /validate for kube-apiserver, by TLS"),
 )
 
 
@@ -81,14 +82,16 @@ def _add_store_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_port_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--bind", metavar="ADDRESS", default="127.0.0.1", help="default %(default)s")
-    for name, default, what in _PORTS:
+    # The words of the flags, the numbers of the options: each default is said once.
+    usual = {one.name: one.default for one in fields(Options)}
+    parser.add_argument("--bind", metavar="ADDRESS", default=usual["bind"], help="default %(default)s")
+    for name, what in _PORTS:
         parser.add_argument(
             f"--{name}-port",
             metavar="N",
             type=_port,
-            default=default,
-            help=f"{what}; 0: any free, -1: off (default {default})",
+            default=usual[f"{name}_port"],
+            help=f"{what}; 0: any free, -1: off (default %(default)s)",
         )
     add_certificate(
         parser,

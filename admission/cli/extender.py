@@ -15,8 +15,6 @@ from admission.controller.logs import configure
 from admission.controller.lone_extender import ExtenderOptions, run_extender
 from api.http.server import ListenError
 
-_DEFAULT_PORT = 8888
-
 
 def add_parser(subparsers: Subparsers) -> None:
     """Add the command."""
@@ -38,7 +36,11 @@ def add_parser(subparsers: Subparsers) -> None:
     add_kubeconfig(parser)
     parser.add_argument("--bind", metavar="ADDRESS", default="127.0.0.1", help="default %(default)s")
     parser.add_argument(
-        "--port", metavar="N", type=port, default=_DEFAULT_PORT, help="0: any free (default %(default)s)"
+        "--port",
+        metavar="N",
+        type=port,
+        default=ExtenderOptions().port,
+        help="0: any free (default %(default)s)",
     )
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="ControllerConfig of berth.dev/v1alpha1 with `extender`"

@@ -25,7 +25,7 @@ _SERVING = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How a controller is started. Ports: 0 is any free one, -1 is off.
+    """How a controller is started. Ports: 0 is any free one, -1 is off; their defaults are the command's.
 
     `redis_url` None uses an embedded Redis, whose data outlive the process where `store_directory` is given.
     `observe`: decide, log and measure, and write nothing. `failpoint`: see `failpoints`.
@@ -41,9 +41,9 @@ class Options:
     bind: str = "127.0.0.1"
     http_port: int = 8090
     metrics_port: int = 8080
-    extender_port: int = -1
-    visibility_port: int = -1
-    webhook_port: int = -1
+    extender_port: int = 8888
+    visibility_port: int = 8082
+    webhook_port: int = 9443
     tls_certificate: str | None = None
     tls_key: str | None = None
     observe: bool = False
