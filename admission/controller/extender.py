@@ -8,8 +8,8 @@ nodes (25 MB) the labels are read from those. Errors are plain text, as kube-sch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -55,6 +55,7 @@ from api.node import is_finished
 from api.objects import NodeObject, PodObject
 
 log = Log("berth.extender")
+_T = TypeVar("_T")
 
 # A line for each node helps while an extender is set up on a few; of thousands for each pod it helps nobody.
 MOST_NODES_LOGGED = 20
@@ -130,27 +131,57 @@ class Extender:
             raise HttpError(400, "Invalid request: pod or nodes missing")
         if args.pod.gpu_model:
             log.info(f"Pod {args.pod} requests GPU model: {args.pod.gpu_model}")
-        failed, final = self._failed(args, args.pod, candidates)
-        shown: Sequence[Any] = candidates.names if args.nodes is None else args.nodes.raw
-        passed = [one for name, one in zip(candidates.names, shown, strict=True) if name not in failed]
-        log.info(f"Filtering complete. Passed nodes: {len(passed)}, Failed nodes: {len(failed)}")
-        result = FilterResult(failed_nodes=failed, failed_and_unresolvable_nodes=final)
-        if args.nodes is None:
-            result.node_names = passed
-        else:
-            result.nodes = NodeListAnswer(passed)
-        answer = self._answer(result)
+        answer = self._answer(self._filtered(args, args.pod, candidates))
         seconds = self._clock.monotonic() - began
         if seconds > SLOW_FILTER_SECONDS:
             log.warning(f"Filter consumed {seconds * 1000:.0f}ms for pod {args.pod}")
         return answer
 
+    def _filtered(self, args: ExtenderArgs, pod: PodNeeds, candidates: Candidates) -> FilterResult:
+        raw = args.nodes.raw if args.nodes is not None else ()
+        looked_at, failed, final = self._looked_at(pod, candidates, raw)
+        names, shown = candidates.names, raw if args.nodes is not None else candidates.names
+        passed: list[Any] = [shown[place] for place in looked_at if names[place] not in failed]
+        untried = len(names) - len(looked_at)
+        log.info(
+            f"Filtering complete. Passed nodes: {len(passed)}, Failed nodes: {len(failed)}"
+            f"{f', Not looked at: {untried}' if untried else ''}"
+        )
+        result = FilterResult(failed_nodes=failed, failed_and_unresolvable_nodes=final)
+        if args.nodes is None:
+            result.node_names = passed
+        else:
+            result.nodes = NodeListAnswer(passed)
+        return result
+
+    def _looked_at(
+        self, pod: PodNeeds, candidates: Candidates, raw: Sequence[msgspec.Raw]
+    ) -> tuple[Sequence[int], Mapping[str, str], Mapping[str, str]]:
+        """Return the places of the nodes that were looked at, and of these who fails as `_failed` tells.
+
+        Who was not looked at is in none of them: to kube-scheduler it is a node outside its own sample.
+        """
+        failed: dict[str, str] = {}
+        final: dict[str, str] = {}
+
+        def refused(places: Sequence[int]) -> Collection[int]:
+            some = Candidates(_at(places, candidates.names), _at(places, candidates.labels))
+            why, finally_why = self._failed(pod, some, _at(places, raw) if raw else ())
+            failed.update(why)
+            final.update(finally_why)
+            return {place for place in places if candidates.names[place] in why}
+
+        looked_at = self._ruled.look(pod.scheduler_name, len(candidates.names), refused)
+        if looked_at is None:
+            return range(len(candidates.names)), *self._failed(pod, candidates, raw)
+        names = set(_at(looked_at, candidates.names))
+        return sorted(looked_at), _only(names, failed), _only(names, final)
+
     def _failed(
-        self, args: ExtenderArgs, pod: PodNeeds, candidates: Candidates
+        self, pod: PodNeeds, candidates: Candidates, raw: Sequence[msgspec.Raw]
     ) -> tuple[Mapping[str, str], Mapping[str, str]]:
         """Return who fails and why, and of these those whom evicting pods would not help."""
         of_model = failed_nodes(pod, candidates)
-        raw = args.nodes.raw if args.nodes is not None else ()
         by_rules = self._ruled.refusals(pod.scheduler_name, _ask(pod), candidates, raw)
         if not by_rules:
             return of_model, of_model
@@ -260,6 +291,14 @@ def _ask(pod: PodNeeds) -> PodAsk:
         annotations=pod.annotations,
         requests={keys.GPU_RESOURCE: pod.requested_gpus},
     )
+
+
+def _at(places: Sequence[int], column: Sequence[_T]) -> list[_T]:
+    return [column[place] for place in places]
+
+
+def _only(names: Collection[str], reasons: Mapping[str, str]) -> Mapping[str, str]:
+    return {name: reason for name, reason in reasons.items() if name in names}
 
 
 def _log_scores(pod: PodNeeds, candidates: Candidates, values: Sequence[int], affinity: Affinity) -> None:

@@ -6,7 +6,7 @@ has not brought yet is read from the request; what runs on it is then what is kn
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -16,6 +16,7 @@ from admission.extender.book import NodeBook
 from admission.extender.facts import NodeView, PodAsk, to_ask
 from admission.extender.profiles import BUILT_IN, PLAIN, Profile, concerns, refusals, scores
 from admission.extender.rules import Arguments, Refusal
+from admission.extender.sampling import Rotation, look_until, nodes_to_find
 from admission.placement.nodes import Candidates
 from api.config.berth import ExtenderSettings
 from api.node import NodeInfo, is_finished, to_node
@@ -50,6 +51,7 @@ def extender_rules(settings: ExtenderSettings) -> ExtenderRules:
             name=one.scheduler_name,
             filters=tuple(one.filters),
             scores=tuple((score.name, score.weight) for score in one.scores),
+            percentage_of_nodes_to_score=one.percentage_of_nodes_to_score,
         )
         for one in settings.profiles
     )
@@ -66,6 +68,7 @@ class Ruled:
     def __init__(self, rules: ExtenderRules) -> None:
         self._rules = rules
         self._book = NodeBook()
+        self._rotation = Rotation()
 
     def take_node(self, node: NodeObject) -> None:
         """Take a node as it is now. One that cannot be read is named, and taken as having nothing."""
@@ -90,6 +93,21 @@ class Ruled:
     def remove_pod(self, namespace: str, name: str) -> None:
         """Forget a pod."""
         self._book.release((namespace, name))
+
+    def look(
+        self, scheduler_name: str, nodes: int, refused: Callable[[Sequence[int]], Collection[int]]
+    ) -> Sequence[int] | None:
+        """Return which of so many nodes were looked at until enough passed, None where all of them are to be.
+
+        Nodes are named by their places in the request, in no order; `refused` says which of some will not do.
+        """
+        profile = self._rules.profile_of(scheduler_name)
+        enough = nodes_to_find(profile.percentage_of_nodes_to_score, nodes)
+        if enough == nodes:
+            return None
+        looked_at = look_until(enough, self._rotation.order(profile.name, nodes), refused)
+        self._rotation.advance(profile.name, len(looked_at))
+        return looked_at
 
     def refusals(
         self, scheduler_name: str, pod: PodAsk, candidates: Candidates, raw: Iterable[msgspec.Raw]

@@ -17,6 +17,7 @@ from admission.extender.intensity import INTENSITY_FILTER
 from admission.extender.islands import TOPOLOGY_FILTER
 from admission.extender.isolation import ISOLATION_SCORE, MEMORY_FILTER
 from admission.extender.rules import NODE_NOT_FOUND, Arguments, Filter, Refusal, Scorer
+from admission.extender.sampling import EVERY_NODE
 
 # The extender protocol's range.
 BEST = 10
@@ -33,11 +34,13 @@ class Profile:
     """The rules of one scheduler name, in the order in which they are asked.
 
     `scores`: names with weights. Without any, the scores go by NUMA node and fabric.
+    `percentage_of_nodes_to_score`: a filter stops once so many have passed (`sampling.nodes_to_find`).
     """
 
     name: str
     filters: tuple[str, ...] = _ASKED_FOR
     scores: tuple[tuple[str, float], ...] = ()
+    percentage_of_nodes_to_score: int = EVERY_NODE
 
 
 # What every other scheduler name gets.

@@ -454,6 +454,22 @@ def test_what_has_no_effect_is_said_field_by_field() -> None:
             id="no request at all",
         ),
         pytest.param(
+            BERTH
+            + "extender: {profiles: [{schedulerName: a}, {schedulerName: b, percentageOfNodesToScore: 101}]}",
+            "f.yaml: extender.profiles[1].percentageOfNodesToScore is 101: must be at most 100",
+            id="more nodes than all",
+        ),
+        pytest.param(
+            BERTH + "extender: {profiles: [{schedulerName: a, percentageOfNodesToScore: -1}]}",
+            "f.yaml: extender.profiles[0].percentageOfNodesToScore is -1: must be at least 0",
+            id="fewer nodes than none",
+        ),
+        pytest.param(
+            BERTH + "extender: {profiles: [{schedulerName: a, percentageOfNodesToScore: 12.5}]}",
+            "f.yaml: extender.profiles[0].percentageOfNodesToScore is 12.5: must be",
+            id="a share of nodes in halves",
+        ),
+        pytest.param(
             BERTH + "shard: Gold",
             "f.yaml: shard is \"Gold\": must be a DNS label: lower-case letters, digits and '-'",
             id="a shard in capitals",
