@@ -10,7 +10,7 @@ from enum import IntEnum
 
 import msgspec
 
-from admission.placement.fleet import Place
+from admission.placement.place import Place
 from api.reasons import PendingReason
 from api.workload import Admission, PodSetAssignment, TopologyAssignment
 from queues.pending import FlavorScan

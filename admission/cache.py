@@ -20,8 +20,9 @@ from admission.inactive import problems
 from admission.kept_domains import Ground, KeptDomain, find_domain
 from admission.moves import Moves
 from admission.overlaps import Overlaps
-from admission.placement.fleet import Fleet, Place
+from admission.placement.fleet import Fleet
 from admission.placement.health import hosts_of
+from admission.placement.place import Place
 from admission.runtimes import Estimator
 from admission.snapshot import Held, QueueState, Snapshot, Tree
 from admission.specs import Specs

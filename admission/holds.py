@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from admission.placement.fleet import Place
+from admission.placement.place import Place
 from admission.snapshot import Held, QueueState
 from api.policy import AdmissionPolicy
 from api.workload import WorkloadKey

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from admission.assignment import Mode
 from admission.decision import Admit, Evict, Wait
 from admission.nomination import Entry
-from admission.placement.fleet import Place
+from admission.placement.place import Place
 from admission.preemption.loss import Losses
 from admission.preemption.preemptor import eviction_message
 from admission.preemption.saves import asked_first, leaving_seconds

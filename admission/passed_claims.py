@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from admission.holds import Claim
 from admission.nomination import Entry
-from admission.placement.fleet import Place
+from admission.placement.place import Place
 from admission.snapshot import Held, QueueState, Snapshot
 from api.workload import WorkloadKey
 from queues.resources import Quantities

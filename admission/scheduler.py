@@ -39,7 +39,7 @@ from admission.outcomes import (
     with_kept,
 )
 from admission.passed_claims import PassedClaims
-from admission.placement.fleet import Place
+from admission.placement.place import Place
 from admission.preemption.loss import Losses
 from admission.preemption.preemptor import Preemptor
 from admission.runtimes import Estimator

@@ -19,7 +19,8 @@ from admission.advance import KeptCapacity
 from admission.answers import Impasse, Needs, Plan
 from admission.calendar import QuotaInForce
 from admission.moves import Moves
-from admission.placement.fleet import Fleet, Place
+from admission.placement.fleet import Fleet
+from admission.placement.place import Place
 from admission.turnbook import TurnBook
 from api.checkpoint_facts import CheckpointFacts, checkpoint_facts
 from api.disruption import DisruptionBudget

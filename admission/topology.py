@@ -20,7 +20,8 @@ import msgspec
 from msgspec.structs import replace
 
 from admission.assignment import Assignment, Attempt, Mode, PodSetChoice
-from admission.placement.fleet import Place, Unplaced, place_of, taken_per_pod
+from admission.placement.fleet import Unplaced
+from admission.placement.place import Place, place_of, taken_per_pod
 from admission.placement.replacement import Standing
 from admission.placement.request import NodeRules, PlacementRequest
 from admission.placement.site import Amounts

@@ -26,7 +26,8 @@ from admission.controller.collector import keep_collector_off_what_lives_long
 from admission.decision import Evict
 from admission.engine import Engine
 from admission.intake import Upsertable
-from admission.placement.fleet import Fleet, Place, Unplaced, place_of, taken_per_pod
+from admission.placement.fleet import Fleet, Unplaced
+from admission.placement.place import Place, place_of, taken_per_pod
 from admission.placement.request import PlacementRequest
 from admission.placement.wishes import Wishes
 from api.node import NodeInfo

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from admission.placement.hierarchy import value_problems
+from admission.placement.hierarchy import node_problems
 from admission.placement.performance import Performance
+from admission.placement.place import Change, Place, add_times, place_of, times_of
 from admission.placement.podroom import PodRoom
 from admission.placement.request import NoPlacement, Placement, PlacementGates, PlacementRequest
 from admission.placement.search import PlacementSearch
@@ -23,38 +24,11 @@ from admission.placement.tree import Values
 from api.keys import HOSTNAME
 from api.node import NodeInfo, PodUsage
 from api.queueing import ResourceFlavor, Topology
-from api.requests import PODS
 from api.workload import TopologyAssignment
 from queues.profile import Spot, Spots
 from queues.steps import Steps
 
 PodKey = tuple[str, str]
-# Which leaves change, by what of each, and by what when it is taken back.
-_Change = tuple[list[Values], Amounts, Amounts]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where pods of one pod set are: `per_pod` is taken for each, of leaves of the flavor's nodes."""
-
-    flavor: str
-    assignment: TopologyAssignment
-    per_pod: Amounts
-    _changes: dict[bool, list[_Change]] = field(default_factory=dict, init=False, repr=False, compare=False)
-
-    def changes(self, *, is_by_host: bool) -> list[_Change]:
-        """Return what taking the place changes, leaves of equal counts together: kept, for trials."""
-        if is_by_host not in self._changes:
-            # A gang of a thousand pods lies on hosts of equal counts: one change of amounts for all of them.
-            by_count: dict[int, list[Values]] = {}
-            for domain in self.assignment.domains:
-                values = domain.values[-1:] if is_by_host else domain.values
-                by_count.setdefault(domain.count, []).append(values)
-            self._changes[is_by_host] = [
-                (names, _times(self.per_pod, count), _times(self.per_pod, -count))
-                for count, names in by_count.items()
-            ]
-        return self._changes[is_by_host]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,43 +168,14 @@ class Fleet:
         node = self.nodes.get(name)
         if node is None:
             return []
+        at_host = self.nodes_at(node.labels.get(HOSTNAME, ""))
         found: dict[str, None] = {}
         for search in self._searches.values():
-            site = search.site
-            if site.is_of_flavor(node):
-                found.update(dict.fromkeys(self._label_problems(node, site, search.topology)))
-        return list(found)
-
-    def _label_problems(self, node: NodeInfo, site: Site, topology: str) -> Iterator[str]:
-        lacking = [level for level in site.levels if level not in node.labels]
-        if lacking:
-            yield (
-                f"node {node.name} lacks the label {', '.join(lacking)} of Topology {topology}: nothing that "
-                "asks for a topology is placed on it"
-            )
-        yield from value_problems([node], site.levels)
-        others = [other.name for other in self.nodes_at(node.labels.get(HOSTNAME, "")) if other is not node]
-        if others and site.is_by_host:
-            yield (
-                f"node {node.name} shares the {HOSTNAME} {node.labels[HOSTNAME]!r} with {', '.join(others)}: "
-                "they count as one host; give each a value of its own"
-            )
-        yield from self._torn_values(node, site)
-
-    def _torn_values(self, node: NodeInfo, site: Site) -> Iterator[str]:
-        """Yield what does not nest: a value of this node's that also stands under another value above it."""
-        values, tree = tuple(node.labels.get(level, "") for level in site.levels), site.tree
-        # The hostname is left out: two hosts of one name are told on their own.
-        for depth in range(1, len(values) - site.is_by_host):
-            own = values[: depth + 1]
-            twins = [tree.values[one] for one in tree.named(depth, own[-1])]
-            elsewhere = sorted({twin[-2] for twin in twins if twin[-2] != own[-2]})
-            if elsewhere:
-                upper, lower = site.levels[depth - 1 : depth + 1]
-                yield (
-                    f"{lower} {own[-1]!r} of node {node.name} lies within {upper} {own[-2]!r}, and elsewhere "
-                    f"within {', '.join(elsewhere)}: they are domains of their own"
+            if search.site.is_of_flavor(node):
+                found.update(
+                    dict.fromkeys(node_problems(node, search.site, search.topology, at_host=at_host))
                 )
+        return list(found)
 
     def nodes_at(self, host: str) -> list[NodeInfo]:
         """Return the nodes of a hostname, ready or not: one as a rule."""
@@ -305,7 +250,7 @@ class Fleet:
         for place in places:
             for domain in place.assignment.domains:
                 total = needed.setdefault((place.flavor, domain.values), {})
-                _add_times(total, place.per_pod, domain.count)
+                add_times(total, place.per_pod, domain.count)
         return all(self._is_free(flavor, values, total) for (flavor, values), total in needed.items())
 
     def _is_free(self, flavor: str, values: Values, amounts: Amounts) -> bool:
@@ -339,7 +284,7 @@ class Fleet:
                 owner = _owner(place.flavor, search.site)
                 for domain in place.assignment.domains:
                     values = domain.values[-1:] if search.site.is_by_host else domain.values
-                    _add_times(spots.setdefault((owner, values), {}), place.per_pod, domain.count)
+                    add_times(spots.setdefault((owner, values), {}), place.per_pod, domain.count)
         return spots
 
     def spot(self, flavor: str, leaf: int) -> Spot:
@@ -352,7 +297,7 @@ class Fleet:
         for (owner, values), amounts in spots.items():
             search = self._owning(owner)
             if search is not None:
-                self._change(search.site, ([values], amounts, _times(amounts, -1)))
+                self._change(search.site, ([values], amounts, times_of(amounts, -1)))
 
     @contextmanager
     def occupied(self, spots: Spots) -> Iterator[None]:
@@ -399,7 +344,7 @@ class Fleet:
             return self._searches.get(owner)
         return next((one for one in self._searches.values() if one.site.is_by_host), None)
 
-    def _change(self, site: Site, change: _Change, *, is_empty: bool = False) -> None:
+    def _change(self, site: Site, change: Change, *, is_empty: bool = False) -> None:
         """Take so much of each leaf that is named."""
         names, amounts, back = change
         if is_empty:
@@ -419,7 +364,7 @@ class Fleet:
                 # What cancels out is dropped, so that `used` holds only leaves that anybody uses.
                 del all_used[name]
             else:
-                _add_times(used, amounts, 1)
+                add_times(used, amounts, 1)
                 if not any(used.values()):
                     del all_used[name]
         # Hosts are shared: what is placed through one flavor is missing in the others too.
@@ -453,16 +398,6 @@ def _owner(flavor: str, site: Site) -> str:
     return "" if site.is_by_host else flavor
 
 
-def place_of(request: PlacementRequest, assignment: TopologyAssignment) -> Place:
-    """Return the place that the request takes."""
-    return Place(flavor=request.flavor, assignment=assignment, per_pod=request.per_pod)
-
-
-def taken_per_pod(on_node: Amounts) -> dict[str, int]:
-    """Return what one pod takes of its node, its own place among the node's pods included."""
-    return {**on_node, PODS: 1}
-
-
 def _groups(requests: Sequence[PlacementRequest]) -> list[list[PlacementRequest]]:
     groups: dict[object, list[PlacementRequest]] = {}
     for index, request in enumerate(requests):
@@ -488,12 +423,3 @@ def _assignments(
     if leader is not None and found.leader is not None:
         pairs.append((leader, found.leader))
     return pairs
-
-
-def _times(amounts: Amounts, times: int) -> dict[str, int]:
-    return {resource: amount * times for resource, amount in amounts.items()}
-
-
-def _add_times(total: dict[str, int], amounts: Amounts, times: int) -> None:
-    for resource, amount in amounts.items():
-        total[resource] = total.get(resource, 0) + amount * times

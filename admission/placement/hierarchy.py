@@ -9,10 +9,11 @@ But a node selector that names only the leaf would match both, so it is told.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from admission.placement.site import Site
 from api.keys import HOSTNAME
 from api.node import NodeInfo
 
@@ -56,7 +57,7 @@ def inspect(nodes: Sequence[NodeInfo], levels: Sequence[str]) -> Hierarchy:
         *_lacking_problems(summaries, len(ordered)),
         *_nesting_problems(ordered, levels),
         *_shared_hosts(ordered, levels),
-        *value_problems(ordered, levels),
+        *_value_problems(ordered, levels),
     ]
     return Hierarchy(levels=summaries, nodes=len(ordered), problems=tuple(problems))
 
@@ -125,7 +126,44 @@ def _shared_hosts(nodes: Sequence[NodeInfo], levels: Sequence[str]) -> list[str]
     ]
 
 
-def value_problems(nodes: Iterable[NodeInfo], levels: Sequence[str]) -> list[str]:
+def node_problems(node: NodeInfo, site: Site, topology: str, *, at_host: Sequence[NodeInfo]) -> Iterator[str]:
+    """Yield what is wrong with one node's labels, beside those that are known to the site.
+
+    `at_host`: the nodes of its hostname, itself included.
+    """
+    lacking = [level for level in site.levels if level not in node.labels]
+    if lacking:
+        yield (
+            f"node {node.name} lacks the label {', '.join(lacking)} of Topology {topology}: nothing that "
+            "asks for a topology is placed on it"
+        )
+    yield from _value_problems([node], site.levels)
+    others = [other.name for other in at_host if other is not node]
+    if others and site.is_by_host:
+        yield (
+            f"node {node.name} shares the {HOSTNAME} {node.labels[HOSTNAME]!r} with {', '.join(others)}: "
+            "they count as one host; give each a value of its own"
+        )
+    yield from _torn_values(node, site)
+
+
+def _torn_values(node: NodeInfo, site: Site) -> Iterator[str]:
+    """Yield what does not nest: a value of this node's that also stands under another value above it."""
+    values, tree = tuple(node.labels.get(level, "") for level in site.levels), site.tree
+    # The hostname is left out: two hosts of one name are told on their own.
+    for depth in range(1, len(values) - site.is_by_host):
+        own = values[: depth + 1]
+        twins = [tree.values[one] for one in tree.named(depth, own[-1])]
+        elsewhere = sorted({twin[-2] for twin in twins if twin[-2] != own[-2]})
+        if elsewhere:
+            upper, lower = site.levels[depth - 1 : depth + 1]
+            yield (
+                f"{lower} {own[-1]!r} of node {node.name} lies within {upper} {own[-2]!r}, and elsewhere "
+                f"within {', '.join(elsewhere)}: they are domains of their own"
+            )
+
+
+def _value_problems(nodes: Iterable[NodeInfo], levels: Sequence[str]) -> list[str]:
     """Return a sentence for each value that no selector can name: empty, or too long."""
     return [
         f"node {node.name}: label {level} is {len(node.labels[level])} characters long, more than the "

@@ -30,8 +30,9 @@ from dataclasses import dataclass, field
 
 from msgspec import structs
 
-from admission.placement.fleet import Fleet, Place, Unplaced
+from admission.placement.fleet import Fleet, Unplaced
 from admission.placement.health import hosts_of
+from admission.placement.place import Place
 from admission.placement.request import NoPlacement, PlacementRequest
 from admission.placement.rules import leaf_level
 from admission.placement.search import PlacementSearch

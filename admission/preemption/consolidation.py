@@ -29,7 +29,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from admission.eviction_cost import devices_of
-from admission.placement.fleet import Unplaced, place_of
+from admission.placement.fleet import Unplaced
+from admission.placement.place import place_of
 from admission.placement.request import NoPlacement, PlacementRequest, make_plan
 from admission.placement.rules import leaf_level
 from admission.placement.site import Site

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from admission.placement.fleet import Fleet, Unplaced, taken_per_pod
+from admission.placement.fleet import Fleet, Unplaced
+from admission.placement.place import taken_per_pod
 from admission.placement.request import NodeRules, PlacementRequest
 from api.node import NodeInfo
 from api.objects import WireTaint

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from admission.placement.fleet import Place
+from admission.placement.place import Place
 from admission.placement.request import PlacementRequest
 from api.node import NodeInfo, PodUsage
 from api.workload import TopologyRequest

@@ -5,7 +5,8 @@ from __future__ import annotations
 from msgspec import structs
 
 from admission.placement.domains import DomainUsage, domain_usages
-from admission.placement.fleet import Unplaced, place_of
+from admission.placement.fleet import Unplaced
+from admission.placement.place import place_of
 from admission.placement.request import NodeRules
 from api.node import PodUsage
 from tests.admission.placement.fleets import FLAVOR, GPU, HOST, make_fleet, make_request

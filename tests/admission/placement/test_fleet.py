@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 
-from admission.placement.fleet import Fleet, Place, Unplaced, place_of
+from admission.placement.fleet import Fleet, Unplaced
+from admission.placement.place import Place, place_of
 from api.queueing import ResourceFlavor, Topology
 from api.workload import TopologyAssignment
 from tests.admission.placement.fleets import (

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from admission.placement.fleet import Fleet, Place, Unplaced, place_of
+from admission.placement.fleet import Fleet, Unplaced
+from admission.placement.place import Place, place_of
 from admission.placement.replacement import Standing, replace_hosts
 from admission.placement.request import Bandwidth, NodeRules, PlacementRequest
 from admission.placement.wishes import Strategy, Wishes

@@ -11,7 +11,8 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from admission.placement.fleet import Fleet, Place, Unplaced
+from admission.placement.fleet import Fleet, Unplaced
+from admission.placement.place import Place
 from admission.placement.replacement import Standing, replace_hosts
 from admission.placement.request import PlacementRequest
 from admission.placement.wishes import Wishes

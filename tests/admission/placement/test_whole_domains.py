@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admission.placement.fleet import Fleet, Unplaced, place_of
+from admission.placement.fleet import Fleet, Unplaced
+from admission.placement.place import place_of
 from admission.placement.request import NodeRules
 from tests.admission.placement.fleets import HOST, RACK, Racks, counts, make_fleet, make_request
 

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from admission.decision import Admit, Decision, Evict
 from admission.engine import Engine
 from admission.intake import Upsertable
-from admission.placement.fleet import Place, Unplaced, place_of, taken_per_pod
+from admission.placement.fleet import Unplaced
+from admission.placement.place import Place, place_of, taken_per_pod
 from api.objects import WireContainer, WirePodSpec, WirePodTemplate, WireResources, WireSelector
 from api.policy import AdmissionPolicy, Consolidation, PlacementRules, PreemptionRules
 from api.queueing import (
