@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
 
-.PHONY: demo test lint check bench policies lock clean controlplane leaderworkerset help
+.PHONY: demo test coverage lint check bench policies lock clean controlplane leaderworkerset help
 
 help: ## Print what each target does
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -29,6 +29,10 @@ demo: $(VENV)/.run ## The main job on one machine: three teams, 16 simulated GPU
 test: $(VENV)/.dev ## All tests; what cannot be had on this machine is named in one line and skipped
 	@$(BIN)/python -m tests.parts
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
+
+coverage: $(VENV)/.dev ## All tests, and which lines they ran: a table, coverage-report/html/index.html and coverage.xml
+	@$(BIN)/python -m tests.parts
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-report=term --cov-report=html --cov-report=xml $(PYTEST_ARGS)
 
 lint: $(VENV)/.dev ## ruff, mypy --strict, import contracts
 	@$(BIN)/ruff check .
@@ -57,5 +61,5 @@ lock: ## Pin the dependencies anew
 	@$(BIN)/pip-compile --quiet --strip-extras --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --allow-unsafe --extra dev --constraint requirements.lock --output-file requirements-dev.lock pyproject.toml
 
 clean: ## Remove what the other targets made (the control plane's cache stays)
-	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
+	@rm -rf $(VENV) coverage-report .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
