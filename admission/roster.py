@@ -14,7 +14,7 @@ from admission.cache import Cache
 from admission.decision import Evict
 from admission.endings import note_ended
 from admission.holders import Holders
-from admission.preemption.replicas import is_ready_again
+from admission.preemption.replicas import may_free_others
 from admission.records import LocalQueueKey, Record, make_record
 from api.eviction import eviction_request, has_request
 from api.requests import ResourceSettings
@@ -61,7 +61,7 @@ class Roster(Holders):
         if workload.is_finished and (record is None or not record.workload.is_finished):
             note_ended(self._cache, workload)
             self.note_run(workload)
-        if record is not None and is_ready_again(record.workload, workload):
+        if record is not None and may_free_others(record.workload, workload):
             self._wake_holder(workload)
         if record is None:
             record = self.records[key] = make_record(workload, self._cache, self._resources)
@@ -76,7 +76,7 @@ class Roster(Holders):
             self._place(record)
 
     def _wake_holder(self, workload: Workload) -> None:
-        """A replica that serves makes another one dispensable: who was refused that is to ask again."""
+        """More replicas may be taken than before: who was refused one is to ask again."""
         admission = workload.admission
         queue = self._cache.queues.get(admission.cluster_queue) if admission is not None else None
         if queue is not None:

@@ -45,6 +45,17 @@ class PendingReason(StrEnum):
     DEACTIVATED = "Deactivated"
 
 
+class DisruptionReason(StrEnum):
+    """Why the pods of a replica that is to go may be evicted, or may not (`berth.dev/DisruptionAllowed`).
+
+    The first two are those of a PodDisruptionBudget's own condition.
+    """
+
+    SUFFICIENT_PODS = "SufficientPods"
+    INSUFFICIENT_PODS = "InsufficientPods"
+    EVICTION_REFUSED = "EvictionRefused"
+
+
 class EvictionReason(StrEnum):
     """Why a Workload lost its quota: the reason of Evicted=True."""
 

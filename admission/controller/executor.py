@@ -309,11 +309,7 @@ class Executor:
         except NotFound:
             # A create meets 404 where its namespace is gone, an update where its object is.
             return Refused(error=error) if order.write.verb is Verb.CREATE else Vanished()
-        if order.rebuild is not None:
-            has_moved_on = order.rebuild(raw) is None
-        else:
-            # Without a rebuild only the version tells whether the write arrived.
-            has_moved_on = _resource_version(raw) != write.resource_version
+        has_moved_on = order.rebuild(raw) is None if order.rebuild is not None else _has_arrived(write, raw)
         return Moot(raw=raw) if has_moved_on else Refused(error=error, may_land_on=write.resource_version)
 
     async def _send(self, write: Write) -> bytes:
@@ -374,5 +370,10 @@ def _rebuilt(order: Order, raw: bytes) -> Write | Moot:
     return fresh if fresh is not None else Moot(raw=raw)
 
 
-def _resource_version(raw: bytes) -> str:
-    return msgspec.json.decode(raw, type=NamedObject).metadata.resource_version
+def _has_arrived(write: Write, raw: bytes) -> bool:
+    """Return whether a write that is not rebuilt has been stored, though its answer was lost."""
+    metadata = msgspec.json.decode(raw, type=NamedObject).metadata
+    # These name no version: whatever has become of the object meanwhile, it is to go.
+    if write.verb in (Verb.DELETE, Verb.EVICT):
+        return metadata.deletion_timestamp is not None or metadata.uid != write.uid
+    return metadata.resource_version != write.resource_version

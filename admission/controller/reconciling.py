@@ -23,6 +23,7 @@ from admission.controller.journal import Journal
 from admission.controller.knowledge import Knowledge, ObjectKey
 from admission.controller.logs import Log
 from admission.controller.podbook import UnitKey
+from admission.controller.refusals import Refusals
 from admission.controller.statuses import StatusBoard
 from admission.jobs import reconcile_job
 from admission.lifecycle import reconcile_workload
@@ -49,11 +50,13 @@ class Reconciler:
         # Who asked for a write on another object (a pod to be let go, a Workload to be made): to be looked at
         # again where that write does not come about.
         self._askers: dict[Target, dict[Target, None]] = {}
+        self._refusals = Refusals()
 
     def begin(self) -> None:
         """Start a term: what was refused to an earlier leader is tried afresh."""
         self._backoffs.clear()
         self._askers.clear()
+        self._refusals.clear()
         self._knowledge.disruptions.begin()
 
     def seconds_to_next(self) -> Iterator[float]:
@@ -62,6 +65,8 @@ class Reconciler:
             yield deadline - self._clock.now()
         if (rested := self._backoffs.next_at()) is not None:
             yield rested - self._clock.monotonic()
+        if (tried := self._refusals.next_at()) is not None:
+            yield tried - self._clock.monotonic()
 
     def note_due(self) -> None:
         """Mark what is to be looked at again now: a deadline has come, or a rest is over."""
@@ -71,6 +76,8 @@ class Reconciler:
             # The deadline has come: what is needed now is worked out by looking.
             self._look_again(target)
             self._look_at_askers(target)
+        for unit in self._refusals.take_due(self._clock.monotonic()):
+            self._knowledge.pods.mark(unit)
 
     def fail(self, target: Target) -> float:
         """Note that something came to nothing on the object. Returns how long it is to rest, in seconds."""
@@ -118,6 +125,7 @@ class Reconciler:
         """Ask for the next writes that the pods of a unit and their Workload need."""
         pods, replicas = self._knowledge.pods.members(unit), self._knowledge.pods.replicas_of(unit)
         if not pods:
+            self._refusals.forget(unit)
             self._look_at_empty_group(term, unit, replicas)
             return
         # A group's Workload by name, a single pod's by owner.
@@ -131,12 +139,16 @@ class Reconciler:
         context = self._knowledge.job_context
         seen = [(pod.value, pod.raw) for pod in pods]
         by_eviction = workload is not None and self._knowledge.is_replica(workload[0])
+        if workload is None or not workload[0].is_evicted:
+            # What was refused was an eviction before the next one.
+            self._refusals.forget(unit)
         facts = UnitFacts(
             by_eviction=by_eviction,
             replicas=replicas,
             keeper=self._knowledge.pods.leader_sets.keeper_of(pod.value for pod in pods),
             # Read for those alone whom budgets may keep.
             budgets=self._knowledge.disruptions.budgets_for(unit) if by_eviction else (),
+            refusal=self._refusals.standing(unit, self._clock.monotonic()),
         )
         actions = reconcile_pods(seen, workload, context, now=self._clock.now(), facts=facts)
         self.do(term, actions, targets[0])
@@ -203,6 +215,11 @@ class Reconciler:
                     return
                 if raw and isinstance(result, Written):
                     self._board.note_written(write, raw)
+            case Refused(error=error) if write.verb is Verb.EVICT:
+                # Not left alone: what keeps it is told, and the unit rests as a whole.
+                self._refusals.note(self._unit_of(target), write, error, self._clock.monotonic())
+                self._look_again(target)
+                return
             case Refused(error=error):
                 self.fail(target)
                 self._journal.note_refused(write, error)
@@ -231,6 +248,7 @@ class Reconciler:
             return False
         if write.kind == "Pod" and write.verb in (Verb.DELETE, Verb.EVICT):
             # The watch may bring the deletion late; until then the pod would count as alive.
+            self._refusals.forget(self._unit_of(target))
             self._knowledge.pods.note_deletion((write.namespace, write.name), write.uid)
         if write.purpose is not Purpose.FENCE:
             # A Workload whose admission was given up is fenced off with ease: that mends nothing.
@@ -238,6 +256,10 @@ class Reconciler:
         if raw:
             self._board.see_raw(write.kind, raw)
         return True
+
+    def _unit_of(self, target: Target) -> UnitKey | None:
+        seen = self._knowledge.pods.get((target.namespace, target.name))
+        return None if seen is None else self._knowledge.pods.unit_of(seen.value)
 
     def _look_again(self, target: Target) -> None:
         if target.kind in (*_RECONCILED, "Pod"):

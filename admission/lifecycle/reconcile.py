@@ -25,7 +25,7 @@ from admission.deadlines import next_deadline, retention_deadline
 from admission.decision import Evict, Wait
 from admission.lifecycle import admitted
 from admission.lifecycle.context import LifecycleContext, LifecycleResult, Owner
-from admission.lifecycle.held_back import answer_held_back, taken_back_at
+from admission.lifecycle.held_back import answer_held_back, answer_refusal_over, spared_until, taken_back_at
 from admission.lifecycle.look import Answer, Look, eviction
 from admission.lifecycle.misplaced import answer_misplaced_pods
 from admission.lifecycle.nodes import answer_lost_nodes, next_look_at
@@ -61,6 +61,7 @@ def reconcile_workload(
     wake_at = next_deadline(workload, pods_ready=settings.pods_ready, retention=settings.retention, now=now)
     wake_at = _earlier(_earlier(wake_at, next_look_at(look)), next_stage_look(look))
     wake_at = _earlier(_earlier(wake_at, context.turns_at), taken_back_at(workload))
+    wake_at = _earlier(wake_at, spared_until(workload))
     for step in _STEPS:
         answer = step(look)
         if answer is not None:
@@ -256,6 +257,7 @@ _STEPS: tuple[Callable[[Look], Answer], ...] = (
     answer_lost_nodes,
     answer_misplaced_pods,
     answer_gated_pods,
+    answer_refusal_over,
     _answer_queue_problem,
     answer_promise,
 )

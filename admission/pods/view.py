@@ -31,13 +31,15 @@ class UnitFacts:
     """What is known of a unit beside its pods. `by_eviction`: those that lose their quota go by the eviction
     subresource, as their budgets allow. `replicas`: how many its keeper is to have, None: nobody keeps it up.
     `keeper`: the LeaderWorkerSet whose group it is. `budgets`: those of its namespace, of each what is left
-    for this unit.
+    for this unit. `refusal`: in which words the server has just refused to evict its pods; None where it has
+    not, or it is time to try again.
     """
 
     by_eviction: bool = False
     replicas: int | None = None
     keeper: Keeper | None = None
     budgets: tuple[DisruptionBudget, ...] = ()
+    refusal: str | None = None
 
 
 NOTHING_ELSE = UnitFacts()

@@ -4,15 +4,17 @@ The API server evicts pod by pod, and what is left of a group whose first pod ha
 holds the quota of all. So nothing is touched before every budget lets go of all the pods that it covers:
 
     Evicted ─┬▶ the budgets lack ─▶ DisruptionAllowed=False: told, and the group serves on, also with pods
-             │        ▲ │           that are made anew meanwhile
-             │        │ ▼
+             │        ▲ │           that are made anew meanwhile   ▲
+             │        │ ▼                                          └ all refused
              └▶ they let all go ─▶ DisruptionAllowed=True ─▶ all evicted ─┬▶ they have gone ─▶ released
                                                                           └▶ who is left is deleted
 
 Budgets are counted by their status. Dry runs of the evictions could not tell: each is answered as if it were
 the only one, so that three pass where two may go. Between the count and the evictions a budget may still
-tighten. Where the server then refuses them all, nothing has happened, and the group serves on; a preemption
-that is held back for long is taken back (`admission.lifecycle.held_back`).
+tighten, and an admission webhook may refuse what every budget allows. Where the server refuses them all,
+nothing has happened: its words are told, and the group serves on until it is tried again, after a rest that
+grows with each refusal. A preemption that is held back for long is taken back
+(`admission.lifecycle.held_back`).
 
 Where one pod has gone the others follow, deleted, against the budget's word: it would keep them for good,
 because the pod that would have to be ready again waits at the gate until the whole group is admitted anew.
@@ -34,7 +36,7 @@ from admission.pods.view import View
 from admission.writes import workload_status
 from api.disruption import DisruptionBudget
 from api.pod import Pod
-from api.reasons import ConditionType
+from api.reasons import ConditionType, DisruptionReason
 from api.render import StatusEdit
 
 _TYPE = ConditionType.DISRUPTION_ALLOWED
@@ -57,11 +59,12 @@ def is_broken(view: View) -> bool:
 
 
 def held_back(view: View) -> str | None:
-    """Return which budget keeps the unit from being evicted, in words; None where none does."""
+    """Return what keeps the unit from being evicted, in words: a budget, or the server's refusal, until it is
+    tried again. None where nothing does.
+    """
     if not _is_bound(view) or is_broken(view):
         return None
-    pods = staying(view)
-    return _shared(view, pods) or _shortage(view, pods)
+    return _kept_by_budgets(view) or view.facts.refusal
 
 
 def tell(view: View) -> Write | None:
@@ -81,9 +84,11 @@ def tell(view: View) -> Write | None:
         # Anew: a True of an earlier eviction would keep its time, by which it is known as such.
         edit.remove_condition(_TYPE)
         message = "Every PodDisruptionBudget lets all pods of the group go, which are evicted together"
-        edit.set_condition(_TYPE, True, reason="SufficientPods", message=message)
+        edit.set_condition(_TYPE, True, reason=DisruptionReason.SUFFICIENT_PODS, message=message)
     else:
-        edit.set_condition(_TYPE, False, reason="InsufficientPods", message=why)
+        is_short = _kept_by_budgets(view) is not None
+        reason = DisruptionReason.INSUFFICIENT_PODS if is_short else DisruptionReason.EVICTION_REFUSED
+        edit.set_condition(_TYPE, False, reason=reason, message=why)
     if not edit.is_changed:
         return None
     # Numbers change while it waits; that it waits is news once.
@@ -115,6 +120,11 @@ def _is_under_way(view: View) -> bool:
         return False
     # What is older was said of an earlier eviction, whose end took another way than usual.
     return evicted is None or allowed.at >= evicted.at
+
+
+def _kept_by_budgets(view: View) -> str | None:
+    pods = staying(view)
+    return _shared(view, pods) or _shortage(view, pods)
 
 
 def _shared(view: View, pods: Sequence[Pod]) -> str | None:

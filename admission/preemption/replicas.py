@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from math import inf
 from typing import NamedTuple
 
@@ -34,7 +35,7 @@ from api.checkpoint_facts import checkpoint_facts
 from api.decimals import whole_number
 from api.disruption import DisruptionBudget
 from api.policy import AdmissionPolicy, Aliases
-from api.reasons import ConditionType
+from api.reasons import ConditionType, DisruptionReason
 from api.workload import PodSet, Workload, WorkloadKey, to_rfc3339
 
 DEFAULT_MIN_REPLICAS = 1
@@ -42,13 +43,22 @@ DEFAULT_MIN_REPLICAS = 1
 _AND = " and "
 
 
+class Keeps(StrEnum):
+    """What kind of thing keeps replicas."""
+
+    FLOOR = "Floor"
+    BUDGET = "Budget"
+    SERVER = "Server"
+
+
 class Guard(NamedTuple):
-    """What keeps replicas: the floor of an application, named as `berth.dev/replica-of` says, or a budget.
+    """What keeps replicas: the floor of an application, named as `berth.dev/replica-of` says, a budget, or
+    the API server, which has refused to evict the Workload of that name.
 
     Two budgets over one pod are a guard of their own, of both names: they keep it for good.
     """
 
-    is_budget: bool
+    kind: Keeps
     namespace: str
     name: str
 
@@ -75,9 +85,12 @@ class Floors:
         if application is None or held.is_evicted or not is_counted(workload, queue.policy):
             return {}
         guards = {
-            Guard(False, workload.key.namespace, application): int(is_serving(held)),
+            Guard(Keeps.FLOOR, workload.key.namespace, application): int(is_serving(held)),
             **_budgets_over(held, self.snapshot),
         }
+        # Nothing is spare there either.
+        if refused_at(workload) is not None:
+            guards[Guard(Keeps.SERVER, *workload.key)] = 1
         # The server evicts no pod that falls under more than one; nothing is ever spare there.
         if (at_odds := _budgets_at_odds(workload, self.snapshot)) is not None:
             guards[at_odds] = 1
@@ -124,7 +137,7 @@ def _spares(snapshot: Snapshot) -> dict[Guard, int]:
             application = held.workload.annotations.get(keys.REPLICA_OF)
             if application is None:
                 continue
-            guard = Guard(False, held.key.namespace, application)
+            guard = Guard(Keeps.FLOOR, held.key.namespace, application)
             # The floor is the same for all of them, whoever comes first.
             spares.setdefault(guard, -min_replicas(held.workload))
             # `DisruptionsAllowed` may count it already; to subtract it once more errs on the side
@@ -153,7 +166,7 @@ class Kept:
     def note(self, held: Held, guard: Guard) -> None:
         """Note that `guard` keeps a candidate, the first time that a search meets it."""
         self._guards.setdefault(held.key, guard)
-        if not guard.is_budget:
+        if guard.kind is Keeps.FLOOR:
             self._floors[guard] = min_replicas(held.workload)
 
     def words(self) -> str:
@@ -161,13 +174,13 @@ class Kept:
         same.
         """
         sentences = []
-        if floored := self._by(is_budget=False):
+        if floored := self._by(Keeps.FLOOR):
             guard = self._guards[floored[0]]
             sentences.append(
                 f"{_candidates(floored)} kept by {keys.MIN_REPLICAS}, such as Workload {floored[0]}:"
                 f" {_remedy(guard, self._floors[guard])}"
             )
-        if budgeted := self._by(is_budget=True):
+        if budgeted := self._by(Keeps.BUDGET):
             guard = self._guards[budgeted[0]]
             is_one = _AND not in guard.name
             remedy = "let it allow more disruptions" if is_one else "let each pod fall under one alone"
@@ -175,14 +188,19 @@ class Kept:
                 f"{_candidates(budgeted)} kept by a PodDisruptionBudget, such as Workload {budgeted[0]} by"
                 f" {guard.namespace}/{guard.name}: {remedy}"
             )
+        if refused := self._by(Keeps.SERVER):
+            sentences.append(
+                f"{_candidates(refused)} kept by the API server, which has refused to evict the pods, such as"
+                f" Workload {refused[0]}: its condition {ConditionType.DISRUPTION_ALLOWED} quotes it"
+            )
         for rule, spared in sorted(self._spared.items()):
             first = min(spared, key=lambda key: (spared[key], key))
             until = "" if spared[first] == inf else f" until {to_rfc3339(spared[first])}"
             sentences.append(f"{_candidates(list(spared))} spared by {rule}, such as Workload {first}{until}")
         return ". ".join(sentences)
 
-    def _by(self, *, is_budget: bool) -> list[WorkloadKey]:
-        return sorted(key for key, guard in self._guards.items() if guard.is_budget is is_budget)
+    def _by(self, kind: Keeps) -> list[WorkloadKey]:
+        return sorted(key for key, guard in self._guards.items() if guard.kind is kind)
 
 
 def _remedy(guard: Guard, floor: int) -> str:
@@ -202,10 +220,24 @@ def is_serving(held: Held) -> bool:
     return held.is_admitted and (ready is None or ready.status)
 
 
-def is_ready_again(before: Workload, after: Workload) -> bool:
-    """Return whether a replica serves that did not before."""
+def refused_at(workload: Workload) -> float | None:
+    """Return when the server refused to evict the Workload's pods, None where it is not known to."""
+    allowed = workload.conditions.get(ConditionType.DISRUPTION_ALLOWED)
+    is_refused = allowed is not None and not allowed.status
+    if allowed is None or not is_refused or allowed.reason != DisruptionReason.EVICTION_REFUSED:
+        return None
+    return allowed.at
+
+
+def may_free_others(before: Workload, after: Workload) -> bool:
+    """Return whether more replicas may be taken than before: one serves that did not, or is spared no
+    more.
+    """
+    if keys.REPLICA_OF not in after.annotations:
+        return False
     type_ = ConditionType.PODS_READY
-    return keys.REPLICA_OF in after.annotations and after.is_true(type_) and not before.is_true(type_)
+    is_ready_again = after.is_true(type_) and not before.is_true(type_)
+    return is_ready_again or (refused_at(before) is not None and refused_at(after) is None)
 
 
 def _budgets_over(held: Held, snapshot: Snapshot) -> dict[Guard, int]:
@@ -229,7 +261,7 @@ def _budgets_at_odds(workload: Workload, snapshot: Snapshot) -> Guard | None:
     for pod_set in workload.pod_sets:
         found = sorted(one.name for one in _budgets_of(pod_set, workload, snapshot))
         if len(found) > 1:
-            return Guard(True, workload.key.namespace, _AND.join(found))
+            return Guard(Keeps.BUDGET, workload.key.namespace, _AND.join(found))
     return None
 
 
@@ -240,7 +272,7 @@ def _budgets_of(pod_set: PodSet, workload: Workload, snapshot: Snapshot) -> list
 
 
 def _guard_of(budget: DisruptionBudget) -> Guard:
-    return Guard(True, budget.namespace, budget.name)
+    return Guard(Keeps.BUDGET, budget.namespace, budget.name)
 
 
 def min_replicas(workload: Workload) -> int:

@@ -173,6 +173,22 @@ def test_a_replica_that_no_policy_lets_a_budget_keep_any_more_is_stopped_and_not
     assert ConditionType.DISRUPTION_ALLOWED not in world.workload(name)[0].conditions
 
 
+def test_a_replica_that_the_server_refuses_to_evict_says_so_until_it_goes() -> None:
+    world = admitted(pod_object())
+    name = world.only_workload()
+    world.facts = UnitFacts(by_eviction=True, refusal="a webhook says no")
+    world.evict(name)
+
+    assert [str(one) for one in world.settle()] == ["allow-eviction"]
+
+    told = world.workload(name)[0].conditions[ConditionType.DISRUPTION_ALLOWED]
+    assert (told.status, told.reason, told.message) == (False, "EvictionRefused", "a webhook says no")
+    # It is time to try again: the word stands until that has succeeded.
+    world.facts = UnitFacts(by_eviction=True)
+    assert [str(one) for one in world.settle()] == ["evict-pod", "allow-eviction"]
+    assert ConditionType.DISRUPTION_ALLOWED not in world.workload(name)[0].conditions
+
+
 @pytest.mark.parametrize(
     ("keeps_unready", "want"),
     [

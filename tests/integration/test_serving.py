@@ -6,7 +6,7 @@ kube-scheduler and run by simulated nodes. Who is taken away goes through the ev
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -26,6 +26,7 @@ from tests.integration.waiting import wait_for
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("serving")]
 
 REGISTRATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+ALLOWED = "berth.dev/DisruptionAllowed"
 PRIORITY = "kueue.x-k8s.io/priority-class"
 GROUP_NAME = "kueue.x-k8s.io/pod-group-name"
 CONFIG = """
@@ -251,6 +252,77 @@ def test_a_replica_that_does_not_fit_waits_while_the_others_serve(scene: Scene) 
     scene.rest.patch(path, {"spec": {"replicas": 2}})
     wait_for(lambda: len(pods_of(scene, "chat")) == 2, "the waiting replica gone")
     wait_ready(scene, "chat", 2)
+
+
+def forbid_evictions(scene: Scene) -> Callable[[], None]:
+    """Let the server refuse all evictions of the scene, as a webhook would; return what ends that."""
+    group = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+    name = scene.namespace
+    rule = {
+        "apiGroups": [""],
+        "apiVersions": ["v1"],
+        "resources": ["pods/eviction"],
+        "operations": ["CREATE"],
+    }
+    spec: Object = {
+        "matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": "false", "message": "it drains by another hand"}],
+    }
+    api = {"apiVersion": "admissionregistration.k8s.io/v1"}
+    body = {**api, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name}, "spec": spec}
+    scene.rest.create(group, body)
+    matched = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}}}
+    spec = {"policyName": name, "validationActions": ["Deny"], "matchResources": matched}
+    binding = {**body, "kind": "ValidatingAdmissionPolicyBinding", "spec": spec}
+    bindings = group.replace("policies", "policybindings")
+    scene.rest.create(bindings, binding)
+
+    def end() -> None:
+        scene.rest.delete(f"{bindings}/{name}")
+        scene.rest.delete(f"{group}/{name}")
+
+    return end
+
+
+def is_forbidden(scene: Scene, pod: str) -> bool:
+    """Tell whether the server refuses to evict a pod, by an eviction that does nothing."""
+    eviction = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": pod},
+        "deleteOptions": {"dryRun": ["All"]},
+    }
+    try:
+        scene.rest.create(f"{scene.pods}/{pod}/eviction", eviction)
+    except RestError as error:
+        return error.status == 422
+    return False
+
+
+def test_a_replica_that_the_server_refuses_to_evict_serves_on_and_quotes_it(scene: Scene) -> None:
+    queue = scene.create_queue(cpus=2, preemption={"withinClusterQueue": "LowerPriority"})
+    create_policy(scene, queue)
+    high = scene.create_priority("high", 10)
+    create(scene, make_serving("Deployment", "chat", 2, pod_labels={"berth.dev/workload-type": "inference"}))
+    wait_ready(scene, "chat", 2)
+    end = forbid_evictions(scene)
+    wait_for(lambda: is_forbidden(scene, pods_of(scene, "chat")[0]["metadata"]["name"]), "evictions refused")
+
+    scene.create_job("train", cpus=1, labels={PRIORITY: high})
+
+    def said() -> Object:
+        found = [condition(one, ALLOWED) for one in scene.rest.get(scene.workloads)["items"]]
+        return next((one for one in found if one), {})
+
+    wait_for(lambda: bool(said()), "the replica says what keeps it")
+    assert (said()["status"], said()["reason"]) == ("False", "EvictionRefused")
+    assert said()["message"].endswith("denied request: it drains by another hand")
+    assert ready(scene, "chat") == 2
+
+    end()
+    scene.wait_admitted("train")
+    wait_for(lambda: ready(scene, "chat") == 1, "one replica has gone")
+    wait_for(lambda: not said(), "nobody is kept any more")
 
 
 # --- StatefulSets --------------------------------------------------------------------------------

@@ -29,6 +29,8 @@ class BudgetedCluster(PodCluster):
     def __init__(self, loop: VirtualLoop) -> None:
         super().__init__(loop)
         self.succeeded: list[Write] = []
+        # What a webhook answers to the eviction of a pod of that name, None: it lets it go.
+        self.webhook: Callable[[str], KubeError | None] = lambda _: None
 
     def _apply(self, write: Write) -> bytes:
         answer = self._carry_out(write)
@@ -43,7 +45,9 @@ class BudgetedCluster(PodCluster):
         return b""
 
     def evict(self, key: Key) -> None:
-        """Let a pod go if its budget allows it. Raises KubeError (429)."""
+        """Let a pod go if the webhook and its budget allow it. Raises KubeError."""
+        if (refusal := self.webhook(key[2])) is not None:
+            raise refusal
         self._count_down()
         pod = self.objects[key]
         condition = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
@@ -110,6 +114,11 @@ class ShardVictims(GroupVictims):
         }
         metadata["ownerReferences"] = [owner]
         return pod
+
+    def refuse(self, *names: str, error: KubeError | None = None) -> None:
+        """Have a webhook that refuses to let these replicas go, none: that lets all of them go."""
+        error = error or KubeError('admission webhook "w" denied the request: it drains', status=403)
+        self._budgeted.webhook = lambda name: error if name in names else None
 
     def drain(self, name: str) -> None:
         """Evict a pod, as `kubectl drain` does where the budget allows it."""

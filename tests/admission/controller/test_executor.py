@@ -8,8 +8,18 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from admission.actions import Write
-from admission.controller.executor import Executor, Moot, Order, Refused, Result, Target, Vanished, Written
+from admission.actions import Verb, Write
+from admission.controller.executor import (
+    MAX_UNANSWERED,
+    Executor,
+    Moot,
+    Order,
+    Refused,
+    Result,
+    Target,
+    Vanished,
+    Written,
+)
 from api.kube.errors import (
     AlreadyExists,
     Conflict,
@@ -115,6 +125,36 @@ async def test_unclear_answers_are_sent_again_with_the_same_bytes(answer: KubeEr
 
     assert await carry_out(sender, make_write()) == Written(raw=b"done")
     assert [write.body for write in sender.sent] == [b"1", b"1"]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "want"),
+    [
+        pytest.param('"uid": "u"', Refused, id="has not come about where the object is as it was"),
+        pytest.param(
+            '"uid": "u", "deletionTimestamp": "2026-01-15T12:00:00Z"',
+            Moot,
+            id="has where the object is to go",
+        ),
+        pytest.param('"uid": "v"', Moot, id="has where another of its name is there"),
+    ],
+)
+@pytest.mark.parametrize("verb", [Verb.DELETE, Verb.EVICT])
+async def test_an_end_that_the_server_never_answers(verb: Verb, metadata: str, want: type[Result]) -> None:
+    async def sleep(seconds: float) -> None:
+        del seconds
+
+    found = f'{{"metadata": {{"resourceVersion": "7", {metadata}}}}}'.encode()
+    sender = FakeSender(answers=[ServerError("failed calling webhook")] * MAX_UNANSWERED, reads=[found])
+    executor = make_executor(sender)
+    executor.sleep = sleep
+    done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+    write = make_write(verb=verb, kind="Pod", uid="u")
+
+    async with running(executor):
+        executor.submit(Order(write=write, on_result=done.set_result))
+
+        assert isinstance(await done, want)
 
 
 async def test_a_create_that_finds_its_object_reads_it() -> None:
