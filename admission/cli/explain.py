@@ -17,7 +17,7 @@ from itertools import groupby
 from rich.console import Console
 
 from admission.cli.arguments import Subparsers, add_command, add_kubeconfig, existing_file
-from admission.cli.cluster_engine import read_cluster
+from admission.cli.cluster_engine import engine_of, list_cluster
 from admission.cli.errors import ExitCode, WrongUsageError
 from admission.cli.eviction_view import eviction_lines
 from admission.cli.holding_view import Holding, holding_json, holding_lines, holding_of
@@ -107,9 +107,10 @@ class _Answer:
 async def _explain(arguments: argparse.Namespace) -> int:
     settings = read_settings(arguments.config)
     async with await KubeClient.connect(arguments.kubeconfig) as client:
-        # The engine of the controller, fed with the cluster as it is: no second set of rules that could
-        # disagree.
-        engine, problems = await read_cluster(client, settings, now=time.time())
+        listing = await list_cluster(client)
+    # The engine of the controller, fed with the cluster as it is: no second set of rules that could
+    # disagree.
+    engine, problems = engine_of(listing, settings, now=time.time())
     for problem in problems:
         print(f"berth explain: {problem}", file=sys.stderr)
     answer = _answer(engine, _find(engine, arguments))

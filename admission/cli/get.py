@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -12,7 +13,8 @@ from typing import Any
 import yaml
 from rich.text import Text
 
-from admission.cli.arguments import Subparsers, add_command, add_kubeconfig
+from admission.cli.arguments import Subparsers, add_command, add_kubeconfig, existing_file
+from admission.cli.cluster_engine import ORDER_KINDS, Listing, engine_of, list_cluster, queue_places
 from admission.cli.errors import ExitCode, WrongUsageError
 from admission.cli.estimate_view import EstimateRow, estimate_rows
 from admission.cli.machine import to_api_keys
@@ -20,6 +22,7 @@ from admission.cli.policy_view import PolicyRow, policy_rows, quotas_in_force
 from admission.cli.queue_view import QueueRow, queue_rows
 from admission.cli.reservation_view import ReservationRow, reservation_rows
 from admission.cli.running import run
+from admission.cli.settings_file import read_settings
 from admission.cli.tables import (
     duration_text,
     make_console,
@@ -29,11 +32,13 @@ from admission.cli.tables import (
     starts_text,
 )
 from admission.cli.workload_view import WorkloadRow, workload_rows
+from admission.engine import EngineSettings
 from api.kube.client import KubeClient
 from api.kube.errors import NotFound
 from api.kube.resources import ADMISSION_POLICIES, CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
 from api.objects import ClusterQueueObject, LocalQueueObject, WorkloadObject
 from api.policyspec import AdmissionPolicyObject
+from api.workload import WorkloadKey
 
 _QUEUES = ("queues", "queue", "clusterqueues", "clusterqueue", "cq")
 _WORKLOADS = ("workloads", "workload", "kwl", "wl")
@@ -54,9 +59,9 @@ def add_parser(subparsers: Subparsers) -> None:
         help_line="queues, workloads, policies and run times of a cluster, and why they wait",
         description=(
             "Show ClusterQueues with their use of quota, Workloads with their place in the queue (1 is\n"
-            "next), when they are expected to start (* marks a promise, `after` a lower bound) and why they\n"
-            "wait, policies with the ClusterQueues that they govern, what is reserved for whom, or how long\n"
-            "like Workloads ran that ended well.\n"
+            "next, in the order of its policy), when they are expected to start (* marks a promise, `after`\n"
+            "a lower bound) and why they wait, policies with the ClusterQueues that they govern, what is\n"
+            "reserved for whom, or how long like Workloads ran that ended well.\n"
             "Reads the API server only."
         ),
         examples=(
@@ -76,6 +81,12 @@ def add_parser(subparsers: Subparsers) -> None:
     scope.add_argument("-A", "--all-namespaces", action="store_true", help="all namespaces (the default)")
     scope.add_argument(
         "-n", "--namespace", metavar="NS", help="only Workloads of NS, or queues that serve it"
+    )
+    parser.add_argument(
+        "--config",
+        type=existing_file,
+        metavar="FILE",
+        help="the controller's --config file, for the order of workloads where it has admissionFairSharing",
     )
     parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table")
     add_kubeconfig(parser)
@@ -123,19 +134,35 @@ async def _policies(client: KubeClient) -> Sequence[AdmissionPolicyObject]:
 
 
 async def _get_workloads(arguments: argparse.Namespace) -> int:
+    settings = read_settings(arguments.config)
     async with await KubeClient.connect(arguments.kubeconfig) as client:
-        try:
-            # All namespaces: the place in a ClusterQueue counts those of other namespaces too.
-            workloads = await client.list(WORKLOADS, type_=WorkloadObject)
-            queues = await client.list(LOCAL_QUEUES, type_=LocalQueueObject)
-        except NotFound as error:
-            raise _no_kinds(client) from error
-    rows = workload_rows(workloads.items, queues.items, now=time.time())
+        # All namespaces: the place in a ClusterQueue counts those of other namespaces too.
+        listing = await list_cluster(client, ORDER_KINDS)
+        for kind in ("Workload", "LocalQueue"):
+            if kind in listing.forbidden:
+                raise listing.forbidden[kind]
+            if kind not in listing.found:
+                raise _no_kinds(client)
+    workloads, queues = listing.found["Workload"].items, listing.found["LocalQueue"].items
+    now = time.time()
+    rows = workload_rows(workloads, queues, now=now, places=_places(listing, settings, now=now))
     if arguments.namespace:
         rows = tuple(row for row in rows if row.namespace == arguments.namespace)
     if not _printed([to_api_keys(asdict(row)) for row in rows], arguments.output):
         _print_workloads(rows)
     return ExitCode.DONE
+
+
+def _places(listing: Listing, settings: EngineSettings, *, now: float) -> dict[WorkloadKey, int] | None:
+    """Return the places in all queues as the controller orders them, None where too little may be read."""
+    if listing.forbidden:
+        for problem in listing.problems:
+            print(f"berth get: positions are by priority and age alone, since {problem}", file=sys.stderr)
+        return None
+    # What cannot be read has no place; why is told by `berth explain`, and by the controller's log.
+    engine, _ = engine_of(listing, settings, now=now)
+    queues = listing.found.get("ClusterQueue")
+    return queue_places(engine, (queue.metadata.name for queue in queues.items) if queues is not None else ())
 
 
 async def _get_policies(arguments: argparse.Namespace) -> int:

@@ -50,17 +50,22 @@ class WorkloadRow:
 
 
 def workload_rows(
-    workloads: Iterable[WorkloadObject], local_queues: Iterable[LocalQueueObject], *, now: float
+    workloads: Iterable[WorkloadObject],
+    local_queues: Iterable[LocalQueueObject],
+    *,
+    now: float,
+    places: Mapping[WorkloadKey, int] | None = None,
 ) -> tuple[WorkloadRow, ...]:
     """Return a row for each Workload: pending ones first and in queue order, finished ones last.
 
-    `now` is in Unix seconds.
+    `places` are those in the queues, from 1, as far as they are known; None: by priority and age alone. `now`
+    is in Unix seconds.
     """
     cluster_queue_of = {
         (queue.metadata.namespace, queue.metadata.name): queue.spec.cluster_queue for queue in local_queues
     }
     workloads = tuple(workloads)
-    positions = queue_positions(workloads, cluster_queue_of)
+    positions = queue_positions(workloads, cluster_queue_of) if places is None else places
     rows = [_workload_row(workload, cluster_queue_of, positions, now) for workload in workloads]
     return tuple(sorted(_with_bounds(rows), key=_row_order))
 
@@ -101,8 +106,8 @@ def queue_positions(
 ) -> dict[WorkloadKey, int]:
     """Return the place of each pending Workload in its ClusterQueue, from 1.
 
-    By priority, then queue timestamp, then uid; Workloads whose queue does not exist have no place. The
-    controller's own order also knows sticky preemptors and usage-based fairness, which objects do not tell.
+    By priority, then queue timestamp, then uid; Workloads whose queue does not exist have no place. What else
+    the controller orders by (a policy's `ordering`, past usage) is not looked at here.
     """
     queued: dict[str, list[tuple[int, float, str, WorkloadKey]]] = {}
     for workload in workloads:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 import yaml
@@ -13,7 +14,15 @@ from admission.cli.cluster import create, install_kinds
 from admission.cli.errors import ExitCode
 from admission.cli.manifests import GPU, cluster_queue, local_queue, namespace
 from api.kube.client import KubeClient
-from api.kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, NAMESPACES, WORKLOADS
+from api.kube.errors import Forbidden
+from api.kube.resources import (
+    ADMISSION_POLICIES,
+    CLUSTER_QUEUES,
+    LOCAL_QUEUES,
+    NAMESPACES,
+    WORKLOADS,
+    Resource,
+)
 
 
 @pytest.fixture
@@ -43,7 +52,7 @@ async def _fill(kubeconfig: str) -> None:
             await create(client, WORKLOADS, _workload(name, priority))
 
 
-def _workload(name: str, priority: int) -> dict[str, object]:
+def _workload(name: str, priority: int) -> dict[str, Any]:
     container = {"name": "main", "image": "x"}
     pod_set = {"name": "main", "count": 1, "template": {"spec": {"containers": [container]}}}
     return {
@@ -72,6 +81,58 @@ def test_workloads_are_shown_in_the_order_of_the_queue(
     _, first, second = capsys.readouterr().out.splitlines()
     assert first.split()[:6] == ["speech", "high", "main", "speech", "pending", "1"]
     assert second.split()[:6] == ["speech", "low", "main", "speech", "pending", "2"]
+
+
+def shown_order(kubeconfig: str, capsys: pytest.CaptureFixture[str]) -> list[tuple[str, int]]:
+    """Return the Workloads as they are listed, with their positions."""
+    assert main(["get", "workloads", "-o", "json", "--kubeconfig", kubeconfig]) == ExitCode.DONE
+    return [(row["name"], row["position"]) for row in json.loads(capsys.readouterr().out)]
+
+
+def test_positions_are_those_of_the_order_that_the_policy_asks_for(
+    cluster: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asyncio.run(_order_by_length(cluster))
+
+    assert shown_order(cluster, capsys) == [("high", 1), ("short", 2), ("long", 3), ("low", 4)]
+
+
+async def _order_by_length(kubeconfig: str) -> None:
+    """Put the shortest first, and a short one behind a long one."""
+    async with await KubeClient.connect(kubeconfig) as client:
+        policy = {
+            "apiVersion": "berth.dev/v1alpha1",
+            "kind": "AdmissionPolicy",
+            "metadata": {"name": "short-first"},
+            "spec": {"ordering": {"mode": "ShortestPredicted"}, "estimates": {}},
+        }
+        await create(client, ADMISSION_POLICIES, policy)
+        for name, seconds in (("long", 9000), ("short", 60)):
+            workload = _workload(name, 1)
+            workload["spec"] = {**workload["spec"], "maximumExecutionTimeSeconds": seconds}
+            await create(client, WORKLOADS, workload)
+
+
+def test_where_not_all_may_be_read_positions_are_by_priority_and_age_and_say_so(
+    cluster: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asyncio.run(_order_by_length(cluster))
+    read = KubeClient.list
+
+    async def read_what_is_allowed(client: KubeClient, resource: Resource, *given: Any, **more: Any) -> Any:
+        if resource is ADMISSION_POLICIES:
+            raise Forbidden("you may not list them")
+        return await read(client, resource, *given, **more)
+
+    monkeypatch.setattr(KubeClient, "list", read_what_is_allowed)
+
+    main(["get", "workloads", "-n", "speech", "-o", "json", "--kubeconfig", cluster])
+
+    out, err = capsys.readouterr()
+    rows = json.loads(out)
+    assert ([row["position"] for row in rows], rows[0]["name"]) == ([1, 2, 3, 4], "high")
+    want = "by priority and age alone, since admissionpolicies may not be read: you may not list them"
+    assert want in err
 
 
 @pytest.mark.parametrize(("output", "read"), [("json", json.loads), ("yaml", yaml.safe_load)])
