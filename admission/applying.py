@@ -11,10 +11,11 @@ from math import inf
 
 from admission.cache import Cache
 from admission.decision import Admit, Decision
-from admission.holds import KeptRoom, holds_room
+from admission.holds import holds_room
 from admission.outcomes import Outcome
 from admission.roster import Roster
 from admission.runtimes import eviction_seconds
+from admission.standing import KeptRoom
 from api.reasons import PreemptionReason
 from queues.holds import Hold
 from queues.pending import RequeueReason

@@ -7,7 +7,7 @@ tree can be built anew at any time. Who waits is the engine's affair (`admission
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
@@ -15,7 +15,7 @@ from math import inf
 from admission.advance import NO_RESERVATIONS, Cluster, KeptCapacity, Reservations, read_reservations
 from admission.ahead import Ahead
 from admission.calendar import NO_WINDOWS, Calendar, read_windows, rises_ahead
-from admission.holds import Holds
+from admission.holds import Claims, Head, Holds
 from admission.inactive import problems
 from admission.kept_domains import Ground, KeptDomain, find_domain
 from admission.moves import Moves
@@ -298,6 +298,10 @@ class Cache(Specs):
         if queue is not None:
             queue.charge(held)
         return queue
+
+    def claims(self, heads: Collection[Head]) -> Claims:
+        """Return what is kept for others from these heads."""
+        return self.holds.against(heads, self.queues, self.held, self.fleet)
 
     def snapshot(self, *, now: float = 0.0) -> Snapshot:
         """Return the picture to decide on at `now`; it borrows this state until its `rollback`."""

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from admission.backfill.work import Backfill
 from admission.decision import Decision, Evict
-from admission.holds import Claim
+from admission.holds import Claims
 from admission.nomination import CyclePolicy
 from admission.outcomes import Outcome
 from admission.runtimes import Estimator
@@ -44,7 +44,7 @@ class CycleTime:
     backfill: Backfill | None
     estimator: Estimator
     is_spent: IsSpent
-    claims: Sequence[Claim]
+    claims: Claims
     undo: Callable[[], None]
     finish: Callable[[], Sequence[Decision]]
 

@@ -208,7 +208,7 @@ class Engine(Intake):
                 evictions=evictions,
                 backfill=self._backfill(snapshot, now),
                 estimator=self._cache.timekeeper.lengths.estimator,
-                claims=tuple(self._cache.holds.against(heads, self._cache.queues, self._cache.held)),
+                claims=self._cache.claims(heads),
                 is_spent=self._cache.holds.is_spent,
                 undo=self._cache.rebuild_time,
                 finish=lambda: take_plans(self._cache, self._roster),

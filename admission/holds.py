@@ -5,9 +5,10 @@ until the last has stopped, and is what everybody else waits for. Whoever is dec
 preemptor meets its claim in the cycle itself; this keeps the claim against those that are decided on without
 it: Workloads of another tree that want the same nodes, or of its own ClusterQueue where another is the head.
 
-The claim is put onto the picture of a cycle as the evictions' cycle had it: the victims gone, their room and
-what else the preemptor needs taken by it. A more important head of its own ClusterQueue passes it all the
-same; it would evict the preemptor as soon as that has started. The other heads of that cycle do not.
+The claim stands on the picture of a cycle as the evictions' cycle had it: the victims gone, their room and
+what else the preemptor needs taken by it (`admission.standing`). A more important head of its own
+ClusterQueue passes it all the same; it would evict the preemptor as soon as that has started. The other heads
+of that cycle do not.
 
 Only under a policy (`spec.preemption.holdSeconds`). A part of the plan (`queues.plan`): written before the
 evictions are sent, so that a leader that dies between two of them leaves behind for whom the room comes free,
@@ -18,13 +19,16 @@ still tell who comes first.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
+from admission.overlay import Overlay
+from admission.placement.fleet import Fleet
 from admission.placement.place import Place
 from admission.snapshot import Held, QueueState
+from admission.standing import KeptRoom, Standing
 from api.policy import AdmissionPolicy
 from api.workload import WorkloadKey
 from queues.holds import Hold
@@ -35,26 +39,33 @@ from queues.tracked import Tracked
 Head = tuple[QueueState, Pending]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptRoom:
-    """A hold with what it amounts to on the flavors and nodes as they are."""
-
-    hold: Hold
-    usage: Quantities
-    places: tuple[Place, ...]
-
-
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """A hold as a cycle meets it: whose usage in which queue, beside victims that still run.
-
-    `is_passed`: the head of its own queue need not heed it.
-    """
+    """A hold that a head of its queue passes: whose usage in which queue, beside victims that still run."""
 
     queue: QueueState
     usage: Quantities
     places: tuple[Place, ...]
     victims: tuple[tuple[QueueState, Held], ...]
-    is_passed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claims:
+    """All holds as a cycle meets them.
+
+    Those kept from all of its heads in one sum, with whom it shows as gone; apart those that a head passes.
+    """
+
+    overlay: Overlay = field(default_factory=Overlay)
+    leaving: Mapping[WorkloadKey, tuple[QueueState, Held]] = field(default_factory=dict)
+    passed: tuple[Claim, ...] = ()
+
+    @property
+    def is_standing(self) -> bool:
+        """Whether anything is kept from all heads."""
+        return bool(self.leaving) or not self.overlay.is_empty
+
+
+NO_CLAIMS = Claims()
 
 
 def holds_room(policy: AdmissionPolicy) -> bool:
@@ -69,6 +80,13 @@ class Holds:
         self.kept: Tracked[WorkloadKey, KeptRoom] = Tracked()
         # Holds whose time was up while those who leave for them still ran.
         self._spent: dict[WorkloadKey, Hold] = {}
+        # Of whom it is not known that they wait, as they have just been tried or have left their queue.
+        self._unsure: set[WorkloadKey] = set()
+        # The queues by which all others were seen to wait.
+        self._queues: Mapping[str, QueueState] = {}
+        self._standing = Standing()
+        # The earliest end, and the version of the holds that it was read of.
+        self._first_end: tuple[int, float | None] = (-1, None)
 
     @property
     def is_empty(self) -> bool:
@@ -95,6 +113,7 @@ class Holds:
             until = max(known.hold.until, hold.until) if is_more else known.hold.until
             hold = replace(hold, victims=tuple(sorted(victims)), until=until)
         self.kept[hold.key] = replace(room, hold=hold)
+        self._unsure.add(hold.key)
         return True
 
     def is_spent(self, key: WorkloadKey, uid: str, victims: Iterable[WorkloadKey]) -> bool:
@@ -110,25 +129,48 @@ class Holds:
         self.kept.pop(key, None)
         self._spent.pop(key, None)
 
+    def note_left(self, key: WorkloadKey) -> None:
+        """Note that a Workload has left its queue."""
+        if key in self.kept or key in self._spent:
+            self._unsure.add(key)
+
     def take_ended(self, queues: Mapping[str, QueueState], *, now: float) -> list[KeptRoom]:
         """Return the holds whose time is up, or for whom nobody waits any more, and forget them.
 
         To be asked between cycles: whoever is being tried is in no queue.
         """
+        self._see(queues)
+        # Asked before every cycle, and as a rule neither time nor anybody's leaving has ended one.
+        first_end = self.next_end_at()
+        if not self._unsure and (first_end is None or first_end > now):
+            return []
+        unsure, self._unsure = self._unsure, set()
+        for key in unsure:
+            if (spent := self._spent.get(key)) is not None and not self._is_waiting(spent):
+                del self._spent[key]
         ended = []
-        for room in self.kept.values():
-            is_waiting = _is_waiting(room.hold, queues.get(room.hold.cluster_queue))
+        for key, room in self.kept.items():
+            is_waiting = key not in unsure or self._is_waiting(room.hold)
             if room.hold.until <= now or not is_waiting:
                 ended.append(room)
             # Remembered as long as it waits, so that it cannot ask for the same room at once.
             if room.hold.until <= now and is_waiting:
-                self._spent[room.hold.key] = room.hold
+                self._spent[key] = room.hold
         for room in ended:
             del self.kept[room.hold.key]
-        for key, hold in tuple(self._spent.items()):
-            if not _is_waiting(hold, queues.get(hold.cluster_queue)):
-                del self._spent[key]
         return ended
+
+    def _see(self, queues: Mapping[str, QueueState]) -> None:
+        """Be sure of nobody where the queues are others than they were."""
+        if queues is not self._queues:
+            self._queues = queues
+            self._unsure = {*self.kept, *self._spent}
+
+    def _is_waiting(self, hold: Hold) -> bool:
+        """Return whether its Workload still waits: a new one of the same name is owed nothing."""
+        queue = self._queues.get(hold.cluster_queue)
+        pending = queue.pending.get(hold.key) if queue is not None else None
+        return pending is not None and pending.workload.uid == hold.uid
 
     def is_awaiting(self, key: WorkloadKey, held: Mapping[WorkloadKey, Held]) -> bool:
         """Return whether somebody who leaves for the Workload, and has been told to, still runs."""
@@ -140,36 +182,48 @@ class Holds:
 
     def next_end_at(self) -> float | None:
         """Return when the next hold ends, None where there is none."""
-        return min((room.hold.until for room in self.kept.values()), default=None)
+        if self._first_end[0] != self.kept.version:
+            ends = (room.hold.until for room in self.kept.values())
+            self._first_end = self.kept.version, min(ends, default=None)
+        return self._first_end[1]
 
     def against(
-        self, heads: Collection[Head], queues: dict[str, QueueState], held: dict[WorkloadKey, Held]
-    ) -> Iterator[Claim]:
-        """Yield what is to be kept from these heads, in order of who it is for."""
+        self,
+        heads: Collection[Head],
+        queues: Mapping[str, QueueState],
+        held: Mapping[WorkloadKey, Held],
+        fleet: Fleet,
+    ) -> Claims:
+        """Return what is to be kept from these heads."""
+        self._see(queues)
         trying = {pending.key for _, pending in heads}
         priorities = {queue.name: pending.workload.priority for queue, pending in heads}
-        # In one order, since where claims overlap the first is the one that stands.
-        for key, room in sorted(self.kept.items()):
-            hold, queue = room.hold, queues.get(room.hold.cluster_queue)
+        standing: dict[WorkloadKey, KeptRoom] = {}
+        passed = []
+        for key, room in self.kept.items():
             # Who is tried itself takes its own room.
-            if key in trying or queue is None or not _is_waiting(hold, queue):
+            if key in trying or (key in self._unsure and not self._is_waiting(room.hold)):
                 continue
-            leaving = [held[victim] for victim in hold.victims if victim in held]
-            victims = [
-                (queues[one.admission.cluster_queue], one)
-                for one in leaving
-                if one.is_evicted and one.admission.cluster_queue in queues
-            ]
-            yield Claim(
-                queue=queue,
-                usage=room.usage,
-                places=room.places,
-                victims=tuple(victims),
-                is_passed=priorities.get(hold.cluster_queue, hold.priority) > hold.priority,
-            )
+            hold = room.hold
+            if priorities.get(hold.cluster_queue, hold.priority) > hold.priority:
+                passed.append(room)
+            else:
+                standing[key] = room
+        self._standing.bring_up(standing, queues=queues, held=held, fleet=fleet)
+        passed.sort(key=lambda room: room.hold.key)
+        return Claims(
+            overlay=self._standing.overlay(),
+            leaving=self._standing.leaving(),
+            # In one order, since where claims overlap the first is the one that stands.
+            passed=tuple(self._claim(room, held) for room in passed),
+        )
 
-
-def _is_waiting(hold: Hold, queue: QueueState | None) -> bool:
-    """Return whether the Workload still waits: one of the same name that was made anew is owed nothing."""
-    pending = queue.pending.get(hold.key) if queue is not None else None
-    return pending is not None and pending.workload.uid == hold.uid
+    def _claim(self, room: KeptRoom, held: Mapping[WorkloadKey, Held]) -> Claim:
+        leaving = [held[victim] for victim in room.hold.victims if victim in held]
+        victims = [
+            (self._queues[one.admission.cluster_queue], one)
+            for one in leaving
+            if one.is_evicted and one.admission.cluster_queue in self._queues
+        ]
+        queue = self._queues[room.hold.cluster_queue]
+        return Claim(queue=queue, usage=room.usage, places=room.places, victims=tuple(victims))

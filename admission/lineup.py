@@ -133,6 +133,7 @@ class Lineup:
     def leave(self, record: Record) -> None:
         """Note that the Workload is in no queue any more."""
         record.queued_in = None
+        self._cache.holds.note_left(record.workload.key)
         if self._alike:
             kind = kind_of(record.workload)
             alike = self._alike.get(kind, {})

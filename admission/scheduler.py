@@ -21,7 +21,7 @@ from admission.assignment import Mode
 from admission.backfill.judge import Verdict
 from admission.backfill.work import Backfill
 from admission.entry_order import classical_order, fair_order
-from admission.holds import Claim, holds_room
+from admission.holds import NO_CLAIMS, Claims, holds_room
 from admission.nomination import CyclePolicy, Entry, find_rejection, nominate
 from admission.outcomes import (
     Outcome,
@@ -72,7 +72,7 @@ def schedule(
     now: float,
     backfill: Backfill | None = None,
     estimator: Estimator | None = None,
-    claims: Iterable[Claim] = (),
+    claims: Claims = NO_CLAIMS,
     pass_on: PassOn | None = None,
     is_spent: IsSpent | None = None,
 ) -> Steps[tuple[Outcome, ...]]:
@@ -164,20 +164,13 @@ class _Cycle:
     def __post_init__(self) -> None:
         self._passed = PassedClaims(snapshot=self.snapshot)
 
-    def keep(self, claims: Iterable[Claim]) -> None:
+    def keep(self, claims: Claims) -> None:
         """Keep what was freed, or is being freed, for Workloads that are not tried in this cycle."""
-        claims = tuple(claims)
         # On the picture its own queue's head would meet it, too.
-        self._passed.claims = tuple(claim for claim in claims if claim.is_passed)
-        claims = tuple(claim for claim in claims if not claim.is_passed)
-        # All victims first: several may wait for what one leaves.
-        for queue, held in (victim for claim in claims for victim in claim.victims):
-            if not self.snapshot.is_gone(held):
-                self.snapshot.evict(queue, held)
-        for claim in claims:
-            self._expected.append((claim.queue, claim.usage, claim.places))
-            # Reserved though it may not fit: what others free for it on the way must not be taken.
-            self.snapshot.reserve(claim.queue, claim.usage, claim.places)
+        self._passed.claims = claims.passed
+        # Taken though it may not fit: what others free for it on the way must not be had.
+        if claims.is_standing:
+            self.snapshot.stand(claims.overlay, claims.leaving)
 
     def process(self, entry: Entry) -> Steps[Outcome]:
         """Return what becomes of the entry on top of what those before it took."""

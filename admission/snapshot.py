@@ -19,6 +19,7 @@ from admission.advance import KeptCapacity
 from admission.answers import Impasse, Needs, Plan
 from admission.calendar import QuotaInForce
 from admission.moves import Moves
+from admission.overlay import Overlay
 from admission.placement.fleet import Fleet
 from admission.placement.place import Place
 from admission.turnbook import TurnBook
@@ -243,6 +244,8 @@ class Snapshot:
         "_firm",
         "_is_suspended",
         "_journal",
+        "_overlay",
+        "_standing",
         "budgets",
         "decided",
         "flavors",
@@ -276,8 +279,11 @@ class Snapshot:
         self.budgets = budgets if budgets is not None else {}
         self.moves = moves if moves is not None else Moves()
         self.now = now
-        self._journal: list[_Change] = []
+        self._journal: list[_Change | Overlay] = []
         self._evicted: dict[WorkloadKey, tuple[QueueState, Held]] = {}
+        # What stands on it from the begin, and who of those taken away is a part of that.
+        self._overlay = Overlay()
+        self._standing: Collection[WorkloadKey] = ()
         self._is_suspended = False
         # So many changes of the journal are decisions of this cycle, those above a trial.
         self._firm = 0
@@ -305,6 +311,7 @@ class Snapshot:
         # the cache or forgotten.
         if not self._journal:
             self._evicted.clear()
+            self._overlay, self._standing = Overlay(), ()
             self._firm = self.decided = 0
 
     def suspend(self) -> None:
@@ -324,7 +331,10 @@ class Snapshot:
             for change in self._journal:
                 self._play(change, is_undone=False)
 
-    def _play(self, change: _Change, *, is_undone: bool) -> None:
+    def _play(self, change: _Change | Overlay, *, is_undone: bool) -> None:
+        if isinstance(change, Overlay):
+            (change.negated() if is_undone else change).put_on(self.fleet)
+            return
         node, usage, places, was_added = change
         # Undoing an addition removes, undoing a removal adds.
         is_adding = was_added is not is_undone
@@ -349,6 +359,21 @@ class Snapshot:
         if places:
             self.fleet.use(places, sign=-1)
         self._journal.append((queue.node, usage, places, False))
+
+    def stand(self, overlay: Overlay, leaving: Mapping[WorkloadKey, tuple[QueueState, Held]]) -> None:
+        """Let this stand for the whole cycle: what holds amount to, and who counts as gone by that.
+
+        As if these had been evicted, and the rest reserved, before anything else is decided.
+        """
+        self.decided += 1
+        self._overlay, self._standing = overlay, leaving.keys()
+        self._evicted.update(leaving)
+        self._lay(overlay)
+        self._firm = len(self._journal)
+
+    def _lay(self, overlay: Overlay) -> None:
+        overlay.put_on(self.fleet)
+        self._journal.append(overlay)
 
     def reserve(self, queue: QueueState, usage: Quantities, places: tuple[Place, ...] = ()) -> None:
         """Count `usage` and the places as taken for the rest of the cycle."""
@@ -396,7 +421,8 @@ class Snapshot:
 
     @contextmanager
     def before_evictions(self, expected: Iterable[_Taken], places: Iterable[Place]) -> Iterator[None]:
-        """Count those taken away as still there, and what is `expected` as free, while in the block.
+        """Count those taken away as still there, and as free what stands (`stand`) and is `expected` beside
+        that, while in the block.
 
         Of quota all of it, of nodes those of `places` alone: others are not to be looked at in the block.
         """
@@ -404,7 +430,12 @@ class Snapshot:
         # is one sum.
         nodes = {domain.values[-1] for place in places for domain in place.assignment.domains}
         mark = self.mark()
-        gone = ((queue, held.usage, held.places) for queue, held in self._evicted.values())
+        self._lay(self._overlay.negated(nodes))
+        gone = (
+            (queue, held.usage, held.places)
+            for key, (queue, held) in self._evicted.items()
+            if key not in self._standing
+        )
         for taken in _summed(gone, nodes):
             self.add(*taken)
         for taken in _summed(expected, nodes):

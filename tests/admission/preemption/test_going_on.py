@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 
 from admission.decision import Admit, Evict
-from admission.holds import KeptRoom
+from admission.standing import KeptRoom
 from api.eviction import EvictionRequest, render_request
 from api.keys import EVICTION
 from api.policy import AdmissionPolicy, PreemptionRules

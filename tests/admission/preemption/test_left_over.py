@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from admission.holds import KeptRoom
+from admission.standing import KeptRoom
 from api.keys import HOSTNAME
 from api.objects import WireContainer, WirePodSpec, WirePodTemplate, WireResources
 from api.policy import AdmissionPolicy, PreemptionRules
