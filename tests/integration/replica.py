@@ -124,6 +124,12 @@ class Replica:
         assert status == 200, text
         return json.loads(text)
 
+    def view_of(self, cluster_queue: str) -> Any | None:
+        """Return what /v1 says of a ClusterQueue, None while it does not know it."""
+        status, text = self.get("http", f"/v1/clusterqueues/{cluster_queue}")
+        assert status in (200, 404), text
+        return json.loads(text) if status == 200 else None
+
     def metric(self, name: str, **labels: str) -> float:
         """Return the sum of a metric's samples that carry these labels; 0 where there is none."""
         _, text = self.get("metrics", "/metrics")

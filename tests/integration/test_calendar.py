@@ -173,7 +173,7 @@ def test_what_is_reserved_is_there_for_who_joins_and_for_nobody_else(
     start = time.time() + 4
     reservation = reserved(scene, start, start + 3600, cpus=4)
     scene.rest.create(POLICIES, make_policy(scene, queue, reservations=[reservation]))
-    wait_for(lambda: embedded_controller.json(f"/v1/clusterqueues/{queue}")["reservations"], "it is in force")
+    wait_for(lambda: (embedded_controller.view_of(queue) or {}).get("reservations"), "it is in force")
 
     # Before its start and after it: the answer is the same, so it does not matter how long this takes.
     scene.create_job("other", cpus=1)

@@ -104,8 +104,8 @@ def test_a_reserved_rack_is_its_members_alone(scene: Scene, controller: Replica)
     reserve(scene, "r0", starts_in=3)
 
     def shown() -> list[tuple[str, int]]:
-        found = controller.json(f"/v1/clusterqueues/{queue}")["reservations"]
-        return [(one["domain"], one["nodes"]) for one in found]
+        found = controller.view_of(queue) or {}
+        return [(one["domain"], one["nodes"]) for one in found.get("reservations", ())]
 
     wait_for(lambda: shown() == [("r0", 1)], lambda: f"r0 in force with its node; there is {shown()}")
     in_r0, in_r1 = rack_nodes(scene)

@@ -19,7 +19,7 @@ def wait_for(
     *,
     timeout_seconds: float = PATIENCE_SECONDS,
 ) -> Found:
-    """Return the first answer of `probe` that is neither None nor False.
+    """Return the first answer of `probe` that is true: what is empty, or none so far, is not there yet.
 
     Raises AssertionError naming `what` when there was none in time, asked then where it has to look; what the
     probe raises passes through.
@@ -27,7 +27,7 @@ def wait_for(
     deadline = time.monotonic() + timeout_seconds
     while True:
         found = probe()
-        if found is not None and found is not False:
+        if found:
             return found
         if time.monotonic() > deadline:
             missing = what if isinstance(what, str) else what()
