@@ -230,10 +230,10 @@ class Holders(Lineup):
             self.lost[workload.key] = None
         before, said = (held.is_evicted, held.leaves_by), _said_of_its_end(held.workload)
         was_evicted = held.workload.is_evicted
-        has_moved = workload.priority != held.workload.priority
+        is_ranked_anew = workload.priority != held.workload.priority
         held.workload = workload
-        if has_moved and (queue := self._cache.queues.get(held.admission.cluster_queue)) is not None:
-            queue.note_priority()
+        if is_ranked_anew:
+            self._rank(held)
         held.is_assumed = False
         if workload.admission == held.admission:
             # What was decided has come about; an older version shows the former nodes still.
@@ -298,7 +298,14 @@ class Holders(Lineup):
         # Compared, since the same instant is told with every event of the object.
         if held.reserved_at != reserved_at:
             held.reserved_at = reserved_at
+            self._rank(held)
             self._watch(held, self._cache.queues.get(held.admission.cluster_queue))
+
+    def _rank(self, held: Held) -> None:
+        """Put who holds quota where it belongs by now in the order of its ClusterQueue."""
+        queue = self._cache.queues.get(held.admission.cluster_queue)
+        if queue is not None:
+            queue.rank(held)
 
     def _keeps_assumption(self, workload: Workload) -> bool:
         """Return whether an event without admission leaves an assumed Workload assumed.

@@ -18,6 +18,7 @@ import msgspec
 from admission.advance import KeptCapacity
 from admission.answers import Impasse, Needs, Plan
 from admission.calendar import QuotaInForce
+from admission.eviction_order import EvictionOrder
 from admission.moves import Moves
 from admission.overlay import Overlay
 from admission.placement.fleet import Fleet
@@ -166,9 +167,8 @@ class QueueState:
     delayed_flavors: frozenset[str] = frozenset()
     # Whether its Workloads run in other clusters.
     is_dispatching: bool = False
-    # Not above the lowest priority of who holds quota here; below it where that one has left since.
-    _lowest: float = inf
-    _is_lowest_held: bool = True
+    # Who holds quota here, as `held` says.
+    eviction_order: EvictionOrder = field(default_factory=EvictionOrder)
 
     def __post_init__(self) -> None:
         self.name = self.spec.name
@@ -193,41 +193,37 @@ class QueueState:
     def charge(self, held: Held) -> None:
         """Count the Workload's usage as used here."""
         self.held[held.key] = held
-        self._lowest = min(self._lowest, held.workload.priority)
+        self.rank(held)
         self.node.add(held.usage)
+
+    def rank(self, held: Held) -> None:
+        """Put a Workload where it belongs among those that hold quota here: it is new, or has changed."""
+        self.eviction_order.put(
+            held.key,
+            priority=held.workload.priority,
+            reserved_at=held.reserved_at,
+            uid=held.workload.uid,
+        )
 
     def release(self, key: WorkloadKey) -> bool:
         """Stop counting the Workload's usage. Returns whether it was counted here."""
         held = self.held.pop(key, None)
         if held is None:
             return False
-        self._is_lowest_held = False
+        self.eviction_order.drop(key)
         self.node.remove(held.usage)
         return True
 
-    def note_priority(self) -> None:
-        """Note that a Workload that holds quota here has another priority."""
-        self._lowest, self._is_lowest_held = -inf, False
-
-    def holds_at_most(self, priority: float) -> bool:
-        """Return whether anybody of at most this priority holds quota here.
-
-        Every Workload that waits asks this whenever something comes free, so it is not looked for among
-        thousands: whoever leaves makes a new look due only where the answer hangs on it.
-        """
-        if self._lowest > priority:
-            return False
-        if not self._is_lowest_held:
-            self._lowest = min([held.workload.priority for held in self.held.values()], default=inf)
-            self._is_lowest_held = True
-        return self._lowest <= priority
+    def holders_up_to(self, priority: float) -> Iterator[Held]:
+        """Return who holds quota here at no higher priority, in the order in which Kueue evicts."""
+        return map(self.held.__getitem__, self.eviction_order.up_to(priority))
 
     def validate(self) -> None:
-        """Raise AssertionError where somebody holds quota at a lower priority than is believed possible."""
-        lowest = min((held.workload.priority for held in self.held.values()), default=inf)
-        assert self._lowest <= lowest, f"{self.name} has a holder of priority {lowest} < {self._lowest}"
-        is_exact = not self._is_lowest_held or self._lowest == lowest
-        assert is_exact, f"{self.name} takes {self._lowest} for its lowest priority, which is {lowest}"
+        """Raise AssertionError where those who hold quota do not stand in order."""
+        found = list(self.holders_up_to(inf))
+        assert len(found) == len(self.held), f"{self.name} ranks {len(found)} of {len(self.held)} holders"
+        ranks = [(one.workload.priority, -one.reserved_at, one.workload.uid) for one in found]
+        assert ranks == sorted(ranks), f"{self.name} has its holders in another order than {sorted(ranks)}"
 
 
 # Of which queue, what of it, and on which nodes.

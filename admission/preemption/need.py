@@ -129,7 +129,9 @@ def highest_evicted(policy: PreemptionPolicy, pending: Pending) -> float:
 def may_evict_of_its_own(queue: QueueState, pending: Pending) -> bool:
     """Return False only where the queue certainly holds nobody of its own to evict for the Workload."""
     policy = queue.spec.preemption.within_cluster_queue
-    return policy is not PreemptionPolicy.NEVER and queue.holds_at_most(highest_evicted(policy, pending))
+    return policy is not PreemptionPolicy.NEVER and queue.eviction_order.lowest <= highest_evicted(
+        policy, pending
+    )
 
 
 def satisfies_any(need: Need, held: Held, queue: QueueState) -> bool:

@@ -118,8 +118,8 @@ class Pools:
     snapshot: Snapshot
     _known: dict[tuple[int, frozenset[FlavorResource], Order, str], Pool] = field(default_factory=dict)
     _queues: dict[tuple[str, frozenset[FlavorResource], Order, str], _OfQueue] = field(default_factory=dict)
-    # Who of a preemptor's own queue holds something needed, up to a priority: in no order, and in one with
-    # those apart that are leaving.
+    # Who of a preemptor's own queue holds something needed, up to a priority: in Kueue's order, and in one
+    # with those apart that are leaving.
     _own: dict[_OfOwn, list[Held]] = field(default_factory=dict)
     _own_in_order: dict[tuple[_OfOwn, Order], Apart] = field(default_factory=dict)
     # By cohort and pair the children that overuse, as the picture was after so many decisions.
@@ -138,7 +138,8 @@ class Pools:
         return pool
 
     def of_own(self, need: Need) -> list[Held]:
-        """Return who of the own queue holds something needed and is not above what its policy lets evict.
+        """Return who of the own queue holds something needed and is not above what its policy lets evict, in
+        Kueue's order.
 
         Those of equal priority are among them where it may be that they are newer.
         """
@@ -149,12 +150,7 @@ class Pools:
         known = self._own.get(question)
         if known is None:
             highest = question[2]
-            known = self._own[question] = [
-                held
-                for held in queue.held.values()
-                # Priority first: it rules out most, and costs least to ask.
-                if held.workload.priority <= highest and uses(held, need)
-            ]
+            known = self._own[question] = [held for held in queue.holders_up_to(highest) if uses(held, need)]
         return known
 
     def of_own_in_order(self, need: Need) -> Apart:
@@ -165,7 +161,8 @@ class Pools:
         question = self._question_of_own(need), need.order
         known = self._own_in_order.get(question)
         if known is None:
-            in_order = sorted(members, key=rank_within(need, need.queue))
+            is_in_order = need.order is Order.KUEUE and need.queue.usage_of is None
+            in_order = members if is_in_order else sorted(members, key=rank_within(need, need.queue))
             known = self._own_in_order[question] = Apart.of(in_order)
         return known
 

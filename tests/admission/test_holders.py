@@ -1,4 +1,4 @@
-"""Whether a ClusterQueue has anybody of at most some priority, as Workloads come, go and change."""
+"""Who of a ClusterQueue's holders is of at most some priority, in order, as Workloads come, go and change."""
 
 from __future__ import annotations
 
@@ -29,5 +29,27 @@ def test_it_is_known_without_a_look_at_all_of_them(steps: list[tuple[str, int | 
             world.put(replace(reserved(make_workload(name)), priority=priority))
 
         queue = world.engine._cache.queues["queue"]
-        assert queue.holds_at_most(asked) == any(one <= asked for one in priorities.values())
+        assert (queue.eviction_order.lowest <= asked) == any(one <= asked for one in priorities.values())
         world.engine.validate()
+
+
+_changes = st.lists(
+    st.tuples(st.sampled_from(NAMES), st.sampled_from(PRIORITIES), st.integers(0, 3)), min_size=2, max_size=20
+)
+
+
+@given(_changes)
+def test_who_holds_quota_stands_by_priority_and_the_last_to_start_first(
+    changes: list[tuple[str, int, int]],
+) -> None:
+    world = World().put(make_cluster_queue("queue", quota=9))
+    ranks: dict[str, tuple[int, int, str]] = {}
+    for name, priority, at in changes:
+        ranks[name] = priority, -at, name
+        # The object of a Workload that holds quota already says something else by now.
+        world.put(replace(reserved(make_workload(name), at=at), priority=priority))
+
+        queue = world.engine._cache.queues["queue"]
+        for highest in PRIORITIES:
+            want = [name for rank, _, name in sorted(ranks.values()) if rank <= highest]
+            assert [held.key.name for held in queue.holders_up_to(highest)] == want
