@@ -81,7 +81,7 @@ class Holds:
         # Holds whose time was up while those who leave for them still ran.
         self._spent: dict[WorkloadKey, Hold] = {}
         # Of whom it is not known that they wait, as they have just been tried or have left their queue.
-        self._unsure: set[WorkloadKey] = set()
+        self._unsure: dict[WorkloadKey, None] = {}
         # The queues by which all others were seen to wait.
         self._queues: Mapping[str, QueueState] = {}
         self._standing = Standing()
@@ -113,7 +113,7 @@ class Holds:
             until = max(known.hold.until, hold.until) if is_more else known.hold.until
             hold = replace(hold, victims=tuple(sorted(victims)), until=until)
         self.kept[hold.key] = replace(room, hold=hold)
-        self._unsure.add(hold.key)
+        self._unsure[hold.key] = None
         return True
 
     def is_spent(self, key: WorkloadKey, uid: str, victims: Iterable[WorkloadKey]) -> bool:
@@ -132,7 +132,7 @@ class Holds:
     def note_left(self, key: WorkloadKey) -> None:
         """Note that a Workload has left its queue."""
         if key in self.kept or key in self._spent:
-            self._unsure.add(key)
+            self._unsure[key] = None
 
     def take_ended(self, queues: Mapping[str, QueueState], *, now: float) -> list[KeptRoom]:
         """Return the holds whose time is up, or for whom nobody waits any more, and forget them.
@@ -140,16 +140,16 @@ class Holds:
         To be asked between cycles: whoever is being tried is in no queue.
         """
         self._see(queues)
-        # Asked before every cycle, and as a rule neither time nor anybody's leaving has ended one.
-        first_end = self.next_end_at()
-        if not self._unsure and (first_end is None or first_end > now):
-            return []
-        unsure, self._unsure = self._unsure, set()
+        unsure, self._unsure = self._unsure, {}
         for key in unsure:
             if (spent := self._spent.get(key)) is not None and not self._is_waiting(spent):
                 del self._spent[key]
+        first_end = self.next_end_at()
+        # Asked before every cycle, and as a rule nobody's time is up: then only these may have left.
+        is_time_up = first_end is not None and first_end <= now
         ended = []
-        for key, room in self.kept.items():
+        for key in self.kept if is_time_up else [one for one in unsure if one in self.kept]:
+            room = self.kept[key]
             is_waiting = key not in unsure or self._is_waiting(room.hold)
             if room.hold.until <= now or not is_waiting:
                 ended.append(room)
@@ -164,7 +164,7 @@ class Holds:
         """Be sure of nobody where the queues are others than they were."""
         if queues is not self._queues:
             self._queues = queues
-            self._unsure = {*self.kept, *self._spent}
+            self._unsure = dict.fromkeys((*self.kept, *self._spent))
 
     def _is_waiting(self, hold: Hold) -> bool:
         """Return whether its Workload still waits: a new one of the same name is owed nothing."""

@@ -13,6 +13,7 @@ from api.workload import Workload, WorkloadKey
 from queues.ordering import comes_first
 
 LocalQueueKey = tuple[str, str]
+_NOBODY = WorkloadKey("", "")
 
 
 class FlavorScan(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,17 +55,15 @@ class Pending(msgspec.Struct, eq=False, kw_only=True):
     seconds: float = inf
     # The sequence number of the heap entry that stands for it; 0: in no heap.
     ticket: int = 0
+    # What follows from the Workload is worked out once: each look for a head asks it of many.
+    key: WorkloadKey = _NOBODY
+    # The instant that orders it among equals: before all of them where it lost its nodes.
+    place_at: float = 0.0
 
-    @property
-    def key(self) -> WorkloadKey:
-        """The Workload's key."""
-        return self.workload.key
-
-    @property
-    def place_at(self) -> float:
-        """The instant that orders it among equals: before all of them where it lost its nodes."""
+    def __post_init__(self) -> None:
+        self.key = self.workload.key
         # Minus infinity, so that among several the uid decides and not the age.
-        return -inf if comes_first(self.workload) else self.queued_at
+        self.place_at = -inf if comes_first(self.workload) else self.queued_at
 
     @property
     def local_queue(self) -> LocalQueueKey:

@@ -19,7 +19,7 @@ claim makes anybody untouchable, and none is punished for honesty:
   - Who tells of no checkpoint is taken to have saved when half of those who do tell had started (their median
     start), or at its own start where that is later. Were it taken to have saved never, hiding would protect;
     were it taken to save all the time, telling would. Who was stopped and has started again counts as started
-    before it by as long as it had run (`_begun_at`).
+    before it by as long as it had run (`_begins_of_who_tell`).
   - Lost work counts up to `maxCountedLossSeconds`, and up to twice the interval that the job itself declares.
   - Whose checkpoints have stopped, by twice its own interval while it runs, is treated like these.
   - A checkpoint of the future counts as none; within a minute it is another clock, and counts as now.
@@ -31,7 +31,7 @@ The idea of the median is from the discussion of Kueue's issue 477.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import inf
 from statistics import median_low
@@ -235,15 +235,25 @@ class Losses:
         """Return when half of those in the tree who tell of their checkpoints had started."""
         # By the tree's identity, for one cycle; a tree stands for all who compete with each other.
         if id(tree) not in self._medians:
-            held = (one for queue in tree.queues for one in queue.held.values())
-            self._medians[id(tree)] = _median(
-                start
-                for one in held
-                if (started := started_at(one.workload)) is not None
-                and believed_checkpoint(one.facts(), now=self.now, started_at=started) is not None
-                and (start := _begun_at(one.workload)) is not None
-            )
+            ordered = sorted(self._begins_of_who_tell(tree))
+            self._medians[id(tree)] = median_low(ordered) if ordered else None
         return self._medians[id(tree)]
+
+    def _begins_of_who_tell(self, tree: Tree) -> Iterator[float]:
+        """Yield when those in the tree would have started, had they never been stopped, who tell of their
+        checkpoints.
+
+        Who tells and is stopped often starts often. By the last start alone its evictions would make it look
+        as if whoever tells nothing had saved a moment ago, and cost next to nothing.
+        """
+        for queue in tree.queues:
+            for held in queue.held.values():
+                facts, workload = held.facts(), held.workload
+                # Asked of everybody who runs, so first what rules out most.
+                if facts.saved_at is None or (started := started_at(workload)) is None:
+                    continue
+                if believed_checkpoint(facts, now=self.now, started_at=started) is not None:
+                    yield started - workload.accumulated_execution_seconds
 
 
 def lost_work(workload: Workload, *, saved_at: float | None, now: float) -> float:
@@ -265,21 +275,6 @@ def started_at(workload: Workload) -> float | None:
     return admitted.at if admitted is not None and admitted.status else None
 
 
-def _begun_at(workload: Workload) -> float | None:
-    """Return when a running Workload would have started had it never been stopped, None where it may not run.
-
-    Who tells and is stopped often starts often. By the last start alone its evictions would make it look as
-    if whoever tells nothing had saved a moment ago, and cost next to nothing.
-    """
-    start = started_at(workload)
-    return None if start is None else start - workload.accumulated_execution_seconds
-
-
 def _most_counted(facts: CheckpointFacts, rules: PreemptionRules) -> float:
     most = float(rules.max_counted_loss_seconds)
     return most if facts.interval_seconds is None else min(most, 2 * facts.interval_seconds)
-
-
-def _median(values: Iterable[float]) -> float | None:
-    ordered = sorted(values)
-    return median_low(ordered) if ordered else None
