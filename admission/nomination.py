@@ -1,11 +1,14 @@
 """Nomination: the best that a head could have if it were alone in the cycle, and whom it would evict for it.
 
 In this order: all pods without evictions, all pods with evictions, fewer pods (where the pod set allows it).
+Under backfill a head that could have all its pods and is held back for a promise is tried with fewer as well
+(`nominate_fewer`): to Kueue's rule, as many pods as can start now, what others are promised is not there.
 Source: Kueue, pkg/scheduler/scheduler.go, nominate and getAssignments; flavorassigner/podset_reducer.go.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -149,15 +152,7 @@ def _search(
     """Return the best of the flavors from where the last search stopped; what is found is kept for equals."""
     is_whole_search = pins is None and not snapshot.fleet.has_flavors
     starts_anew = pending.scan is None or not pending.scan.has_flavors_left
-    search = FlavorSearch(
-        snapshot=snapshot,
-        queue=queue,
-        pending=pending,
-        oracle=preemptor,
-        is_fair_sharing=policy.fair_sharing is not None,
-        quota_check=policy.quota_check,
-        pins=pins,
-    )
+    search = _search_of(snapshot, queue, pending, preemptor=preemptor, policy=policy, pins=pins)
     whole = yield from _attempt(search, preemptor, None)
     if is_whole_search and starts_anew:
         learn(queue, pending, whole.assignment)
@@ -166,7 +161,47 @@ def _search(
     if is_whole_search and starts_anew and not _spare_pods(pending):
         learn_in_vain(queue, pending, whole.assignment, search.weighed)
     # Only where all pods neither fit nor could by evictions.
-    return (yield from _fewer_pods(search, preemptor)) or whole
+    return (yield from _fewer_pods(search, preemptor, lambda entry: entry.is_promising)) or whole
+
+
+def nominate_fewer(
+    snapshot: Snapshot,
+    queue: QueueState,
+    pending: Pending,
+    *,
+    preemptor: Preemptor,
+    policy: CyclePolicy,
+    accepts: Callable[[Entry], bool],
+) -> Steps[Entry | None]:
+    """Return the entry with the most pods that is accepted, None where none is, or the head needs all pods.
+
+    For a head that could have what it was nominated for, and may not. Whatever is accepted, fewer pods are
+    taken to be accepted, too; of those accepted the last has the most.
+    """
+    if not _spare_pods(pending):
+        return None
+    search = _search_of(snapshot, queue, pending, preemptor=preemptor, policy=policy, pins=None)
+    return (yield from _fewer_pods(search, preemptor, accepts))
+
+
+def _search_of(
+    snapshot: Snapshot,
+    queue: QueueState,
+    pending: Pending,
+    *,
+    preemptor: Preemptor,
+    policy: CyclePolicy,
+    pins: Pins | None,
+) -> FlavorSearch:
+    return FlavorSearch(
+        snapshot=snapshot,
+        queue=queue,
+        pending=pending,
+        oracle=preemptor,
+        is_fair_sharing=policy.fair_sharing is not None,
+        quota_check=policy.quota_check,
+        pins=pins,
+    )
 
 
 def _recall(queue: QueueState, pending: Pending, preemptor: Preemptor) -> Assignment | None:
@@ -204,8 +239,10 @@ def _with_places_after(
     return assignment if isinstance(found, Unplaced) else with_places(assignment, requests, found)
 
 
-def _fewer_pods(search: FlavorSearch, preemptor: Preemptor) -> Steps[Entry | None]:
-    """Return the entry with the most pods that could run, None where no smaller number is allowed or fits.
+def _fewer_pods(
+    search: FlavorSearch, preemptor: Preemptor, accepts: Callable[[Entry], bool]
+) -> Steps[Entry | None]:
+    """Return the entry with the most pods that is accepted, None where no smaller number is allowed or is.
 
     A binary search: it takes for granted that fewer pods never fit worse.
     """
@@ -222,7 +259,7 @@ def _fewer_pods(search: FlavorSearch, preemptor: Preemptor) -> Steps[Entry | Non
         # their helper shrink together.
         counts = tuple(one.count - spare * cut // total for one, spare in zip(pod_sets, slack, strict=True))
         entry = yield from _attempt(search, preemptor, counts)
-        if entry.is_promising:
+        if accepts(entry):
             # Fewer pods were enough; try to give up fewer still. `best` keeps the entry that fits
             # with the most pods so far.
             best, high = entry, cut

@@ -22,7 +22,7 @@ from admission.backfill.judge import Verdict
 from admission.backfill.work import Backfill
 from admission.entry_order import classical_order, fair_order
 from admission.holds import NO_CLAIMS, Claims, holds_room
-from admission.nomination import CyclePolicy, Entry, find_rejection, nominate
+from admission.nomination import CyclePolicy, Entry, find_rejection, nominate, nominate_fewer
 from admission.outcomes import (
     Outcome,
     admitted,
@@ -249,6 +249,8 @@ class _Cycle:
         if not self._fits(entry):
             return skipped(entry, _NO_LONGER_FITS)
         verdict = self.backfill.judge(entry) if self.backfill is not None else Verdict(entry=entry)
+        if verdict.kept_from is not None or verdict.behind is not None:
+            verdict = (yield from self._with_fewer_pods(entry)) or verdict
         if verdict.kept_from is not None:
             # Even who is kept by the calendar may be promised a start after the appointment.
             yield from self._plan(entry)
@@ -258,6 +260,32 @@ class _Cycle:
             too_long = None if (yield from self._plan(entry)) else verdict.too_long
             return held_back(entry, verdict.behind, too_long)
         return self._take(verdict)
+
+    def _with_fewer_pods(self, entry: Entry) -> Steps[Verdict | None]:
+        """Return the verdict by which the most of its pods start now, None where it has to wait all the same.
+
+        Without evictions alone: nobody gives way for a part of what its rank would give it later.
+        """
+        may: list[Verdict] = []
+
+        def may_start(smaller: Entry) -> bool:
+            if self.backfill is None or smaller.assignment.mode is not Mode.FIT or not self._fits(smaller):
+                return False
+            verdict = self.backfill.judge(smaller)
+            if verdict.kept_from is not None or verdict.behind is not None:
+                return False
+            may.append(verdict)
+            return True
+
+        yield from nominate_fewer(
+            self.snapshot,
+            entry.queue,
+            entry.pending,
+            preemptor=self.preemptor,
+            policy=self.policy,
+            accepts=may_start,
+        )
+        return may[-1] if may else None
 
     def _take(self, verdict: Verdict) -> Outcome:
         """Give the entry what it was nominated for, or evict its targets first."""

@@ -27,6 +27,8 @@ class Settler:
     # The shortest of each shape that could not be promised an earlier start in this look.
     _in_vain: dict[bytes, float] = field(default_factory=dict)
     _gains: Gains = field(init=False)
+    # Whether one is to be tried first, so that who comes after it may have what it leaves.
+    _is_trying: bool = False
 
     def settling(self) -> Steps[None]:
         """Take back or move what does not stand, start earlier what can: a step for each promise.
@@ -46,6 +48,7 @@ class Settler:
         finally:
             if not is_whole:
                 keeper.causes |= causes
+            if not is_whole or self._is_trying:
                 keeper.slack.give_back(self._gains.slack)
 
     def _look_at(self, promise: Promise, causes: set[MoveCause]) -> Steps[None]:
@@ -124,9 +127,14 @@ class Settler:
             return
         # Borrowing higher would cost it its rank, and with that perhaps the very start.
         if start.value.assignment.borrowing > known.rank.height:
-            if start.at <= outlook.now:
+            if start.at <= outlook.now and not outlook.keeper.dues.may_try(known, now=outlook.now):
                 # Beside all that is promised, whatever its rank: it is tried, and promised what it was.
                 outlook.keeper.dues.try_now(known, now=outlook.now)
+                self._is_trying = True
+            return
+        # What it would have may be what the one before it takes when it is tried: it would be promised that
+        # and lose it again. Once that one has started, or was tried in vain, there is another look.
+        if self._is_trying:
             return
         planned = self.planner.planned(queue, pending, known.rank, start, known)
         outlook.keeper.keep(planned, start.value.usage, start.value.spots)

@@ -34,7 +34,7 @@ MODES = [BackfillMode.EASY, BackfillMode.CONSERVATIVE]
 
 @dataclass(frozen=True)
 class Piece:
-    """One Workload: `share` is what it says of its length, as a factor."""
+    """One Workload: `share` is what it says of its length, as a factor, `least` how few pods will do."""
 
     queue: str
     pods: int
@@ -43,6 +43,7 @@ class Piece:
     share: float
     after: int
     is_packed: bool
+    least: int | None = None
 
 
 @st.composite
@@ -56,6 +57,7 @@ def pieces(draw: st.DrawFn, shares: tuple[float, ...]) -> list[Piece]:
             share=draw(st.sampled_from(shares)),
             after=draw(st.sampled_from([0, 1, 15, 40])),
             is_packed=draw(st.booleans()),
+            least=draw(st.sampled_from([None, None, 1])),
         )
         for _ in range(draw(st.integers(2, 12)))
     ]
@@ -119,7 +121,12 @@ def submit(world: Watched, work: list[Piece], *, has_nodes: bool) -> None:
         topology = TopologyRequest(required="rack") if has_nodes and piece.is_packed else None
         if topology is not None and piece.pods * piece.gpus > 4:
             topology = None
-        pods = make_pod_set(count=piece.pods, template=template(piece.gpus), topology_request=topology)
+        pods = make_pod_set(
+            count=piece.pods,
+            template=template(piece.gpus),
+            topology_request=topology,
+            min_count=piece.least,
+        )
         world.says[name] = max(1, int(piece.length * piece.share))
         world.submit(
             name, runs=piece.length, says=world.says[name], at=at, queue=piece.queue, pod_sets=(pods,)
@@ -162,10 +169,25 @@ def test_where_no_estimate_is_too_short_no_promise_is_broken(
     assert world.evicted == {}
 
 
+# Two of three could start at once by borrowing, beside all promises but not beside all of them.
+_TRIED_AT_ONCE = [
+    Piece(queue="left", pods=pods, gpus=gpus, length=length, share=share, after=after, is_packed=False)
+    for pods, gpus, length, share, after in (
+        (1, 1, 45, 1.0, 0),
+        (3, 2, 20, 4.0, 0),
+        (2, 2, 20, 1.0, 0),
+        (1, 1, 20, 1.0, 1),
+        (1, 1, 20, 1.0, 0),
+        (1, 2, 20, 1.0, 0),
+    )
+]
+
+
 @pytest.mark.parametrize("has_nodes", [False, True], ids=["quota alone", "with nodes"])
 @pytest.mark.parametrize("mode", MODES)
 @_LAW
 @given(work=pieces((1.0, 1.5, 4.0)))
+@example(work=_TRIED_AT_ONCE)
 def test_in_one_queue_of_equals_no_promise_moves_later(
     work: list[Piece], mode: BackfillMode, has_nodes: bool
 ) -> None:

@@ -343,8 +343,6 @@ def make_world(setup: Setup) -> Resting:
 
 def submit(world: Resting, work: list[Piece]) -> None:
     at = START
-    # Who is held back with all its pods is not tried with fewer, so that less room may let it start.
-    is_promising = any(queue.policy.backfill is not None for queue in world.engine._cache.queues.values())
     for number, piece in enumerate(work):
         at += piece.after
         topology = TopologyRequest(required=piece.within) if piece.within and world.has_nodes else None
@@ -352,7 +350,7 @@ def submit(world: Resting, work: list[Piece]) -> None:
             count=piece.pods,
             template=template(piece.gpus),
             topology_request=topology,
-            min_count=min(piece.least, piece.pods) if piece.least and not is_promising else None,
+            min_count=min(piece.least, piece.pods) if piece.least else None,
         )
         says = max(1, int(piece.length * piece.share))
         world.submit(
