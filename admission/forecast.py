@@ -22,10 +22,10 @@ from admission.snapshot import QueueState, Snapshot
 from admission.stage import SnapshotStage, StartTrial
 from admission.timekeeper import Timekeeper
 from api.workload import WorkloadKey
+from queues.earliest import earliest
 from queues.pending import Pending
 from queues.profile import Claim, Profile, order
 from queues.prospect import Prospect
-from queues.walks import earliest
 
 # Who runs beyond its time is taken to end after so many seconds more, for want of anything better.
 _OVERDUE_SECONDS = 60.0

@@ -1,23 +1,10 @@
-"""Walks along the edges of a profile: when could a request begin, and whose promise would it break?
+"""Walks along the edges of a profile: what could begin where one stands, and whose promise would it break?
 
 A walk stands at a position between two edges. What the claims before it have released and taken, counted
 from now, is carried over to the stage only as far as a question needs it (`queues.shift`): the quota of all
 queues, which is kept as a sum along the way, and the places that are asked about, each summed up from its own
 few edges when it is. Adding and removing are mirror images, so this may be done in any order and the walk
-leaves no trace. What costs is the search for flavors and nodes (`Trial.find`), so that is asked rarely:
-
-    promises that begin        ▼ b1             ▼ b2              ▼ b3
-    ───┬────┬──────┬───┬───────┼──────┬────┬────┼───┬──────┬──────┼──────┬─────────▶ t
-      now  end    end end            end  end      end    end           end
-
-Work begins where something is released, never between two edges, and only where spot by spot there is room
-for as long as it runs (`queues.spans`): as a rule that leaves one or two instants of hundreds. Between two
-begins quota only grows, so a cheap and necessary condition (`Trial.may_have_quota`) is looked at at the last
-instant before a begin: where it does not hold there, it holds nowhere between the two; where it does, the
-first instant is found by halving. Where it does not hold right after a begin, no start will do that would
-still run then. From there on every release that is left is tried in earnest, since a later start meets other
-begins and may fail where an earlier one would not. After the last begin what fits once fits ever after,
-and halving alone finds it.
+leaves no trace. At which positions it is worth to ask is no question of the walk's (`queues.earliest`).
 """
 
 from __future__ import annotations
@@ -31,12 +18,10 @@ from typing import Generic, NamedTuple
 from api.workload import WorkloadKey
 from queues.profile import (
     BEGIN,
-    RELEASE,
     Edge,
     Spot,
     Spots,
     Stage,
-    Start,
     Trial,
     Value,
     order,
@@ -45,46 +30,6 @@ from queues.profile import (
 from queues.prospect import Prospect
 from queues.shift import Shift, Usage
 from queues.spans import open_instants
-from queues.steps import Steps, finish
-
-# A search that has tried so often in vain pauses: tens of milliseconds where hundreds are promised a start,
-# and several times what the pause costs it.
-_ATTEMPTS_AT_ONCE = 2
-
-
-def earliest(
-    prospect: Prospect,
-    stage: Stage,
-    trial: Trial[Value],
-    *,
-    now: float,
-    seconds: float,
-    latest: float = inf,
-) -> Start[Value] | None:
-    """Return the first instant from which the trial's request fits for so many seconds, None for never.
-
-    `prospect` is what there is of other claims. The stage shows the present and is left as it was found.
-    Edges of the past: a promise that should have begun counts as begun, work that should have ended as never
-    ending (its estimate is to be raised first). No start after `latest` is looked for, but now always is.
-    """
-    return finish(searching(prospect, stage, trial, now=now, seconds=seconds, latest=latest))
-
-
-def searching(
-    prospect: Prospect,
-    stage: Stage,
-    trial: Trial[Value],
-    *,
-    now: float,
-    seconds: float,
-    latest: float = inf,
-) -> Steps[Start[Value] | None]:
-    """Look for the `earliest` start in steps; between two the stage shows the present."""
-    walk = _Walk(prospect.since(now), stage=stage, trial=trial, at=now, seconds=seconds, latest=latest)
-    try:
-        return (yield from walk.search())
-    finally:
-        walk.leave()
 
 
 class Conflict(NamedTuple):
@@ -112,7 +57,7 @@ def first_broken(
 
     None where all stand. One that should have begun by now is at `now`. The stage is left as it was found.
     """
-    walk = _Walk(prospect.since(now), stage=stage, trial=trial, at=now, seconds=until - now)
+    walk = Walk(prospect.since(now), stage=stage, trial=trial, at=now, seconds=until - now)
     try:
         walk.go_to(walk.due())
         # Promises that should have begun by now and have not: their room is theirs, though nothing
@@ -129,7 +74,7 @@ def fits_from(
     prospect: Prospect, stage: Stage, trial: Trial[Value], *, now: float, seconds: float
 ) -> Value | None:
     """Return how the request could begin now and stay for so many seconds, None where it could not."""
-    walk = _Walk(prospect.since(now), stage=stage, trial=trial, at=now, seconds=seconds)
+    walk = Walk(prospect.since(now), stage=stage, trial=trial, at=now, seconds=seconds)
     try:
         if not walk.open_instants([now]):
             return None
@@ -147,7 +92,7 @@ def holds_at(
     For a promise that has been made: does it stand? Ends up to `at` count as come.
     """
     # Ends up to `at` count as come, passed ones too: the promise was made on them.
-    walk = _Walk(prospect, stage=stage, trial=trial, at=at, seconds=seconds)
+    walk = Walk(prospect, stage=stage, trial=trial, at=at, seconds=seconds)
     try:
         walk.go_to(walk.due())
         return walk.holds(value) and walk.first_conflict(value) is None
@@ -156,7 +101,7 @@ def holds_at(
 
 
 @dataclass(slots=True)
-class _Walk(Generic[Value]):
+class Walk(Generic[Value]):
     """A position on the edges: those before it count as having happened."""
 
     prospect: Prospect
@@ -165,16 +110,11 @@ class _Walk(Generic[Value]):
     trial: Trial[Value]
     at: float
     seconds: float
-    latest: float = inf
     position: int = 0
     edges: Sequence[Edge] = field(init=False)
     # Up to where the stage shows all spots, and those of which it shows something else.
     _spots_at: int = 0
     _strays: set[Spot] = field(default_factory=set)
-    _attempts: int = 0
-    # How many begins have been looked at, and when of those there is no quota right after.
-    _looked: int = 0
-    _short_at: list[float] = field(default_factory=list)
     _shift: Shift = field(init=False)
 
     def __post_init__(self) -> None:
@@ -196,11 +136,22 @@ class _Walk(Generic[Value]):
             self._shift.count(self.edges[position : self.position], -1)
         self.position = position
 
+    def stand_at(self, at: float) -> None:
+        """Go to the position after all that happens up to `at`, from which on questions are meant."""
+        self.at = at
+        self.go_to(self.due())
+
     def leave(self) -> None:
         """Leave the stage as it was found."""
         self._shift.take_back()
 
-    # --- searching ---------------------------------------------------------------------------------------
+    def rest(self) -> None:
+        """Leave the stage as it was found for a while; what was worked out stays."""
+        self.go_to(0)
+        self._shift.take_back()
+        self._spots_at, self._strays = 0, set()
+
+    # --- asking ------------------------------------------------------------------------------------------
 
     def open_instants(self, instants: Sequence[float]) -> list[float]:
         """Return at which of the instants, the first of them `at`, there may be room spot by spot.
@@ -209,139 +160,10 @@ class _Walk(Generic[Value]):
         """
         return open_instants(self.prospect, self.trial.rooms(), instants, seconds=self.seconds)
 
-    def search(self) -> Steps[Start[Value] | None]:
-        """Return the first start from the present position on."""
-        due = self.due()
-        instants = self.open_instants([self.at, *self._releases(due)])
-        if instants and instants[0] == self.at:
-            self.go_to(due)
-            found = self.attempt()
-            if found is not None:
-                return Start(at=self.at, value=found)
-            del instants[0]
-        return (yield from self._search_among(instants))
-
-    def _search_among(self, instants: Sequence[float]) -> Steps[Start[Value] | None]:
-        """Return the first start at one of the instants, which are later ones in order."""
-        if not instants:
-            return None
-        done = 0
-        begins = self.prospect.begins()
-        for begin in begins[bisect_left(begins, self.due()) :]:
-            # Ends at the same instant come before the begin.
-            end = bisect_right(instants, self.edges[begin][0], lo=done)
-            found_start = yield from self._search_before(begin, instants[done:end])
-            if found_start is not None or end == len(instants):
-                return found_start
-            # A start at that very instant is one after the begin, too: it has been tried as such.
-            done = end
-        return self._by_halving(instants[done:])
-
-    def _search_before(self, begin: int, instants: Sequence[float]) -> Steps[Start[Value] | None]:
-        """Return the first start at one of the instants, all of them before a begin."""
-        # First, as that goes one way along the edges: as a rule nothing is left to go back for.
-        instants = [at for at in instants if not self._is_short_within(at)]
-        # Each of them, not by halving: a later start meets more begins, so that fitting is no longer
-        # monotone here.
-        for at in instants[self._first_that_may_fit(instants, end=begin) :]:
-            self._attempts += 1
-            if self._attempts % _ATTEMPTS_AT_ONCE == 0:
-                yield from self._rest()
-            self.at = at
-            self.go_to(self.due())
-            found = self.attempt()
-            if found is not None:
-                return Start(at=at, value=found)
-        return None
-
-    def _rest(self) -> Steps[None]:
-        """Pause with the stage as it was found; what was worked out stays."""
-        self.go_to(0)
-        self._shift.take_back()
-        self._spots_at, self._strays = 0, set()
-        yield
-
-    def _is_short_within(self, at: float) -> bool:
-        """Return whether after some begin within the span from `at` on there is certainly no quota.
-
-        What is left then does not hang on when the request has begun, so each begin is looked at once a
-        search, and rules out all instants from which it would be met. To be asked of instants in order.
-        """
-        begins, until = self.prospect.begins(), at + self.seconds
-        while self._looked < len(begins) and (edge := self.edges[begins[self._looked]])[0] < until:
-            # Appointments with a lead are in nobody's way who begins long before: each start has its own
-            # answer.
-            if edge[0] >= at and edge[3].lead_seconds == inf:
-                self.go_to(begins[self._looked] + 1)
-                if not self._may_have_quota():
-                    self._short_at.append(edge[0])
-            self._looked += 1
-        first = bisect_left(self._short_at, at)
-        return first < len(self._short_at) and self._short_at[first] < until
-
-    def _releases(self, position: int) -> list[float]:
-        """Return the instants of the releases from a position on, as far as they are of interest."""
-        edges = self.edges[position : bisect_right(self.edges, self.latest, key=time_of)]
-        return list(dict.fromkeys(edge[0] for edge in edges if edge[1] == RELEASE))
-
-    def _first_that_may_fit(self, instants: Sequence[float], *, end: int) -> int:
-        """Return the index of the first instant at which the request may fit; past the last: at none.
-
-        A begin at `end` does not count as having come, though it may be at the last of the instants.
-        """
-        low, high = 0, len(instants)
-        # The last instant is the roomiest: where it does not fit there, one look has spared all the
-        # others.
-        if not instants or not self._may_fit_at(instants[-1], end):
-            return high
-        high -= 1
-        while low < high:
-            middle = (low + high) // 2
-            if self._may_fit_at(instants[middle], end):
-                high = middle
-            else:
-                low = middle + 1
-        return low
-
-    def _may_fit_at(self, at: float, end: int) -> bool:
-        self.go_to(min(end, bisect_right(self.edges, at, key=time_of)))
-        return self._may_have_quota()
-
-    def _may_have_quota(self) -> bool:
+    def may_have_quota(self) -> bool:
+        """Return False only where there is no quota for the request at this position: a cheap question."""
         self._shift.show_quota()
         return self.trial.may_have_quota()
-
-    def _by_halving(self, instants: Sequence[float]) -> Start[Value] | None:
-        """Return the first start where only releases are left: what fits once, fits ever after."""
-        low = high = self._first_that_may_fit(instants, end=len(self.edges))
-        step, found = 1, None
-        # Strides that double: the first that may fit is often the first that does, and a search
-        # costs most.
-        while found is None:
-            if high >= len(instants):
-                return None
-            found = self._find_at(instants[high])
-            if found is None:
-                low, step = high + 1, 2 * step
-                high = max(low, min(high + step, len(instants) - 1))
-        while low < high:
-            middle = (low + high) // 2
-            value = self._find_at(instants[middle])
-            if value is None:
-                low = middle + 1
-            else:
-                high, found = middle, value
-        return Start(at=instants[high], value=found)
-
-    def _find_at(self, at: float) -> Value | None:
-        self.at = at
-        self.go_to(self.due())
-        if not self._may_have_quota():
-            return None
-        self._show_spots()
-        return self.trial.find()
-
-    # --- asking ------------------------------------------------------------------------------------------
 
     def holds(self, value: Value) -> bool:
         """Return whether `value` could be added at this position."""
@@ -382,9 +204,16 @@ class _Walk(Generic[Value]):
             self.go_to(start)
         return found
 
+    def find(self) -> Value | None:
+        """Return how the request could begin here as things stand at this position, whatever begins later."""
+        if not self.may_have_quota():
+            return None
+        self._show_spots()
+        return self.trial.find()
+
     def attempt(self) -> Value | None:
         """Return how the request could begin here and stay for the span, None where it could not."""
-        if not self._may_have_quota():
+        if not self.may_have_quota():
             return None
         self._show_spots()
         peaks = self._peaks()

@@ -15,11 +15,11 @@ from admission.snapshot import QueueState
 from admission.stage import Footing
 from admission.timekeeper import Promise
 from api.workload import WorkloadKey
+from queues.earliest import searching
 from queues.pending import Pending
 from queues.profile import Claim, Start
 from queues.promises import BackfillLease, MoveCause, PlannedStart, Rank
 from queues.steps import Steps
-from queues.walks import searching
 
 
 @dataclass(slots=True, kw_only=True)

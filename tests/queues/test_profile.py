@@ -17,11 +17,12 @@ from hypothesis import event, given
 
 from api.queueing import ResourceQuota
 from api.workload import WorkloadKey
+from queues.earliest import earliest, searching
 from queues.profile import Claim, Course, Edge, Profile, Rooms, Spot, Spots
 from queues.prospect import Prospect
 from queues.quota import QuotaNode
 from queues.resources import FlavorResource, Quantities
-from queues.walks import earliest, searching, stands
+from queues.walks import stands
 
 GPU = FlavorResource("f", "gpu")
 HOSTS = tuple(("", (f"h{index}",)) for index in range(4))
@@ -394,7 +395,7 @@ def test_a_search_that_pauses_shows_the_present_meanwhile_and_finds_the_same(
     prospect = Prospect(edges=profile.edges(), profile=profile)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("queues.walks._ATTEMPTS_AT_ONCE", 1)
+        patch.setattr("queues.earliest._ATTEMPTS_AT_ONCE", 1)
         search = searching(prospect, stage, trial, now=0, seconds=seconds)
         try:
             while True:
@@ -410,7 +411,7 @@ def test_a_search_that_pauses_shows_the_present_meanwhile_and_finds_the_same(
 
 
 def test_a_search_that_is_closed_in_a_pause_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("queues.walks._ATTEMPTS_AT_ONCE", 1)
+    monkeypatch.setattr("queues.earliest._ATTEMPTS_AT_ONCE", 1)
     claims, *_ = CASES["a hole between two promises is found"]
     stage, profile = stage_and_profile(claims)
     before = stage.picture()
