@@ -22,11 +22,11 @@ from typing import Any
 
 from admission.cache import Cache
 from admission.holds import holds_room
+from admission.promisebook import Promise
 from admission.records import Record
 from admission.roster import Roster
 from admission.snapshot import QueueState
 from admission.standing import KeptRoom
-from admission.timekeeper import Promise
 from admission.topology import places_of
 from queues.holds import Hold
 from queues.plan import PlanTable, PlanValues

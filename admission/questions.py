@@ -19,9 +19,9 @@ from admission.outcomes import required_checks
 from admission.placement.domains import DomainUsage, domain_usages
 from admission.placement.health import NodeFault, host_fault, hosts_of, is_sound
 from admission.prices import node_device_price
+from admission.promisebook import Kept
 from admission.records import LocalQueueKey, Problem, queue_problem
 from admission.roster import Roster
-from admission.timekeeper import Kept
 from admission.topology import check_tolerations
 from admission.views import (
     ClusterQueueView,
@@ -153,7 +153,7 @@ class Questions:
     def plan(self) -> tuple[tuple[PlannedStart, ...], tuple[BackfillLease, ...]]:
         """Return all promises, the highest rank first, and all leases, by Workload."""
         keeper = self._cache.timekeeper
-        promises = tuple(promise.planned for promise in keeper.in_order())
+        promises = tuple(promise.planned for promise in keeper.promises.in_order())
         return promises, tuple(keeper.leases[key] for key in sorted(keeper.leases))
 
     @property

@@ -11,8 +11,8 @@ search looks at the claims alone that it can meet.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from math import inf
 
 from msgspec import structs
@@ -22,6 +22,7 @@ from admission.dues import Dues
 from admission.lengths import Lengths, started_at_of
 from admission.placement.fleet import Fleet
 from admission.preemption.saves import leaving_seconds
+from admission.promisebook import Kept, Promise, Promises
 from admission.room import never_evicts
 from admission.runtimes import Estimator, eviction_seconds
 from admission.snapshot import Held, QueueState
@@ -30,7 +31,7 @@ from api.workload import Workload, WorkloadKey
 from queues.leases import Leases
 from queues.pending import Pending
 from queues.profile import Claim, Edge, Profile, Spots
-from queues.promises import BackfillLease, MoveCause, PlannedStart, Rank, own_rank
+from queues.promises import BackfillLease, MoveCause, PlannedStart
 from queues.resources import Quantities
 from queues.slack import Slack
 from queues.tracked import Tracked
@@ -39,22 +40,6 @@ from queues.tracked import Tracked
 SLACK_SECONDS = 1.0
 # Kept promises until somebody asks for them; offline nobody does.
 _MOST_REMEMBERED = 1000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Promise:
-    """A planned start, and the claim that stands for it in the profile."""
-
-    planned: PlannedStart
-    claim: Claim
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
-    """A promise that has been fulfilled: started at `at`."""
-
-    planned: PlannedStart
-    at: float
 
 
 class Timekeeper:
@@ -66,7 +51,7 @@ class Timekeeper:
         self.is_on = False
         self.profile = Profile()
         # What has changed in these since it was last asked goes to the store: whoever leads next goes on.
-        self.promises: Tracked[WorkloadKey, Promise] = Tracked()
+        self.promises = Promises()
         self.leases = Leases()
         # When who waits without a promise is expected to start, and when that was worked out.
         self.expected: Tracked[WorkloadKey, tuple[float, float]] = Tracked()
@@ -86,9 +71,6 @@ class Timekeeper:
         self.ahead = Ahead()
         # When to look again though nothing happens, None: never.
         self.wake_at: float | None = None
-        # Ranks of the promised by ClusterQueue, and of which version of the promises they are.
-        self._ranks: dict[str, list[Rank]] = {}
-        self._ranked_in = -1
         self._fleet = fleet
         self._queues: Mapping[str, QueueState] = {}
         # Whether no claim needs to be told from those of another tree.
@@ -249,28 +231,7 @@ class Timekeeper:
     def may_be_promised(self, pending: Pending, queue: QueueState) -> bool:
         """Return whether the Workload would be promised a start if it was tried, as far as depth goes."""
         rules = queue.policy.backfill_rules
-        return rules is not None and self.promised_before(pending, queue.name) < rules.reservation_depth
-
-    def promised_before(self, pending: Pending, queue: str) -> int:
-        """Return how many of the queue are promised a start that come before the Workload in its order."""
-        own, known = own_rank(pending), self.promises.get(pending.key)
-        # Without a promise it comes behind all of its second that have one.
-        is_ranked = known is not None and known.planned.rank[1:4] == own[:3]
-        uid = known.planned.rank.uid if known is not None and is_ranked else None
-        return sum(
-            1
-            for rank in self._ranks_in(queue)
-            if rank[1:4] < own[:3] or (rank[1:4] == own[:3] and (uid is None or rank.uid < uid))
-        )
-
-    def _ranks_in(self, queue: str) -> Sequence[Rank]:
-        """Return the ranks of those of the queue that are promised a start, in no order."""
-        # Asked of every class that waits whenever something comes free, while promises stay as they are.
-        if self._ranked_in != self.promises.version:
-            self._ranked_in, self._ranks = self.promises.version, {}
-            for one in self.promises.values():
-                self._ranks.setdefault(one.planned.cluster_queue, []).append(one.planned.rank)
-        return self._ranks.get(queue, ())
+        return rules is not None and self.promises.before(pending, queue.name) < rules.reservation_depth
 
     def note_nodes(self) -> None:
         """Note that nodes came, went or changed."""
@@ -312,10 +273,6 @@ class Timekeeper:
         # Its queue may promise to the next in line.
         self.dues.note_left(promise.planned.cluster_queue, is_on_nodes=bool(promise.claim.spots))
         self.slack.note(promise.claim, from_at=promise.planned.start_at, until=promise.planned.ends_at)
-
-    def in_order(self) -> list[Promise]:
-        """Return all promises, the highest rank first."""
-        return sorted(self.promises.values(), key=lambda promise: promise.planned.rank)
 
     # --- another's plan ---------------------------------------------------------------------------------
 

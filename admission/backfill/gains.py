@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from admission.backfill.outlook import Outlook
+from admission.promisebook import Promise
 from admission.room import needs_of, rooms_of
 from admission.snapshot import QueueState
-from admission.timekeeper import Promise
 from queues.pending import Pending
 from queues.prospect import Prospect
 from queues.resources import FlavorResource

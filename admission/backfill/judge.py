@@ -27,9 +27,10 @@ from msgspec import structs
 from admission.backfill.outlook import Outlook, rules_of
 from admission.nomination import Entry
 from admission.preemption.saves import leaving_seconds
+from admission.promisebook import Promise
 from admission.runtimes import is_opportunistic, may_be_evicted
 from admission.snapshot import QueueState
-from admission.timekeeper import SLACK_SECONDS, Promise
+from admission.timekeeper import SLACK_SECONDS
 from api.keys import OPPORTUNISTIC
 from api.policy import BackfillMode
 from api.workload import Workload, WorkloadKey

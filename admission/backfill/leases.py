@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from admission.backfill.outlook import Outlook
+from admission.promisebook import Promise
 from admission.stage import Footing
-from admission.timekeeper import Promise
 from api.workload import WorkloadKey
 from queues.promises import BackfillLease, PlannedStart, Rank
 from queues.walks import holds_at
@@ -21,7 +21,7 @@ def expired(outlook: Outlook) -> tuple[tuple[BackfillLease, PlannedStart], ...]:
     longest = outlook.keeper.longest_eviction()
     if longest is None:
         return ()
-    for promise in outlook.keeper.in_order():
+    for promise in outlook.keeper.promises.in_order():
         planned = promise.planned
         if planned.start_at - longest > outlook.now:
             continue

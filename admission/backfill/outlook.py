@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from admission.nomination import CyclePolicy, Entry
+from admission.promisebook import Promise
 from admission.snapshot import QueueState, Snapshot
 from admission.stage import Footing, SnapshotStage, StartTrial
-from admission.timekeeper import Promise, Timekeeper
+from admission.timekeeper import Timekeeper
 from api.policy import Backfill as BackfillRules
 from api.workload import Workload, WorkloadKey
 from queues.pending import Pending

@@ -11,9 +11,9 @@ from admission.backfill.outlook import Outlook, rules_of
 from admission.nomination import Entry
 from admission.preemption.saves import leaving_seconds
 from admission.preemption.targets import Target
+from admission.promisebook import Promise
 from admission.snapshot import QueueState
 from admission.stage import Footing
-from admission.timekeeper import Promise
 from api.workload import WorkloadKey
 from queues.earliest import searching
 from queues.pending import Pending
@@ -44,7 +44,7 @@ class Planner:
             return True
         # The depth counts only those before it: a promise further down must not keep the next from
         # one.
-        before = self.outlook.keeper.promised_before(entry.pending, entry.queue.name)
+        before = self.outlook.keeper.promises.before(entry.pending, entry.queue.name)
         if before >= rules.reservation_depth:
             return False
         found = yield from self.search(entry.queue, entry.pending)

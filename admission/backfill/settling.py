@@ -8,10 +8,11 @@ from math import inf
 from admission.backfill.gains import Gains
 from admission.backfill.outlook import Outlook, rules_of
 from admission.backfill.planner import Planner
+from admission.promisebook import Promise
 from admission.room import may_have_room
 from admission.snapshot import QueueState
 from admission.stage import Footing
-from admission.timekeeper import SLACK_SECONDS, Promise
+from admission.timekeeper import SLACK_SECONDS
 from queues.pending import Pending
 from queues.promises import MoveCause
 from queues.steps import Steps
@@ -41,7 +42,7 @@ class Settler:
         causes, keeper.causes = keeper.causes, set()
         self._gains = Gains(outlook=self.outlook, slack=keeper.slack.take())
         try:
-            for promise in keeper.in_order():
+            for promise in keeper.promises.in_order():
                 yield from self._look_at(promise, causes)
                 yield
             is_whole = True

@@ -20,7 +20,8 @@ from admission.lengths import Measured
 from admission.lifecycle.saving import decision_of
 from admission.preemption.saves import Outcome
 from admission.prices import PriceOf
-from admission.timekeeper import SLACK_SECONDS, Kept
+from admission.promisebook import Kept
+from admission.timekeeper import SLACK_SECONDS
 from admission.writes import plan_text, unreplaced_event
 from api.checkpoint_facts import tells_of_checkpoints
 from api.eviction import eviction_request

@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, given, settings
 
 from admission.backfill.gains import Gains
 from admission.backfill.planner import Planner
+from admission.promisebook import Promise
 from admission.snapshot import QueueState
 from admission.stage import Footing
-from admission.timekeeper import Promise
 from api.policy import BackfillMode
 from api.workload import WorkloadKey
 from queues.pending import Pending
