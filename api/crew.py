@@ -36,7 +36,7 @@ def crew_of_pod(obj: PodObject) -> str:
     Raises ValueError where it is queued itself and cannot be read.
     """
     metadata = obj.metadata
-    owner = next((one for one in metadata.owner_references or () if one.controller), None)
+    owner = metadata.controller
     is_marked = (metadata.labels or {}).get(keys.MANAGED) == "true"
     # All pods of the cluster come by here: only those that a queue has marked are read as a whole.
     if is_marked and not is_queued_through(owner):

@@ -118,7 +118,7 @@ def to_job(obj: JobObject) -> Job:
         resource_version=meta.resource_version,
         labels=meta.labels or NOTHING,
         annotations=meta.annotations or NOTHING,
-        owner=next((owner for owner in meta.owner_references or () if owner.controller), None),
+        owner=meta.controller,
         is_deleted=meta.deletion_timestamp is not None,
         is_suspended=bool(spec.suspend),
         parallelism=1 if spec.parallelism is None else spec.parallelism,

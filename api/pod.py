@@ -162,7 +162,7 @@ def to_pod(wire: PodObject) -> Pod:
         # An absent map and an empty one are one and the same, shared by all pods.
         labels=meta.labels or NOTHING,
         annotations=meta.annotations or NOTHING,
-        owner=next((owner for owner in meta.owner_references or () if owner.controller), None),
+        owner=meta.controller,
         created_at=to_seconds(meta.creation_timestamp),
         phase=status.phase,
         message=status.message,

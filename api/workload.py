@@ -312,7 +312,7 @@ def to_workload(wire: WorkloadObject, previous: Workload | None = None) -> Workl
         # 0 is a server that counts no generations, whose specs may change without a sign.
         and meta.generation > 0
     )
-    owner = next((ref for ref in meta.owner_references or () if ref.controller), None)
+    owner = meta.controller
     requeue = status.requeue_state
     return Workload(
         key=WorkloadKey(meta.namespace, meta.name),

@@ -144,8 +144,8 @@ def priority(workload: WorkloadObject) -> int:
 
 def job_of(workload: WorkloadObject) -> str:
     """Return the name of the Job (or other object) that owns the Workload, "" where none does."""
-    owners = workload.metadata.owner_references or ()
-    return next((owner.name for owner in owners if owner.controller), "")
+    owner = workload.metadata.controller
+    return owner.name if owner is not None else ""
 
 
 def _workload_row(

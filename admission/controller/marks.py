@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from admission.controller.mirror import Mirror, ObjectKey, Seen, controller_of
+from admission.controller.mirror import Mirror, ObjectKey, Seen
 from admission.controller.podbook import PodBook
 from api.job import Job
 from api.workload import Workload, WorkloadKey
@@ -85,7 +85,7 @@ class Marks:
         key = (workload.metadata.namespace, workload.metadata.name)
         is_known = self._known_workloads.get(key) is not None
         self._pods.mark(self._pods.unit_of_workload(workload.value), has_workload=is_known)
-        owner = controller_of(workload.metadata)
+        owner = workload.metadata.controller
         if owner is not None:
             self.job_of(owner.uid)
 

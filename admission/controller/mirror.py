@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from api.objects import Meta, OwnerReference
+from api.objects import Meta
 
 V = TypeVar("V")
 ObjectKey = tuple[str, str]
@@ -87,7 +87,7 @@ class Mirror(Generic[V]):
         self._unlink(key)
         self._objects[key] = Seen(metadata, value, raw)
         self._by_uid[metadata.uid] = key
-        owner = controller_of(metadata)
+        owner = metadata.controller
         if owner is not None:
             self._by_owner.setdefault(owner.uid, set()).add(key)
 
@@ -112,16 +112,11 @@ class Mirror(Generic[V]):
         if known is None:
             return
         self._by_uid.pop(known.metadata.uid, None)
-        owner = controller_of(known.metadata)
+        owner = known.metadata.controller
         if owner is not None and (siblings := self._by_owner.get(owner.uid)) is not None:
             siblings.discard(key)
             if not siblings:
                 del self._by_owner[owner.uid]
-
-
-def controller_of(metadata: Meta) -> OwnerReference | None:
-    """Return the owner reference with controller=true."""
-    return next((owner for owner in metadata.owner_references or () if owner.controller), None)
 
 
 def version(text: str) -> int:

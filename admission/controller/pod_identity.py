@@ -20,7 +20,6 @@ import msgspec
 
 from admission.controller.buckets import Buckets
 from admission.controller.clock import Clock
-from admission.controller.mirror import controller_of
 from api.kube import resources
 from api.kube.client import KubeClient
 from api.kube.errors import Invalid, KubeError, NotFound
@@ -101,7 +100,7 @@ class PodIdentities:
             raise KubeError(f"the pod {pod.namespace}/{pod.name} cannot be read: {error}") from error
         if metadata.uid != pod.uid:
             raise TokenError(401, f"the pod {pod.namespace}/{pod.name} is another one by now")
-        return controller_of(metadata)
+        return metadata.controller
 
     def _check_budget(self, address: str) -> None:
         now = self._clock.monotonic()

@@ -36,6 +36,11 @@ class Meta(Wire, frozen=True):
     owner_references: tuple[OwnerReference, ...] | None = None
     finalizers: tuple[str, ...] | None = None
 
+    @property
+    def controller(self) -> OwnerReference | None:
+        """The reference to the owner that manages this object: of several the one with controller=true."""
+        return next((owner for owner in self.owner_references or () if owner.controller), None)
+
 
 class WireCondition(Wire, frozen=True):
     """status.conditions[] of any kind."""
