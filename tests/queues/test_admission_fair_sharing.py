@@ -18,6 +18,7 @@ from api.workload import WorkloadKey
 from queues.admission_fair_sharing import AdmissionFairSharing, UsageLedger
 from queues.pending import Pending, PendingQueue, RequeueReason
 from tests.builders import NAMESPACE, make_workload
+from tests.queues.popping import pop_all
 
 INTERVAL = 300
 HALVING = AdmissionFairSharing(half_life_seconds=INTERVAL, sampling_seconds=INTERVAL)
@@ -231,14 +232,6 @@ def make_queue(usage: dict[str, float], *entries: Pending) -> PendingQueue:
         queue.offer(entry, now=0)
         queue.validate()
     return queue
-
-
-def pop_all(queue: PendingQueue) -> list[str]:
-    names = []
-    while (head := queue.pop()) is not None:
-        names.append(head.key.name)
-        queue.validate()
-    return names
 
 
 def test_the_queue_that_has_used_least_goes_first_whatever_the_priority() -> None:

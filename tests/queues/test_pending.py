@@ -19,6 +19,7 @@ from queues.attained import FIRST
 from queues.lanes import ShapeClass
 from queues.pending import FlavorScan, Pending, PendingQueue, RequeueReason
 from tests.builders import NAMESPACE, make_workload
+from tests.queues.popping import pop_all
 
 STRICT = QueueingStrategy.STRICT_FIFO
 BEST_EFFORT = QueueingStrategy.BEST_EFFORT_FIFO
@@ -50,14 +51,6 @@ def make_queue(*entries: Pending, strategy: QueueingStrategy = BEST_EFFORT, now:
 def any_namespace(workload: Workload) -> bool:
     del workload
     return True
-
-
-def pop_all(queue: PendingQueue) -> list[str]:
-    names = []
-    while (head := queue.pop()) is not None:
-        names.append(head.key.name)
-        queue.validate()
-    return names
 
 
 def fail_head(queue: PendingQueue, reason: RequeueReason = NO_FIT, *, now: float = 0.0) -> str:

@@ -1,0 +1,14 @@
+"""Taking a queue apart, its invariants checked at every step."""
+
+from __future__ import annotations
+
+from queues.pending import PendingQueue
+
+
+def pop_all(queue: PendingQueue) -> list[str]:
+    """Return the names of all who wait in the order in which they are popped; the queue is empty then."""
+    names = []
+    while (head := queue.pop()) is not None:
+        names.append(head.key.name)
+        queue.validate()
+    return names
