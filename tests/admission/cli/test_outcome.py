@@ -82,7 +82,7 @@ def held(gpus: int) -> dict[str, Any]:
 
 
 async def until(condition_: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while True:
             if condition_():
                 return

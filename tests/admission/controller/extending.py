@@ -28,7 +28,7 @@ MODEL, NUMA, FABRIC, JOB = (
     "nvlink-fabric-id",
     "training-job-id",
 )
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 30.0
 
 
 def node_object(name: str, **labels: str) -> Object:

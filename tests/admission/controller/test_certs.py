@@ -22,7 +22,7 @@ from tests.embedded import EmbeddedCluster
 
 Object = dict[str, Any]
 NAMESPACE = "default"
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 30.0
 
 
 @pytest.fixture

@@ -221,7 +221,7 @@ async def test_where_too_many_wait_to_be_written_the_next_is_to_come_again(
     while door.api.asked.count("patch") != 2:
         await asyncio.sleep(0)
 
-    assert await asyncio.wait_for(door.post(30), timeout=10) == 503
+    assert await asyncio.wait_for(door.post(30), timeout=30) == 503
     assert door.counted("unavailable") == 1
     door.api.gate.set()
     assert await first == 200

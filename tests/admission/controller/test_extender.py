@@ -17,6 +17,7 @@ from api.kube.client import KubeClient
 from tests.admission.controller.extending import (
     A100,
     MODEL,
+    PATIENCE_SECONDS,
     THREE_NODES,
     Object,
     Served,
@@ -265,7 +266,7 @@ async def test_a_node_that_was_labelled_anew_is_judged_by_its_new_label(
         patch = json.dumps({"metadata": {"labels": {MODEL: A100}}}).encode()
         await client.merge_patch(resources.NODES, "node-c", patch)
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while (
             "failedNodes"
             in (await served.post("/filter", {"Pod": pod_object(model=A100), "NodeNames": NAMES})).json

@@ -19,7 +19,7 @@ from api.http.certificates import make_authority, make_leaf
 from tests.admission.controller.extending import pod_object
 from tests.embedded import EmbeddedCluster
 
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 30.0
 
 
 @asynccontextmanager

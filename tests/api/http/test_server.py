@@ -22,7 +22,7 @@ from api.http.server import (
     text_response,
 )
 
-PATIENCE_SECONDS = 5.0
+PATIENCE_SECONDS = 20.0
 
 
 async def echo(request: Request) -> Response:

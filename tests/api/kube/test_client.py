@@ -15,6 +15,7 @@ from api.kube.errors import KubeError
 from api.kube.resources import JOBS, NODES, WORKLOADS
 
 from .scripted import (
+    PATIENCE_SECONDS,
     Responder,
     ScriptedServer,
     answer,
@@ -292,8 +293,9 @@ async def test_a_lease_is_renewed_while_every_write_hangs(
             await scripted.next_request()
         scripted.will(answer(b"renewed"))
 
-        renewed = await client.request("PUT", "/lease", body=b"{}", lane=Lane.LEASES, timeout_seconds=1.0)
-
+        renewed = await client.request(
+            "PUT", "/lease", body=b"{}", lane=Lane.LEASES, timeout_seconds=PATIENCE_SECONDS
+        )
         for write in writes:
             write.cancel()
     assert renewed == b"renewed"

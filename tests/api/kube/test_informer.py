@@ -234,7 +234,8 @@ async def test_an_object_made_again_under_its_name_is_another_object(
 
 async def test_a_half_open_watch_is_replaced(scripted: ScriptedServer, client: KubeClient) -> None:
     scripted.will(page([]), watch(then="hang"), watch(event("ADDED", widget("a", "11"))))
-    timing = InformerTiming(idle_seconds=0.05, first_pause_seconds=0.001)
+    # As long as a watch may also take to begin, on a machine that stands still for a while.
+    timing = InformerTiming(idle_seconds=3.0, first_pause_seconds=0.001)
 
     async with follow(client, timing=timing) as followed:
         silent, added = await followed.told(2)

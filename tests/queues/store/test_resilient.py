@@ -181,7 +181,7 @@ async def test_what_redis_did_late_is_taken_away_when_nobody_asks_again(leader: 
     await leader.beneath.model.commit([late], fence=5, request_id="r2")
     assert leader.held() == {"held": "r1", "late": "r2"}
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while "late" in leader.held():
             await asyncio.sleep(0.001)
 

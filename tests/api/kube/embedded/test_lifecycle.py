@@ -22,7 +22,7 @@ from api.objects import NamedObject
 from .conftest import CRDS, define
 from .raw import JsonObject, RawApi, config_map, definition, job, pod
 
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 30.0
 
 
 async def until(holds: Callable[[], Any]) -> None:

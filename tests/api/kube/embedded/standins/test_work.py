@@ -11,7 +11,7 @@ from api.kube.errors import Conflict, ServerError
 from api.kube.listing import Key
 
 A, B = ("n", "a"), ("n", "b")
-PATIENCE_SECONDS = 5.0
+PATIENCE_SECONDS = 20.0
 
 
 @asynccontextmanager
