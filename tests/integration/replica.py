@@ -108,7 +108,7 @@ class Replica:
     def get(self, door: str, path: str) -> tuple[int, str]:
         """Return status and text of one of its pages; status 0 where nobody answers."""
         address = urlsplit(self.urls()[door])
-        connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=5.0)
+        connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=20.0)
         try:
             connection.request("GET", path)
             response = connection.getresponse()

@@ -21,7 +21,7 @@ PLANNED = "berth.dev/planned-start"
 # What the work in the way says of itself. The test ends it shortly before, as the start of pods takes time.
 RUNNING_SECONDS = 30
 EARLY_SECONDS = 2.0
-# How far from its promise the gang may start.
+# How far from its promise, or from when there is room, the gang may start.
 TOLERANCE_SECONDS = 5.0
 
 
@@ -85,10 +85,13 @@ def test_a_blocked_gang_starts_at_its_promise_and_others_fill_the_gap(
     assert scene.workload_of("gang")["metadata"]["name"] in condition(evicted, "Evicted")["message"]  # type: ignore[index]
     wait_for(lambda: time.time() > promised - EARLY_SECONDS, "the promised start", timeout_seconds=60.0)
     scene.delete_job("running")
+    wait_for(lambda: scene.workload_of("running") is None, "its quota given back")
+    # A busy machine may need longer than until the promise for all this: then there is room from now on.
+    due = max(promised, time.time())
     scene.wait_admitted("gang")
 
     reserved = condition(scene.workload_of("gang"), "QuotaReserved")
     started = datetime.fromisoformat(reserved["lastTransitionTime"]).timestamp()
-    assert abs(started - promised) <= TOLERANCE_SECONDS, started - promised
+    assert promised - TOLERANCE_SECONDS <= started <= due + TOLERANCE_SECONDS, started - promised
     assert real_controller.metric("berth_promises_total") >= 2
     scene.wait_events(gang["metadata"]["name"], "StartPlanned")

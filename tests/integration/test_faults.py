@@ -129,7 +129,8 @@ def test_jobs_are_admitted_while_redis(
     scene.create_queue(cpus=QUOTA)
     replica = lead()
     jobs = create_jobs(scene, "before", 4)
-    assert replica.metric("berth_store_up") == 1
+    # Not at every moment: on a machine that stands still for a while two calls may go without an answer.
+    wait_for(lambda: replica.metric("berth_store_up") == 1, "berth_store_up 1")
 
     lose(redis_server)
     jobs += create_jobs(scene, "during", 6)
@@ -163,9 +164,12 @@ def test_a_flushed_redis_gets_its_fence_back_and_no_job_is_lost(
     scene.wait_finished(*jobs)
     check_each_ran_once(witness, scene, jobs)
     wait_for(lambda: replica.log().count(" fence-seeded ") >= 2, "the fence seeded again")
+    wait_for(lambda: reservations(redis_server) == 0, "no reservation in Redis")
     with redis.Redis.from_url(redis_server.url) as client:
-        assert client.get(Keys("default").fence) == b"1"
-        assert client.hlen(Keys("default").reservations) == 0
+        fence = client.get(Keys("default").fence)
+    # Its own number, also where it has lost its lease on a busy machine and won it back under a higher one.
+    assert fence is not None
+    replica.wait_logged("deciding", f"fence={fence.decode()}")
 
 
 @pytest.mark.redis

@@ -50,7 +50,7 @@ def node(embedded_cluster: Cluster) -> Iterator[str]:
 def has_model(replica: Replica, node: str) -> bool:
     """Return whether the extender knows the node and its model."""
     body = json.dumps({"Pod": pod_object(model=A100), "NodeNames": [node]}).encode()
-    with urlopen(Request(replica.urls()["extender"] + "/filter", body), timeout=5.0) as answer:
+    with urlopen(Request(replica.urls()["extender"] + "/filter", body), timeout=30.0) as answer:
         return bool(json.load(answer)["nodeNames"] == [node])
 
 
