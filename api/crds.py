@@ -192,11 +192,6 @@ def crds() -> list[dict[str, Any]]:
     return [crd(kind) for kind in KINDS]
 
 
-def to_yaml() -> str:
-    """Return all CustomResourceDefinitions as one stream of YAML documents, as `berth crds` prints it."""
-    return "".join(f"---\n{crd_yaml(kind)}" for kind in KINDS)
-
-
 def crd_yaml(kind: Kind) -> str:
     """Return the CustomResourceDefinition of one kind as YAML."""
     return yaml.safe_dump(crd(kind), sort_keys=False, width=110, allow_unicode=True)

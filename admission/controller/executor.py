@@ -194,11 +194,6 @@ class Executor:
         return target in self._lanes
 
     @property
-    def is_idle(self) -> bool:
-        """Whether nothing is queued or in flight."""
-        return not self._lanes
-
-    @property
     def backlog(self) -> int:
         """How many objects have a write queued or in flight."""
         return len(self._lanes)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import yaml
 
-from api.crds import KINDS, Kind, crd, crds, to_yaml
+from api.crds import KINDS, Kind, crd
 from tests.api.crd_files import FOLDER, wanted
 from tests.api.structural import faults
 
@@ -131,10 +130,6 @@ def test_workloads_can_be_selected_by_their_cluster_queue() -> None:
     assert version(BY_NAME["Workload"])["selectableFields"] == [
         {"jsonPath": ".status.admission.clusterQueue"}
     ]
-
-
-def test_the_printed_stream_holds_every_definition() -> None:
-    assert list(yaml.safe_load_all(to_yaml())) == crds()
 
 
 def test_deploy_holds_what_the_models_say() -> None:

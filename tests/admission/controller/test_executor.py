@@ -207,7 +207,7 @@ async def test_objects_go_beside_each_other_up_to_the_bound() -> None:
             await asyncio.sleep(0)
 
     assert sender.most_in_flight == 4
-    assert executor.is_idle
+    assert executor.backlog == 0
 
 
 async def test_lower_priority_numbers_go_first() -> None:
