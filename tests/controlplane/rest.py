@@ -126,7 +126,7 @@ class Rest:
             if error.status != 404:
                 raise
 
-    def wait(self, path: str, is_reached: Callable[[Any], bool], *, timeout_seconds: float = 20.0) -> Any:
+    def wait(self, path: str, is_reached: Callable[[Any], bool], *, timeout_seconds: float = 60.0) -> Any:
         """Return what is at `path` once `is_reached` says so of it; a refusal counts as not yet.
 
         Raises AssertionError, with what was seen last, when time runs out.

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tests.children import Child
-from tests.integration.waiting import wait_for
+from tests.integration.waiting import PATIENCE_SECONDS, wait_for
 
 # What is open: each on any free port, so that controllers of parallel runs do not meet.
 _DOORS = ("http", "metrics")
@@ -69,7 +69,7 @@ class Replica:
         """Return when it leads and decides."""
         self.child.wait_ready(lambda: self.has_logged("deciding"), timeout_seconds=90.0)
 
-    def wait_exit(self, timeout_seconds: float = 30.0) -> int:
+    def wait_exit(self, timeout_seconds: float = PATIENCE_SECONDS) -> int:
         """Return the exit code once the process has ended."""
         return self.child.wait(timeout_seconds)
 

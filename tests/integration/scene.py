@@ -177,10 +177,18 @@ class Scene:
     def _is_started(self, job: str) -> bool:
         return not self.job(job)["spec"]["suspend"]
 
-    def wait_pending(self, job: str, reason: str = "WaitingForQuota") -> Object:
-        """Return QuotaReserved=False of the Job's Workload once it carries this reason."""
+    def wait_pending(self, job: str, reason: str = "WaitingForQuota", says: str = "") -> Object:
+        """Return QuotaReserved=False of the Job's Workload once it carries this reason and contains `says`.
+
+        What is said first may go by less than all that the test has made: each kind comes by its own watch.
+        """
         workload = self.wait_workload(
-            job, lambda found: condition(found, "QuotaReserved").get("reason") == reason, reason
+            job,
+            lambda found: (
+                (told := condition(found, "QuotaReserved")).get("reason") == reason
+                and says in told["message"]
+            ),
+            f"{reason}: {says}" if says else reason,
         )
         return condition(workload, "QuotaReserved")
 
@@ -194,10 +202,16 @@ class Scene:
         """Return when there are Events about an object of this name with these reasons."""
         wait_for(lambda: self.reasons_about(name) >= set(reasons), f"Events {reasons} about {name}")
 
-    def wait_active(self, cluster_queue: str, *, reason: str) -> Object:
-        """Return a ClusterQueue's Active condition once it carries this reason."""
+    def wait_active(self, cluster_queue: str, *, reason: str, says: str = "") -> Object:
+        """Return a ClusterQueue's Active condition once it carries this reason and ends with `says`."""
         path = f"/apis/{KUEUE}/clusterqueues/{cluster_queue}"
-        found = self.rest.wait(path, lambda queue: condition(queue, "Active").get("reason") == reason)
+        found = self.rest.wait(
+            path,
+            lambda queue: (
+                (told := condition(queue, "Active")).get("reason") == reason
+                and told["message"].endswith(says)
+            ),
+        )
         return condition(found, "Active")
 
     @staticmethod

@@ -187,14 +187,11 @@ def test_a_job_that_cannot_be_served_says_why_until_that_is_mended_when(scene: S
     scene.create_job("bad", queue="bad", **case.job)
     scene.create_job("neighbour", queue="good")
 
-    said = scene.wait_pending("bad", case.reason)["message"]
-    assert said == case.says.replace("NS", scene.namespace)
+    says, queue_says = (text.replace("NS", scene.namespace) for text in (case.says, case.queue_says))
+    assert scene.wait_pending("bad", case.reason, says)["message"] == says
     if case.queue_reason:
-        active = scene.wait_active(scene.scoped("bad"), reason=case.queue_reason)
-        assert (active["status"], active["message"]) == (
-            "False",
-            case.queue_says.replace("NS", scene.namespace),
-        )
+        active = scene.wait_active(scene.scoped("bad"), reason=case.queue_reason, says=queue_says)
+        assert (active["status"], active["message"]) == ("False", queue_says)
     scene.wait_admitted("neighbour")
 
     case.mend(scene)
@@ -293,7 +290,8 @@ def test_what_is_not_served_is_told_when(
     make(scene)
     scene.create_job("neighbour", queue="good")
 
-    assert scene.wait_pending("bad", reason)["message"] == says.replace("NS", scene.namespace)
+    says = says.replace("NS", scene.namespace)
+    assert scene.wait_pending("bad", reason, says)["message"] == says
     scene.wait_admitted("neighbour")
     assert scene.job("bad")["spec"]["suspend"]
 

@@ -177,7 +177,7 @@ def test_what_is_reserved_is_there_for_who_joins_and_for_nobody_else(
 
     # Before its start and after it: the answer is the same, so it does not matter how long this takes.
     scene.create_job("other", cpus=1)
-    assert "may still run when reservation big keeps 4 cpu" in scene.wait_pending("other")["message"]
+    scene.wait_pending("other", says="may still run when reservation big keeps 4 cpu")
     scene.rest.create(scene.jobs, joining("member", cpus=4))
 
     scene.wait_admitted("member")
@@ -207,7 +207,7 @@ def test_who_names_a_reservation_that_does_not_exist_is_told(
     scene.rest.create(scene.jobs, joining("lost"))
 
     want = 'berth.dev/reservation is "big": there is no such reservation'
-    assert scene.wait_pending("lost", "Misconfigured")["message"] == want
+    assert scene.wait_pending("lost", "Misconfigured", want)["message"] == want
 
 
 def test_run_times_are_shown_and_a_running_job_says_better(

@@ -77,7 +77,7 @@ def test_a_held_queue_lets_run_who_runs_and_admits_nobody_else(scene: Scene, kin
 
     scene.create_job("held")
 
-    assert "stopped" in scene.wait_pending("held", "OnHold")["message"]
+    scene.wait_pending("held", "OnHold", says="stopped")
     assert not scene.job("running")["spec"]["suspend"]
     set_policy("None")
     scene.wait_admitted("held")
@@ -103,7 +103,7 @@ def test_a_namespace_is_let_in_when_its_labels_come_to_match(scene: Scene) -> No
     selector = {"matchLabels": {"team": scene.namespace}}
     scene.create_queue(namespaceSelector=selector)
     scene.create_job("one")
-    assert "namespace" in scene.wait_pending("one", "Misconfigured")["message"]
+    scene.wait_pending("one", "Misconfigured", says="namespace")
 
     scene.rest.patch(
         f"/api/v1/namespaces/{scene.namespace}", {"metadata": {"labels": {"team": scene.namespace}}}
@@ -435,6 +435,6 @@ def test_a_job_that_asks_for_devices_by_claim_is_told_how_to_ask_instead(scene: 
 
     scene.create_job("one", resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": "gpu"}])
 
-    message = scene.wait_pending("one", "Misconfigured")["message"]
-    assert message.startswith("pod set 'main': spec.resourceClaims asks for devices by claim")
+    want = "pod set 'main': spec.resourceClaims asks for devices by claim"
+    assert scene.wait_pending("one", "Misconfigured", want)["message"].startswith(want)
     assert scene.job("one")["spec"]["suspend"] is True

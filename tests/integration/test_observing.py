@@ -10,8 +10,9 @@ import pytest
 from api.workload import to_rfc3339
 from tests.controlplane import Rest
 from tests.integration.conftest import Cluster, Controllers
-from tests.integration.manifests import is_true
+from tests.integration.manifests import condition, is_true
 from tests.integration.scene import Scene
+from tests.integration.waiting import wait_for
 
 KUEUE_LEASE = "c1f6bfd2.kueue.x-k8s.io"
 # What the simulated cluster itself writes to all the time.
@@ -86,6 +87,8 @@ def test_an_observer_says_what_it_would_admit_and_writes_nothing(
     scene.create_workload("first", cpus=2, priority=10)
     scene.create_workload("second", cpus=2)
     scene.create_job("job")
+    # The cluster says by itself that a Job is suspended.
+    wait_for(lambda: condition(scene.job("job"), "Suspended"), "the Job's first status")
     renew_kueue_lease(scene.rest, kueue_namespace)
     before = versions(scene.rest)
 

@@ -124,8 +124,7 @@ def test_the_smallest_job_lands_on_one_node_and_nothing_is_told(scene: Scene) ->
 @pytest.mark.covers("002_19")
 def test_a_job_that_waits_for_nodes_lands_as_soon_as_there_are_such(scene: Scene) -> None:
     create_gang(scene, "fast", pods=2, network_bandwidth="800Gb")
-    told = scene.wait_pending("fast", "TopologyPlacementFailed")
-    assert "networkBandwidth" in told["message"]
+    scene.wait_pending("fast", "TopologyPlacementFailed", says="networkBandwidth")
 
     fast = [f"/api/v1/nodes/leaf-14-{number}" for number in range(NODES_A_LEAF)]
     for node in fast:

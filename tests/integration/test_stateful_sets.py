@@ -6,7 +6,7 @@ controller of StatefulSets: there the test does what that would.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 
@@ -59,15 +59,21 @@ class Shards:
         self._sets = f"/apis/apps/v1/namespaces/{scene.namespace}/statefulsets"
         self._budgets = f"/apis/policy/v1/namespaces/{scene.namespace}/poddisruptionbudgets"
 
-    def serve(self, **annotations: str) -> None:
-        """Create it with these annotations on its pods, and return when all of them serve."""
+    def serve(self, annotations: Mapping[str, str] | None = None, *, lets_go: int | None = None) -> None:
+        """Create it with these annotations on its pods, and return when all of them serve.
+
+        `lets_go`: of how many pods its budget is to let go. It is there before them: one made later might
+        be heard of after whatever the test has done since.
+        """
+        if lets_go is not None:
+            self._set_budget(lets_go)
         serving = {KUEUE + "pod-group-serving": "true", KUEUE + "pod-group-fast-admission": "true"}
         pod = member(
             "shards",
             "shards",
             REPLICAS,
             labels={"app": "shards", "berth.dev/workload-type": "inference"},
-            annotations={**serving, **annotations},
+            annotations={**serving, **(annotations or {})},
             restartPolicy="Always",
         )
         spec = {
@@ -80,17 +86,22 @@ class Shards:
         body = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "shards"}, "spec": spec}
         self.scene.rest.create(self._sets, body)
         self.wait_serving()
+        if lets_go is not None:
+            self.allow(lets_go)
 
     def allow(self, count: int) -> None:
         """Have a budget that lets so many of its pods go, and return when it has counted them."""
+        self._set_budget(count)
+        path = f"{self._budgets}/shards"
+        self.scene.rest.wait(path, lambda found: found["status"].get("disruptionsAllowed") == count)
+
+    def _set_budget(self, count: int) -> None:
         spec = {"minAvailable": REPLICAS - count, "selector": {"matchLabels": {"app": "shards"}}}
         if not self.scene.rest.get(self._budgets)["items"]:
             metadata = {"name": "shards"}
             body = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata}
             self.scene.rest.create(self._budgets, {**body, "spec": spec})
-        path = f"{self._budgets}/shards"
-        self.scene.rest.patch(path, {"spec": spec})
-        self.scene.rest.wait(path, lambda found: found["status"].get("disruptionsAllowed") == count)
+        self.scene.rest.patch(f"{self._budgets}/shards", {"spec": spec})
 
     def pods(self) -> list[Object]:
         """Return its pods, made anew where they are missing."""
@@ -201,8 +212,8 @@ def test_a_stateful_set_that_says_nothing_stays_and_another_gives_way(shards: Sh
 
     # One would not be enough, and the shards may not go.
     shards.submit("greedy", cpus=2)
-    told = shards.scene.wait_pending("greedy")
-    assert f"Workload {shards.scene.namespace}/shards: StatefulSet/shards goes whole" in told["message"]
+    says = f"Workload {shards.scene.namespace}/shards: StatefulSet/shards goes whole"
+    shards.scene.wait_pending("greedy", says=says)
     assert is_running(shards.scene, "low")
     shards.scene.rest.delete(f"{shards.scene.pods}/greedy")
     wait_gone(shards.scene, "greedy")
@@ -219,8 +230,7 @@ def test_a_stateful_set_with_a_floor_of_nothing_goes_once_its_budget_lets_all_of
     shards: Shards,
 ) -> None:
     scene = shards.scene
-    shards.serve(**{"berth.dev/min-replicas": "0"})
-    shards.allow(2)
+    shards.serve({"berth.dev/min-replicas": "0"}, lets_go=2)
     uids = shards.uids()
     last = f"{scene.pods}/shards-2"
     finalizers = scene.rest.get(last)["metadata"]["finalizers"]
@@ -251,7 +261,7 @@ def test_the_quota_of_an_evicted_stateful_set_comes_free_though_nobody_makes_its
     shards: Shards,
 ) -> None:
     scene = shards.scene
-    shards.serve(**{"berth.dev/min-replicas": "0"})
+    shards.serve({"berth.dev/min-replicas": "0"})
 
     shards.submit("high", cpus=2)
 
@@ -265,15 +275,19 @@ def test_a_stateful_set_of_a_drained_queue_stays_whole_until_its_budget_lets_all
     shards: Shards,
 ) -> None:
     scene = shards.scene
-    shards.serve()
-    shards.allow(2)
+    shards.serve(lets_go=2)
     uids = shards.uids()
 
     shards.stop_queue("HoldAndDrain")
-    told = wait_condition(scene, "shards", "berth.dev/DisruptionAllowed", status="False")
-
-    message = condition(told, "berth.dev/DisruptionAllowed")["message"]
-    assert "shards lets 2 of the group's 3 ready pods go" in message
+    told = scene.wait_workload(
+        "shards",
+        lambda found: (
+            "shards lets 2 of the group's 3 ready pods go"
+            in condition(found, "berth.dev/DisruptionAllowed").get("message", "")
+        ),
+        "what its budget keeps",
+    )
+    assert condition(told, "berth.dev/DisruptionAllowed")["status"] == "False"
     assert is_true(told, "Evicted")
     assert (shards.serving(), shards.uids()) == (REPLICAS, uids)
     # Somebody drains a node: whoever comes for its pod serves with the others.
@@ -310,7 +324,7 @@ def test_a_group_whose_node_is_drained_serves_whole_on_others_with_the_quota_tha
     shards: Shards,
 ) -> None:
     scene = shards.scene
-    shards.serve(**{KUEUE + "podset-unconstrained-topology": "true"})
+    shards.serve({KUEUE + "podset-unconstrained-topology": "true"})
     workload = scene.workload("shards")["metadata"]["uid"]
     before = shards.nodes()
     drained = before["shards-1"]

@@ -95,9 +95,8 @@ def test_gangs_land_in_one_rack_each_and_the_third_waits(scene: Scene) -> None:
 def test_a_gang_larger_than_every_rack_is_told_so(scene: Scene) -> None:
     create_gang(scene, "huge", pods=2, cpus=40)
 
-    told = scene.wait_pending("huge", "TopologyPlacementFailed")
-
-    assert "allows to fit only 1 out of 2 pod(s). Total nodes: 2" in told["message"]
+    says = "allows to fit only 1 out of 2 pod(s). Total nodes: 2"
+    scene.wait_pending("huge", "TopologyPlacementFailed", says)
 
 
 def test_the_racks_that_were_chosen_stand_on_the_job(scene: Scene) -> None:
