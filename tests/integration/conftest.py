@@ -145,9 +145,19 @@ def own_namespace(embedded_cluster: Cluster) -> str:
     return embedded_cluster.new_scene().namespace
 
 
+# Nobody else wants its lease, and a machine that stands still for seconds must not have it start anew:
+# what it was about to tell would never be told.
+LONE_LEASE = """
+---
+apiVersion: berth.dev/v1alpha1
+kind: ControllerConfig
+lease: {durationSeconds: 120, renewSeconds: 1, deadlineSeconds: 100}
+"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the one controller of a module is started with: its Configuration, and more flags."""
+    """What the one controller of a module is started with: Kueue's Configuration, and more flags."""
 
     config: str | None = None
     flags: tuple[str, ...] = ()
@@ -163,7 +173,8 @@ def options() -> Options:
 def _leading(cluster: Cluster, factory: pytest.TempPathFactory, options: Options) -> Iterator[Replica]:
     """Give a controller that leads, with a lease of its own."""
     flags = ("--namespace", cluster.new_scene().namespace, *options.flags)
-    replica = Replica(cluster.kubeconfig, factory.mktemp("controller"), *flags, config=options.config)
+    config = f"{options.config or ''}{LONE_LEASE}"
+    replica = Replica(cluster.kubeconfig, factory.mktemp("controller"), *flags, config=config)
     with replica.child:
         replica.wait_leading()
         yield replica
