@@ -94,8 +94,7 @@ def _clear_of_calendar(outlook: Outlook, entry: Entry) -> tuple[Entry, str | Non
     """
     keeper, queue, now = outlook.keeper, entry.queue, outlook.now
     workload = entry.pending.workload
-    is_known = keeper.lengths.estimator.estimate(workload, queue.policy) is not None
-    span = keeper.lengths.span(workload, queue.name) if is_known else inf
+    span = _calendar_span(outlook, entry)
     if not _meets_appointments(outlook, entry, span):
         return entry, None
     leaving = frozenset(target.held.key for target in entry.targets)
@@ -118,6 +117,34 @@ def _clear_of_calendar(outlook: Outlook, entry: Entry) -> tuple[Entry, str | Non
     if _may_stay_until(outlook, entry, key):
         return entry, None
     return entry, keeper.ahead.words[key]
+
+
+def _calendar_span(outlook: Outlook, entry: Entry) -> float:
+    """Return for how many seconds the entry must be clear of the calendar, infinity where no end is sure."""
+    keeper, queue, workload = outlook.keeper, entry.queue, entry.pending.workload
+    is_known = keeper.lengths.estimator.estimate(workload, queue.policy) is not None
+    return keeper.lengths.span(workload, queue.name) if is_known else inf
+
+
+def _elsewhere(outlook: Outlook, entry: Entry, prospect: Prospect, seconds: float) -> Entry | None:
+    """Return the entry on other quota or places, clear of `prospect` for that long and of the calendar; or None.
+
+    A place that is clear of the promises may be reserved: `prospect` ends after `seconds`, while the calendar
+    may have to be left alone for longer. So the places found are put to the calendar as well, and if it
+    objects, places are looked for that are clear of both for as long as the calendar asks.
+    """
+    trial = outlook.trial_of(entry)
+    for span in (seconds, _calendar_span(outlook, entry)):
+        found = fits_from(prospect, outlook.stage, trial, now=outlook.now, seconds=span)
+        if found is None or found.assignment is None:
+            return None
+        moved = structs.replace(entry, assignment=found.assignment)
+        if not outlook.keeper.ahead.is_heeded:
+            return moved
+        cleared, words = _clear_of_calendar(outlook, moved)
+        if words is None and cleared is moved:
+            return moved
+    return None
 
 
 def _meets_appointments(outlook: Outlook, entry: Entry, span: float) -> bool:
@@ -158,9 +185,9 @@ def _clear_of_lower(outlook: Outlook, entry: Entry, rank: Rank, above: Sequence[
     footing, until = outlook.footing(entry), now + span
     if stands(prospect, outlook.stage, trial, footing, now=now, until=until) is None:
         return Verdict(entry=entry)
-    found = fits_from(prospect, outlook.stage, trial, now=now, seconds=span)
-    if found is not None and found.assignment is not None:
-        return Verdict(entry=structs.replace(entry, assignment=found.assignment))
+    moved = _elsewhere(outlook, entry, prospect, span)
+    if moved is not None:
+        return Verdict(entry=moved)
     # Its own time has come: it takes what it was promised, even from one of lower rank.
     own = keeper.promises.get(entry.pending.key)
     if own is not None and own.planned.start_at <= now:
@@ -185,13 +212,11 @@ def _judge(outlook: Outlook, entry: Entry, rank: Rank, above: Sequence[Promise])
     # On and on, beyond its span: whom it overtakes now, it may have to give way to much later.
     broken = first_broken(prospect, outlook.stage, trial, footing, now=now)
     if broken is not None and broken.at < now + span:
-        found = None
-        if not entry.targets:
-            found = fits_from(prospect, outlook.stage, trial, now=now, seconds=span)
+        moved = None if entry.targets else _elsewhere(outlook, entry, prospect, span)
         words, promise = outlook.keeper.ahead.words, outlook.keeper.promises.get(broken.key)
-        if found is not None and found.assignment is not None:
-            entry = structs.replace(entry, assignment=found.assignment)
-            broken = first_broken(prospect, outlook.stage, trial, found, now=now)
+        if moved is not None:
+            entry = moved
+            broken = first_broken(prospect, outlook.stage, trial, outlook.footing(entry), now=now)
         elif promise is None:
             # There is room until then, but not beside those who are promised theirs.
             return Verdict(entry=entry, kept_from=words[broken.key])

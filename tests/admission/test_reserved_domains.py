@@ -353,6 +353,16 @@ def test_a_controller_that_starts_within_it_keeps_others_off() -> None:
     ],
     backfill=True,
 )
+# Moved out of the way of a promise, inference was put where the rack is reserved.
+@example(
+    domain="r1",
+    work=[
+        (0, 3, 1, None, "queue", {WORKLOAD_TYPE: "inference"}, None),
+        *[(0, 1, 1, None, "queue", {}, None)] * 3,
+        (1, 1, 60, 5, "stranger", {WORKLOAD_TYPE: "inference"}, None),
+    ],
+    backfill=True,
+)
 def test_nobody_but_members_is_in_it_in_its_time(
     domain: str,
     work: list[tuple[int, int, int, int | None, str, dict[str, str], str | None]],

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +17,7 @@ from tests import parts
 from tests.children import Port
 from tests.controlplane import ControlPlane
 from tests.integration.conftest import Cluster, Controllers
+from tests.redisserver import RedisMissing, find_redis
 
 pytestmark = pytest.mark.xdist_group("bad-input")
 
@@ -49,11 +49,19 @@ class Filling:
         return re.sub("|".join(self._values), lambda match: self._values[match[0]], text)
 
 
+def _redis_path() -> str:
+    """Return the path of the server that tests run on, the bundled one too; "" without any."""
+    try:
+        return str(find_redis()[0])
+    except RedisMissing:
+        return ""
+
+
 @pytest.fixture
 def fill(tmp_path: Path) -> Iterator[Filling]:
     """Give what fills in the texts of a Start."""
     port = Port()
-    yield Filling(TMP=str(tmp_path), PORT=str(port.number), REDIS=shutil.which("redis-server") or "")
+    yield Filling(TMP=str(tmp_path), PORT=str(port.number), REDIS=_redis_path())
     port.release()
 
 

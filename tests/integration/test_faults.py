@@ -7,7 +7,6 @@ watches are `test_broken_answers`.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,7 +26,7 @@ from tests.integration.scene import Scene
 from tests.integration.short_jobs import QUOTA, check_each_ran_once, create_jobs
 from tests.integration.waiting import wait_for
 from tests.integration.witness import Witness
-from tests.redisserver import RedisServer
+from tests.redisserver import RedisServer, find_redis
 
 
 @pytest.fixture
@@ -207,7 +206,7 @@ def test_a_disk_that_fills_under_the_embedded_store_is_named_and_costs_no_job(
     parts.need("redis")
     script = tmp_path / "redis-server"
     # No file may grow beyond 32 KiB: some ten reservations.
-    script.write_text(f'#!/bin/sh\nulimit -f 64\nexec {shutil.which("redis-server")} "$@"\n')
+    script.write_text(f'#!/bin/sh\nulimit -f 64\nexec {find_redis()[0]} "$@"\n')
     script.chmod(0o700)
     scene.create_queue(cpus=QUOTA)
     replica = controllers.start(
