@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
 
-.PHONY: demo test coverage lint check bench policies lock clean controlplane leaderworkerset help
+.PHONY: demo test coverage laws lint check bench policies lock clean controlplane leaderworkerset help
 
 help: ## Print what each target does
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -33,6 +33,9 @@ test: $(VENV)/.dev ## All tests; what cannot be had on this machine is named in 
 coverage: $(VENV)/.dev ## All tests, and which lines they ran: a table, coverage-report/html/index.html and coverage.xml
 	@$(BIN)/python -m tests.parts
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-report=term --cov-report=html --cov-report=xml $(PYTEST_ARGS)
+
+laws: $(VENV)/.dev ## All laws on 100 times their examples with new seeds, an hour at most; LAWS=, SEED= and TIMES= narrow it
+	@$(BIN)/python -m tests.laws $(if $(SEED),--seed $(SEED)) $(if $(TIMES),--times $(TIMES)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(LAWS),'$(LAWS)')
 
 lint: $(VENV)/.dev ## ruff, mypy --strict, import contracts
 	@$(BIN)/ruff check .

@@ -10,18 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 
 from tests import parts
 from tests.children import Child
 from tests.controlplane import ControlPlane, clean, find_assets
+from tests.examples import trying
 from tests.redisserver import RedisServer
 
 if TYPE_CHECKING:
     from tests.embedded import EmbeddedCluster
 
-# How long an example takes, or is drawn, says how busy the machine is.
-settings.register_profile("berth", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# For laws that do not say how many examples they try.
+settings.register_profile("berth", parent=trying())
 settings.load_profile("berth")
 
 _MARKS = {

@@ -6,12 +6,13 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from admission.actions import Purpose
 from api.reasons import EvictionReason
 from tests.admission.world import Object, World, context, encode, job_object
+from tests.examples import trying
 
 SERVERS = [
     pytest.param(True, id="a server that clears the start time itself"),
@@ -332,7 +333,7 @@ def play(world: World, step: str) -> None:
             world.delete("Workload", name)
 
 
-@settings(max_examples=150, deadline=None)
+@trying(150)
 @given(steps=st.lists(st.sampled_from(STEPS), max_size=12), is_modern=st.booleans())
 def test_whatever_happens_it_comes_to_rest_and_no_managed_job_runs_unadmitted(
     steps: list[str], is_modern: bool

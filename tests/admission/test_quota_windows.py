@@ -6,13 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from api.policy import AdmissionPolicy, Backfill, BackfillMode, QuotaWindow
 from api.queueing import Preemption, PreemptionPolicy, ResourceFlavor
 from tests.admission.timed import TimedWorld, key
 from tests.builders import GPU, make_cluster_queue, make_cohort, make_group, make_quota
+from tests.examples import trying
 from tests.queues.test_windows import make_window
 
 T = 1000.0
@@ -273,7 +274,7 @@ def test_windows_that_never_open_or_overlap_are_told() -> None:
     )
 
 
-@settings(deadline=None, max_examples=60)
+@trying(60)
 @given(
     spans=st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40), st.integers(0, 8)), max_size=4),
     jobs=st.lists(st.tuples(st.integers(0, 60), st.integers(1, 6), st.integers(1, 30)), max_size=8),

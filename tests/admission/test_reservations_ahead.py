@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from api.keys import OPPORTUNISTIC, RESERVATION, WORKLOAD_TYPE
@@ -16,6 +16,7 @@ from api.reasons import PendingReason
 from tests.admission.test_quota_windows import window
 from tests.admission.timed import TimedWorld
 from tests.builders import NAMESPACE, make_cluster_queue, make_cohort
+from tests.examples import trying
 
 T = 1000.0
 JOINS = {RESERVATION: "big"}
@@ -346,7 +347,7 @@ def test_a_controller_that_starts_within_a_reservation_knows_who_uses_it() -> No
     assert second.started == {"member-2": T + 10}
 
 
-@settings(deadline=None, max_examples=80)
+@trying(80)
 @given(
     amount=st.integers(1, 8),
     jobs=st.lists(

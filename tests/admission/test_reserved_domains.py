@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from admission.decision import Reassign
@@ -22,6 +22,7 @@ from tests.admission.test_quota_windows import window
 from tests.admission.test_reservations_ahead import keep
 from tests.admission.timed import TimedWorld, template
 from tests.builders import NAMESPACE, make_cluster_queue, make_cohort, make_group, make_pod_set
+from tests.examples import trying
 
 T = 1000.0
 JOINS = {RESERVATION: "big"}
@@ -326,7 +327,7 @@ def test_a_controller_that_starts_within_it_keeps_others_off() -> None:
     assert hosts(second, "member-2") | hosts(first, "member") == {"n0", "n1"}
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@trying(40)
 @given(
     domain=st.sampled_from(["r0", "r1", "r0/n1"]),
     work=st.lists(

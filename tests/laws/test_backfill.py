@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 
 from admission.decision import Admit, Decision
 from admission.engine import EngineSettings
@@ -26,6 +26,7 @@ from api.workload import TopologyRequest
 from queues.promises import MoveCause
 from tests.admission.timed import TimedWorld, make_policy, template
 from tests.builders import make_cluster_queue, make_pod_set
+from tests.examples import trying
 
 START = 1000.0
 HOST = "kubernetes.io/hostname"
@@ -148,7 +149,7 @@ def run(
     return world
 
 
-_LAW = settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=15)
+_LAW = trying(15)
 
 
 @pytest.mark.parametrize("has_nodes", [False, True], ids=["quota alone", "with nodes"])

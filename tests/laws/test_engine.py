@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 import hypothesis.strategies as st
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
 from admission.decision import Admit, Decision, Evict, Wait
@@ -31,6 +31,7 @@ from tests.builders import (
     released,
     with_conditions,
 )
+from tests.examples import trying
 from tests.laws.generators import FLAVORS, QUEUES, cluster_queues, cohorts, workloads
 
 # Far more than any of these small clusters needs; a run that gets here would never end.
@@ -220,9 +221,7 @@ class FairCluster(Cluster):
     sharing = FairSharing()
 
 
-_steps = settings(
-    max_examples=25, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
-)
+_steps = trying(25, steps=25, is_hard_to_draw=True)
 TestCluster = Cluster.TestCase
 TestCluster.settings = _steps
 TestFairCluster = FairCluster.TestCase

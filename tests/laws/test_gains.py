@@ -12,7 +12,7 @@ from collections.abc import Callable
 from math import inf
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from admission.backfill.gains import Gains
 from admission.backfill.planner import Planner
@@ -24,9 +24,10 @@ from api.workload import WorkloadKey
 from queues.pending import Pending
 from queues.profile import Claim
 from queues.steps import finish
+from tests.examples import trying
 from tests.laws.test_backfill import MODES, Piece, pieces, run
 
-_LAW = settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=40)
+_LAW = trying(40)
 
 
 def _height(footing: Footing) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from admission import nomination
 from admission.assignment import Assignment
@@ -28,6 +28,7 @@ from tests.builders import (
     make_pod_set,
     make_workload,
 )
+from tests.examples import trying
 from tests.laws.test_engine import clusters
 
 _MOST_ROUNDS = 60
@@ -49,7 +50,7 @@ def story(values: list[Any], sharing: FairSharing | None, ends: list[int]) -> li
     return decisions
 
 
-@settings(max_examples=60)
+@trying(60)
 @given(clusters(), st.sampled_from([None, FairSharing()]), st.lists(st.integers(0, 99), max_size=8))
 def test_recalled_answers_are_those_of_a_search(
     values: list[Any], sharing: FairSharing | None, ends: list[int]
@@ -63,7 +64,7 @@ def test_recalled_answers_are_those_of_a_search(
     assert recalled == searched
 
 
-@settings(max_examples=60)
+@trying(60)
 @given(clusters(), st.lists(st.integers(0, 99), max_size=8))
 def test_nobody_is_said_to_be_there_to_evict_only_where_no_search_finds_anybody(
     values: list[Any], ends: list[int]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import hypothesis.strategies as st
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from admission.engine import Engine, EngineSettings
 from admission.nomination import CyclePolicy, Entry, nominate
@@ -19,9 +19,10 @@ from queues.quota import QuotaNode
 from queues.resources import Quantities
 from queues.steps import finish
 from tests.builders import NAMESPACE, reserved
+from tests.examples import trying
 from tests.laws.generators import FLAVORS, QUEUES, cluster_queues, cohorts, workloads
 
-_settings = settings(suppress_health_check=list(HealthCheck), deadline=None)
+_settings = trying(is_hard_to_draw=True)
 _sharing = st.sampled_from([None, FairSharing()])
 
 

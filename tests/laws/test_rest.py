@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import hypothesis.strategies as st
-from hypothesis import example, given, settings
+from hypothesis import example, given
 
 from admission.decision import Admit
 from admission.engine import EngineSettings
@@ -48,6 +48,7 @@ from api.workload import TopologyRequest, Workload, WorkloadKey
 from tests.admission.succession import successor
 from tests.admission.timed import TimedWorld, template
 from tests.builders import EVERY_NAMESPACE, make_pod_set, make_quota
+from tests.examples import trying
 
 START = 1000.0
 HOST, RACK = "kubernetes.io/hostname", "rack"
@@ -417,7 +418,7 @@ _LEFT_BY_A_LATER_PROMISE = (
 )
 
 
-@settings(max_examples=60, derandomize=True)
+@trying(60)
 @given(setups(), st.lists(pieces(), min_size=1, max_size=12), st.lists(changes(), max_size=6))
 @example(*_LEFT_BY_A_LATER_PROMISE, [])
 def test_who_waits_would_wait_if_all_was_built_anew(

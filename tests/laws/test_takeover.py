@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from admission.adoption import stored_value
 from admission.engine import Engine
 from api.policy import BackfillMode
 from queues.plan import PLAN_TABLES, PlanTable
 from tests.admission.succession import successor
-from tests.laws.test_backfill import _LAW, MODES, Watched, make_world, pieces, submit
+from tests.examples import trying
+from tests.laws.test_backfill import MODES, Watched, make_world, pieces, submit
 
 
 def promises_of(engine: Engine) -> dict[object, object]:
@@ -51,7 +52,7 @@ class Handed(Watched):
 
 @pytest.mark.parametrize("has_nodes", [False, True], ids=["quota alone", "with nodes"])
 @pytest.mark.parametrize("mode", [*MODES, BackfillMode.OPPORTUNISTIC])
-@settings(_LAW, derandomize=True, max_examples=20)
+@trying(20)
 @given(data=st.data())
 def test_no_promise_moves_because_the_leader_has_changed(
     data: st.DataObject, mode: BackfillMode, has_nodes: bool
@@ -89,7 +90,7 @@ class Skewed(Watched):
 
 
 @pytest.mark.parametrize("mode", [*MODES, BackfillMode.OPPORTUNISTIC])
-@settings(_LAW, derandomize=True, max_examples=20)
+@trying(20)
 @given(data=st.data())
 def test_leaders_whose_clocks_are_minutes_apart_lose_nobody_and_give_nothing_twice(
     data: st.DataObject, mode: BackfillMode

@@ -7,7 +7,7 @@ from math import inf
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from api.policy import QuotaWindow, Schedule
@@ -15,6 +15,7 @@ from api.schedule import last_firing, next_firing
 from queues.courses import QuotaCourse, QuotaStep
 from queues.steps import finish
 from queues.windows import closes_at, in_force, next_change_at, opens_at, overlaps, spans
+from tests.examples import trying
 
 BERLIN = "Europe/Berlin"
 HOUR = 3600
@@ -256,7 +257,7 @@ _WINDOWS = st.one_of(
 )
 
 
-@settings(max_examples=40)
+@trying(40)
 @given(windows=st.lists(_WINDOWS, max_size=4), hours=st.floats(0, 300))
 def test_walking_along_turns_gives_what_asking_at_each_instant_gives(
     windows: list[QuotaWindow], hours: float
@@ -290,7 +291,7 @@ def is_always_open(window: QuotaWindow) -> bool:
     return schedule.duration_seconds >= (HOUR if schedule.cron == "0 * * * *" else 24 * HOUR)
 
 
-@settings(max_examples=40)
+@trying(40)
 @given(
     # Of one that is as good as always open nobody says when it closes but for as far as he has looked.
     windows=st.lists(_WINDOWS.filter(lambda one: not is_always_open(one)), max_size=4),
@@ -318,7 +319,7 @@ def test_going_on_with_time_gives_what_a_fresh_look_gives(
         assert course.steps(until=until, most=most) == ahead
 
 
-@settings(max_examples=40)
+@trying(40)
 @given(windows=st.lists(_WINDOWS, max_size=4), hours=st.floats(0, 300))
 def test_the_sweep_finds_the_overlaps_that_asking_pair_by_pair_finds(
     windows: list[QuotaWindow], hours: float

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -35,6 +34,7 @@ from tests.admission.controller.tenancy import (
     usage_of,
 )
 from tests.admission.controller.virtualtime import VirtualLoop, end
+from tests.examples import trying
 
 # Longer than the longest rest after a refused write, so that the last try has been made.
 QUIET_SECONDS = 1000.0
@@ -331,12 +331,7 @@ class LostStore(Line):
         self.store.flush()
 
 
-_SETTINGS = settings(
-    max_examples=25,
-    stateful_step_count=30,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-)
+_SETTINGS = trying(25, steps=30, is_hard_to_draw=True)
 LatePatches.TestCase.settings = _SETTINGS
 LostStore.TestCase.settings = _SETTINGS
 TestLatePatches = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")(

@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -21,6 +21,7 @@ from admission.placement.wishes import Strategy, Wishes
 from api.keys import NETWORK_BANDWIDTH
 from api.policy import DomainRules, ScoringWeights, SizeRule
 from tests.admission.placement.fleets import FLAVOR, Racks, make_fleet, make_request
+from tests.examples import trying
 
 PER_LEAF = 4
 RULES = DomainRules()
@@ -326,7 +327,7 @@ FLEETS = st.dictionaries(
 )
 
 
-@settings(deadline=None)
+@trying()
 @given(racks=FLEETS, gangs=st.lists(GANGS, max_size=6))
 def test_every_gang_that_is_placed_fits_node_by_node(racks: Racks, gangs: list[PlacementRequest]) -> None:
     fleet = make_fleet(racks)
@@ -343,7 +344,7 @@ def test_every_gang_that_is_placed_fits_node_by_node(racks: Racks, gangs: list[P
         fleet.validate(places)
 
 
-@settings(deadline=None)
+@trying()
 @given(racks=FLEETS, request=GANGS)
 def test_equal_clusters_give_equal_places(racks: Racks, request: PlacementRequest) -> None:
     """Whatever the order in which the nodes were seen."""

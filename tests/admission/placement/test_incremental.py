@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -28,6 +28,7 @@ from tests.admission.placement.fleets import (
     make_request,
 )
 from tests.admission.placement.plain import plain_counts, plain_place
+from tests.examples import trying
 
 _TAINT = WireTaint(key="maintenance", value="yes", effect="NoSchedule")
 _NAMES = st.integers(0, 9).map("n{}".format)
@@ -155,7 +156,7 @@ def _full_world() -> World:
 
 
 @given(_HISTORIES)
-@settings(max_examples=30, deadline=None)
+@trying(30)
 def test_whatever_happened_places_are_those_of_a_plain_search(history: _History) -> None:
     world = _full_world()
     for event, is_asked in history:
@@ -171,7 +172,7 @@ def test_whatever_happened_places_are_those_of_a_plain_search(history: _History)
 
 
 @given(_HISTORIES)
-@settings(max_examples=20, deadline=None)
+@trying(20)
 def test_whatever_happened_answers_and_reasons_are_those_of_a_fresh_start(history: _History) -> None:
     world = _full_world()
     for event, is_asked in history:

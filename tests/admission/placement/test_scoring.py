@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from admission.placement.scoring import NEUTRAL_PERFORMANCE, SubScores, sub_scores
 from api.policy import ScoringWeights
+from tests.examples import trying
 
 NUMBERS = st.integers(0, 10_000)
 
@@ -38,7 +39,7 @@ def test_the_weights_are_those_of_the_article() -> None:
     assert scores.weighted(ScoringWeights()) == pytest.approx(0.4 + 0.15 + 0.05 + 0.08)
 
 
-@settings(deadline=None)
+@trying()
 @given(
     free=NUMBERS,
     capacity=NUMBERS,

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from admission.decision import Admit, Decision, Evict
@@ -54,6 +54,7 @@ from tests.admission.placement.fleets import (
     make_request,
 )
 from tests.admission.succession import successor
+from tests.examples import trying
 
 NOW = 10_000.0
 IN_A_RACK = TopologyRequest(required=RACK)
@@ -276,7 +277,7 @@ def test_pods_that_may_lie_anywhere_get_the_nodes_that_others_share() -> None:
     most=st.integers(0, 4),
     seconds=st.integers(0, 3000),
 )
-@settings(max_examples=60, deadline=None)
+@trying(60)
 def test_all_who_are_moved_have_another_place_beside_the_gang(
     placed: list[tuple[int, int, int]], most: int, seconds: int
 ) -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from api.disruption import DisruptionBudget
 from api.keys import HOSTNAME, MIN_REPLICAS, REPLICA_OF, WORKLOAD_TYPE
@@ -27,6 +27,7 @@ from tests.builders import (
     make_template,
     make_workload,
 )
+from tests.examples import trying
 
 RESTART = 30
 
@@ -242,7 +243,7 @@ _JOBS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=150)
+@trying(150)
 @given(_JOBS, st.integers(1, 3), st.integers(1, 8))
 def test_the_gang_fits_node_by_node_and_whole_nodes_cost_the_least_possible(
     drawn: list[tuple[str, int, int]], pods: int, gpus: int

@@ -13,7 +13,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 
 from admission.decision import Admit, Evict
 from admission.standing import KeptRoom
@@ -36,6 +36,7 @@ from tests.builders import (
     reserved,
     with_conditions,
 )
+from tests.examples import trying
 
 LOWER = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY)
 RECLAIM = Preemption(reclaim_within_cohort=PreemptionPolicy.ANY)
@@ -360,7 +361,7 @@ def histories(draw: st.DrawFn) -> tuple[list[tuple[str, int, int]], list[int]]:
     return arrivals, draw(st.lists(st.integers(0, 20), min_size=1, max_size=25))
 
 
-@settings(suppress_health_check=list(HealthCheck), deadline=None)
+@trying(is_hard_to_draw=True)
 @given(histories(), st.sampled_from([BEST_EFFORT, STRICT]))
 # One that needs both what its victim leaves and what another's leaves over, while a third queue is tried.
 @example((_LEFT_OVER, [1]), BEST_EFFORT)

@@ -7,7 +7,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from admission.decision import Wait
 from admission.preemption.loss import Losses, lost_work
@@ -32,6 +32,7 @@ from tests.builders import (
     reserved,
     with_conditions,
 )
+from tests.examples import trying
 
 NOW = 100_000.0
 LOWER = Preemption(
@@ -360,7 +361,7 @@ def test_the_policy_of_the_victims_own_queue_spares_it() -> None:
     assert not evicts(world.settle())
 
 
-@settings(deadline=None, max_examples=60)
+@trying(60)
 @given(
     st.lists(st.tuples(st.integers(1, 4), st.integers(0, 2), st.integers(0, 4000)), min_size=1, max_size=8),
     st.integers(1, 8),

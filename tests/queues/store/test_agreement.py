@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import fakeredis
-from hypothesis import HealthCheck, settings
+import pytest
 from hypothesis.stateful import run_state_machine_as_test
 from redis.asyncio import Redis
 
 from queues.reservations import CorruptValue
 from queues.store.faults import Place
 from queues.store.redis_store import RedisReservationStore
+from tests.examples import trying
 from tests.queues.store.agreement import RedisSubject, StoreMachine
 from tests.redisserver import RedisServer
 
-SEQUENCES = settings(
-    max_examples=30,
-    stateful_step_count=40,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-)
+# A law like others, though hypothesis does not see it: `make laws` takes it by this mark.
+pytestmark = pytest.mark.hypothesis
+
+SEQUENCES = trying(30, steps=40, is_hard_to_draw=True)
 
 
 def ignore(_: CorruptValue) -> None:

@@ -1,0 +1,119 @@
+"""The command that tries all laws on many examples: what it finds, and how it shares its time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from tests import examples
+from tests.laws.__main__ import Law, cut, main, share
+
+LAW = """
+import hypothesis.strategies as st
+from hypothesis import given
+
+from tests.examples import trying
+
+
+@trying(50)
+@given(st.integers(0, 10_000))
+def test_{name}(value: int) -> None:
+    assert {holds}
+"""
+
+
+@pytest.fixture
+def write_law(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Give what writes a module with one law to the working directory, and returns its path."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+
+    def write(name: str, *, holds: str) -> str:
+        path = tmp_path / f"test_{name}.py"
+        path.write_text(LAW.format(name=name, holds=holds))
+        return path.name
+
+    return write
+
+
+def make_laws(**seconds_each: float) -> list[Law]:
+    return [Law(name, seconds_each=seconds) for name, seconds in seconds_each.items()]
+
+
+def test_a_law_that_holds_is_tried_on_many_times_its_examples(
+    write_law: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    law = write_law("holds", holds="value <= 10_000")
+
+    assert main([law, "--times", "3", "--minutes", "2", "--workers", "1"]) == 0
+
+    told = capsys.readouterr().out
+    assert re.search(r"1 laws, 1 of them tried 3 times: 150 examples, seed \d+\n0 findings", told)
+
+
+def test_a_law_that_does_not_hold_is_a_finding_and_repeated_by_the_command_that_is_told(
+    write_law: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    law = write_law("fails", holds="value < 40")
+
+    assert main([law, "--times", "3", "--minutes", "2", "--workers", "1"]) == 1
+    told = capsys.readouterr().out
+    assert "value=40," in told
+    repeat = re.search(r"make laws LAWS='(.+)' SEED=(\d+) TIMES=(\d+)", told)
+    assert repeat is not None
+
+    assert main([repeat[1], "--seed", repeat[2], "--times", repeat[3], "--minutes", "2"]) == 1
+    assert "value=40," in capsys.readouterr().out
+
+
+def test_where_there_are_no_laws_that_is_wrong_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([str(tmp_path / "nowhere")])
+
+    assert ended.value.code == 2
+    assert "no laws found" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("seconds", "want"),
+    [
+        pytest.param(1000.0, {"quick": 10, "slow": 10}, id="time for all"),
+        pytest.param(20.0, {"quick": 10, "slow": 2}, id="a quick law gets all, the slow one what is left"),
+        pytest.param(10.0, {"quick": 5, "slow": 1}, id="time for a part of each"),
+        pytest.param(0.0, {"quick": 0, "slow": 0}, id="no time"),
+    ],
+)
+def test_the_time_is_shared(seconds: float, want: dict[str, int]) -> None:
+    laws = make_laws(quick=0.1, slow=9.0) if seconds > 10 else make_laws(quick=1.0, slow=4.0)
+
+    assert share(laws, times=10, seconds=seconds) == want
+
+
+def test_long_work_is_cut_into_runs_with_a_seed_each() -> None:
+    (law,) = make_laws(slow=60.0)
+
+    runs = cut(law, 7, count(5))
+
+    assert [(run.times, run.seed) for run in runs] == [(3, 5), (3, 6), (1, 7)]
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "many", "1.5", "²"])
+def test_a_wrong_number_of_examples_is_named(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(examples.VARIABLE, text)
+
+    with pytest.raises(ValueError, match="must be a whole number above 0"):
+        examples.factor()
+
+
+@pytest.mark.parametrize("flags", [["--times", "0"], ["--minutes", "1"], ["--workers", "0"]])
+def test_wrong_flags_are_wrong_usage(flags: Sequence[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(flags)
+
+    assert ended.value.code == 2
