@@ -192,8 +192,10 @@ def _clear_of_lower(outlook: Outlook, entry: Entry, rank: Rank, above: Sequence[
     own = keeper.promises.get(entry.pending.key)
     if own is not None and own.planned.start_at <= now:
         return Verdict(entry=entry, is_outranking=True)
-    # What is left is to break a promise of lower rank, which age alone does not license.
-    prospect = outlook.prospect(queue, rank, outlook.firm_below(rank, entry.pending.key), of=workload)
+    # What is left is to break a promise of lower rank, which age alone does not license. By what it would
+    # borrow now: it may have been promised to borrow less, but for later.
+    firm = outlook.firm_below(outlook.rank_of(entry), entry.pending.key)
+    prospect = outlook.prospect(queue, rank, firm, of=workload)
     behind = stands(prospect, outlook.stage, trial, footing, now=now, until=until)
     if behind is None:
         return Verdict(entry=entry, is_outranking=True)

@@ -15,6 +15,7 @@ from tests.integration.manifests import KUEUE, POOL, kueue_object, make_job, quo
 from tests.integration.proxy import Proxy
 from tests.integration.replica import Replica
 from tests.integration.scene import Scene
+from tests.integration.waiting import wait_for
 
 HOST = "kubernetes.io/hostname"
 REQUIRED = "kueue.x-k8s.io/podset-required-topology"
@@ -87,4 +88,6 @@ def test_extender_and_placement_share_one_list_and_one_watch(
 
     assert has_model(replica, node)
     assert {kind: rule.seen for kind, rule in lists.items()} == {"nodes": 1, "pods": 1}
+    # A list serves before the watch that follows it is there.
+    wait_for(lambda: all(rule.seen for rule in watches.values()), "a watch of each kind")
     assert {kind: rule.seen for kind, rule in watches.items()} == {"nodes": 1, "pods": 1}

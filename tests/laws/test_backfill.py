@@ -182,6 +182,20 @@ _TRIED_AT_ONCE = [
         (1, 2, 20, 1.0, 0),
     )
 ]
+# Promised to start whole without borrowing, the fifth may start in part earlier, borrowing what the last is
+# promised: it is merely older then, and waits.
+_PART_THAT_BORROWS = [
+    Piece(queue="left", pods=pods, gpus=gpus, length=length, share=1.0, after=0, is_packed=False, least=least)
+    for pods, gpus, length, least in (
+        (1, 1, 45, None),
+        (2, 2, 100, None),
+        (1, 1, 20, None),
+        (1, 1, 100, None),
+        (2, 2, 20, 1),
+        (1, 1, 20, None),
+        (1, 1, 20, None),
+    )
+]
 
 
 @pytest.mark.parametrize("has_nodes", [False, True], ids=["quota alone", "with nodes"])
@@ -189,6 +203,7 @@ _TRIED_AT_ONCE = [
 @_LAW
 @given(work=pieces((1.0, 1.5, 4.0)))
 @example(work=_TRIED_AT_ONCE)
+@example(work=_PART_THAT_BORROWS)
 def test_in_one_queue_of_equals_no_promise_moves_later(
     work: list[Piece], mode: BackfillMode, has_nodes: bool
 ) -> None:
