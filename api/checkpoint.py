@@ -176,8 +176,7 @@ def _catch_sigterm() -> None:
 
 def _annotations() -> dict[str, float]:
     now = time.monotonic()
-    # The second condition is the first look: a monotonic clock may begin near zero, as in a fresh
-    # container.
+    # The second condition is the first look: a monotonic clock may begin near zero, as in a fresh container.
     if now - _state.looked_at >= _LOOK_SECONDS or not _state.looked_at:
         _state.looked_at = now
         _state.annotations = _read_annotations(os.environ.get("BERTH_PODINFO", _ANNOTATIONS_FILE))
@@ -191,8 +190,7 @@ def _read_annotations(path: str) -> dict[str, float]:
             lines = file.read().splitlines()
     except OSError:
         return {}
-    # The file holds every annotation of the pod; all but two are somebody else's and may look as
-    # they like.
+    # The file holds every annotation of the pod; all but two are somebody else's and may look as they like.
     found = (match for match in map(_LINE.match, lines) if match and match[1] in (_REQUESTED_AT, _DEADLINE))
     instants = {match[1]: _to_instant(match[1], match[2]) for match in found}
     return {key: at for key, at in instants.items() if at is not None}

@@ -2,7 +2,7 @@
 
 The annotation is the state of the eviction and the only place that has it: whoever leads reads there who is
 to leave, for whom and until when, so that neither the end of a controller nor an empty store loses or repeats
-one. What follows from it is `admission.preemption.saves`.
+one. What follows from it is `admission.preemption.checkpoint_before_eviction`.
 
     {"reason": "Preempted", "preemptor": "team/large", "preemptorUid": "…", "requestedAt": "2026-…Z",
      "deadline": "2026-…Z", "reservedAt": "2026-…Z", "askAt": "2026-…Z", "message": "…", …}
@@ -68,8 +68,7 @@ def standing_request(workload: Workload) -> EvictionRequest | None:
     # has nothing to give back.
     if request is None or workload.is_evicted or workload.is_finished or not workload.has_quota_reservation:
         return None
-    # Instants of one condition in whole seconds, both read from the object: equal, or of another
-    # reservation.
+    # Instants of one condition in whole seconds, both read from the object: equal, or of another reservation.
     return request if request.reserved_at == reserved_at_of(workload) else None
 
 

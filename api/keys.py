@@ -25,8 +25,8 @@ NETWORK_BANDWIDTH = BERTH_PREFIX + "network-bandwidth"
 # Read on a Workload, which takes them over from its Job, or on its pod templates.
 EXPECTED_RUNTIME_SECONDS = BERTH_PREFIX + "expected-runtime-seconds"
 OPPORTUNISTIC = BERTH_PREFIX + "opportunistic"
-# Written on a Workload: its Job's activeDeadlineSeconds, when it is promised to start and where, and when it
-# is expected to.
+# Written on a Workload: its Job's activeDeadlineSeconds, when it is promised to start and where, and when
+# it is expected to.
 JOB_DEADLINE_SECONDS = BERTH_PREFIX + "job-deadline-seconds"
 PLANNED_START = BERTH_PREFIX + "planned-start"
 PLANNED_DOMAIN = BERTH_PREFIX + "planned-domain"

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from api import keys
+from api.jobs.resource_requests import PODS, pod_requests
 from api.objects import NodeObject, PodObject, WireTaint
-from api.problems import read_amount
-from api.quantities import QuantityError
-from api.requests import PODS, pod_requests
+from api.parsing.problems import read_amount
+from api.parsing.quantities import QuantityError
 from api.workload import to_seconds
 
 _TOPOLOGY_ANNOTATIONS = (
@@ -64,8 +64,8 @@ def to_node(wire: NodeObject) -> NodeInfo:
         name=meta.name,
         labels=meta.labels or {},
         taints=wire.spec.taints or (),
-        # Capacity is what the kubelet offers to pods, not what the machine has: system daemons take
-        # the difference.
+        # Capacity is what the kubelet offers to pods, not what the machine has: system
+        # daemons take the difference.
         allocatable={
             resource: read_amount(f"status.allocatable.{resource}", resource, quantity)
             for resource, quantity in (status.allocatable or {}).items()

@@ -1,7 +1,7 @@
 """What a LocalQueue has consumed, as its status keeps it across restarts: read, and written.
 
 `status.fairSharing.admissionFairSharingStatus` of a LocalQueue, with quantities of the resources' own units.
-What it means stands in `queues.admission_fair_sharing`.
+What it means stands in `queues.pending.admission_fair_sharing`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from api.objects import Wire
-from api.quantities import nano_text, parse
+from api.parsing.quantities import nano_text, parse
 from api.workload import to_rfc3339, to_seconds
 
 _NANOS = 10**9

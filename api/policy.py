@@ -1,8 +1,8 @@
 """AdmissionPolicy as frozen values: which features are on for which ClusterQueues, and with which numbers.
 
 A section that is None is off, and decisions are then Kueue's. The values say what is to be decided, not how;
-each belongs to the module that acts on it. How they are read from the object stands in `api.policyspec`, what
-each field means to its writer in `api.models.policy_*` and docs/policy.md.
+each belongs to the module that acts on it. How they are read from the object stands in `api.policy_objects`,
+what each field means to its writer in `api.models.policy_*` and docs/policy.md.
 """
 
 from __future__ import annotations
@@ -250,8 +250,8 @@ class AdmissionPolicy:
         """Return whether the policy is bound to this ClusterQueue; another one may still come before it."""
         if not self.queue_names and self.selector is None:
             return True
-        # By name or by label: the two widen each other, so that one queue can be named beside a class of
-        # others.
+        # By name or by label: the two widen each other, so that one queue can be named beside
+        # a class of others.
         return queue.name in self.queue_names or matches_selector(self.selector, queue.labels)
 
 

@@ -1,6 +1,6 @@
 """ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology and AdmissionCheck as frozen values.
 
-Amounts are canonical integers (`api.quantities.amount`). A limit of None is no limit. Weights are in
+Amounts are canonical integers (`api.parsing.quantities.amount`). A limit of None is no limit. Weights are in
 thousandths. How they are read from the objects stands in `api.specs`.
 """
 

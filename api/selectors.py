@@ -92,8 +92,7 @@ def tolerates(toleration: WireToleration, taint: WireTaint) -> bool:
 
 def find_untolerated(taints: Iterable[WireTaint], tolerations: Iterable[WireToleration]) -> WireTaint | None:
     """Return the first NoSchedule or NoExecute taint that no toleration covers, None if there is none."""
-    # Once into a tuple: it is walked for each taint, and an iterator would be empty after the
-    # first.
+    # Once into a tuple: it is walked for each taint, and an iterator would be empty after the first.
     held = tuple(tolerations)
     for taint in taints:
         if taint.effect in _BINDING_EFFECTS and not any(tolerates(toleration, taint) for toleration in held):

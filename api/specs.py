@@ -10,6 +10,7 @@ from __future__ import annotations
 from fractions import Fraction
 from math import ceil
 
+from api.jobs.resource_requests import LimitRange, RuntimeClass
 from api.keys import COST_PER_DEVICE_HOUR
 from api.objects import (
     AdmissionCheckObject,
@@ -30,10 +31,10 @@ from api.objects import (
     WireResourceGroup,
     WireResourceQuota,
 )
+from api.parsing.prices import price
+from api.parsing.problems import SpecError, read_amount, read_word, require_unique
+from api.parsing.quantities import QuantityError, parse
 from api.past_usage import read_past_usage
-from api.prices import price
-from api.problems import SpecError, read_amount, read_word, require_unique
-from api.quantities import QuantityError, parse
 from api.queueing import (
     AdmissionCheck,
     CheckRule,
@@ -54,7 +55,6 @@ from api.queueing import (
     StopPolicy,
     Topology,
 )
-from api.requests import LimitRange, RuntimeClass
 from api.selectors import selector_problem
 from api.workload import to_seconds
 
@@ -155,8 +155,8 @@ def to_admission_check(wire: AdmissionCheckObject, *, without_conditions: bool =
     return AdmissionCheck(
         name=wire.metadata.name,
         controller_name=wire.spec.controller_name,
-        # An AdmissionCheck whose controller has not yet spoken is not active; in files there is no
-        # controller to speak.
+        # An AdmissionCheck whose controller has not yet spoken is not active; in files there is
+        # no controller to speak.
         is_active=active[0] if active else without_conditions and not conditions,
     )
 
@@ -216,8 +216,7 @@ def _group(field: str, wire: WireResourceGroup) -> ResourceGroup:
 
 def _quotas(field: str, wire: WireFlavorQuotas, covered: tuple[str, ...]) -> dict[str, ResourceQuota]:
     quotas = {quota.name: _quota(f"{field}.resources[{quota.name}]", quota) for quota in wire.resources}
-    # In the order of the ResourceFlavor's own list, for a sentence that can be compared with the
-    # object.
+    # In the order of the ResourceFlavor's own list, for a sentence that can be compared with the object.
     missing = [name for name in covered if name not in quotas]
     if missing:
         raise SpecError(
@@ -245,8 +244,7 @@ def _fungibility(wire: WireFungibility) -> FlavorFungibility:
     field = "spec.flavorFungibility"
     preference = None
     if wire.preference:
-        # The preference has no default word: where it is absent Kueue's older rules decide (see
-        # `queues`).
+        # The preference has no default word: where it is absent Kueue's older rules decide (see `queues`).
         fallback = FungibilityPreference.BORROWING_OVER_PREEMPTION
         preference = read_word(f"{field}.preference", FungibilityPreference, wire.preference, fallback)
     return FlavorFungibility(

@@ -1,9 +1,9 @@
 """Workload: the unit that is admitted, as a frozen value, and its translation from the wire.
 
 A Workload asks for pod sets; an Admission says which flavors they got. Instants are Unix seconds (UTC),
-resources are integers in canonical units (`api.quantities.amount`: milli-CPU, else whole units).
+resources are integers in canonical units (`api.parsing.quantities.amount`: milli-CPU, else whole units).
 What a pod set *requests* depends on the cluster (limit ranges, overheads, transformations) and is worked
-out in `api.requests`; here stands only what the object itself says.
+out in `api.jobs.resource_requests`; here stands only what the object itself says.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from api.objects import (
     WireTopologyRequest,
     WorkloadObject,
 )
-from api.problems import SpecError, read_amount, require_at_most_one, require_unique
+from api.parsing.problems import SpecError, read_amount, require_at_most_one, require_unique
 from api.reasons import ConditionType, EvictionReason
 
 # One for all, read-only: of 15,000 Workloads most have no annotations.

@@ -23,9 +23,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 
-from admission.controller.collector import keep_collector_off_what_lives_long
-from admission.decision import Admit, Decision, Evict
-from admission.engine import Engine
+from admission.controller.runtime.gc_freeze import keep_collector_off_what_lives_long
+from admission.decisions.decision import Admit, Decision, Evict
+from admission.engine.engine import Engine
 from api.objects import WireContainer, WirePodSpec, WirePodTemplate, WireResources, WireSelector
 from api.queueing import (
     ClusterQueue,

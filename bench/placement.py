@@ -22,14 +22,14 @@ from itertools import pairwise
 
 from msgspec import structs
 
-from admission.controller.collector import keep_collector_off_what_lives_long
-from admission.decision import Evict
-from admission.engine import Engine
-from admission.intake import Upsertable
-from admission.placement.fleet import Fleet, Unplaced
-from admission.placement.place import Place, place_of, taken_per_pod
-from admission.placement.request import PlacementRequest
-from admission.placement.wishes import Wishes
+from admission.controller.runtime.gc_freeze import keep_collector_off_what_lives_long
+from admission.decisions.decision import Evict
+from admission.engine.engine import Engine
+from admission.engine.updates import Upsertable
+from admission.placement.topology.place import Place, place_of, taken_per_pod
+from admission.placement.topology.placement_options import Wishes
+from admission.placement.topology.request import PlacementRequest
+from admission.placement.topology_cache import Fleet, Unplaced
 from api.node import NodeInfo
 from api.objects import WireContainer, WirePodSpec, WirePodTemplate, WireResources, WireSelector
 from api.policy import AdmissionPolicy, DomainRules, PreemptionRules

@@ -22,7 +22,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from admission.cli.arguments import NodesWish, nodes_wish
+from admission.cli.common.arguments import NodesWish, nodes_wish
 from admission.simulation.figures import Figures, figures_of
 from admission.simulation.policies import POLICIES
 from admission.simulation.settings import Estimates, Setting, check_fits, loaded

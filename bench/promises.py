@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from admission.controller.collector import keep_collector_off_what_lives_long
-from admission.decision import Admit
-from admission.engine import Engine
+from admission.controller.runtime.gc_freeze import keep_collector_off_what_lives_long
+from admission.decisions.decision import Admit
+from admission.engine.engine import Engine
 from api.keys import EXPECTED_RUNTIME_SECONDS
 from api.node import NodeInfo
 from api.objects import WireContainer, WirePodSpec, WirePodTemplate, WireResources, WireSelector

@@ -2,8 +2,8 @@
 
 A search for victims on a large cluster takes longer than a controller may be deaf. It cannot go to a thread,
 since it tries on the very state that decisions are made on; so it lets whoever drives it have a turn, which
-takes the trial back first and brings it again afterwards (`admission.cycle`). A pause costs a microsecond
-where nobody wants it, so it stands where a piece of work takes many.
+takes the trial back first and brings it again afterwards (`admission.scheduler.resumable_cycle`). A pause
+costs a microsecond where nobody wants it, so it stands where a piece of work takes many.
 """
 
 from __future__ import annotations

@@ -45,8 +45,7 @@ class Tracked(dict[K, V]):
 
     def __delitem__(self, key: K) -> None:
         super().__delitem__(key)
-        # After it is gone, so that a key that was not there is not counted as changed: the removal
-        # raises.
+        # After it is gone, so that a key that was not there is not counted as changed: the removal raises.
         self.version += 1
         self._changed[key] = None
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from admission.decision import Admit, Decision, Evict, Wait
-from admission.engine import Engine, EngineSettings
+from admission.decisions.decision import Admit, Decision, Evict, Wait
+from admission.engine.engine import Engine, EngineSettings
 from api.objects import (
     WireContainer,
     WirePodSpec,
@@ -19,7 +19,7 @@ from api.objects import (
     WireSelector,
     WireToleration,
 )
-from api.quantities import amount
+from api.parsing.quantities import amount
 from api.queueing import (
     ClusterQueue,
     Cohort,
@@ -39,7 +39,7 @@ from api.workload import (
     Workload,
     WorkloadKey,
 )
-from queues.resources import FlavorResource
+from queues.quota.resources import FlavorResource
 
 NAMESPACE = "team"
 GPU = FlavorResource("default", "gpu")

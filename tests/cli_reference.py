@@ -24,7 +24,7 @@ def render() -> str:
 def parser_of(command: str) -> argparse.ArgumentParser:
     """Return the parser of one command."""
     subparsers = argparse.ArgumentParser(prog="berth").add_subparsers()
-    importlib.import_module(f"admission.cli.{COMMANDS[command].module}").add_parser(subparsers)
+    importlib.import_module(f"admission.cli.commands.{COMMANDS[command].module}").add_parser(subparsers)
     return subparsers.choices[command]
 
 

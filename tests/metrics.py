@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from admission.controller.clock import SystemClock
-from admission.controller.gauge_collector import QueueCollector
-from admission.controller.gauges import GaugeReader
-from admission.controller.journal import Journal
-from admission.controller.knowledge import Knowledge, KnowledgeSettings
-from admission.controller.metrics import Metrics
-from admission.engine import Engine
+from admission.controller.cluster_state.cluster_state import Knowledge, KnowledgeSettings
+from admission.controller.gauges.collector import QueueCollector
+from admission.controller.gauges.reader import GaugeReader
+from admission.controller.metrics.decision_recorder import Journal
+from admission.controller.metrics.registry import Metrics
+from admission.controller.runtime.clock import SystemClock
+from admission.engine.engine import Engine
 from api.kube.client import KubeClient
 from api.kube.credentials import FixedCredentials
 from api.kube.events import EventRecorder

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from api.definitions.structural_schema import structural_schema
 from api.models import AdmissionPolicy
-from api.schema import structural_schema
 
 PAGE = Path(__file__).parents[1] / "docs" / "policy.md"
 MARK = "<!-- Below: written by python -m tests.policy_reference -->\n"

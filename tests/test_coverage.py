@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 # A module of Berth runs here, others in a child that works elsewhere.
 A_TEST = """
 import subprocess, sys
-import queues.windows
+import queues.quota.quota_windows
 
 def test_a_command(tmp_path):
     subprocess.run([sys.executable, "-m", "admission.cli", "crds"], cwd=tmp_path, check=True)
@@ -59,5 +59,5 @@ def test_make_coverage_tells_which_lines_ran_here_and_in_a_child(tmp_path: Path)
         for one in ElementTree.parse(report).iter("class")
     }
     assert ran["queues/windows.py"]
-    assert ran["admission/cli/crds.py"], "the command ran in a child"
-    assert not ran["admission/cli/demo.py"], "nobody ran the demo"
+    assert ran["admission/cli/commands/crds.py"], "the command ran in a child"
+    assert not ran["admission/cli/commands/demo.py"], "nobody ran the demo"

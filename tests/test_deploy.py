@@ -9,11 +9,11 @@ import pytest
 import yaml
 
 from admission.cli.__main__ import make_parser
-from admission.cli.recommended import recommended_text
-from admission.controller.certs import SECRET, SERVICE
-from admission.controller.trust import WEBHOOKS
+from admission.cli.trial.recommended import recommended_text
+from admission.controller.http.ca_injector import WEBHOOKS
+from admission.controller.http.serving_certificates import SECRET, SERVICE
 from api.config import load_config
-from api.visibility import GROUP, VERSIONS
+from api.wire.visibility import GROUP, VERSIONS
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
 Object = dict[str, Any]

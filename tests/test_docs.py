@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from admission.cli.__main__ import COMMANDS
-from admission.cli.errors import ExitCode
+from admission.cli.common.errors import ExitCode
 from api import reasons
 from api.config.berth import Settings
 from api.config.fields import Section

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from admission.backfill.outlook import Outlook
-from admission.promisebook import Promise
-from admission.stage import Footing
+from admission.backfill.planned_starts import Promise
+from admission.backfill.profile_trial import Footing
+from admission.backfill.visible_promises import Outlook
 from api.workload import WorkloadKey
-from queues.promises import BackfillLease, PlannedStart, Rank
-from queues.walks import holds_at
+from queues.profile.planned_start import BackfillLease, PlannedStart, Rank
+from queues.profile.profile_walk import holds_at
 
 
 def expired(outlook: Outlook) -> tuple[tuple[BackfillLease, PlannedStart], ...]:
     """Return whose time has come to give way, and to which promise; each once."""
     found: dict[WorkloadKey, tuple[BackfillLease, PlannedStart]] = {}
-    # The slowest to leave says how early anybody has to be looked at; promises further off need no
-    # search.
+    # The slowest to leave says how early anybody has to be looked at; promises further off need no search.
     longest = outlook.keeper.longest_eviction()
     if longest is None:
         return ()
@@ -69,8 +68,7 @@ def _in_the_way(
             break
     else:
         return ()
-    # The last is needed, or the loop had ended before it; of the others some may have been sent in
-    # vain.
+    # The last is needed, or the loop had ended before it; of the others some may have been sent in vain.
     for lease in going[:-1]:
         if is_enough(one.key for one in going if one is not lease):
             going.remove(lease)

@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from admission.backfill.judge import Verdict
-from admission.backfill.outlook import Outlook, rules_of
-from admission.nomination import Entry
-from admission.preemption.saves import leaving_seconds
+from admission.backfill.planned_starts import Promise
+from admission.backfill.profile_trial import Footing
+from admission.backfill.start_check import Verdict
+from admission.backfill.visible_promises import Outlook, rules_of
+from admission.nomination.nominate import Entry
+from admission.preemption.checkpoint_before_eviction import leaving_seconds
 from admission.preemption.targets import Target
-from admission.promisebook import Promise
-from admission.snapshot import QueueState
-from admission.stage import Footing
+from admission.snapshot.snapshot import QueueState
 from api.workload import WorkloadKey
-from queues.earliest import searching
-from queues.pending import Pending
-from queues.profile import Claim, Start
-from queues.promises import BackfillLease, MoveCause, PlannedStart, Rank
+from queues.pending.pending_queue import Pending
+from queues.profile.capacity_profile import Claim, Start
+from queues.profile.earliest_start import searching
+from queues.profile.planned_start import BackfillLease, MoveCause, PlannedStart, Rank
 from queues.steps import Steps
 
 
@@ -42,8 +42,7 @@ class Planner:
         # A promise that stands is the settling's to move, not the planner's to make anew.
         if key in self.outlook.keeper.promises:
             return True
-        # The depth counts only those before it: a promise further down must not keep the next from
-        # one.
+        # The depth counts only those before it: a promise further down must not keep the next from one.
         before = self.outlook.keeper.promises.before(entry.pending, entry.queue.name)
         if before >= rules.reservation_depth:
             return False
@@ -106,8 +105,7 @@ class Planner:
             start = yield from self.earliest(queue, pending, rank, others)
             if start is None or start.value.assignment is None:
                 return None
-            # It was assumed to borrow no higher than this, and who comes before it was chosen
-            # accordingly.
+            # It was assumed to borrow no higher than this, and who comes before it was chosen accordingly.
             if start.value.assignment.borrowing <= rank.height:
                 return self.planned(queue, pending, rank, start, known), start.value
             # It has to borrow higher than was assumed, and so comes after more of the others.
@@ -186,8 +184,7 @@ class Planner:
             lower = promise.planned
             is_outranked = lower.rank > rank if of_equals else lower.rank[:3] > rank[:3]
             if is_outranked and lower.key != key:
-                # Own quota taken back from a borrower, which is told by other words than being
-                # outranked.
+                # Own quota taken back from a borrower, which is told by other words than being outranked.
                 is_reclaim = lower.cluster_queue != queue and lower.rank.height > rank.height
                 cause = MoveCause.RECLAIM if is_reclaim else MoveCause.HIGHER_PRIORITY
                 self.outlook.keeper.causes.add(cause)
@@ -212,8 +209,7 @@ class Planner:
     def _claim_now(self, entry: Entry, lease: BackfillLease | None = None) -> None:
         self.outlook.keeper.ahead.join(entry.pending.workload)
         seconds = self.outlook.keeper.lengths.length(entry.pending.workload, entry.queue.name)
-        # It may be asked to go at its end and take as long as it is allowed: nobody is promised
-        # that time.
+        # It may be asked to go at its end and take as long as it is allowed: nobody is promised that time.
         if lease is not None and self.outlook.keeper.gives_way(lease):
             seconds += lease.eviction_seconds
         keeper, ends_at = self.outlook.keeper, self.outlook.now + seconds

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from admission.cli.arguments import Parser
-from admission.cli.errors import ExitCode, describe, is_broken_pipe
+from admission.cli.common.arguments import Parser
+from admission.cli.common.errors import ExitCode, describe, is_broken_pipe
 
 _DESCRIPTION = "Berth decides which suspended Job runs next on a shared GPU cluster. It speaks Kueue's API."
 _EPILOG = """start here:
@@ -88,7 +88,7 @@ def make_parser(arguments: Sequence[str]) -> Parser:
     chosen = next((word for word in arguments if not word.startswith("-")), None)
     for name, command in COMMANDS.items():
         if name == chosen:
-            importlib.import_module(f"admission.cli.{command.module}").add_parser(subparsers)
+            importlib.import_module(f"admission.cli.commands.{command.module}").add_parser(subparsers)
         else:
             subparsers.add_parser(name, help=command.help_line)
     return parser

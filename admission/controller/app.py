@@ -20,34 +20,34 @@ from uuid import uuid4
 
 import msgspec
 
-from admission.controller.brain import Brain
-from admission.controller.checkpoint_reports import CheckpointReports
-from admission.controller.clock import SystemClock
-from admission.controller.collector import keep_collector_off_what_lives_long
-from admission.controller.executor import Target
-from admission.controller.failpoints import Failpoint
-from admission.controller.gauge_collector import QueueCollector
-from admission.controller.gauges import GaugeReader, GaugeSettings
-from admission.controller.groundwatch import GroundWatch
-from admission.controller.handlers import Health, StateApi, metrics_route
-from admission.controller.journal import Journal
+from admission.controller.cluster_state.cluster_state import Knowledge
+from admission.controller.cluster_state.node_pod_watch import GroundWatch
+from admission.controller.gauges.collector import QueueCollector
+from admission.controller.gauges.reader import GaugeReader, GaugeSettings
+from admission.controller.http.checkpoint_reports import CheckpointReports
+from admission.controller.http.plan_api import PlanApi
+from admission.controller.http.ports import Port, SidePorts, listen
+from admission.controller.http.state_api import Health, StateApi, metrics_route
 from admission.controller.kinds import WatchedKind, ground_kinds, make_informer, make_listener, watched_kinds
-from admission.controller.knowledge import Knowledge
-from admission.controller.logs import Log
-from admission.controller.metric_labels import MetricLabels, metric_labels
-from admission.controller.metrics import FOLLOWER, Metrics
-from admission.controller.neighbours import refuse_beside_kueue
-from admission.controller.observer import Observer
-from admission.controller.placement_metrics import DomainCollector
-from admission.controller.plan_routes import PlanApi
-from admission.controller.planreader import PlanReader
-from admission.controller.ports import Port, SidePorts, listen
-from admission.controller.sender import KubeSender
+from admission.controller.leadership.kueue_guard import refuse_beside_kueue
+from admission.controller.leadership.plan_reader import PlanReader
+from admission.controller.leadership.takeover import Takeover, TakeoverSettings
+from admission.controller.loop.control_loop import Brain
+from admission.controller.loop.status_writer import BoardKey, StatusBoard
+from admission.controller.metrics.decision_recorder import Journal
+from admission.controller.metrics.labels import MetricLabels, metric_labels
+from admission.controller.metrics.placement_metrics import DomainCollector
+from admission.controller.metrics.registry import FOLLOWER, Metrics
+from admission.controller.runtime.clock import SystemClock
+from admission.controller.runtime.failpoints import Failpoint
+from admission.controller.runtime.gc_freeze import keep_collector_off_what_lives_long
+from admission.controller.runtime.logs import Log
 from admission.controller.settings import Options, knowledge_settings
-from admission.controller.statuses import BoardKey, StatusBoard
-from admission.controller.takeover import Takeover, TakeoverSettings
-from admission.engine import Engine
-from admission.settings import engine_settings
+from admission.controller.writer.executor import Target
+from admission.controller.writer.observe_mode import Observer
+from admission.controller.writer.requests import KubeSender
+from admission.engine.engine import Engine
+from admission.engine.settings import engine_settings
 from api.kube import resources
 from api.kube.client import KubeClient
 from api.kube.errors import AlreadyExists, Forbidden, KubeError
@@ -55,7 +55,7 @@ from api.kube.events import EventRecorder
 from api.kube.informer import Informer
 from api.kube.lease import Elector
 from api.kube.resources import Resource
-from queues.reservations import LoggedDecision, ReservationError
+from queues.reservations.reservations import LoggedDecision, ReservationError
 from queues.store.embedded import EmbeddedRedis
 from queues.store.redis_store import RedisReservationStore
 
@@ -101,8 +101,7 @@ class Controller:
         self._options = options
         self._clock = SystemClock()
         self._namespace = own_namespace(options.namespace)
-        # Unique per process: two replicas on one host, and a restarted one, must not be taken for
-        # each other.
+        # Unique per process: two replicas on one host, and a restarted one, must not be taken for each other.
         self._identity = f"{platform.node()}_{uuid4()}"
         self._failpoint = Failpoint(options.failpoint)
         self._metrics = Metrics(version=own_version())
@@ -189,8 +188,7 @@ class Controller:
         try:
             await self._client.get(resources.NAMESPACES, self._namespace)
         except KubeError as error:
-            # 403: without the right to read namespaces it may exist all the same; then the create
-            # says so.
+            # 403: without the right to read namespaces it may exist all the same; then the create says so.
             if error.status not in (403, 404):
                 raise
             try:
@@ -303,8 +301,7 @@ class Controller:
                 leading = group.create_task(self._act(), name="leader")
                 await stop.wait()
                 log.info("stopping")
-                # In order: leading first, so that the lease is given back while everything else
-                # still runs.
+                # In order: leading first, so that the lease is given back while everything else still runs.
                 leading.cancel()
                 await asyncio.wait([leading])
                 # What was decided last is worth a moment.
@@ -374,8 +371,8 @@ class Controller:
             settings=TakeoverSettings(
                 identity=self._identity,
                 shard=config.berth.shard,
-                # What the lease has left when its renewal has failed: a write that takes longer
-                # could outlive it.
+                # What the lease has left when its renewal has failed: a write that takes
+                # longer could outlive it.
                 request_seconds=lease.duration_seconds - lease.deadline_seconds,
                 max_in_flight=execution.max_in_flight,
                 max_unconfirmed=execution.max_unconfirmed,

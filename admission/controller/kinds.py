@@ -9,14 +9,16 @@ from typing import Any
 
 import msgspec
 
-from admission.controller.brain import Brain
-from admission.controller.knowledge import Knowledge
-from admission.controller.statuses import KINDS as STATUS_KINDS
-from admission.controller.statuses import StatusBoard
-from admission.inuse import KEPT_KINDS
+from admission.cache.in_use import KEPT_KINDS
+from admission.controller.cluster_state.cluster_state import Knowledge
+from admission.controller.loop.control_loop import Brain
+from admission.controller.loop.status_writer import KINDS as STATUS_KINDS
+from admission.controller.loop.status_writer import StatusBoard
 from api import keys, objects, queueing, specs
-from api.disruption import DisruptionBudget, to_disruption_budget
-from api.job import Job
+from api.disruption_budget import DisruptionBudget, to_disruption_budget
+from api.jobs.job import Job
+from api.jobs.pod import Pod
+from api.jobs.resource_requests import LimitRange, RuntimeClass
 from api.kube import resources
 from api.kube.client import KubeClient
 from api.kube.informer import Change, ChangeType, Informer
@@ -24,10 +26,8 @@ from api.kube.listing import Unreadable
 from api.kube.resources import Resource
 from api.kube.shared import Listener
 from api.node import NodeInfo, PodUsage
-from api.pod import Pod
 from api.policy import AdmissionPolicy
-from api.policyspec import AdmissionPolicyObject, to_admission_policy
-from api.requests import LimitRange, RuntimeClass
+from api.policy_objects import AdmissionPolicyObject, to_admission_policy
 from api.workload import Workload
 
 Taker = Callable[[Change[Any]], None]
@@ -257,8 +257,7 @@ def _inspected(kind: WatchedKind, knowledge: Knowledge, board: StatusBoard) -> W
     name = kind.resource.kind
     if name in _INSPECTED:
         take = partial(_take_inspected, kind.take, knowledge, name)
-        # Raw bytes are needed here for the rules, which look at fields that the wire struct does
-        # not have.
+        # Raw bytes are needed here for the rules, which look at fields that the wire struct does not have.
         kind = replace(kind, take=take, keeps_raw=True)
     # Of Workloads only the unreadable are told; judging thousands by every rule would cost seconds.
     elif name != "Workload":

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from admission.controller.knowledge import KnowledgeSettings
-from admission.deadlines import PodsReadySettings, RetentionSettings
-from admission.jobs import JobSettings
-from admission.lifecycle import LifecycleSettings
-from admission.settings import node_failure_settings
+from admission.controller.cluster_state.cluster_state import KnowledgeSettings
+from admission.engine.settings import node_failure_settings
+from admission.reconcile.deadlines import PodsReadySettings, RetentionSettings
+from admission.reconcile.job import JobSettings
+from admission.reconcile.workload import LifecycleSettings
 from api.config import ControllerConfig
 from api.config.fields import Selector
 from api.objects import WireSelector, WireSelectorRequirement

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from admission.extender.facts import NodeView, PodAsk
 from admission.extender.rules import Scorer
 from api import keys
-from api.decimals import whole_number
+from api.parsing.decimals import whole_number
 
 _SPOT_WORDS = ("spot", "preemptible", "low-priority")
 # By whom nodes are made: Karpenter, EKS, GKE (two generations of it), AKS.

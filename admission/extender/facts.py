@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from api import keys
-from api.checkpoint_facts import WORKLOAD_TYPES
-from api.decimals import whole_number
+from api.jobs.checkpoint_annotations import WORKLOAD_TYPES
+from api.jobs.placement_annotations import read_key
+from api.jobs.resource_requests import gpus_of, pod_requests
 from api.node import NodeInfo
 from api.objects import PodObject
-from api.requests import gpus_of, pod_requests
-from api.wishes import read_key
+from api.parsing.decimals import whole_number
 
 _CHECKPOINT_KEYS = (
     keys.CHECKPOINT_TIME,

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from admission.extender.facts import NodeView, PodAsk
 from admission.extender.rules import Arguments, Filter, Refusal
 from api import keys
-from api.decimals import whole_number
+from api.parsing.decimals import whole_number
 
 DDP, TENSOR = "ddp", "tensor"
 
@@ -53,8 +53,8 @@ def largest_free_island(view: NodeView) -> int:
 def _seat(islands: list[_Island], gpus: int) -> None:
     fitting = [island for island in islands if island.free >= gpus]
     if fitting:
-        # The tightest that fits, as a device plug-in with NVLink in mind would choose; the large ones stay
-        # whole.
+        # The tightest that fits, as a device plug-in with NVLink in mind would choose; the
+        # large ones stay whole.
         min(fitting, key=lambda island: island.free).free -= gpus
         return
     # It fits none, so it has to be spread: where most is free it breaks least.

@@ -22,8 +22,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from admission.placement.counts import Counts
-from admission.placement.request import Plan
+from admission.placement.topology.pod_counts import Counts
+from admission.placement.topology.request import Plan
 
 # Units and the slices that each is given.
 Shares = list[tuple[int, int]]
@@ -51,8 +51,8 @@ def balanced_shares(counts: Counts, plan: Plan, need: int) -> tuple[int, Shares]
         return None
 
     def rank(group: _Group) -> tuple[object, ...]:
-        # The highest threshold is the most even; then few domains, then little room: what is taken
-        # is used up.
+        # The highest threshold is the most even; then few domains, then little room: what is
+        # taken is used up.
         room = sum(counts.slices[unit] for unit in group.units)
         return -group.threshold, group.domains, room, values[group.units[0]]
 

@@ -19,13 +19,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import nsmallest
 
-from admission.placement.contest import Contest, Family, Standing
-from admission.placement.counts import Counts
-from admission.placement.ground import NO_RULES, Ground, room_of
+from admission.placement.candidate_leaves import NO_RULES, Ground, room_of
 from admission.placement.rules import UNLIMITED, Demand, GangSize, Leaf, choose_leaves, demand
 from admission.placement.scoring import NEUTRAL_PERFORMANCE, sub_scores
 from admission.placement.strategies import SCORE_DIGITS, Candidate, Room, fewest_nodes, score_order, spread
-from admission.placement.wishes import Strategy, Wishes
+from admission.placement.top_candidate import Contest, Family, Standing
+from admission.placement.topology.placement_options import Strategy, Wishes
+from admission.placement.topology.pod_counts import Counts
 from queues.steps import Steps
 
 NodeShares = list[tuple[int, int]]
@@ -114,8 +114,7 @@ class GangSearch:
 
     def _ruled(self, per_node: int) -> tuple[Demand, Contest]:
         """Return what the size rules ask for, and the contest of the groups that meet it."""
-        # Kept for the next gang of this size: which sets may hold it follows from the empty cluster
-        # alone.
+        # Kept for the next gang of this size: which sets may hold it follows from the empty cluster alone.
         if self._demand is None or self._by_rules is None:
             leaves = sorted(self._leaves(), key=lambda leaf: leaf.name)
             self._demand = need = demand(self.ground.rules, self._size(per_node), leaves)
@@ -236,8 +235,7 @@ class GangSearch:
     # --- onto nodes ---------------------------------------------------------------------------------------
 
     def _hand_out(self, group: tuple[int, ...], need: Demand) -> NodeShares:
-        # Chosen once more rather than kept: a group's leaves are few, and its rooms have just
-        # changed.
+        # Chosen once more rather than kept: a group's leaves are few, and its rooms have just changed.
         chosen = self._chosen(group, need) or ()
         return [share for leaf, pods in chosen for share in fewest_nodes(self._rooms(leaf.index), pods)]
 
@@ -324,8 +322,7 @@ def _leaves_text(need: Demand) -> str:
 
 def _group_of(width: int, level: int) -> Callable[[Leaf], object]:
     """Return what leaves of one group have in common: at width 0 each is its own, at the widest all one."""
-    # Width 0 is each leaf by itself, the widest the whole topology, and between them the domains
-    # above.
+    # Width 0 is each leaf by itself, the widest the whole topology, and between them the domains above.
     if width == 0:
         return lambda leaf: leaf.index
     if width > level:

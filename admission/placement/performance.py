@@ -10,7 +10,7 @@ that fails by its own fault does so everywhere, so that it moves no node against
 By node, although scores are of leaves: a node moves to another leaf with its label, and runs that ended
 before this process began are counted before any node is known. What the cluster keeps of finished Workloads
 gives the same scores again, as an average does not depend on their order; the store keeps the outcomes of
-those that have been deleted since (`admission.controller.planbook`).
+those that have been deleted since (`admission.controller.leadership.plan_writer`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from admission.placement.scoring import NEUTRAL_PERFORMANCE
-from queues.history import Outcome, merged
+from queues.estimates.run_history import Outcome, merged
 from queues.tracked import Tracked
 
 # Latest outcomes of a node that count. More would hide that it was mended.

@@ -30,16 +30,16 @@ from dataclasses import dataclass, field
 
 from msgspec import structs
 
-from admission.placement.fleet import Fleet, Unplaced
-from admission.placement.health import hosts_of
-from admission.placement.place import Place
-from admission.placement.request import NoPlacement, PlacementRequest
 from admission.placement.rules import leaf_level
 from admission.placement.search import PlacementSearch
-from admission.placement.site import Site
-from admission.placement.tree import Values
-from admission.placement.wishes import Strategy
-from api.requests import PODS
+from admission.placement.topology.flavor_topology import Site
+from admission.placement.topology.node_health import hosts_of
+from admission.placement.topology.place import Place
+from admission.placement.topology.placement_options import Strategy
+from admission.placement.topology.request import NoPlacement, PlacementRequest
+from admission.placement.topology.tree import Values
+from admission.placement.topology_cache import Fleet, Unplaced
+from api.jobs.resource_requests import PODS
 from api.workload import DomainCount, SliceConstraint, TopologyAssignment, TopologyRequest
 
 # More pods than any node takes: what keeps a lost node from being chosen.

@@ -77,8 +77,8 @@ class Demand:
 def leaf_level(levels: Sequence[str], rules: DomainRules | None) -> int:
     """Return the level of the leaves: the policy's, else the one above the nodes; without one the nodes."""
     named = rules.leaf_level if rules is not None else None
-    # A named level that this topology does not have is passed over: a policy may be bound to queues
-    # of several.
+    # A named level that this topology does not have is passed over: a policy may be bound
+    # to queues of several.
     if named is not None and named in levels[:-1]:
         return levels.index(named)
     return max(0, len(levels) - 2)
@@ -139,8 +139,7 @@ def _fill(leaves: list[Leaf], need: Demand, pods: int) -> tuple[tuple[Leaf, int]
         if rest <= 0 or len(chosen) >= need.leaves:
             break
         if leaf.free >= rest:
-            # For the last part the tightest leaf that holds it, so that the roomiest stay for the
-            # next gang.
+            # For the last part the tightest leaf that holds it, so that the roomiest stay for the next gang.
             candidates = [one for one in leaves[position:] if one.free >= rest]
             leaf = min(candidates, key=lambda one: (not one.is_preferred, one.free, one.name))
         taken = min(leaf.free, rest)
@@ -169,8 +168,7 @@ def _groups(
 def _siblings(leaves: Sequence[Leaf], pods: int) -> Iterator[tuple[Leaf, ...]]:
     """Yield the leaves below each domain of the narrowest level on which any domain can hold the gang."""
     depth = max((len(leaf.groups) for leaf in leaves), default=0)
-    # From the leaves upwards, and on the first level that holds the gang: wider would be farther
-    # for nothing.
+    # From the leaves upwards, and on the first level that holds the gang: wider would be farther for nothing.
     for level in reversed(range(depth)):
         by_domain: dict[int, list[Leaf]] = {}
         for leaf in leaves:

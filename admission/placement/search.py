@@ -1,6 +1,6 @@
 """find_placement: where one pod set, with the leader of its group if it has one, goes in a site.
 
-It neither takes the places nor remembers them; `admission.placement.fleet` does.
+It neither takes the places nor remembers them; `admission.placement.topology_cache` does.
 """
 
 from __future__ import annotations
@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
-from admission.placement.choice import Chooser, Share, Shortage
-from admission.placement.counts import MOST_SHAPES, Counts, Shape, make_shape
+from admission.placement.candidate_leaves import Ground, Terms
+from admission.placement.domain_selection import Chooser, Share, Shortage
 from admission.placement.gangs import GangSearch
-from admission.placement.ground import Ground, Terms
-from admission.placement.podroom import PodRoom
-from admission.placement.refusals import Refusals
-from admission.placement.request import (
+from admission.placement.topology.flavor_topology import Site
+from admission.placement.topology.node_exclusions import Refusals
+from admission.placement.topology.placement_options import Wishes
+from admission.placement.topology.pod_counts import MOST_SHAPES, Counts, Shape, make_shape
+from admission.placement.topology.pod_room import PodRoom
+from admission.placement.topology.request import (
     NodeRules,
     NoPlacement,
     Placement,
@@ -23,8 +25,6 @@ from admission.placement.request import (
     Plan,
     make_plan,
 )
-from admission.placement.site import Site
-from admission.placement.wishes import Wishes
 from api.workload import TopologyAssignment, TopologyRequest
 from queues.steps import Steps
 

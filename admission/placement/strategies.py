@@ -17,7 +17,7 @@ from heapq import heapify, heapreplace
 from typing import NamedTuple
 
 from admission.placement.scoring import SubScores
-from admission.placement.wishes import Strategy, Wishes
+from admission.placement.topology.placement_options import Strategy, Wishes
 
 # Scores that differ by less are equal: the order must not hang on how a machine rounds.
 SCORE_DIGITS = 9

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from api.extender import NodeLabels
+from api.wire.extender import NodeLabels
 
 # How long a job is expected where its first pod was sent. kube-scheduler binds within milliseconds; a pod
 # that then fits nowhere tries again after up to 10 s.
@@ -72,8 +72,8 @@ class TrainingJobs:
 
     def expect(self, job: TrainingJob, fabric: str, *, now: float) -> None:
         """Remember for a while that the job's first pod was sent to this fabric."""
-        # Outdated expectations are cleared away here: there are as many as jobs that started in the
-        # last half minute.
+        # Outdated expectations are cleared away here: there are as many as jobs that started in
+        # the last half minute.
         self._expected = {known: one for known, one in self._expected.items() if one.until > now}
         self._expected[job] = _Expectation(fabric, now + EXPECTED_SECONDS)
 

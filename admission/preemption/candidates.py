@@ -23,21 +23,20 @@ from typing import NamedTuple
 
 import msgspec
 
-from admission.preemption.need import Need, Rank, rank_within, satisfies, uses
-from admission.preemption.pools import Apart, Leading, Member, Pool, Pools
-from admission.preemption.turns import GivingWay
-from admission.snapshot import Held, QueueState, Snapshot
+from admission.preemption.candidate_pools import Apart, Leading, Member, Pool, Pools
+from admission.preemption.least_attained_victims import GivingWay
+from admission.preemption.preemption_request import Need, Rank, rank_within, satisfies, uses
+from admission.snapshot.snapshot import Held, QueueState, Snapshot
 from api.queueing import PreemptionPolicy
 from api.reasons import PreemptionReason
-from queues.quota import QuotaNode
-from queues.resources import FlavorResource, Quantities
+from queues.quota.quota_tree import QuotaNode
+from queues.quota.resources import FlavorResource, Quantities
 
 
 class Right(Enum):
     """By which right a candidate may be evicted."""
 
-    # Words where the reason depends on more than the right: several rights are told as the same
-    # reclamation.
+    # Words where the reason depends on more than the right: several rights are told as the same reclamation.
     WITHIN_QUEUE = PreemptionReason.IN_CLUSTER_QUEUE
     HIERARCHICAL = "the preemptor's part of the tree has quota of its own for this"
     WITHOUT_BORROWING = "only if the preemptor's ClusterQueue does not borrow"
@@ -111,8 +110,7 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
         """Yield who gives way because it has received more, after those whom the field's own rules name."""
         if self.giving_way.is_nobody:
             return
-        # A Workload may be both named by the field's rules and due to give way; it must not be
-        # taken twice.
+        # A Workload may be both named by the field's rules and due to give way; it must not be taken twice.
         named = {held.key for members in self.same_queue for held in members}
         for held in self.giving_way.in_order(is_evicted=is_evicted):
             if held.key not in named and not self.need.spares(held, self.need.queue):
@@ -128,8 +126,8 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
     def _foreign(self, has_advantage: bool, is_evicted: bool, *, is_borrowing: bool) -> Iterator[Candidate]:
         preemption = self.need.queue.spec.preemption
         is_forbidden = preemption.borrow_within_cohort is PreemptionPolicy.NEVER
-        # Without the policy nobody is evicted for a borrower, except where the tree itself gives
-        # the advantage.
+        # Without the policy nobody is evicted for a borrower, except where the tree
+        # itself gives the advantage.
         if is_borrowing and not has_advantage and is_forbidden:
             return
         streams = [
@@ -140,8 +138,8 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
         # Several levels are merged as one order, as if all their members were in one list.
         for member, ancestor in streams[0] if len(streams) == 1 else merge(*streams, key=_rank_of_pair):
             right = _right(self.need, member.held, has_advantage=has_advantage)
-            # Skipped one by one: whether a candidate may be taken while borrowing depends on its
-            # own priority.
+            # Skipped one by one: whether a candidate may be taken while borrowing depends
+            # on its own priority.
             if is_borrowing and right is Right.WITHOUT_BORROWING:
                 continue
             if self._is_takeable(member, ancestor):

@@ -28,16 +28,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from admission.eviction_cost import devices_of
-from admission.placement.fleet import Unplaced
-from admission.placement.place import place_of
-from admission.placement.request import NoPlacement, PlacementRequest, make_plan
+from admission.flavors.topology_assigner import requests_again
 from admission.placement.rules import leaf_level
-from admission.placement.site import Site
-from admission.preemption.need import Need
+from admission.placement.topology.flavor_topology import Site
+from admission.placement.topology.place import place_of
+from admission.placement.topology.request import NoPlacement, PlacementRequest, make_plan
+from admission.placement.topology_cache import Unplaced
+from admission.preemption.eviction_cost import devices_of
+from admission.preemption.preemption_request import Need
 from admission.preemption.targets import Target
-from admission.snapshot import Held, QueueState, Snapshot
-from admission.topology import requests_again
+from admission.snapshot.snapshot import Held, QueueState, Snapshot
 from api.policy import Aliases, Consolidation
 from api.reasons import PreemptionReason
 from queues.steps import Steps
@@ -135,8 +135,7 @@ class _Search:
             return
         # A domain that could not even hold it when empty is not worth emptying.
         able = [domain for domain in movable if empty[domain] >= request.count]
-        # Those that lack least first: fewest have to move. Names settle ties, so that replicas
-        # agree.
+        # Those that lack least first: fewest have to move. Names settle ties, so that replicas agree.
         able.sort(key=lambda one: (request.count - free[one], tree.values[one]))
         for domain in able[:_MOST_DOMAINS]:
             yield movable[domain]
@@ -167,8 +166,7 @@ class _Search:
             return levels.index(topology.required)
         if topology is None and wishes is not None and wishes.has_size_rules:
             level = leaf_level(levels, wishes.rules)
-            # The leaf level itself is a node where there are no switches: that is as good as
-            # anywhere.
+            # The leaf level itself is a node where there are no switches: that is as good as anywhere.
             return level if level < len(levels) - 1 else None
         return None
 
@@ -243,8 +241,7 @@ class _Search:
 
     def _is_within_bounds(self, taken: list[Target]) -> bool:
         lost, number = self.cost(taken)
-        # A bound for each device of the gang: a large gang may cost more to place, as it gains
-        # more.
+        # A bound for each device of the gang: a large gang may cost more to place, as it gains more.
         return number <= self.budget and lost <= self.rules.max_lost_seconds * devices_of(self.need.usage)
 
     def _all_are_placed(self, taken: list[Target]) -> bool:

@@ -23,11 +23,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from admission.preemption.cover import cheapest_covers
-from admission.preemption.need import Need, Order
-from admission.preemption.pools import Pools
+from admission.preemption.candidate_pools import Pools
+from admission.preemption.node_cover import cheapest_covers
+from admission.preemption.preemption_request import Need, Order
 from admission.preemption.targets import Target, classical_targets
-from admission.snapshot import Snapshot
+from admission.snapshot.snapshot import Snapshot
 from queues.steps import Steps
 
 # Each costs a search of its own. The second stands in where the first fails for a reason that covers do not
@@ -46,8 +46,7 @@ def least_loss_targets(snapshot: Snapshot, need: Need, pools: Pools) -> Steps[tu
 
     The snapshot is left as it was found.
     """
-    # Kueue's order first: it alone says whether there is room at all, and how many it takes at
-    # most.
+    # Kueue's order first: it alone says whether there is room at all, and how many it takes at most.
     plain = yield from classical_targets(snapshot, replace(need, order=Order.KUEUE), pools)
     if not plain:
         return ()  # No order finds room where this one, which takes everybody in the end, does not.
@@ -84,8 +83,7 @@ def cost_of(need: Need, targets: tuple[Target, ...]) -> _Cost:
     for target in targets:
         if not target.held.is_evicted:
             standing = (target.queue is need.queue, target.held.workload.priority)
-            # By the policy of who needs the place: the victims of one decision are weighed with one
-            # measure.
+            # By the policy of who needs the place: the victims of one decision are weighed with one measure.
             costs[standing] = costs.get(standing, 0.0) + need.losses.of(target.held, need.queue)
     # Gravest first, so that comparing two lists compares what matters most.
     return [(*standing, costs[standing]) for standing in sorted(costs, reverse=True)]

@@ -8,22 +8,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from admission.assignment import Assignment
-from admission.grades import Grade, Granular
+from admission.decisions.assignment import Assignment
+from admission.decisions.flavor_mode import Grade, Granular
+from admission.flavors.topology_assigner import placement_requests
+from admission.preemption.candidate_pools import Pools
 from admission.preemption.consolidation import consolidating_targets
-from admission.preemption.fair import FairSharing, fair_targets
+from admission.preemption.fair_sharing import FairSharing, fair_targets
 from admission.preemption.least_loss import least_loss_targets
-from admission.preemption.loss import Losses
-from admission.preemption.need import Need, Order, may_evict_of_its_own
-from admission.preemption.pools import Pools
+from admission.preemption.lost_work import Losses
+from admission.preemption.preemption_request import Need, Order, may_evict_of_its_own
 from admission.preemption.targets import Target, classical_targets
-from admission.snapshot import QueueState, Snapshot
-from admission.topology import placement_requests
+from admission.snapshot.snapshot import QueueState, Snapshot
 from api.queueing import PreemptionPolicy
 from api.reasons import PreemptionReason
 from api.workload import WorkloadKey
-from queues.pending import Pending
-from queues.resources import FlavorResource
+from queues.pending.pending_queue import Pending
+from queues.quota.resources import FlavorResource
 from queues.steps import Steps, finish
 
 _RIGHTS = {
@@ -34,8 +34,7 @@ _RIGHTS = {
     PreemptionReason.CONSOLIDATION: "consolidation of placements; there is another place for this workload",
 }
 
-# Whose targets, for how much, with places or without: what an answer depends on besides the
-# picture.
+# Whose targets, for how much, with places or without: what an answer depends on besides the picture.
 _Question = tuple[
     int, WorkloadKey, Order, frozenset[FlavorResource], frozenset[tuple[FlavorResource, int]], bool
 ]
@@ -99,8 +98,7 @@ class Preemptor:
         if not targets:
             # `height` as it is without evictions: nothing changes.
             return Grade(Granular.NO_CANDIDATES, height)
-        # With the victims gone the request may borrow less far, which is what fungibility asks
-        # about.
+        # With the victims gone the request may borrow less far, which is what fungibility asks about.
         mark = self.snapshot.mark()
         for target in targets:
             self.snapshot.remove(target.queue, target.held.usage)
@@ -126,8 +124,7 @@ class Preemptor:
         below = queue.node
         for cohort in queue.node.ancestors():
             if any(self._pools.has_overuser(cohort, pair, but=below) for pair in pairs):
-                # Perhaps: whether that subtree holds anybody who may go is for the search to find
-                # out.
+                # Perhaps: whether that subtree holds anybody who may go is for the search to find out.
                 return False
             below = cohort
         return True
@@ -157,7 +154,8 @@ class Preemptor:
 
 
 def _order_of(queue: QueueState) -> Order:
-    # Who takes turns goes by what each has received, and node by node (`admission.preemption.turns`).
+    # Who takes turns goes by what each has received, and node
+    # by node (`admission.preemption.least_attained_victims`).
     is_by_loss = queue.policy.preemption is not None and queue.turns is None
     return Order.LOSS if is_by_loss else Order.KUEUE
 

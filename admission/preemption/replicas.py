@@ -29,11 +29,11 @@ from enum import StrEnum
 from math import inf
 from typing import NamedTuple
 
-from admission.snapshot import Held, QueueState, Snapshot
+from admission.snapshot.snapshot import Held, QueueState, Snapshot
 from api import keys
-from api.checkpoint_facts import checkpoint_facts
-from api.decimals import whole_number
-from api.disruption import DisruptionBudget
+from api.disruption_budget import DisruptionBudget
+from api.jobs.checkpoint_annotations import checkpoint_facts
+from api.parsing.decimals import whole_number
 from api.policy import AdmissionPolicy, Aliases
 from api.reasons import ConditionType, DisruptionReason
 from api.workload import PodSet, Workload, WorkloadKey, to_rfc3339
@@ -80,8 +80,8 @@ class Floors:
         """
         workload = held.workload
         application = workload.annotations.get(keys.REPLICA_OF)
-        # Only replicas that serve are bounded; a single pod of somebody's notebook is a victim like
-        # any other.
+        # Only replicas that serve are bounded; a single pod of somebody's notebook is a
+        # victim like any other.
         if application is None or held.is_evicted or not is_counted(workload, queue.policy):
             return {}
         guards = {
@@ -140,8 +140,7 @@ def _spares(snapshot: Snapshot) -> dict[Guard, int]:
             guard = Guard(Keeps.FLOOR, held.key.namespace, application)
             # The floor is the same for all of them, whoever comes first.
             spares.setdefault(guard, -min_replicas(held.workload))
-            # `DisruptionsAllowed` may count it already; to subtract it once more errs on the side
-            # of too few.
+            # `DisruptionsAllowed` may count it already; to subtract it once more errs on the side of too few.
             if held.is_evicted or snapshot.is_gone(held):
                 for budget, pods in _budgets_over(held, snapshot).items():
                     spares[budget] -= pods

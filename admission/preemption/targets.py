@@ -11,12 +11,12 @@ from collections.abc import Collection
 
 import msgspec
 
+from admission.preemption.candidate_pools import Pools
 from admission.preemption.candidates import Candidates, collect
-from admission.preemption.cover import may_make_room
-from admission.preemption.need import Need, Order
-from admission.preemption.pools import Pools
+from admission.preemption.node_cover import may_make_room
+from admission.preemption.preemption_request import Need, Order
 from admission.preemption.replicas import Floors
-from admission.snapshot import Held, QueueState, Snapshot
+from admission.snapshot.snapshot import Held, QueueState, Snapshot
 from api.queueing import PreemptionPolicy
 from api.reasons import PreemptionReason
 from queues.steps import Steps
@@ -48,8 +48,7 @@ def classical_targets(snapshot: Snapshot, need: Need, pools: Pools) -> Steps[tup
     # In Kueue's order of attempts, which decides whom users see evicted.
     for is_borrowing in _attempts(need, candidates):
         targets = yield from _take_until_it_fits(snapshot, need, candidates, is_borrowing=is_borrowing)
-        # From the whole set of those taken, not while taking: only in the end it is known who is
-        # not needed.
+        # From the whole set of those taken, not while taking: only in the end it is known who is not needed.
         if targets:
             targets = yield from fill_back(snapshot, need, targets, is_borrowing=is_borrowing)
         snapshot.rollback(mark)
@@ -89,8 +88,7 @@ def fill_back(
         target = kept[index]
         snapshot.add(target.queue, target.held.usage, target.held.places)
         if fits(snapshot, need, is_borrowing=is_borrowing):
-            # Kueue moves the last target into the gap; the order of the rest decides who is asked
-            # next.
+            # Kueue moves the last target into the gap; the order of the rest decides who is asked next.
             kept[index] = kept[-1]
             kept.pop()
         else:
@@ -131,14 +129,12 @@ def _attempts(need: Need, candidates: Candidates) -> tuple[bool, ...]:
     """
     is_forbidden = need.queue.spec.preemption.borrow_within_cohort is PreemptionPolicy.NEVER
     if is_forbidden and not _is_below_nominal(need):
-        # Whoever is above its own quota borrows in any case: one attempt, with the rules for
-        # borrowers.
+        # Whoever is above its own quota borrows in any case: one attempt, with the rules for borrowers.
         return (True,)
     has_advantage = candidates.has_foreign(has_advantage=True)
     if not has_advantage and not candidates.has_foreign(has_advantage=False):
         return (True,)
-    # With the tree's advantage borrowing is tried first, since it reaches those with the weakest
-    # claim.
+    # With the tree's advantage borrowing is tried first, since it reaches those with the weakest claim.
     return (False, True) if is_forbidden and not has_advantage else (True, False)
 
 

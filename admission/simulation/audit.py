@@ -18,7 +18,7 @@ from admission.simulation.ledger import (
 )
 from admission.simulation.records import Record, in_order
 from api.objects import WorkloadObject
-from api.quantities import to_text
+from api.parsing.quantities import to_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from admission.engine import Engine
+from admission.engine.engine import Engine
 from admission.simulation.course import Course
 from api.keys import RESERVATION
 from api.policy import CapacityReservation

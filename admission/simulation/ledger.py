@@ -30,7 +30,7 @@ from api.objects import (
     WireResourceGroup,
     WorkloadObject,
 )
-from api.quantities import QuantityError, amount
+from api.parsing.quantities import QuantityError, amount
 from api.reasons import ConditionType
 from api.workload import WorkloadKey
 
@@ -89,8 +89,8 @@ def holding_of(workload: WorkloadObject) -> Holding | None:
     """Return the quota that a Workload holds, None where it holds none."""
     status = workload.status
     true = {condition.type for condition in status.conditions or () if condition.status == "True"}
-    # All three, since they are written one after another: quota is held from the first that says so to the
-    # end.
+    # All three, since they are written one after another: quota is held from the first that says
+    # so to the end.
     if status.admission is None or ConditionType.QUOTA_RESERVED not in true or ConditionType.FINISHED in true:
         return None
     reclaimable = {entry.name: entry.count for entry in status.reclaimable_pods or ()}

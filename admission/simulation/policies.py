@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from admission.engine import EngineSettings
-from admission.preemption.fair import FairSharing
+from admission.engine.engine import EngineSettings
+from admission.preemption.fair_sharing import FairSharing
 from admission.simulation.settings import Setting
 from admission.simulation.shapes import MOST_GPUS_PER_POD
 from admission.simulation.traces import TraceJob

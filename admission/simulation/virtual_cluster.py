@@ -11,11 +11,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import ceil
 
-from admission.intake import Upsertable
+from admission.engine.updates import Upsertable
 from admission.simulation.checkpointing import HIGH_PRIORITY
 from admission.simulation.policies import Policy
 from admission.simulation.settings import Queues, Setting
 from admission.simulation.traces import TraceJob
+from api.jobs.resource_requests import PODS
 from api.keys import EXPECTED_RUNTIME_SECONDS, OPPORTUNISTIC, RESERVATION
 from api.node import NodeInfo
 from api.objects import WireContainer, WirePodSpec, WirePodTemplate, WireResources, WireSelector
@@ -32,7 +33,6 @@ from api.queueing import (
     ResourceQuota,
     Topology,
 )
-from api.requests import PODS
 from api.workload import PodSet, Workload, WorkloadKey
 
 _GPU = "nvidia.com/gpu"
@@ -134,8 +134,8 @@ class VirtualCluster:
             yield LocalQueue(namespace=name, name=_QUEUE, cluster_queue=name)
 
     def _pods(self, gpus: int) -> tuple[PodSet, ...]:
-        # Shared by all Jobs of a size, which makes them one shape for the engine, and thirty thousand values
-        # one.
+        # Shared by all Jobs of a size, which makes them one shape for the engine, and
+        # thirty thousand values one.
         known = self._pod_sets.get(gpus)
         if known is None:
             pods = self.setting.shape(gpus).pods

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 
-from admission.decision import Admit, Decision, Evict, Plan
-from admission.engine import Engine
+from admission.decisions.decision import Admit, Decision, Evict, Plan
+from admission.engine.engine import Engine
 from admission.simulation.checkpointing import Habits
 from admission.simulation.course import Course
 from admission.simulation.joining import Joining

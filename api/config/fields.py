@@ -6,9 +6,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
-from api.durations import DurationError, parse_duration
 from api.models.common import LabelSelector
 from api.objects import WireSelector, WireSelectorRequirement
+from api.parsing.durations import DurationError, parse_duration
 
 
 class Section(BaseModel):

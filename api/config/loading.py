@@ -16,10 +16,15 @@ from api.config.rules import configuration_errors, settings_errors
 from api.config.topology import KINDS as TOPOLOGY_KINDS
 from api.config.topology import VERSION as TOPOLOGY_VERSION
 from api.config.topology import SchedulerConfig
-from api.faults import validation_errors
+from api.jobs.resource_requests import (
+    QuotaCheckStrategy,
+    ResourceSettings,
+    Transformation,
+    TransformationStrategy,
+)
+from api.parsing.faults import validation_errors
+from api.parsing.quantities import parse
 from api.policy import AdmissionPolicy
-from api.quantities import parse
-from api.requests import QuotaCheckStrategy, ResourceSettings, Transformation, TransformationStrategy
 
 DEFAULT_NAMESPACE = "berth-system"
 
@@ -127,8 +132,8 @@ class ControllerConfig:
         )
         if is_kueues:
             return LeaseTimes(
-                # Kueue's own default beside Kueue's given ones, not ours: 4 s would be less than a deadline
-                # of 10.
+                # Kueue's own default beside Kueue's given ones, not ours: 4 s would be less than
+                # a deadline of 10.
                 duration_seconds=15.0 if theirs.lease_seconds is None else theirs.lease_seconds,
                 renew_seconds=2.0 if theirs.renew_seconds is None else theirs.renew_seconds,
                 deadline_seconds=10.0 if theirs.deadline_seconds is None else theirs.deadline_seconds,
@@ -141,7 +146,7 @@ class ControllerConfig:
 
     @property
     def resources(self) -> ResourceSettings:
-        """What of a request is counted, in the form that `api.requests` works with."""
+        """What of a request is counted, in the form that `api.jobs.resource_requests` works with."""
         resources = self.kueue.resources
         return ResourceSettings(
             exclude_prefixes=tuple(resources.exclude_resource_prefixes),

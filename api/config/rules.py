@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from api.config.berth import Settings
 from api.config.fields import Selector
 from api.config.kueue import Configuration, CustomLabel, LeaderElection, MultiKueue
-from api.faults import ABSENT, FieldError
 from api.objects import WireSelector
+from api.parsing.faults import ABSENT, FieldError
 from api.selectors import matches_selector, selector_problem
 
 _INCREMENTAL = "kueue.x-k8s.io/multikueue-dispatcher-incremental"

@@ -20,10 +20,18 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from .errors import KubeError, ServerError, Timeout, Unauthorized, Unreachable, error_of_answer, malformed
-from .kubeconfig import Endpoint, find_endpoint
-from .listing import KubeObject, ListResult, Reader, collect
-from .resources import Resource
+from api.kube.errors import (
+    KubeError,
+    ServerError,
+    Timeout,
+    Unauthorized,
+    Unreachable,
+    error_of_answer,
+    malformed,
+)
+from api.kube.kubeconfig import Endpoint, find_endpoint
+from api.kube.listing import KubeObject, ListResult, Reader, collect
+from api.kube.resources import Resource
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -69,8 +77,7 @@ class KubeClient:
         self._closed = False
         # TLS options are per request in aiohttp; a plain server gets none.
         self._options: dict[str, Any] = {
-            # A redirect would take the credentials along to another host; no API server answers
-            # with one.
+            # A redirect would take the credentials along to another host; no API server answers with one.
             "allow_redirects": False,
             "proxy": endpoint.proxy,
             "server_hostname": endpoint.server_hostname,
@@ -131,8 +138,8 @@ class KubeClient:
         is never sent later than the caller allowed. Raises KubeError only.
         """
         try:
-            # Around the credentials and the wait for a free connection too; aiohttp's own timeouts
-            # begin later.
+            # Around the credentials and the wait for a free connection too; aiohttp's
+            # own timeouts begin later.
             async with asyncio.timeout(timeout_seconds):
                 headers = await self._authorized({"Content-Type": content_type} if body is not None else {})
                 async with self._session(lane).request(
@@ -239,8 +246,7 @@ class KubeClient:
         `body` is a whole DeleteOptions (for preconditions) and stands in for the two settings. Raises
         NotFound.
         """
-        # Always with a policy: batch/v1 still orphans the pods of a Job that is deleted without
-        # one.
+        # Always with a policy: batch/v1 still orphans the pods of a Job that is deleted without one.
         options = body or msgspec.json.encode(_delete_options(propagation, grace_period_seconds))
         await self.request("DELETE", resource.path(namespace, name), body=options)
 
@@ -329,8 +335,8 @@ class KubeClient:
                     socket_factory=_socket_that_notices_death,
                 ),
                 headers=self._headers,
-                # A load balancer's cookie would tie all lanes to one server, also when that one is
-                # being drained.
+                # A load balancer's cookie would tie all lanes to one server, also when that
+                # one is being drained.
                 cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=aiohttp.ClientTimeout(total=None),
             )
@@ -425,8 +431,8 @@ def _socket_that_notices_death(
     made = socket.socket(family=family, type=kind, proto=protocol)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEPALIVE.items():
-        # Not every system names the same options (macOS has no TCP_KEEPIDLE); there the default
-        # idle time stays.
+        # Not every system names the same options (macOS has no TCP_KEEPIDLE); there the
+        # default idle time stays.
         if hasattr(socket, name):
             made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     return made

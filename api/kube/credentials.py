@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from .errors import InvalidKubeconfig, KubeError, Timeout
+from api.kube.errors import InvalidKubeconfig, KubeError, Timeout
 
 # How old a token may be before its file is read, or its plugin asked, again. client-go's value.
 REFRESH_SECONDS = 60.0

@@ -22,9 +22,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from .client import KubeClient, Lane
-from .errors import KubeError, NotFound, ServerError, TooManyRequests, Unreachable
-from .resources import EVENTS
+from api.kube.client import KubeClient, Lane
+from api.kube.errors import KubeError, NotFound, ServerError, TooManyRequests, Unreachable
+from api.kube.resources import EVENTS
 
 log = logging.getLogger("berth.kube.events")
 
@@ -93,8 +93,8 @@ class EventRecorder:
         self._clock = clock
         self._queue: OrderedDict[_Key, _Pending] = OrderedDict()
         self._remembered: OrderedDict[_Key, _Sent] = OrderedDict()
-        # From the wall clock on, so that a restarted process does not use up names which its
-        # predecessor gave.
+        # From the wall clock on, so that a restarted process does not use up names
+        # which its predecessor gave.
         self._numbers = itertools.count(time.time_ns())
         self._filled = asyncio.Event()
         self._emptied = asyncio.Event()
@@ -114,8 +114,7 @@ class EventRecorder:
         key = _Key(regarding, type_, reason, cut_note(note), (action or reason)[:MAX_WORD_CHARACTERS])
         if pending := self._queue.get(key):
             self._queue[key] = pending.again(_now())
-        # The newest is dropped, not the oldest: what waits is in order and its repeats may still be
-        # counted.
+        # The newest is dropped, not the oldest: what waits is in order and its repeats may still be counted.
         elif len(self._queue) >= self._max_queued:
             self.dropped += 1
         else:
@@ -127,8 +126,8 @@ class EventRecorder:
         """Send what is queued, one after another, until cancelled."""
         while True:
             await self._filled.wait()
-            # A token is taken only when there is an event; the wait is outside of `_send`, whose
-            # failures count.
+            # A token is taken only when there is an event; the wait is outside of
+            # `_send`, whose failures count.
             if wait_seconds := self._bucket.take(self._clock()):
                 await asyncio.sleep(wait_seconds)
                 continue
@@ -216,8 +215,7 @@ class EventRecorder:
         known, self._error = self._error, error
         if known is None or (type(known), known.message) != (type(error), error.message):
             log.warning("events_failed status=%s error=%r", error.status, error.message)
-        # What may pass with time is sent again; all else, a namespace that is being deleted say,
-        # never will.
+        # What may pass with time is sent again; all else, a namespace that is being deleted say, never will.
         if not isinstance(error, TooManyRequests | ServerError | Unreachable):
             self.dropped += 1  # the event itself is refused: sending it again is no use
             return
@@ -233,8 +231,7 @@ class EventRecorder:
             merged = _Pending(
                 count=pending.count + later.count, first_at=pending.first_at, last_at=later.last_at
             )
-            # Recorded again while it was under way: one event, from the first occurrence to the
-            # last.
+            # Recorded again while it was under way: one event, from the first occurrence to the last.
             self._queue[key] = merged
         elif len(self._queue) >= self._max_queued:
             self.dropped += 1

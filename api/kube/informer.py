@@ -24,10 +24,10 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from .client import KubeClient
-from .errors import Gone, KubeError, NotFound, Unreachable, error_of_event, malformed
-from .listing import PAGE_SIZE, Key, KubeObject, ListMeta, Page, Reader, Unreadable, pages
-from .resources import Resource
+from api.kube.client import KubeClient
+from api.kube.errors import Gone, KubeError, NotFound, Unreachable, error_of_event, malformed
+from api.kube.listing import PAGE_SIZE, Key, KubeObject, ListMeta, Page, Reader, Unreadable, pages
+from api.kube.resources import Resource
 
 T = TypeVar("T", bound=KubeObject)
 T_co = TypeVar("T_co", bound=KubeObject, covariant=True)
@@ -128,8 +128,7 @@ class Informer(Generic[T]):
         self._path = resource.path(namespace)
         self._params = dict(params or {})
         self._on_change = on_change
-        # Logged where nobody listens: an object that silently does not count is the hardest fault
-        # to find.
+        # Logged where nobody listens: an object that silently does not count is the hardest fault to find.
         self._on_unreadable = on_unreadable or partial(log_unreadable, resource)
         self._on_unreadable_gone = on_unreadable_gone or _ignore
         self._on_error = on_error or partial(_log_error, resource)
@@ -138,8 +137,8 @@ class Informer(Generic[T]):
         self._optional = optional
         self._timing = timing or InformerTiming()
         self._version = ""
-        # Failures in a row without news: a watch that lasts, or an event that moves the version,
-        # ends the row.
+        # Failures in a row without news: a watch that lasts, or an event that moves the
+        # version, ends the row.
         self._failures = 0
         self._missing = 0
         self._watched = False
@@ -167,8 +166,8 @@ class Informer(Generic[T]):
         began = asyncio.get_running_loop().time()
         await self._watch()
         if asyncio.get_running_loop().time() - began >= SHORT_WATCH_SECONDS:
-            # To have lasted is all the proof of health there is: a server may close a watch
-            # whenever it likes.
+            # To have lasted is all the proof of health there is: a server may close a
+            # watch whenever it likes.
             self._failures = 0
             return 0.0
         self._failures += 1
@@ -189,14 +188,12 @@ class Informer(Generic[T]):
                     seen.clear()
                 await self._take_page(page, seen)
                 version = page.resource_version
-        # Deletions last, when all pages are in: an object that is not on this page may be on the
-        # next.
+        # Deletions last, when all pages are in: an object that is not on this page may be on the next.
         self._drop_all_but(seen)
         self._version = version
         self._missing = 0
         self._recovered()
-        # After the callbacks: whoever waits for it may trust that every object has been handed
-        # over.
+        # After the callbacks: whoever waits for it may trust that every object has been handed over.
         self.synced.set()
 
     async def _take_page(self, page: Page, seen: set[Key]) -> None:
@@ -258,8 +255,8 @@ class Informer(Generic[T]):
             raise error_of_event(event.object)
         if event.type == "DELETED":
             self._take_deletion(event.object)
-        # Other types are of a newer API than ours, and may be passed over: what they announce is in
-        # no object.
+        # Other types are of a newer API than ours, and may be passed over: what they announce
+        # is in no object.
         elif event.type in ("ADDED", "MODIFIED"):
             self._take(event.object, from_watch=True)
 
@@ -269,8 +266,8 @@ class Informer(Generic[T]):
         """Store one present object and return its key; report it where it differs from what is known."""
         value, own = self._reader.read(raw)
         if isinstance(value, Unreadable):
-            # Its version counts all the same: else every reconnection would begin before it and
-            # meet it again.
+            # Its version counts all the same: else every reconnection would begin before it
+            # and meet it again.
             self._report(value)
             if from_watch:
                 self._advance(value.resource_version)
@@ -289,8 +286,7 @@ class Informer(Generic[T]):
             # Deleted and made again between two looks: two objects, and the first one's end is news too.
             self._delete(key, previous, self.raw.get(key))
             previous = None
-        # Seen already: a list after a 410 brings everything anew, and what has not changed is no
-        # news.
+        # Seen already: a list after a 410 brings everything anew, and what has not changed is no news.
         if previous is not None and previous.metadata.resource_version == value.metadata.resource_version:
             return
         self.store[key] = value

@@ -21,8 +21,8 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from .credentials import Credentials, FixedCredentials, TokenFile, library_credentials
-from .errors import InvalidKubeconfig
+from api.kube.credentials import Credentials, FixedCredentials, TokenFile, library_credentials
+from api.kube.errors import InvalidKubeconfig
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -61,8 +61,7 @@ def find_endpoint(
         return endpoint_of_files([Path(kubeconfig).expanduser()], context, environment=environment)
     if listed := environment.get("KUBECONFIG"):
         paths = [Path(part).expanduser() for part in listed.split(os.pathsep) if part]
-        # kubectl passes over files of the list that do not exist, and complains only where none
-        # does.
+        # kubectl passes over files of the list that do not exist, and complains only where none does.
         existing = [path for path in paths if path.exists()]
         return endpoint_of_files(existing or paths, context, environment=environment)
     # Who names a context means a kubeconfig, also inside of a pod.
@@ -118,8 +117,8 @@ class _Entry:
 
     def path(self, key: str) -> Path | None:
         value = self.text(key)
-        # Relative paths start from the file that holds them, so that a kubeconfig may be called
-        # from anywhere.
+        # Relative paths start from the file that holds them, so that a kubeconfig may
+        # be called from anywhere.
         return self.file.parent / Path(value).expanduser() if value else None
 
     def content(self, key: str) -> bytes | None:

@@ -22,10 +22,10 @@ import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 
-from .client import KubeClient, Lane
-from .errors import AlreadyExists, Conflict, KubeError, NotFound, Timeout
-from .lease_record import LeaseClaim, LeaseRecord, Observation, parse_lease
-from .resources import LEASES
+from api.kube.client import KubeClient, Lane
+from api.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, Timeout
+from api.kube.lease_record import LeaseClaim, LeaseRecord, Observation, parse_lease
+from api.kube.resources import LEASES
 
 log = logging.getLogger("berth.kube.lease")
 
@@ -93,8 +93,8 @@ class Leadership:
         # moment between, and others count the lease from there.
         self._fence, self._renewed_at = fence, began_at
         self._renewed.set()
-        # An event of its own a renewal: who begins to wait now must not be satisfied by one that began
-        # earlier.
+        # An event of its own a renewal: who begins to wait now must not be satisfied by
+        # one that began earlier.
         self._renewed = asyncio.Event()
 
     def end(self) -> None:
@@ -195,13 +195,11 @@ class Elector:
                 self._failed(error)
             except TimeoutError:
                 log.warning("campaign_slow lease=%s seconds=%s", self.name, self.deadline_seconds)
-            # The random part keeps two candidates that meet a Conflict from meeting again in step
-            # for ever.
+            # The random part keeps two candidates that meet a Conflict from meeting again in step for ever.
             await asyncio.sleep(min(pause, self.renew_seconds) + random.uniform(0.0, self.renew_seconds / 10))
 
     async def _look(self) -> float:
-        # Read from the server and never from a watch: a watch's lag would count as silence of the
-        # holder.
+        # Read from the server and never from a watch: a watch's lag would count as silence of the holder.
         """Read the Lease and return the seconds until it may be taken."""
         self._observation.see(await self._read(), self.clock())
         return self._observation.seconds_until_free(self.clock())
@@ -262,8 +260,8 @@ class Elector:
         """Renew the lease again and again; return when it is lost or the deadline has passed."""
         pause = self.renew_seconds
         while True:
-            # Woken early by who needs a proof of leadership right now (`wait_renewed_after`), else
-            # at the turn.
+            # Woken early by who needs a proof of leadership right now (`wait_renewed_after`),
+            # else at the turn.
             await self._wait_wanted(min(pause, self._seconds_to_deadline(leadership)))
             left = self._seconds_to_deadline(leadership)
             if left <= 0:
@@ -281,8 +279,7 @@ class Elector:
                 self._failed(error)
                 pause = self.renew_seconds / 10
             else:
-                # From the beginning of the attempt: a slow server must not stretch the period of
-                # renewals.
+                # From the beginning of the attempt: a slow server must not stretch the period of renewals.
                 pause = max(0.0, began + self.renew_seconds - self.clock())
 
     def _seconds_to_deadline(self, leadership: Leadership) -> float:
@@ -321,8 +318,8 @@ class Elector:
             message = f"the lease {self.name} could not be written in {timeout_seconds:.2f} s"
             raise Timeout(message) from error
         except (Conflict, NotFound):
-            # Before whoever awaits us hears of it: no write may be covered by a lease that is known
-            # to be lost.
+            # Before whoever awaits us hears of it: no write may be covered by a lease that is
+            # known to be lost.
             leadership.end()
             raise
         leadership.note_renewal(fence, began)
@@ -331,8 +328,8 @@ class Elector:
         """Give the lease back, so that another need not wait for its end."""
         try:
             async with asyncio.timeout(RELEASE_SECONDS), self._writing:
-                # One second is the shortest that the API knows; with no holder named it does not
-                # count anyway.
+                # One second is the shortest that the API knows; with no holder named it
+                # does not count anyway.
                 await self._write_ours(leadership, 0, holder="", seconds=1.0)
         # Not given back is no harm: others wait for its end, as after a crash.
         except (KubeError, TimeoutError) as error:
@@ -356,8 +353,7 @@ class Elector:
             # Somebody annotated the Lease, or our own last write arrived though its answer was lost.
             await self._look()
             record = self._observation.record
-            # A higher number than we have ever claimed was written by another process that uses our
-            # identity.
+            # A higher number than we have ever claimed was written by another process that uses our identity.
             if record is None or record.holder != self.identity or record.transitions > self._highest_claimed:
                 raise Conflict(f"the lease {self.name} is now held by {self.holder or 'nobody'}")
             # A lost answer may have raised it already, and a fence never sinks.
@@ -389,8 +385,8 @@ class Elector:
             transitions=fence,
             written_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
         )
-        # Before the request, not after it: an answer that is lost must not make our own claim look like a
-        # stranger's.
+        # Before the request, not after it: an answer that is lost must not make our own claim
+        # look like a stranger's.
         self._highest_claimed = max(self._highest_claimed, fence)
         began = self.clock()
         body = await self._client.request(
@@ -406,8 +402,8 @@ class Elector:
 
     def _failed(self, error: KubeError) -> None:
         known, self._error = self._error, error
-        # Told once an error and not once an attempt: a server that is away for an hour is one line
-        # of the log.
+        # Told once an error and not once an attempt: a server that is away for an hour is one
+        # line of the log.
         if known is None or (type(known), known.message) != (type(error), error.message):
             self._on_error(error)
 
@@ -436,8 +432,8 @@ async def _ended(task: asyncio.Task[None]) -> None:
     while not task.done():
         try:
             await asyncio.wait({task})
-        # Remembered and raised at the end: to leave now would leave the task behind while others
-        # believe it ended.
+        # Remembered and raised at the end: to leave now would leave the task behind while
+        # others believe it ended.
         except asyncio.CancelledError:
             cancelled = True
     if not task.cancelled():

@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from .errors import malformed
-from .resources import LEASES
+from api.kube.errors import malformed
+from api.kube.resources import LEASES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +75,7 @@ class LeaseClaim:
         whole = dict(record.object) if record else {"metadata": {"name": name}}
         old = whole.get("spec")
         spec = dict(old) if isinstance(old, dict) else {}
-        # As client-go: acquireTime tells since when the present holder leads, renewTime that it
-        # still does.
+        # As client-go: acquireTime tells since when the present holder leads, renewTime that it still does.
         if record is None or record.holder != self.holder or record.transitions != self.transitions:
             spec["acquireTime"] = self.written_at
         spec |= {
@@ -102,8 +101,7 @@ class Observation:
         self.highest_transitions = 0
         self._identity = identity
         self._default_seconds = default_seconds
-        # Not None, which is a mark too: the first look must count as news even where there is no
-        # Lease.
+        # Not None, which is a mark too: the first look must count as news even where there is no Lease.
         self._seen: tuple[object, ...] | None = ()
         self._seen_at = 0.0
         self._held_seconds = 0.0
@@ -111,8 +109,8 @@ class Observation:
     def see(self, record: LeaseRecord | None, now: float) -> None:
         """Note what the Lease says at `now` (monotonic seconds); None where there is no Lease."""
         mark = record.mark if record else None
-        # Only a change of the mark starts the wait anew, by our clock; how old `renewTime` looks is
-        # never asked.
+        # Only a change of the mark starts the wait anew, by our clock; how old `renewTime`
+        # looks is never asked.
         if mark != self._seen:
             self._seen, self._seen_at = mark, now
         self.record = record
@@ -130,8 +128,7 @@ class Observation:
 
     def _seconds_held(self, record: LeaseRecord) -> float:
         """Return how long others must leave the Lease alone after its last renewal."""
-        # Our own from before (a cut-off attempt, an answer that was lost): nobody else can be
-        # leading by it.
+        # Our own from before (a cut-off attempt, an answer that was lost): nobody else can be leading by it.
         if record.holder in ("", self._identity):
             return 0.0
         return record.duration_seconds or self._default_seconds

@@ -9,8 +9,8 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from .errors import Gone, malformed
-from .resources import Resource
+from api.kube.errors import Gone, malformed
+from api.kube.resources import Resource
 
 # Objects a page. Kubernetes' own clients use 500; larger pages hold the event loop longer.
 PAGE_SIZE = 500

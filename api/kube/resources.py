@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from .errors import Invalid
+from api.kube.errors import Invalid
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,7 @@ class Resource:
             parts += ["namespaces", _segment(namespace)]
         parts.append(self.plural)
         if name is not None:
-            # Quoted although names of Kubernetes need none: names also come from files and command
-            # lines.
+            # Quoted although names of Kubernetes need none: names also come from files and command lines.
             parts.append(_segment(name))
         if subresource:
             parts.append(subresource)

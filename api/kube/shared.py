@@ -11,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from .client import KubeClient
-from .errors import KubeError
-from .informer import SLICE, Change, ChangeType, Informer, log_unreadable
-from .listing import Key, KubeObject, Unreadable
-from .resources import Resource
+from api.kube.client import KubeClient
+from api.kube.errors import KubeError
+from api.kube.informer import SLICE, Change, ChangeType, Informer, log_unreadable
+from api.kube.listing import Key, KubeObject, Unreadable
+from api.kube.resources import Resource
 
 T = TypeVar("T", bound=KubeObject)
 

@@ -14,7 +14,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
 from api.models.markers import ATOMIC, INT_OR_STRING, PRESERVE, Extension, field_rules, list_map, rule
-from api.quantities import QuantityError, parse
+from api.parsing.quantities import QuantityError, parse
 
 
 class Model(BaseModel):
@@ -123,7 +123,7 @@ Quantity = Annotated[
         }
     ),
 ]
-"""An amount of a resource as it was written; api.quantities gives its value."""
+"""An amount of a resource as it was written; api.parsing.quantities gives its value."""
 
 
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")

@@ -1,8 +1,8 @@
 """Markers with which a model says what Python types cannot: list types, formats and CEL rules.
 
 A CRD knows more about a field than its type: how a list merges, which strings are quantities, which fields
-freeze. pydantic carries such facts as annotations beside the type; api.schema turns them into the
-`x-kubernetes-*` words of a structural schema.
+freeze. pydantic carries such facts as annotations beside the type; api.definitions.structural_schema turns
+them into the `x-kubernetes-*` words of a structural schema.
 """
 
 from collections.abc import Mapping, Sequence

@@ -47,8 +47,8 @@ def _ends_in_hosts(levels: str) -> str:
     return f"{levels}[size({levels}) - 1].nodeLabel == '{HOSTNAME}'"
 
 
-# A tree that ends in hosts can be cut anew without making assignments unreadable, because those name the
-# host alone.
+# A tree that ends in hosts can be cut anew without making assignments unreadable, because those
+# name the host alone.
 _LEVEL_RULES = field_rules(
     rule("self.all(l, self.exists_one(m, m.nodeLabel == l.nodeLabel))", "levels must be unique"),
     rule(

@@ -4,14 +4,14 @@ An informer decodes tens of thousands of these. A partial struct costs 4-9 us wh
 pydantic model over 100, and it frees the garbage collector of the object (gc=False: they hold no cycles).
 Fields that Berth does not read are skipped; writes are built from the object's bytes, so nothing is lost.
 Explicit nulls are read as absent, as Kubernetes does. Values for the core are made in `api.workload`,
-`api.queueing`, `api.job` and `api.node`.
+`api.queueing`, `api.jobs.job` and `api.node`.
 
 By subject: `common`, `templates`; Kueue's kinds in `queues` and `workloads`; Kubernetes' own in `cluster`.
 """
 
 from __future__ import annotations
 
-from .cluster import (
+from api.objects.cluster import (
     JobObject,
     JobSpec,
     JobStatus,
@@ -32,7 +32,7 @@ from .cluster import (
     ScaledSpec,
     WireOverhead,
 )
-from .common import (
+from api.objects.common import (
     Meta,
     NamedObject,
     OwnerReference,
@@ -43,7 +43,7 @@ from .common import (
     WireTaint,
     WireToleration,
 )
-from .queues import (
+from api.objects.queues import (
     AdmissionCheckObject,
     AdmissionCheckSpec,
     ClusterQueueObject,
@@ -70,7 +70,7 @@ from .queues import (
     WireResourceGroup,
     WireResourceQuota,
 )
-from .templates import (
+from api.objects.templates import (
     WireAffinity,
     WireContainer,
     WireNodeAffinity,
@@ -80,7 +80,7 @@ from .templates import (
     WirePodTemplate,
     WireResources,
 )
-from .workloads import (
+from api.objects.workloads import (
     WireAdmission,
     WireCheckState,
     WireEvictionCount,

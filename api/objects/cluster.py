@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from .common import Meta, Wire, WireCondition, WireSelector, WireTaint
-from .templates import WirePodSpec
+from api.objects.common import Meta, Wire, WireCondition, WireSelector, WireTaint
+from api.objects.templates import WirePodSpec
 
 
 class JobSpec(Wire, frozen=True):

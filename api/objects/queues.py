@@ -6,15 +6,15 @@ from typing import Any
 
 import msgspec
 
-from .common import Meta, Wire, WireCondition, WireSelector, WireTaint, WireToleration
+from api.objects.common import Meta, Wire, WireCondition, WireSelector, WireTaint, WireToleration
 
 
 class WireResourceQuota(Wire, frozen=True):
     """resourceGroups[].flavors[].resources[]."""
 
     name: str
-    # Quantities stay as they were written: "1k" and 1000 are one amount, and reading belongs to
-    # api.quantities.
+    # Quantities stay as they were written: "1k" and 1000 are one amount, and
+    # reading belongs to api.parsing.quantities.
     nominal_quota: str | int | float
     borrowing_limit: str | int | float | None = None
     lending_limit: str | int | float | None = None

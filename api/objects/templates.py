@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .common import Meta, Wire, WireSelectorRequirement, WireToleration
+from api.objects.common import Meta, Wire, WireSelectorRequirement, WireToleration
 
 
 class WireResources(Wire, frozen=True):

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from .common import Meta, Wire, WireCondition, WireToleration
+from api.objects.common import Meta, Wire, WireCondition, WireToleration
 
 
 class WirePriorityClassRef(Wire, frozen=True):

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from api import models
-from api.faults import FieldError, validation_errors
+from api.parsing.faults import FieldError, validation_errors
 from api.validation.flavors import resource_flavor_errors, topology_errors
 from api.validation.jobs import job_errors
 from api.validation.policies import admission_policy_errors
@@ -28,8 +28,9 @@ _Check = Callable[[Mapping[str, Any]], tuple[FieldError, ...]]
 def validate(obj: Mapping[str, Any]) -> tuple[FieldError, ...]:
     """Return what is wrong with a Job or an object of Kueue's or Berth's kinds; empty for nothing.
 
-    Kueue's kinds are read in v1beta2 (see api.conversion for older ones). Objects of other kinds have no
-    rules here. Faults of the schema are returned alone, because the rules between fields need it kept.
+    Kueue's kinds are read in v1beta2 (see api.definitions.conversion for older ones). Objects of
+    other kinds have no rules here. Faults of the schema are returned alone, because the rules between
+    fields need it kept.
     """
     check = _CHECKS.get((str(obj.get("apiVersion")), str(obj.get("kind"))))
     return check(obj) if check else ()

@@ -5,9 +5,9 @@ Source: Kueue, pkg/webhooks/resourceflavor_webhook.go; Topology's rules are thos
 
 from collections.abc import Iterator
 
-from api.faults import FieldError
 from api.keys import HOSTNAME
 from api.models.resource_flavor import ResourceFlavor, Topology
+from api.parsing.faults import FieldError
 from api.validation.names import duplicates, label_errors, taint_errors, toleration_errors
 
 

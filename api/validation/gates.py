@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from api import keys
-from api.faults import FieldError
+from api.parsing.faults import FieldError
 from api.validation.names import duplicates, is_label_key
 
 _MOST_CHARACTERS = 63

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from api import keys
-from api.decimals import whole_number
-from api.faults import FieldError
+from api.parsing.decimals import whole_number
+from api.parsing.faults import FieldError
 from api.validation.gates import gate_errors
 from api.validation.names import LABEL_KEY_RULE, SUBDOMAIN_RULE, is_dns_subdomain, is_label_key
 

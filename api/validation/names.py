@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-from api.faults import ABSENT, FieldError
 from api.models.common import (
     DNS_SUBDOMAIN_PATTERN,
     LABEL_KEY_PATTERN,
@@ -15,6 +14,7 @@ from api.models.common import (
     Taint,
     Toleration,
 )
+from api.parsing.faults import ABSENT, FieldError
 
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _OPERATORS = ("Equal", "Exists")
@@ -80,8 +80,8 @@ def selector_errors(path: str, selector: LabelSelector | None) -> Iterator[Field
     """Yield what keeps a label selector from being understood."""
     if selector is None:
         return
-    # Checked though the API server checks labels of objects: a selector that matches nothing is refused by
-    # nobody.
+    # Checked though the API server checks labels of objects: a selector that matches nothing
+    # is refused by nobody.
     yield from label_errors(f"{path}.matchLabels", selector.match_labels)
     for index, requirement in enumerate(selector.match_expressions or ()):
         place = f"{path}.matchExpressions[{index}]"

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from datetime import datetime
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from api.cron import CronError, parse_cron
-from api.faults import FieldError
 from api.models.admission_policy import AdmissionPolicy, AdmissionPolicySpec
 from api.models.common import Quantity
 from api.models.policy_placement import PlacementSection
 from api.models.policy_time import CapacityReservation, Ordering, QuotaWindow
-from api.quantities import parse
+from api.parsing.cron import CronError, parse_cron
+from api.parsing.faults import FieldError
+from api.parsing.quantities import parse
 from api.validation.names import duplicates, selector_errors
 
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from fractions import Fraction
 from itertools import chain
 
-from api.faults import ABSENT, FieldError
 from api.models.cluster_queue import ClusterQueue, ClusterQueueSpec, ConcurrentAdmissionPolicy
 from api.models.cohort import Cohort
 from api.models.common import FairSharing, Quantity
 from api.models.quotas import FlavorQuotas, ResourceGroup, ResourceQuota
-from api.quantities import parse
+from api.parsing.faults import ABSENT, FieldError
+from api.parsing.quantities import parse
 from api.validation.names import LABEL_KEY_RULE, duplicates, is_label_key, selector_errors
 
 # Kueue's caps, so that one object never makes a cycle search for long.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from api import keys
-from api.faults import ABSENT, FieldError
+from api.parsing.faults import ABSENT, FieldError
 
 _Object = Mapping[str, Any]
 _RUNNING = "cannot change while the Job is not suspended"

@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from api import keys
-from api.faults import ABSENT, FieldError
 from api.models.common import Quantity
 from api.models.pod_template import Container, PodTemplate, ResourceRequirements
 from api.models.topology_assignment import AssignmentSlice, TopologyAssignment
 from api.models.workload import PodSet, PriorityClassRef, TopologyRequest, Workload
 from api.models.workload_status import AdmissionCheckState, PodSetAssignment, WorkloadStatus
-from api.quantities import amount, parse
+from api.parsing.faults import ABSENT, FieldError
+from api.parsing.quantities import amount, parse
 from api.validation.gates import gate_errors
 from api.validation.names import annotation_errors, label_errors, toleration_errors
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from queues.reservations import StoreRefused, StoreUnreachable
+from queues.reservations.reservations import StoreRefused, StoreUnreachable
 from queues.store.faults import Place
 from queues.store.redis_store import RedisReservationStore
 
@@ -151,8 +151,7 @@ class EmbeddedRedis:
         self.url = f"unix://{self._private}/redis.sock"
         self._store = RedisReservationStore.from_url(self.url, shard=shard, directory=str(data))
         command = _to_command(server, data, self._private)
-        # The lock goes along. Should this process be killed, a child that outlives it keeps others
-        # out.
+        # The lock goes along. Should this process be killed, a child that outlives it keeps others out.
         self._listener = await self._spawn(command, self._lock)
         await self._wait_ready(self._store, self._listener, data)
         self._supervisor = asyncio.create_task(
@@ -227,8 +226,8 @@ class EmbeddedRedis:
             await self._listener
 
     def _let_go(self) -> None:
-        # What was not ended in order, when stop() itself was cancelled, is ended now: nothing is
-        # awaited here.
+        # What was not ended in order, when stop() itself was cancelled, is ended now:
+        # nothing is awaited here.
         if self._process is not None and self._process.returncode is None:
             with suppress(ProcessLookupError):
                 self._process.kill()
@@ -311,8 +310,8 @@ def _to_command(server: str, data: Path, private: Path) -> tuple[str, ...]:
         "unixsocketperm": "700",
         "dir": str(data),
         "appendonly": "yes",
-        # Every write is with the kernel before the answer; the disk is told once a second
-        # (redis.io, "Redis persistence").
+        # Every write is with the kernel before the answer; the disk is told once a
+        # second (redis.io, "Redis persistence").
         "appendfsync": "everysec",
         # No snapshots beside the log: forking a copy of the memory would serve nobody.
         "save": "",

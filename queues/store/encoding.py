@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import msgspec
 
-from queues.reservations import LoggedDecision, QuotaReservation
+from queues.reservations.reservations import LoggedDecision, QuotaReservation
 
 FORMAT = b"1"
 EXPECTED = "a quota reservation in format 1"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import redis
 
-from queues.reservations import ReservationError, StoreRefused, StoreUnreachable
+from queues.reservations.reservations import ReservationError, StoreRefused, StoreUnreachable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

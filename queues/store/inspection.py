@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from queues.plan import SCHEMA, PlanTable, to_plan_version
+from queues.reservations.plan import SCHEMA, PlanTable, to_plan_version
 from queues.store import encoding, plan_rows
 from queues.store.keys import to_id
 from queues.store.plan_rows import Fault
@@ -76,8 +76,8 @@ class InspectedStore(RedisReservationStore):
         cursor: Any = b"0"
         while True:
             cursor, found = await self._call(
-                # SCAN and not KEYS, which would hold Redis for as long as it walks over everything
-                # of everybody.
+                # SCAN and not KEYS, which would hold Redis for as long as it walks
+                # over everything of everybody.
                 "SCAN",
                 cursor,
                 "MATCH",
@@ -155,8 +155,7 @@ def _row_value(key: str, kind: str, field: str, row: bytes) -> StoredValue:
     try:
         if kind == "reservations":
             reservation = encoding.decode(row)
-            # A row under a foreign field would be confirmed and released by a name that nobody
-            # knows.
+            # A row under a foreign field would be confirmed and released by a name that nobody knows.
             if to_id(field) != reservation.id:
                 raise ValueError
             return _with_value(known, reservation)

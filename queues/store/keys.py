@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from api.workload import WorkloadKey
-from queues.plan import PlanTable
-from queues.reservations import ReservationId
+from queues.reservations.plan import PlanTable
+from queues.reservations.reservations import ReservationId
 
 PREFIX = "berth"
 
@@ -24,8 +24,8 @@ class Keys:
     @property
     def prefix(self) -> str:
         """What all of them begin with."""
-        # The braces are Redis Cluster's hash tag; without them the keys of one script would lie on
-        # several nodes.
+        # The braces are Redis Cluster's hash tag; without them the keys of one script would
+        # lie on several nodes.
         return f"{PREFIX}:{{{self.shard}}}:"
 
     @property

@@ -16,11 +16,11 @@ from typing import Any
 import msgspec
 
 from api.workload import WorkloadKey
-from queues.estimates import RunKey
-from queues.history import Outcome, Run
-from queues.holds import Hold, Move
-from queues.plan import SCHEMA, PlanTable, PlanValues, StoredPlan
-from queues.promises import BackfillLease, PlannedStart
+from queues.estimates.run_history import Outcome, Run
+from queues.estimates.runtime_estimate import RunKey
+from queues.profile.holds import Hold, Move
+from queues.profile.planned_start import BackfillLease, PlannedStart
+from queues.reservations.plan import SCHEMA, PlanTable, PlanValues, StoredPlan
 
 _HEAD = f"{SCHEMA}\n".encode()
 _ENCODER = msgspec.msgpack.Encoder()

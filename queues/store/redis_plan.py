@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from queues.plan import PlanState, PlanTable, PlanVersion, PlanWrite, StoredPlan, to_plan_version
-from queues.reservations import CorruptValue
+from queues.reservations.plan import PlanState, PlanTable, PlanVersion, PlanWrite, StoredPlan, to_plan_version
+from queues.reservations.reservations import CorruptValue
 from queues.store import lua
 from queues.store.redis_scripts import SLOW_SECONDS, RedisScripts
 

@@ -21,7 +21,7 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from queues.reservations import (
+from queues.reservations.reservations import (
     BadStoreUrl,
     CorruptValue,
     FenceTooLow,
@@ -175,8 +175,7 @@ def _to_client(url: str, place: Place) -> Redis:
     }
     try:
         _check_database(url)
-        # Blocking: a caller waits for a connection instead of meeting an error that says nothing
-        # about Redis.
+        # Blocking: a caller waits for a connection instead of meeting an error that says nothing about Redis.
         pool = BlockingConnectionPool.from_url(url, **options)
         # An option that does not exist shows only when a connection is made (not yet opened).
         pool.connection_class(**pool.connection_kwargs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from queues.reservations import (
+from queues.reservations.reservations import (
     LOG_LENGTH,
     CorruptValue,
     LoggedDecision,
@@ -57,8 +57,7 @@ class RedisReservationStore(RedisPlan):
         for entry in log:
             arguments += [number_of.get((entry.key, entry.uid), 0), encoding.encode_entry(entry)]
         outcome, joined = await self._run(lua.COMMIT, keys, arguments, fence=fence)
-        # A line for each reservation with a line end after it, so that empty answers can be
-        # counted.
+        # A line for each reservation with a line end after it, so that empty answers can be counted.
         answers = joined.decode().split("\n")[:-1]
         check_repeated(request_id, answers=len(answers), reservations=len(reservations))
         is_duplicate = outcome == b"DUP"

@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 
-from admission.actions import Action, Purpose, Verb, Write
-from admission.lifecycle import Owner, reconcile_workload
-from admission.pods import UnitFacts, reconcile_pods
+from admission.decisions.api_writes import Action, Purpose, Verb, Write
+from admission.reconcile.pod import UnitFacts, reconcile_pods
+from admission.reconcile.workload import Owner, reconcile_workload
 from api import keys
+from api.jobs.pod import Pod, to_pod
 from api.objects import PodObject
-from api.pod import Pod, to_pod
 from api.workload import Workload, to_rfc3339
 from tests.admission.world import Object, World, context, encode
 

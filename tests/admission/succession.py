@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from admission.adoption import stored_value
-from admission.engine import Engine
+from admission.engine.engine import Engine
+from admission.engine.restore_plan import stored_value
 from api.queueing import Namespace
-from queues.plan import PlanTable, PlanValues, StoredPlan
+from queues.reservations.plan import PlanTable, PlanValues, StoredPlan
 from queues.store.plan_rows import read_rows, to_field, to_row
 
 

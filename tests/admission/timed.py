@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from admission.decision import Admit, Decision, Evict, Plan, Wait
+from admission.decisions.decision import Admit, Decision, Evict, Plan, Wait
 from api.keys import EXPECTED_RUNTIME_SECONDS
 from api.objects import WireContainer, WirePodSpec, WirePodTemplate, WireResources
 from api.policy import AdmissionPolicy, Backfill, BackfillMode, Estimates
 from api.reasons import ConditionType
 from api.workload import WorkloadKey
-from queues.promises import MoveCause, PlannedStart
+from queues.profile.planned_start import MoveCause, PlannedStart
 from tests.builders import (
     NAMESPACE,
     World,

@@ -14,13 +14,13 @@ from typing import Any
 
 import msgspec
 
-from admission.actions import Action, Event, Purpose, Verb, Write
-from admission.decision import Admit, Evict
-from admission.jobs import JobContext, reconcile_job
-from admission.lifecycle import LifecycleContext, Owner, reconcile_workload
-from admission.writes import write_of
-from api.job import Job, to_job
-from api.kube.embedded.patches import merge_patch
+from admission.decisions.api_writes import Action, Event, Purpose, Verb, Write
+from admission.decisions.decision import Admit, Evict
+from admission.reconcile.job import JobContext, reconcile_job
+from admission.reconcile.workload import LifecycleContext, Owner, reconcile_workload
+from admission.reconcile.workload_writes import write_of
+from api.jobs.job import Job, to_job
+from api.kube.embedded.apply.patches import merge_patch
 from api.objects import JobObject, WorkloadObject
 from api.reasons import EvictionReason
 from api.workload import Admission, PodSetAssignment, Workload, to_rfc3339, to_workload

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from api.crds import KINDS, Kind, crd_yaml
+from api.definitions.crds import KINDS, Kind, crd_yaml
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "crds"
 _HEADER = "# Generated from api/models. Write it anew with: python -m tests.api.crd_files\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from api.crds import KINDS, Kind
+from api.definitions.crds import KINDS, Kind
 from tests.api.samples import Object, full
 from tests.controlplane import Rest, RestError
 

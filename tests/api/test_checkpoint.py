@@ -22,7 +22,7 @@ import pytest
 import yaml
 
 from api import checkpoint
-from api.tokens import AUDIENCE
+from api.wire.pod_tokens import AUDIENCE
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_SECONDS = 60.0

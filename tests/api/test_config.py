@@ -11,8 +11,8 @@ import yaml
 
 from api.config import ConfigError, ControllerConfig, LeaseTimes, load_config
 from api.config.kueue import Configuration, WaitForPodsReady
+from api.jobs.resource_requests import QuotaCheckStrategy, Transformation, TransformationStrategy
 from api.policy import Aliases, DomainRules, PlacementRules, ScoringWeights
-from api.requests import QuotaCheckStrategy, Transformation, TransformationStrategy
 
 KUEUE = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
 OLD = "apiVersion: config.kueue.x-k8s.io/v1beta1\nkind: Configuration\n"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from api.crds import KINDS
+from api.definitions.crds import KINDS
 from api.models.common import OpenModel
 from tests.api.changes import put
 from tests.api.samples import Object, full

@@ -9,7 +9,7 @@ import pytest
 
 from api.node import NodeInfo, PodUsage, to_node, to_pod_usage
 from api.objects import NodeObject, PodObject, WireTaint
-from api.problems import SpecError
+from api.parsing.problems import SpecError
 
 
 def node(**status: Any) -> NodeObject:

@@ -19,7 +19,7 @@ from api.objects import (
     RuntimeClassObject,
     TopologyObject,
 )
-from api.problems import SpecError
+from api.parsing.problems import SpecError
 from api.queueing import (
     CheckRule,
     ClusterQueue,

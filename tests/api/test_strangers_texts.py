@@ -11,15 +11,15 @@ import base64
 import pytest
 
 from admission.preemption.replicas import DEFAULT_MIN_REPLICAS, min_replicas
-from admission.runtimes import declared_seconds
 from api import keys
-from api.checkpoint_facts import CheckpointFacts, checkpoint_facts
-from api.cron import CronError, parse_cron
-from api.decimals import MOST_DIGITS, whole_number
 from api.eviction import eviction_request
-from api.tokens import TokenError, review_body
-from api.topologyrequest import topology_request_body
-from api.wishes import gpu_count_fault, wish_faults
+from api.jobs.checkpoint_annotations import CheckpointFacts, checkpoint_facts
+from api.jobs.placement_annotations import gpu_count_fault, wish_faults
+from api.jobs.topology_request import topology_request_body
+from api.parsing.cron import CronError, parse_cron
+from api.parsing.decimals import MOST_DIGITS, whole_number
+from api.wire.pod_tokens import TokenError, review_body
+from queues.estimates.estimator import declared_seconds
 from tests.builders import make_workload
 
 DEEP = '{"x":' + "[" * 100_000

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from api.objects import WorkloadObject
-from api.problems import SpecError
+from api.parsing.problems import SpecError
 from api.workload import DomainCount, SliceConstraint, Workload, WorkloadKey, to_rfc3339, to_workload
 
 Spec = dict[str, Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from api.crds import crds
+from api.definitions.crds import crds
 from tests.controlplane.rest import Rest, RestError
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

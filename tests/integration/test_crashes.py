@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pytest
 import redis
 
-from admission.controller.failpoints import Step
+from admission.controller.runtime.failpoints import Step
 from api.keys import CHECKPOINT_DEADLINE, CHECKPOINT_SAVE_SECONDS, CHECKPOINT_TIME, EVICTION
 from api.workload import to_rfc3339
 from queues.store.keys import Keys

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from admission.controller.failpoints import Step
+from admission.controller.runtime.failpoints import Step
 from tests.controlplane import ControlPlane
 from tests.integration.conftest import Cluster, Controllers
 from tests.integration.manifests import LONG, is_true, make_job

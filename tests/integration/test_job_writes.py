@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from admission.actions import Purpose, Write
-from admission.controller.sender import request_of
-from admission.decision import Admit, Evict
-from admission.jobs import reconcile_job
-from admission.lifecycle import LifecycleContext, Owner, reconcile_workload
-from admission.writes import write_of
+from admission.controller.writer.requests import request_of
+from admission.decisions.api_writes import Purpose, Write
+from admission.decisions.decision import Admit, Evict
+from admission.reconcile.job import reconcile_job
+from admission.reconcile.workload import LifecycleContext, Owner, reconcile_workload
+from admission.reconcile.workload_writes import write_of
 from api.reasons import EvictionReason
 from api.workload import Admission, PodSetAssignment, Workload, to_rfc3339
 from tests import parts

@@ -18,7 +18,7 @@ import pytest
 from admission.simulation.ledger import QuotaLedger, Use, holding_of
 from admission.simulation.records import Record
 from api.objects import ClusterQueueObject, CohortObject, WorkloadObject
-from api.quantities import amount
+from api.parsing.quantities import amount
 from tests import parts
 from tests.controlplane import ControlPlane, Rest
 from tests.controlplane.definitions import install_definitions

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from admission.controller.trust import WEBHOOKS
+from admission.controller.http.ca_injector import WEBHOOKS
 from tests import parts
 from tests.controlplane import AssetsMissing, ControlPlane, find_assets
 from tests.controlplane.leaderworkerset import (

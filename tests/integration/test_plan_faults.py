@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import redis
 
-from queues.plan import SCHEMA, PlanTable
+from queues.reservations.plan import SCHEMA, PlanTable
 from queues.store.keys import Keys
 from tests import parts
 from tests.integration.conftest import Cluster, Controllers

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import yaml
 
-from admission.controller.certs import SECRET, SERVICE, OwnCertificates
-from admission.controller.clock import SystemClock
-from admission.controller.trust import WEBHOOKS, TrustPublisher
-from admission.controller.visibility import Visibility, find_front_proxy, render_error
+from admission.controller.http.ca_injector import WEBHOOKS, TrustPublisher
+from admission.controller.http.serving_certificates import SECRET, SERVICE, OwnCertificates
+from admission.controller.http.visibility import Visibility, find_front_proxy, render_error
+from admission.controller.runtime.clock import SystemClock
 from api import keys
 from api.http.certificates import make_authority
 from api.http.server import HttpServer

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import redis
 
-from queues.plan import PlanTable
+from queues.reservations.plan import PlanTable
 from queues.store.keys import Keys
 from tests.integration.conftest import Cluster, Controllers
 from tests.integration.manifests import LONG, make_job

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from admission.controller.trust import WEBHOOKS
+from admission.controller.http.ca_injector import WEBHOOKS
 from tests.controlplane import RestError
 from tests.controlplane.definitions import install_crds
 from tests.integration import leadersets

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 import redis
 
-from queues.reservations import (
+from queues.reservations.reservations import (
     CorruptValue,
     FenceTooLow,
     Lost,
@@ -21,9 +21,9 @@ from queues.reservations import (
     StoreRefused,
     StoreUnreachable,
 )
+from queues.store.failover_store import ResilientStore, StoreState, StoreStatus
 from queues.store.keys import Keys
 from queues.store.redis_store import RedisReservationStore
-from queues.store.resilient import ResilientStore, StoreState, StoreStatus
 from tests.queues.reservation_builders import make_id, make_reservation
 from tests.redisserver import RedisServer
 

@@ -16,14 +16,14 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import example, given
 
-from admission.decision import Admit, Decision
-from admission.engine import EngineSettings
-from admission.preemption.fair import FairSharing
+from admission.decisions.decision import Admit, Decision
+from admission.engine.engine import EngineSettings
+from admission.preemption.fair_sharing import FairSharing
 from api.node import NodeInfo
 from api.policy import BackfillMode
 from api.queueing import QueueingStrategy, ResourceFlavor, Topology
 from api.workload import TopologyRequest
-from queues.promises import MoveCause
+from queues.profile.planned_start import MoveCause
 from tests.admission.timed import TimedWorld, make_policy, template
 from tests.builders import make_cluster_queue, make_pod_set
 from tests.examples import trying
@@ -269,10 +269,10 @@ def test_asking_for_room_first_changes_no_decision(work: list[Piece], mode: Back
     quick = run(work, mode, has_nodes=True)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("admission.lineup.may_have_room", lambda *_: True)
-        patch.setattr("admission.backfill.settling.may_have_room", lambda *_: True)
-        patch.setattr("admission.stage.may_have_quota", lambda *_: True)
-        patch.setattr("admission.stage.rooms_of", lambda *_: ())
+        patch.setattr("admission.cache.pending_workloads.may_have_room", lambda *_: True)
+        patch.setattr("admission.backfill.revise_promises.may_have_room", lambda *_: True)
+        patch.setattr("admission.backfill.profile_trial.may_have_quota", lambda *_: True)
+        patch.setattr("admission.backfill.profile_trial.rooms_of", lambda *_: ())
         thorough = run(work, mode, has_nodes=True)
 
     assert quick.started == thorough.started

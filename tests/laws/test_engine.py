@@ -16,9 +16,9 @@ import hypothesis.strategies as st
 from hypothesis import given
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
-from admission.decision import Admit, Decision, Evict, Wait
-from admission.engine import Engine, EngineSettings
-from admission.preemption.fair import FairSharing
+from admission.decisions.decision import Admit, Decision, Evict, Wait
+from admission.engine.engine import Engine, EngineSettings
+from admission.preemption.fair_sharing import FairSharing
 from api.queueing import ClusterQueue, LocalQueue, Namespace, ResourceFlavor
 from api.reasons import ConditionType
 from api.workload import Workload, WorkloadKey

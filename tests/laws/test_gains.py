@@ -14,15 +14,15 @@ from math import inf
 import pytest
 from hypothesis import given
 
-from admission.backfill.gains import Gains
+from admission.backfill.improvable_promises import Gains
+from admission.backfill.planned_starts import Promise
 from admission.backfill.planner import Planner
-from admission.promisebook import Promise
-from admission.snapshot import QueueState
-from admission.stage import Footing
+from admission.backfill.profile_trial import Footing
+from admission.snapshot.snapshot import QueueState
 from api.policy import BackfillMode
 from api.workload import WorkloadKey
-from queues.pending import Pending
-from queues.profile import Claim
+from queues.pending.pending_queue import Pending
+from queues.profile.capacity_profile import Claim
 from queues.steps import finish
 from tests.examples import trying
 from tests.laws.test_backfill import MODES, Piece, pieces, run

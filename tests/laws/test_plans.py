@@ -8,13 +8,13 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from admission import nomination
-from admission.assignment import Assignment
-from admission.decision import Decision, Evict, Wait
-from admission.engine import EngineSettings
-from admission.flavors import FlavorSearch
-from admission.grades import Grade, Granular
-from admission.preemption.fair import FairSharing
+from admission.decisions.assignment import Assignment
+from admission.decisions.decision import Decision, Evict, Wait
+from admission.decisions.flavor_mode import Grade, Granular
+from admission.engine.engine import EngineSettings
+from admission.flavors.flavor_assigner import FlavorSearch
+from admission.nomination import nominate
+from admission.preemption.fair_sharing import FairSharing
 from admission.preemption.preemptor import Preemptor
 from api.queueing import Preemption, PreemptionPolicy, ResourceFlavor
 from api.workload import WorkloadKey
@@ -57,8 +57,8 @@ def test_recalled_answers_are_those_of_a_search(
 ) -> None:
     recalled = story(values, sharing, [*ends])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(nomination, "recall", lambda *_: None)
-        patch.setattr(nomination, "recall_in_vain", lambda *_: None)
+        patch.setattr(nominate, "recall", lambda *_: None)
+        patch.setattr(nominate, "recall_in_vain", lambda *_: None)
         searched = story(values, sharing, [*ends])
 
     assert recalled == searched
@@ -79,7 +79,7 @@ def test_nobody_is_said_to_be_there_to_evict_only_where_no_search_finds_anybody(
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(nomination, "recall_in_vain", lambda *_: None)
+        patch.setattr(nominate, "recall_in_vain", lambda *_: None)
         patch.setattr(Preemptor, "grade", watched)
         story(values, None, [*ends])
 

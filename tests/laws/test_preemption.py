@@ -8,15 +8,15 @@ from typing import Any
 import hypothesis.strategies as st
 from hypothesis import given
 
-from admission.engine import Engine, EngineSettings
-from admission.nomination import CyclePolicy, Entry, nominate
-from admission.preemption.fair import FairSharing
-from admission.preemption.loss import Losses
+from admission.engine.engine import Engine, EngineSettings
+from admission.nomination.nominate import CyclePolicy, Entry, nominate
+from admission.preemption.fair_sharing import FairSharing
+from admission.preemption.lost_work import Losses
 from admission.preemption.preemptor import Preemptor
-from admission.scheduler import schedule
+from admission.scheduler.scheduler import schedule
 from api.queueing import LocalQueue, Namespace, PreemptionPolicy, ResourceFlavor
-from queues.quota import QuotaNode
-from queues.resources import Quantities
+from queues.quota.quota_tree import QuotaNode
+from queues.quota.resources import Quantities
 from queues.steps import finish
 from tests.builders import NAMESPACE, reserved
 from tests.examples import trying

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.queueing import ClusterQueue, Cohort, FlavorQuotas
-from queues.fair_sharing import dominant_resource_share
-from queues.hierarchy import Hierarchy, build_hierarchy
-from queues.quota import QuotaNode
-from queues.resources import FlavorResource
+from queues.quota.fair_sharing import dominant_resource_share
+from queues.quota.hierarchy import Hierarchy, build_hierarchy
+from queues.quota.quota_tree import QuotaNode
+from queues.quota.resources import FlavorResource
 from tests.laws.generators import FLAVORS, QUEUES, cluster_queues, cohorts
 
 GPU = FlavorResource(FLAVORS[0], "gpu")

@@ -17,10 +17,10 @@ from typing import Any
 import hypothesis.strategies as st
 from hypothesis import example, given
 
-from admission.decision import Admit
-from admission.engine import EngineSettings
-from admission.preemption.fair import FairSharing
-from admission.timekeeper import SLACK_SECONDS
+from admission.backfill.schedule_plan import SLACK_SECONDS
+from admission.decisions.decision import Admit
+from admission.engine.engine import EngineSettings
+from admission.preemption.fair_sharing import FairSharing
 from api.node import NodeInfo
 from api.policy import (
     AdmissionPolicy,

@@ -8,14 +8,14 @@ import hypothesis.strategies as st
 from hypothesis import given
 from msgspec.structs import replace
 
-from admission.snapshot import Held, Snapshot
-from admission.standing import KeptRoom, Standing
+from admission.snapshot.hold_totals import KeptRoom, Standing
+from admission.snapshot.snapshot import Held, Snapshot
 from api.keys import HOSTNAME
 from api.queueing import ResourceFlavor, Topology
 from api.workload import TopologyRequest, Workload, WorkloadKey
-from queues.holds import Hold
-from tests.admission.preemption.test_holds import make_node
-from tests.admission.preemption.test_loss import placed
+from queues.profile.holds import Hold
+from tests.admission.preemption.test_capacity_holds import make_node
+from tests.admission.preemption.test_lost_work import placed
 from tests.builders import NAMESPACE, World, make_cluster_queue, make_pod_set, make_workload, reserved
 
 _NODES = ("n1", "n2", "n3")

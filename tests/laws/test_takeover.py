@@ -10,10 +10,10 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from admission.adoption import stored_value
-from admission.engine import Engine
+from admission.engine.engine import Engine
+from admission.engine.restore_plan import stored_value
 from api.policy import BackfillMode
-from queues.plan import PLAN_TABLES, PlanTable
+from queues.reservations.plan import PLAN_TABLES, PlanTable
 from tests.admission.succession import successor
 from tests.examples import trying
 from tests.laws.test_backfill import MODES, Watched, make_world, pieces, submit

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from queues.pending import PendingQueue
+from queues.pending.pending_queue import PendingQueue
 
 
 def pop_all(queue: PendingQueue) -> list[str]:

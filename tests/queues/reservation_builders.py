@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from api.workload import WorkloadKey
-from queues.reservations import LoggedDecision, QuotaReservation, ReservationId
+from queues.reservations.reservations import LoggedDecision, QuotaReservation, ReservationId
 
 
 def make_reservation(

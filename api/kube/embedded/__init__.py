@@ -21,6 +21,6 @@ Known differences, each on purpose:
 - On custom kinds an applied field that empties becomes absent, where the real server refuses its own null.
 """
 
-from .server import EmbeddedServer
+from api.kube.embedded.server import EmbeddedServer
 
 __all__ = ["EmbeddedServer"]

@@ -1,10 +1,10 @@
 """Whether a request fits the object that it is about: the first thing every write is asked."""
 
-from .errors import bad_request, conflict, invalid, invalid_value, stale
-from .kinds import Kind
-from .options import DeleteOptions
-from .schema import Json, JsonObject
-from .store import encode
+from api.kube.embedded.apply.errors import bad_request, conflict, invalid, invalid_value, stale
+from api.kube.embedded.apply.schema import Json, JsonObject
+from api.kube.embedded.kinds.kinds import Kind
+from api.kube.embedded.options import DeleteOptions
+from api.kube.embedded.store import encode
 
 
 def check_type(kind: Kind, body: Json) -> None:

@@ -7,10 +7,10 @@ the types from it; nothing else of the documents is filled in.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from .catalog import Catalog
-from .errors import unknown_path
-from .kinds import Kind
-from .schema import JsonObject, Schema, Type
+from api.kube.embedded.apply.errors import unknown_path
+from api.kube.embedded.apply.schema import JsonObject, Schema, Type
+from api.kube.embedded.kinds.catalog import Catalog
+from api.kube.embedded.kinds.kinds import Kind
 
 _VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 _CREATE_ONLY: Final = ("binding", "eviction")

@@ -18,15 +18,15 @@ from functools import partial
 from math import ceil
 from typing import Final, NoReturn
 
-from .catalog import Catalog
-from .checks import check_preconditions
-from .errors import ApiError
-from .kinds import Kind, World
-from .options import DeleteOptions, WriteOptions
-from .schema import Json, JsonObject
-from .selectors import matches_labels
-from .store import ChangeType, Collection, Store
-from .verbs import Verbs
+from api.kube.embedded.apply.errors import ApiError
+from api.kube.embedded.apply.schema import Json, JsonObject
+from api.kube.embedded.checks import check_preconditions
+from api.kube.embedded.kinds.catalog import Catalog
+from api.kube.embedded.kinds.kinds import Kind, World
+from api.kube.embedded.kinds.selectors import matches_labels
+from api.kube.embedded.options import DeleteOptions, WriteOptions
+from api.kube.embedded.store import ChangeType, Collection, Store
+from api.kube.embedded.verbs import Verbs
 
 _MANAGER: Final = "kube-controller-manager"
 _BUDGETS: Final = ("policy", "poddisruptionbudgets")

@@ -10,15 +10,15 @@ import asyncio
 from collections import deque
 from typing import Final
 
-from .catalog import Catalog
-from .crds import GROUP, PLURAL, CustomKinds
-from .errors import Invalid
-from .kinds import Kind
-from .metadata import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
-from .options import DeleteOptions, WriteOptions
-from .schema import JsonObject
-from .store import ChangeType, Collection, Store
-from .verbs import Transform, Verbs
+from api.kube.embedded.apply.errors import Invalid
+from api.kube.embedded.apply.schema import JsonObject
+from api.kube.embedded.kinds.catalog import Catalog
+from api.kube.embedded.kinds.crds import GROUP, PLURAL, CustomKinds
+from api.kube.embedded.kinds.kinds import Kind
+from api.kube.embedded.metadata import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
+from api.kube.embedded.options import DeleteOptions, WriteOptions
+from api.kube.embedded.store import ChangeType, Collection, Store
+from api.kube.embedded.verbs import Transform, Verbs
 
 _MANAGER: Final = "kube-controller-manager"
 _Key = tuple[Collection, str, str]

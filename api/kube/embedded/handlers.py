@@ -5,11 +5,8 @@ from urllib.parse import unquote
 
 from aiohttp import web
 
-from . import requests
-from .catalog import Catalog
-from .discovery import discover
-from .disruption import Disruptions
-from .errors import (
+from api.kube.embedded import requests
+from api.kube.embedded.apply.errors import (
     ApiError,
     bad_request,
     invalid,
@@ -17,16 +14,19 @@ from .errors import (
     required,
     unsupported_media_type,
 )
-from .listing import Lister, shape
-from .options import Outcome, WriteOptions
-from .patches import json_patch, merge_patch, strategic_merge
-from .protobuf import PROTOBUF, read_protobuf
-from .requests import Target
-from .schema import Json, JsonObject
-from .store import Store, Stored, encode
-from .tokens import REVIEWS_PATH, Tokens
-from .verbs import Verbs
-from .watching import Watcher
+from api.kube.embedded.apply.patches import json_patch, merge_patch, strategic_merge
+from api.kube.embedded.apply.schema import Json, JsonObject
+from api.kube.embedded.discovery import discover
+from api.kube.embedded.disruption import Disruptions
+from api.kube.embedded.kinds.catalog import Catalog
+from api.kube.embedded.listing import Lister, shape
+from api.kube.embedded.options import Outcome, WriteOptions
+from api.kube.embedded.protobuf import PROTOBUF, read_protobuf
+from api.kube.embedded.requests import Target
+from api.kube.embedded.store import Store, Stored, encode
+from api.kube.embedded.tokens import REVIEWS_PATH, Tokens
+from api.kube.embedded.verbs import Verbs
+from api.kube.embedded.watching import Watcher
 
 _HEALTH = ("healthz", "livez", "readyz")
 

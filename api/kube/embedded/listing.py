@@ -5,13 +5,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from .errors import ApiError, expired
-from .kinds import Kind
-from .requests import Target, whole_number
-from .schema import JsonObject
-from .selectors import Predicate, field_selector, label_selector
-from .store import Store, Stored, encode
-from .tables import partial_object, table
+from api.kube.embedded.apply.errors import ApiError, expired
+from api.kube.embedded.apply.schema import JsonObject
+from api.kube.embedded.kinds.kinds import Kind
+from api.kube.embedded.kinds.selectors import Predicate, field_selector, label_selector
+from api.kube.embedded.kinds.tables import partial_object, table
+from api.kube.embedded.requests import Target, whole_number
+from api.kube.embedded.store import Store, Stored, encode
 
 # Lists that are being paged through. The oldest is forgotten first; its client gets 410 and lists anew.
 _MAX_OPEN_LISTS = 256
@@ -80,8 +80,8 @@ class Lister:
         text = query.get("resourceVersion") or "0"
         asked = whole_number("resourceVersion", text)
         current = self._store.version
-        # A client that has seen a later version than exists here: from before a restart. It is told
-        # to try again.
+        # A client that has seen a later version than exists here: from before a restart. It is
+        # told to try again.
         if asked > current:
             message = f"Timeout: Too large resource version: {asked}, current: {current}"
             raise ApiError(504, "Timeout", message, details={"retryAfterSeconds": 1}, retry_after_seconds=1)

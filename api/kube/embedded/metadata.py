@@ -4,8 +4,8 @@ import random
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from .kinds import Kind
-from .schema import JsonObject
+from api.kube.embedded.apply.schema import JsonObject
+from api.kube.embedded.kinds.kinds import Kind
 
 ORPHAN_FINALIZER: Final = "orphan"
 FOREGROUND_FINALIZER: Final = "foregroundDeletion"

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .store import Stored
+from api.kube.embedded.store import Stored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ import base64
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from .errors import bad_request, unsupported_media_type
+from api.kube.embedded.apply.errors import bad_request, unsupported_media_type
 
 PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 _MAGIC: Final = b"k8s\x00"

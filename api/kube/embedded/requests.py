@@ -8,11 +8,11 @@ import msgspec
 import yaml
 from aiohttp import web
 
-from .catalog import Catalog
-from .errors import ApiError, bad_request, unknown_path, unsupported_media_type
-from .kinds import Kind
-from .options import DeleteOptions, WriteOptions
-from .schema import Json
+from api.kube.embedded.apply.errors import ApiError, bad_request, unknown_path, unsupported_media_type
+from api.kube.embedded.apply.schema import Json
+from api.kube.embedded.kinds.catalog import Catalog
+from api.kube.embedded.kinds.kinds import Kind
+from api.kube.embedded.options import DeleteOptions, WriteOptions
 
 # The real server takes 3 MiB; large CRDs, applied with all they hold in an annotation, need room to grow.
 MAX_BODY_BYTES = 8 * 1024 * 1024
@@ -60,8 +60,7 @@ def find_target(catalog: Catalog, parts: Sequence[str]) -> Target | None:
     kind = catalog.find(group, version, rest[0])
     name = rest[1] if len(rest) > 1 else None
     subresource = "/".join(rest[2:])
-    # An unknown kind and a cluster-scoped one inside of a namespace are both paths that nobody
-    # serves.
+    # An unknown kind and a cluster-scoped one inside of a namespace are both paths that nobody serves.
     if kind is None or (namespace is not None and not kind.namespaced):
         raise unknown_path()
     if (name and kind.namespaced and namespace is None) or (

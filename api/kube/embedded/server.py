@@ -8,14 +8,14 @@ from typing import Final
 import yaml
 from aiohttp import web
 
-from .builtin_kinds import serve_builtin_kinds
-from .catalog import Catalog
-from .crds import CustomKinds
-from .garbage import GarbageCollector
-from .handlers import Api
-from .options import WriteOptions
-from .store import Store
-from .verbs import Verbs
+from api.kube.embedded.garbage import GarbageCollector
+from api.kube.embedded.handlers import Api
+from api.kube.embedded.kinds.builtin_kinds import serve_builtin_kinds
+from api.kube.embedded.kinds.catalog import Catalog
+from api.kube.embedded.kinds.crds import CustomKinds
+from api.kube.embedded.options import WriteOptions
+from api.kube.embedded.store import Store
+from api.kube.embedded.verbs import Verbs
 
 _NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
 _PRIORITY_CLASSES: Final = (

@@ -17,7 +17,7 @@ from itertools import islice
 
 import msgspec
 
-from .schema import JsonObject
+from api.kube.embedded.apply.schema import JsonObject
 
 # Changes kept for each collection. A watcher that falls further behind gets 410 and lists anew.
 _LOG_EVENTS = 20_000
@@ -198,8 +198,7 @@ class Store:
         # Encoded once: every read, list and watch sends these bytes.
         stored = Stored(encode(numbered), numbered)
         collection.put(self.version, type_, stored)
-        # In order and at once: the garbage collector and the stand-ins see each change before the
-        # next one.
+        # In order and at once: the garbage collector and the stand-ins see each change before the next one.
         for listener in self._listeners:
             listener(collection, type_, numbered, previous)
         return stored

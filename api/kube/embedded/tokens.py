@@ -18,11 +18,11 @@ from typing import Any, Final
 
 import msgspec
 
-from .catalog import Catalog
-from .errors import ApiError, FieldError, Invalid, bad_request, invalid_value
-from .requests import Target
-from .schema import Json, JsonObject
-from .verbs import Verbs
+from api.kube.embedded.apply.errors import ApiError, FieldError, Invalid, bad_request, invalid_value
+from api.kube.embedded.apply.schema import Json, JsonObject
+from api.kube.embedded.kinds.catalog import Catalog
+from api.kube.embedded.requests import Target
+from api.kube.embedded.verbs import Verbs
 
 ISSUER: Final = "https://kubernetes.default.svc"
 REVIEWS_PATH: Final = ("apis", "authentication.k8s.io", "v1", "tokenreviews")
@@ -40,8 +40,8 @@ class Tokens:
     def __init__(self, verbs: Verbs, catalog: Catalog) -> None:
         self._verbs = verbs
         self._catalog = catalog
-        # New in each life of the server: a token does not outlive what it speaks of, which is in memory as
-        # well.
+        # New in each life of the server: a token does not outlive what it speaks of, which is
+        # in memory as well.
         self._key = secrets.token_bytes(32)
 
     def give(self, target: Target, body: Json) -> JsonObject:
@@ -89,8 +89,8 @@ class Tokens:
 
     def _judge(self, token: str, wanted: Sequence[str]) -> JsonObject:
         claims = self._verify(token)
-        # One in common is enough, and only those are given back: whoever asks learns for whom the token is
-        # good.
+        # One in common is enough, and only those are given back: whoever asks learns for whom
+        # the token is good.
         audiences = [one for one in wanted if claims is not None and one in claims["aud"]]
         if claims is None or not audiences or not self._still_holds(claims["kubernetes.io"]):
             # The same words for every reason, so that nobody learns from them how near a guess was.

@@ -12,11 +12,9 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 
-from . import managed
-from .builtin import DecodeError
-from .catalog import Catalog
-from .checks import check_name, check_namespace, check_preconditions, check_type, check_version
-from .errors import (
+from api.kube.embedded.apply import managed_fields
+from api.kube.embedded.apply.builtin_types import DecodeError
+from api.kube.embedded.apply.errors import (
     FieldError,
     already_exists,
     bad_request,
@@ -26,8 +24,18 @@ from .errors import (
     not_found,
     required,
 )
-from .kinds import Kind
-from .metadata import (
+from api.kube.embedded.apply.schema import Json, JsonObject
+from api.kube.embedded.checks import (
+    check_name,
+    check_namespace,
+    check_preconditions,
+    check_type,
+    check_version,
+)
+from api.kube.embedded.kinds.catalog import Catalog
+from api.kube.embedded.kinds.kinds import Kind
+from api.kube.embedded.kinds.names import metadata_update_faults
+from api.kube.embedded.metadata import (
     complete_name,
     counted_content,
     is_finished,
@@ -36,10 +44,8 @@ from .metadata import (
     mark_deleted,
     set_propagation,
 )
-from .names import metadata_update_faults
-from .options import DeleteOptions, Outcome, WriteOptions
-from .schema import Json, JsonObject
-from .store import ChangeType, Store, Stored, encode
+from api.kube.embedded.options import DeleteOptions, Outcome, WriteOptions
+from api.kube.embedded.store import ChangeType, Store, Stored, encode
 
 Transform = Callable[[JsonObject], JsonObject]
 
@@ -172,7 +178,7 @@ class Verbs:
 
         def change(live: JsonObject) -> JsonObject:
             reset = _reset(kind, options)
-            return managed.apply(kind.schema, live, wanted, writer, force=force, reset=reset)
+            return managed_fields.apply(kind.schema, live, wanted, writer, force=force, reset=reset)
 
         # Applying a status creates nothing.
         if kind.collection.find(namespace, name) is None and not options.subresource:
@@ -194,8 +200,7 @@ class Verbs:
         grace = kind.strategy.grace_seconds(old, options.grace_seconds)
         is_held = bool(metadata.get("finalizers")) or kind.strategy.holds(old)
         is_over = not is_held and grace == 0
-        # With nothing to hold it and no time to wait for, it goes at once, without ever being
-        # marked.
+        # With nothing to hold it and no time to wait for, it goes at once, without ever being marked.
         if kind.strategy.is_graceful or not is_over:
             mark_deleted(metadata, grace)
         if kind.strategy.holds(old):
@@ -287,8 +292,7 @@ class Verbs:
     def _born(self, kind: Kind, namespace: str, metadata: JsonObject) -> None:
         if kind.namespaced:
             metadata["namespace"] = namespace
-        # random and not os.urandom: a replay creates hundreds of thousands, and nobody guesses them
-        # here.
+        # random and not os.urandom: a replay creates hundreds of thousands, and nobody guesses them here.
         metadata["uid"] = str(uuid.UUID(int=random.getrandbits(128), version=4))
         metadata["creationTimestamp"] = self.now()
         # A body that was read from a cluster brings these along.
@@ -299,14 +303,14 @@ class Verbs:
 
     def _track(self, kind: Kind, old: JsonObject, new: JsonObject, options: WriteOptions) -> None:
         writer = self._writer(kind, options)
-        entries = managed.after_update(kind.schema, old, new, writer, reset=_reset(kind, options))
+        entries = managed_fields.after_update(kind.schema, old, new, writer, reset=_reset(kind, options))
         if entries:
             new["metadata"]["managedFields"] = entries
         else:
             new["metadata"].pop("managedFields", None)
 
-    def _writer(self, kind: Kind, options: WriteOptions) -> managed.Writer:
-        return managed.Writer(
+    def _writer(self, kind: Kind, options: WriteOptions) -> managed_fields.Writer:
+        return managed_fields.Writer(
             manager=options.manager,
             api_version=kind.api_version,
             subresource=options.subresource,
@@ -323,8 +327,7 @@ class Verbs:
             else:
                 new.pop("status", None)
         kind.strategy.prepare_update(new, old)
-        # Where the spec changed the generation goes up, which controllers compare with
-        # observedGeneration.
+        # Where the spec changed the generation goes up, which controllers compare with observedGeneration.
         if kind.strategy.counts_generations and counted_content(kind, new) != counted_content(kind, old):
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
@@ -334,8 +337,7 @@ class Verbs:
         yield from metadata_update_faults(new["metadata"], old["metadata"])
         if options.subresource == "status":
             yield from kind.strategy.status_faults(new, old)
-        # Rules of the status only: a status write must not fail for a spec that was accepted by
-        # older rules.
+        # Rules of the status only: a status write must not fail for a spec that was accepted by older rules.
         else:
             yield from kind.strategy.faults(new)
             yield from kind.strategy.update_faults(new, old)

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from .errors import ApiError, expired
-from .kinds import Kind
-from .listing import Lister, matcher, shape
-from .requests import Target, is_true, whole_number
-from .schema import JsonObject
-from .selectors import Predicate
-from .store import Change, ChangeType, Store, Stored, encode
+from api.kube.embedded.apply.errors import ApiError, expired
+from api.kube.embedded.apply.schema import JsonObject
+from api.kube.embedded.kinds.kinds import Kind
+from api.kube.embedded.kinds.selectors import Predicate
+from api.kube.embedded.listing import Lister, matcher, shape
+from api.kube.embedded.requests import Target, is_true, whole_number
+from api.kube.embedded.store import Change, ChangeType, Store, Stored, encode
 
 # How long a watch without timeoutSeconds lasts; the real server draws from 30 to 60 minutes.
 _DEFAULT_SECONDS = 1800
@@ -88,8 +88,7 @@ class Watcher:
             position = collection.position
             first = [_line(watch, ChangeType.ADDED, each) for each in self._lister.select(target, query)]
             if is_initial:
-                # The mark that the list is complete: client-go waits for it before it calls itself
-                # synced.
+                # The mark that the list is complete: client-go waits for it before it calls itself synced.
                 first.append(self._bookmark(watch, is_initial_end=True))
             await response.write(b"".join(first))
         elif not collection.oldest_version <= since <= self._store.version:

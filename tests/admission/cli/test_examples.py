@@ -11,11 +11,11 @@ import pytest
 import yaml
 
 from admission.cli.__main__ import main
-from admission.cli.apiserver import simulated_nodes
-from admission.cli.arguments import NodesWish
-from admission.cli.cluster import create, install_kinds
-from admission.cli.inner_controller import run_inner_controller
-from admission.cli.replay_plan import make_plan
+from admission.cli.commands.apiserver import simulated_nodes
+from admission.cli.common.arguments import NodesWish
+from admission.cli.trial.embedded_cluster import create, install_kinds
+from admission.cli.trial.in_process_controller import run_inner_controller
+from admission.cli.trial.replay_plan import make_plan
 from admission.simulation.traces import read_trace
 from api.kube.client import KubeClient
 from api.kube.resources import (

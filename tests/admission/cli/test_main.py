@@ -11,11 +11,11 @@ from types import ModuleType
 import pytest
 
 from admission.cli.__main__ import COMMANDS, Command, main
-from admission.cli.arguments import Subparsers, add_command
-from admission.cli.errors import NotHoldingError, UnreachableError, WrongUsageError
+from admission.cli.common.arguments import Subparsers, add_command
+from admission.cli.common.errors import NotHoldingError, UnreachableError, WrongUsageError
 from api.http.server import ListenError
 from api.kube.errors import InvalidKubeconfig, Unreachable
-from queues.reservations import BadStoreUrl, StoreUnreachable
+from queues.reservations.reservations import BadStoreUrl, StoreUnreachable
 
 
 @pytest.fixture
@@ -31,9 +31,9 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException | int], 
         def add_parser(subparsers: Subparsers) -> None:
             add_command(subparsers, "probe", help_line="", description="", examples="", run=run)
 
-        module = ModuleType("admission.cli.probe")
+        module = ModuleType("admission.cli.trial.control_plane_probe")
         module.add_parser = add_parser  # type: ignore[attr-defined] # a module made for this test
-        monkeypatch.setitem(sys.modules, "admission.cli.probe", module)
+        monkeypatch.setitem(sys.modules, "admission.cli.trial.control_plane_probe", module)
         monkeypatch.setitem(COMMANDS, "probe", Command("probe", "a probe"))
 
     return add
@@ -129,8 +129,8 @@ def test_a_port_that_is_taken_is_exit_code_2(
     async def taken(*_: object, **__: object) -> None:
         raise ListenError("cannot listen on port 8090: give another one")
 
-    monkeypatch.setattr("admission.cli.controller.run_controller", taken)
-    monkeypatch.setattr("admission.cli.controller.configure", lambda **_: None)
+    monkeypatch.setattr("admission.cli.commands.controller.run_controller", taken)
+    monkeypatch.setattr("admission.cli.commands.controller.configure", lambda **_: None)
 
     assert main(["controller"]) == 2
     assert "cannot listen on port 8090" in capsys.readouterr().err

@@ -16,8 +16,8 @@ from urllib.parse import unquote
 
 import msgspec
 
-from admission.actions import Verb, Write
-from api.kube.embedded.patches import merge_patch
+from admission.decisions.api_writes import Verb, Write
+from api.kube.embedded.apply.patches import merge_patch
 from api.kube.errors import Conflict, KubeError, NotFound, Timeout, Unreachable
 from api.kube.informer import ChangeType
 from api.workload import to_rfc3339

@@ -12,8 +12,8 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from admission.controller.extender import Extender, render_error
-from admission.controller.groundwatch import GroundWatch
+from admission.controller.cluster_state.node_pod_watch import GroundWatch
+from admission.controller.http.extender import Extender, render_error
 from api.http.server import HttpServer
 from api.kube import resources
 from api.kube.client import KubeClient

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from admission.actions import Purpose, Verb, Write
+from admission.decisions.api_writes import Purpose, Verb, Write
 from api.kube.errors import KubeError
 from api.kube.events import EventRecorder, EventType, ObjectRef
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from admission.actions import Verb, Write
+from admission.decisions.api_writes import Verb, Write
 from api import keys
 from api.kube.informer import ChangeType
 from api.workload import to_rfc3339

@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
-from admission.controller.journal import Journal
+from admission.controller.cluster_state.cluster_state import Knowledge, KnowledgeSettings
 from admission.controller.kinds import watched_kinds
-from admission.controller.knowledge import Knowledge, KnowledgeSettings
-from admission.controller.metric_labels import MetricLabels
-from admission.controller.metrics import Metrics
-from admission.controller.statuses import StatusBoard
-from admission.engine import Engine
+from admission.controller.loop.status_writer import StatusBoard
+from admission.controller.metrics.decision_recorder import Journal
+from admission.controller.metrics.labels import MetricLabels
+from admission.controller.metrics.registry import Metrics
+from admission.engine.engine import Engine
 from api.kube.client import KubeClient
 from api.kube.credentials import FixedCredentials
 from api.kube.events import EventRecorder

@@ -11,24 +11,24 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from admission.controller.brain import Brain
-from admission.controller.executor import Target
-from admission.controller.failpoints import Failpoint
-from admission.controller.journal import Journal
+from admission.controller.cluster_state.cluster_state import Knowledge, KnowledgeSettings
 from admission.controller.kinds import WatchedKind, ground_kinds, watched_kinds
-from admission.controller.knowledge import Knowledge, KnowledgeSettings
-from admission.controller.metrics import FOLLOWER, Metrics
-from admission.controller.planreader import PlanReader
-from admission.controller.statuses import StatusBoard
-from admission.controller.takeover import Takeover, TakeoverSettings
-from admission.engine import Engine
-from admission.lifecycle import LifecycleSettings
+from admission.controller.leadership.plan_reader import PlanReader
+from admission.controller.leadership.takeover import Takeover, TakeoverSettings
+from admission.controller.loop.control_loop import Brain
+from admission.controller.loop.status_writer import StatusBoard
+from admission.controller.metrics.decision_recorder import Journal
+from admission.controller.metrics.registry import FOLLOWER, Metrics
+from admission.controller.runtime.failpoints import Failpoint
+from admission.controller.writer.executor import Target
+from admission.engine.engine import Engine
+from admission.reconcile.workload import LifecycleSettings
 from api.kube.errors import Conflict
 from api.kube.informer import Change, ChangeType
 from api.kube.lease import Leadership
-from queues.memory import InMemoryReservationStore
-from queues.plan import PlanState, PlanTable, PlanWrite, StoredPlan
-from queues.reservations import (
+from queues.reservations.memory_reservations import InMemoryReservationStore
+from queues.reservations.plan import PlanState, PlanTable, PlanWrite, StoredPlan
+from queues.reservations.reservations import (
     LoggedDecision,
     Lost,
     QuotaReservation,

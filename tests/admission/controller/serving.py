@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from admission.actions import Purpose, Verb, Write
+from admission.decisions.api_writes import Purpose, Verb, Write
 from api import keys
 from api.kube.errors import KubeError
 from api.kube.informer import ChangeType

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from admission.actions import Purpose
+from admission.decisions.api_writes import Purpose
 from tests.admission.controller.grouped import MEMBERS, GroupVictims
 from tests.admission.controller.victims import TROUBLES, Trouble
 

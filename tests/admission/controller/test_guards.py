@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from admission import writes
-from admission.actions import Purpose, Write
-from admission.decision import Admit, Decision
+from admission.decisions.api_writes import Purpose, Write
+from admission.decisions.decision import Admit, Decision
+from admission.reconcile import workload_writes
 from api.kube.errors import Forbidden, KubeError, ServerError
-from queues.memory import InMemoryReservationStore
+from queues.reservations.memory_reservations import InMemoryReservationStore
 from tests.admission.controller.cluster import FakeCluster, Key, Object
 from tests.admission.controller.replica import REQUEST_SECONDS, Lease, Replica
 from tests.admission.controller.tenancy import LAWS, holds_quota, make_queues, make_workload
@@ -268,7 +268,7 @@ def test_a_fault_over_one_admission_costs_the_others_nothing_and_is_taken_back(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leader = stage.lead()
-    real = writes.write_of
+    real = workload_writes.write_of
 
     def faulty(decision: Decision, raw: bytes, **options: object) -> Write | None:
         if isinstance(decision, Admit) and decision.key.name == "bad":
@@ -276,7 +276,7 @@ def test_a_fault_over_one_admission_costs_the_others_nothing_and_is_taken_back(
         return real(decision, raw, **options)  # type: ignore[arg-type]  # passed on as it came
 
     with monkeypatch.context() as patch:
-        patch.setattr("admission.controller.term.write_of", faulty)
+        patch.setattr("admission.controller.writer.leader_term.write_of", faulty)
         stage.submit("bad", cpus=2)
         stage.submit("good", cpus=2)
         stage.wait(5.0)

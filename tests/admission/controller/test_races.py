@@ -17,10 +17,10 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from admission.controller import pace
+from admission.controller.runtime import yield_budget
 from api.kube.errors import Forbidden, KubeError, ServerError, TooManyRequests
 from api.workload import to_rfc3339
-from queues.memory import InMemoryReservationStore
+from queues.reservations.memory_reservations import InMemoryReservationStore
 from tests.admission.controller.cluster import FakeCluster, Key, Object
 from tests.admission.controller.replica import LEASE_SECONDS, Lease, Replica
 from tests.admission.controller.tenancy import (
@@ -63,7 +63,7 @@ class Line(RuleBasedStateMachine):
         """
         self.patch = pytest.MonkeyPatch()
         if pauses:
-            self.patch.setattr(pace, "SLICE_SECONDS", -1.0)
+            self.patch.setattr(yield_budget, "SLICE_SECONDS", -1.0)
         self.loop = VirtualLoop()
         self.cluster = FakeCluster(self.loop)
         self.cluster.laws += LAWS

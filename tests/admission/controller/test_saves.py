@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from admission.actions import Purpose
+from admission.decisions.api_writes import Purpose
 from api.eviction import read_request
 from api.workload import to_rfc3339
 from tests.admission.controller.victims import TROUBLES, Trouble, Victims

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from admission.actions import Purpose, Write
+from admission.decisions.api_writes import Purpose, Write
 from tests.admission.controller.grouped import MEMBERS
 from tests.admission.controller.serving import ShardVictims
 

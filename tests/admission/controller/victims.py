@@ -16,10 +16,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from admission.actions import Purpose, Verb, Write
+from admission.decisions.api_writes import Purpose, Verb, Write
 from api.kube.informer import ChangeType
 from api.workload import to_rfc3339
-from queues.memory import InMemoryReservationStore
+from queues.reservations.memory_reservations import InMemoryReservationStore
 from tests.admission.controller.cluster import FakeCluster, Key, Object
 from tests.admission.controller.replica import LEASE_SECONDS, Lease, Replica
 from tests.admission.controller.tenancy import is_true

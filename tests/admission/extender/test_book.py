@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admission.controller.extender_rules import ExtenderRules, Ruled
-from admission.controller.logs import KeyValueFormatter
+from admission.controller.http.extender_profiles import ExtenderRules, Ruled
+from admission.controller.runtime.logs import KeyValueFormatter
 from admission.extender.book import NodeBook
 from admission.extender.facts import PodAsk
-from admission.placement.nodes import Candidates
+from admission.extender.gpu_fit import Candidates
 from api.node import NodeInfo
 from api.objects import NodeObject, PodObject
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from admission.placement.fleet import Fleet, Unplaced
-from admission.placement.place import taken_per_pod
-from admission.placement.request import NodeRules, PlacementRequest
+from admission.placement.topology.place import taken_per_pod
+from admission.placement.topology.request import NodeRules, PlacementRequest
+from admission.placement.topology_cache import Fleet, Unplaced
 from api.node import NodeInfo
 from api.objects import WireTaint
 from api.queueing import ResourceFlavor, Topology

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from admission.placement.place import Place
-from admission.placement.request import PlacementRequest
+from admission.placement.topology.place import Place
+from admission.placement.topology.request import PlacementRequest
 from api.node import NodeInfo, PodUsage
 from api.workload import TopologyRequest
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from admission.placement.fleet import Fleet, Unplaced
-from admission.placement.request import PlacementGates
+from admission.placement.topology.request import PlacementGates
+from admission.placement.topology_cache import Fleet, Unplaced
 from tests.admission.placement.fleets import BLOCK, RACK, counts, fill_fleet, make_request
 
 BALANCED = PlacementGates(is_balanced=True)

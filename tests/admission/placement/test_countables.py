@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from admission.placement.fleet import Fleet
-from admission.placement.request import NodeRules
+from admission.placement.topology.request import NodeRules
+from admission.placement.topology_cache import Fleet
 from api.node import PodUsage
 from api.queueing import ResourceFlavor, Topology
 from api.selectors import matches_node
@@ -49,7 +49,7 @@ def test_a_thousand_nodes_are_looked_at_once_for_all_equal_pods(monkeypatch: pyt
         looks.append(name)
         return matches_node(*arguments, name=name, **fields)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("admission.placement.refusals.matches_node", counting)
+    monkeypatch.setattr("admission.placement.topology.node_exclusions.matches_node", counting)
     gang = make_request(500, gpus=8, rules=NodeRules(node_selector=(("rack", "r0"),)))
 
     first, second = counts(fleet, gang), counts(fleet, gang)

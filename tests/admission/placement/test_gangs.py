@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from admission.placement.fleet import Fleet, Unplaced
-from admission.placement.place import Place, place_of
 from admission.placement.replacement import Standing, replace_hosts
-from admission.placement.request import Bandwidth, NodeRules, PlacementRequest
-from admission.placement.wishes import Strategy, Wishes
+from admission.placement.topology.place import Place, place_of
+from admission.placement.topology.placement_options import Strategy, Wishes
+from admission.placement.topology.request import Bandwidth, NodeRules, PlacementRequest
+from admission.placement.topology_cache import Fleet, Unplaced
 from api.keys import NETWORK_BANDWIDTH
 from api.policy import DomainRules, ScoringWeights, SizeRule
 from tests.admission.placement.fleets import FLAVOR, Racks, make_fleet, make_request

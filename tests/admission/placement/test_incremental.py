@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from admission.placement.fleet import Fleet, Unplaced
-from admission.placement.place import Place, place_of
-from admission.placement.request import PlacementRequest
-from admission.placement.wishes import Strategy, Wishes
+from admission.placement.topology.place import Place, place_of
+from admission.placement.topology.placement_options import Strategy, Wishes
+from admission.placement.topology.request import PlacementRequest
+from admission.placement.topology_cache import Fleet, Unplaced
 from api.node import NodeInfo, PodUsage
 from api.objects import WireTaint
 from api.policy import DomainRules

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from admission.placement.request import NodeRules, PlacementRequest
+from admission.placement.topology.request import NodeRules, PlacementRequest
 from api.node import PodUsage
 from api.objects import WireTaint, WireToleration
 from tests.admission.placement.fleets import (

@@ -11,11 +11,11 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from admission.placement.fleet import Fleet, Unplaced
-from admission.placement.place import Place
 from admission.placement.replacement import Standing, replace_hosts
-from admission.placement.request import PlacementRequest
-from admission.placement.wishes import Wishes
+from admission.placement.topology.place import Place
+from admission.placement.topology.placement_options import Wishes
+from admission.placement.topology.request import PlacementRequest
+from admission.placement.topology_cache import Fleet, Unplaced
 from api.policy import DomainRules
 from api.workload import DomainCount, TopologyAssignment
 from tests.admission.placement.fleets import BLOCK, FLAVOR, GPU, HOST, RACK, counts, make_fleet, make_request

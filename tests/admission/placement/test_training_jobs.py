@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from admission.placement.training_jobs import EXPECTED_SECONDS, TrainingJob, TrainingJobs
-from api.extender import NodeLabels
+from api.wire.extender import NodeLabels
 
 JOB = TrainingJob("team", "j")
 LABELS = {"a": NodeLabels(fabric="f1"), "b": NodeLabels(fabric="f2"), "bare": NodeLabels()}

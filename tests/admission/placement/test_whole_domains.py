@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admission.placement.fleet import Fleet, Unplaced
-from admission.placement.place import place_of
-from admission.placement.request import NodeRules
+from admission.placement.topology.place import place_of
+from admission.placement.topology.request import NodeRules
+from admission.placement.topology_cache import Fleet, Unplaced
 from tests.admission.placement.fleets import HOST, RACK, Racks, counts, make_fleet, make_request
 
 # b0 ── r0 ── n0 n1       b1 ── r2 ── n4 n5       8 GPUs each

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admission.decision import Admit, Decision, Evict
-from admission.engine import Engine
-from admission.intake import Upsertable
-from admission.placement.fleet import Unplaced
-from admission.placement.place import Place, place_of, taken_per_pod
+from admission.decisions.decision import Admit, Decision, Evict
+from admission.engine.engine import Engine
+from admission.engine.updates import Upsertable
+from admission.placement.topology.place import Place, place_of, taken_per_pod
+from admission.placement.topology_cache import Unplaced
 from api.objects import WireContainer, WirePodSpec, WirePodTemplate, WireResources, WireSelector
 from api.policy import AdmissionPolicy, Consolidation, PlacementRules, PreemptionRules
 from api.queueing import (
@@ -41,8 +41,8 @@ from api.workload import (
     Workload,
     WorkloadKey,
 )
-from queues.holds import Move
-from queues.plan import PlanTable
+from queues.profile.holds import Move
+from queues.reservations.plan import PlanTable
 from tests.admission.placement.fleets import (
     FLAVOR,
     GPU,

@@ -15,16 +15,16 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import example, given
 
-from admission.decision import Admit, Evict
-from admission.standing import KeptRoom
+from admission.decisions.decision import Admit, Evict
+from admission.snapshot.hold_totals import KeptRoom
 from api.eviction import EvictionRequest, render_request
 from api.keys import EVICTION
 from api.policy import AdmissionPolicy, PreemptionRules
 from api.queueing import Preemption, PreemptionPolicy, QueueingStrategy
 from api.reasons import ConditionType, EvictionReason
 from api.workload import Workload
-from queues.holds import Hold
-from queues.plan import PlanTable
+from queues.profile.holds import Hold
+from queues.reservations.plan import PlanTable
 from tests.builders import (
     World,
     admits,

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from admission.decision import Evict
+from admission.decisions.decision import Evict
 from api.policy import AdmissionPolicy, PreemptionRules
 from api.queueing import Preemption, PreemptionPolicy, StopPolicy
 from api.reasons import ConditionType, EvictionReason

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from admission.standing import KeptRoom
+from admission.snapshot.hold_totals import KeptRoom
+from api.jobs.resource_requests import PODS
 from api.keys import HOSTNAME
 from api.objects import WireContainer, WirePodSpec, WirePodTemplate, WireResources
 from api.policy import AdmissionPolicy, PreemptionRules
 from api.queueing import QueueingStrategy, ResourceFlavor, Topology
-from api.requests import PODS
 from api.workload import TopologyRequest, Workload, WorkloadKey
-from queues.plan import PlanTable
-from tests.admission.preemption.test_holds import LOWER, end, make_node
-from tests.admission.preemption.test_loss import placed
+from queues.reservations.plan import PlanTable
+from tests.admission.preemption.test_capacity_holds import LOWER, end, make_node
+from tests.admission.preemption.test_lost_work import placed
 from tests.builders import (
     NAMESPACE,
     World,

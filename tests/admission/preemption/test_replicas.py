@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from admission.decision import Decision, Wait
-from admission.engine import EngineSettings
-from admission.preemption.fair import FairSharing
+from admission.decisions.decision import Decision, Wait
+from admission.engine.engine import EngineSettings
+from admission.preemption.fair_sharing import FairSharing
 from api import keys
-from api.disruption import DisruptionBudget, to_disruption_budget
+from api.disruption_budget import DisruptionBudget, to_disruption_budget
 from api.objects import (
     Meta,
     PodDisruptionBudgetObject,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from admission.decision import Evict
+from admission.decisions.decision import Evict
 from api.keys import JOB_UID
 from api.queueing import Preemption, PreemptionPolicy
 from api.reasons import ConditionType

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from admission.preemption.cover import may_make_room
+from admission.preemption.node_cover import may_make_room
 from admission.simulation.checkpointing import Habits
 from admission.simulation.figures import Figures, figures_of
 from admission.simulation.settings import Checkpoints, Setting

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from admission.cli.summary import promises_sentence
+from admission.cli.views.summary import promises_sentence
 from admission.simulation.promises import Promised, promises
 from admission.simulation.records import Record
 from api.workload import WorkloadKey

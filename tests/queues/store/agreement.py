@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from redis.asyncio import Redis
 
-from queues.memory import InMemoryReservationStore
-from queues.plan import PlanTable, PlanVersion, PlanWrite, Store
-from queues.reservations import (
+from queues.reservations.memory_reservations import InMemoryReservationStore
+from queues.reservations.plan import PlanTable, PlanVersion, PlanWrite, Store
+from queues.reservations.reservations import (
     FenceTooLow,
     QuotaReservation,
     ReservationError,

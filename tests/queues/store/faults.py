@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Sequence
 
-from queues.memory import InMemoryReservationStore
-from queues.plan import PlanState, PlanTable, PlanWrite, StoredPlan
-from queues.reservations import (
+from queues.reservations.memory_reservations import InMemoryReservationStore
+from queues.reservations.plan import PlanState, PlanTable, PlanWrite, StoredPlan
+from queues.reservations.reservations import (
     LoggedDecision,
     Lost,
     QuotaReservation,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis.stateful import run_state_machine_as_test
 from redis.asyncio import Redis
 
-from queues.reservations import CorruptValue
+from queues.reservations.reservations import CorruptValue
 from queues.store.faults import Place
 from queues.store.redis_store import RedisReservationStore
 from tests.examples import trying

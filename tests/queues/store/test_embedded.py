@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from queues.reservations import Reserved, StoreRefused, StoreUnreachable
+from queues.reservations.reservations import Reserved, StoreRefused, StoreUnreachable
 from queues.store.embedded import EmbeddedRedis, find_server
 from queues.store.redis_store import RedisReservationStore
 from tests import parts

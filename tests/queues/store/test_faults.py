@@ -15,7 +15,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from queues.reservations import BadStoreUrl, ReservationError, StoreRefused, StoreUnreachable
+from queues.reservations.reservations import BadStoreUrl, ReservationError, StoreRefused, StoreUnreachable
 from queues.store.faults import Place, unreachable, without_password
 from queues.store.redis_store import RedisReservationStore
 

@@ -4,7 +4,7 @@ They are clients of the API as the real ones are, so the kubelet also serves a r
 nodes are simulated. Nothing runs in a pod: it lives as long as its annotations say.
 """
 
-from .kubelet import NodeSpec
-from .standins import StandIns
+from api.kube.embedded.standins.kubelet import NodeSpec
+from api.kube.embedded.standins.standins import StandIns
 
 __all__ = ["NodeSpec", "StandIns"]

@@ -12,15 +12,14 @@ from typing import Any, Final
 import msgspec
 
 from api.kube.client import KubeClient
+from api.kube.embedded.standins.job_plan import JobPlan, Tally, plan_job
+from api.kube.embedded.standins.mirror import Mirror
+from api.kube.embedded.standins.objects import COMPLETION_INDEX, Job, Pod
+from api.kube.embedded.standins.work import WorkQueue
 from api.kube.errors import KubeError, NotFound
 from api.kube.informer import Change, ChangeType
 from api.kube.listing import Key
 from api.kube.resources import JOBS, PODS
-
-from .job_plan import JobPlan, Tally, plan_job
-from .mirror import Mirror
-from .objects import COMPLETION_INDEX, Job, Pod
-from .work import WorkQueue
 
 _NAME_SIGNS: Final = "bcdfghjklmnpqrstvwxz2456789"
 _SUFFIX_LENGTH: Final = 5

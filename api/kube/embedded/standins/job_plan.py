@@ -13,12 +13,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from api.kube.embedded.standins.objects import Job, Pod
 from api.objects import WireCondition
 
-from .objects import Job, Pod
-
-# Between a failed pod and its replacement: ten seconds, doubled by each failure in a row, at most ten
-# minutes.
+# Between a failed pod and its replacement: ten seconds, doubled by each failure in a row,
+# at most ten minutes.
 _FIRST_BACKOFF_SECONDS: Final = 10.0
 _LONGEST_BACKOFF_SECONDS: Final = 600.0
 # Thirty years: a later deadline is as good as none here, and can be slept for.

@@ -21,15 +21,14 @@ from typing import Any, Final
 import msgspec
 
 from api.kube.client import KubeClient
+from api.kube.embedded.standins.mirror import Mirror
+from api.kube.embedded.standins.objects import Node, Pod
+from api.kube.embedded.standins.pod_status import EXIT_AFTER_SIGTERM, Runtime, ended, running
+from api.kube.embedded.standins.work import WorkQueue
 from api.kube.errors import AlreadyExists, NotFound
 from api.kube.informer import Change, ChangeType
 from api.kube.listing import Key
 from api.kube.resources import NODES, PODS
-
-from .mirror import Mirror
-from .objects import Node, Pod
-from .pod_status import EXIT_AFTER_SIGTERM, Runtime, ended, running
-from .work import WorkQueue
 
 _PREFIX: Final = "berth.dev/simulated-"
 READY_ANNOTATION: Final = f"{_PREFIX}ready"
@@ -201,8 +200,8 @@ class Kubelet:
             await self._write_status(pod, ended(pod, exit_code=EXIT_AFTER_SIGTERM, now=_now()))
         self._ends.pop(f"{pod.metadata.uid} stops", None)
         metadata = pod.metadata
-        # Nought, since a kubelet's second deletion is what takes a pod away; the uid, lest it be the next of
-        # that name.
+        # Nought, since a kubelet's second deletion is what takes a pod away; the uid, lest it be the
+        # next of that name.
         options = {"gracePeriodSeconds": 0, "preconditions": {"uid": metadata.uid}}
         with contextlib.suppress(NotFound):
             await self._client.delete(

@@ -6,11 +6,10 @@ import asyncio
 from collections.abc import Callable
 
 from api.kube.client import KubeClient
+from api.kube.embedded.standins.objects import Job, Node, Pod
 from api.kube.informer import Change, ChangeType, Informer
 from api.kube.listing import Key
 from api.kube.resources import JOBS, NODES, PODS
-
-from .objects import Job, Node, Pod
 
 JobListener = Callable[[Change[Job]], None]
 PodListener = Callable[[Change[Pod]], None]

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from api.kube.embedded.standins.objects import Node, Pod, PodSpec
 from api.objects import (
     WireContainer,
     WireNodeSelectorTerm,
@@ -19,11 +20,9 @@ from api.objects import (
     WireTaint,
     WireToleration,
 )
-from api.quantities import amount as parse_amount
+from api.parsing.quantities import amount as parse_amount
 
-from .objects import Node, Pod, PodSpec
-
-# In the integers of api.quantities: milli-CPU, bytes, devices.
+# In the integers of api.parsing.quantities: milli-CPU, bytes, devices.
 Amounts = Mapping[str, int]
 
 _PODS = "pods"

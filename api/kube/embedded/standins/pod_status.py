@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from .objects import Pod
+from api.kube.embedded.standins.objects import Pod
 
 # How the kernel tells that a process was ended from outside: 128 and the signal's number.
 EXIT_AFTER_SIGTERM: Final = 143

@@ -10,15 +10,14 @@ from typing import Final
 import msgspec
 
 from api.kube.client import KubeClient
+from api.kube.embedded.standins.mirror import Mirror
+from api.kube.embedded.standins.objects import Node, Pod
+from api.kube.embedded.standins.placement import NodeRoom, choose_node, explain, requests_of
+from api.kube.embedded.standins.work import WorkQueue
 from api.kube.errors import KubeError
 from api.kube.informer import Change, ChangeType
 from api.kube.listing import Key
 from api.kube.resources import PODS
-
-from .mirror import Mirror
-from .objects import Node, Pod
-from .placement import NodeRoom, choose_node, explain, requests_of
-from .work import WorkQueue
 
 _NAME: Final = "default-scheduler"
 # Pods placed before other tasks get their turn: with some hundred nodes that is a few milliseconds.

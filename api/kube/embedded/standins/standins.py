@@ -6,11 +6,10 @@ import asyncio
 from collections.abc import Sequence
 
 from api.kube.client import KubeClient
-
-from .job_controller import JobController
-from .kubelet import Kubelet, NodeSpec
-from .mirror import Mirror
-from .scheduler import Scheduler
+from api.kube.embedded.standins.job_controller import JobController
+from api.kube.embedded.standins.kubelet import Kubelet, NodeSpec
+from api.kube.embedded.standins.mirror import Mirror
+from api.kube.embedded.standins.scheduler import Scheduler
 
 
 class StandIns:

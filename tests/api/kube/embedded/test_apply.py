@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from api.kube.embedded.errors import ApiError, ConflictsOfFields
-from api.kube.embedded.managed import Writer, after_update, apply
-from api.kube.embedded.structural import structural_schema
-from api.kube.embedded.typed import compare, field_set, merge, misfits, remove
+from api.kube.embedded.apply.errors import ApiError, ConflictsOfFields
+from api.kube.embedded.apply.managed_fields import Writer, after_update, apply
+from api.kube.embedded.apply.structural import structural_schema
+from api.kube.embedded.apply.typed import compare, field_set, merge, misfits, remove
 
 TEXT = {"type": "string"}
 SCHEMA = structural_schema(

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from api.kube.embedded.builtin import DecodeError, Decoder, builtin_schema
-from api.kube.embedded.defaults import Defaulter
+from api.kube.embedded.apply.builtin_types import DecodeError, Decoder, builtin_schema
+from api.kube.embedded.kinds.defaults import Defaulter
 
 
 def decoded(kind: str, body: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:

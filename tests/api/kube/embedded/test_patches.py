@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from api.kube.embedded.builtin import builtin_schema
-from api.kube.embedded.errors import ApiError
-from api.kube.embedded.patches import json_patch, merge_patch, strategic_merge
+from api.kube.embedded.apply.builtin_types import builtin_schema
+from api.kube.embedded.apply.errors import ApiError
+from api.kube.embedded.apply.patches import json_patch, merge_patch, strategic_merge
 
 POD = builtin_schema("Pod")
 

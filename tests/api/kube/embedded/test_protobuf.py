@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from api.kube.embedded.errors import ApiError
+from api.kube.embedded.apply.errors import ApiError
 from api.kube.embedded.protobuf import read_protobuf
 
 TYPE = b"\n\x0f\n\x02v1\x12\tNamespace"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from api.kube.embedded.errors import ApiError
-from api.kube.embedded.selectors import field_selector, label_selector, matches_labels
+from api.kube.embedded.apply.errors import ApiError
+from api.kube.embedded.kinds.selectors import field_selector, label_selector, matches_labels
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from api.kube.embedded.structural import faults, fit, structural_schema
+from api.kube.embedded.apply.structural import faults, fit, structural_schema
 
 
 def schema(**properties: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from api.kube.embedded.tables import age, duration, json_path
+from api.kube.embedded.kinds.tables import age, duration, json_path
 
 from .raw import RawApi, job, pod
 

@@ -1,0 +1,177 @@
+"""Who gives way when an advance reservation begins.
+
+Nobody starts in the way of a reservation who is expected to run into it (`Backfill.judge`), so at its start
+the capacity is free, unless somebody ran longer than it said, or took the room as `berth.dev/opportunistic`.
+Those give way, early enough to be gone in time, the last started first, and no more of them than it takes:
+
+    opportunistic            may run there whatever its length, and gives way
+    its estimate is up       gives way: an estimate that was a lie costs the one who told it
+    anybody else             was there before the reservation was made, or may not be stopped: it stays, and
+                             members that need its place evict by the ClusterQueue's rules, as for any quota
+
+Of a domain that is kept whole all those give way who are in it; of an amount the fewest.
+
+What is asked for stands in the objects alone (estimate, label, start), so nothing is lost with a leader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Never
+
+from admission.backfill.profile_trial import SnapshotStage
+from admission.backfill.running_estimates import started_at_of
+from admission.backfill.schedule_plan import Timekeeper
+from admission.calendar.advance_reservations import KeptCapacity
+from admission.preemption.checkpoint_before_eviction import leaving_seconds
+from admission.snapshot.snapshot import Held, QueueState, Snapshot
+from api.workload import WorkloadKey
+from queues.estimates.estimator import is_opportunistic, may_be_evicted
+from queues.profile.capacity_profile import Edge, Rooms, Spots
+from queues.profile.profile_walk import holds_at
+from queues.profile.request_horizon import Prospect
+from queues.quota.quota_tree import QuotaNode
+from queues.quota.resources import Quantities
+
+
+@dataclass(frozen=True, slots=True)
+class _Amount:
+    """Asks whether an amount of quota is free in a ClusterQueue."""
+
+    node: QuotaNode
+
+    def find(self) -> Never:
+        """Never asked: the amount and its instant are given."""
+        raise AssertionError("a reservation looks for no other start")
+
+    def may_have_quota(self) -> bool:
+        """Return that it may fit."""
+        return True
+
+    def rooms(self) -> Rooms:
+        """Return none: no places are asked about."""
+        return ()
+
+    def spots_of(self, _value: Quantities) -> Spots:
+        """Return no spots."""
+        return {}
+
+    def has_quota(self, value: Quantities) -> bool:
+        """Return whether it is free now."""
+        return self.node.fits(value)
+
+    def has_spots(self, _value: Quantities) -> bool:
+        """Return that no spots are asked for."""
+        return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clearing:
+    """Clears the way for reservations on one snapshot, which is left as it was found."""
+
+    snapshot: Snapshot
+    keeper: Timekeeper
+    now: float
+
+    def leaving(self) -> Iterator[tuple[Held, KeptCapacity]]:
+        """Yield whose time has come to give way, and to which reservation; each once."""
+        ahead = self.keeper.ahead
+        if not ahead.reservations.kept:
+            return
+        # A reservation further off than the longest way out needs nobody to be asked yet.
+        earliest = self.now + max(ahead.graces.values(), default=0.0)
+        gone: set[WorkloadKey] = set()
+        for kept in ahead.reservations.kept:
+            if kept.start_at > earliest or kept.queue not in self.snapshot.queues:
+                continue
+            for one in self._in_the_way(kept, gone):
+                policy = self.snapshot.queues[one.admission.cluster_queue].policy
+                if kept.start_at - leaving_seconds(one.workload, policy) <= self.now:
+                    gone.add(one.key)
+                    yield one, kept
+
+    def _in_the_way(self, kept: KeptCapacity, gone: Collection[WorkloadKey]) -> list[Held]:
+        inside = self._inside(kept, gone)
+        return inside + self._for_quota(kept, {*gone, *(one.key for one in inside)})
+
+    def _inside(self, kept: KeptCapacity, gone: Collection[WorkloadKey]) -> list[Held]:
+        """Return who will still be on a node of the reserved domain, and gives way."""
+        if kept.domain is None:
+            return []
+        # Nodes belong to no tree: anybody's work may be there.
+        found = []
+        for queue in self.snapshot.queues.values():
+            for held in queue.held.values():
+                claim = self.keeper.profile.get(held.key)
+                if claim is None or kept.domain.spots.keys().isdisjoint(claim.spots):
+                    continue
+                if self.keeper.gone_at(claim) > kept.start_at and self._may_go(held, queue, kept, gone):
+                    found.append(held)
+        return found
+
+    def _for_quota(self, kept: KeptCapacity, gone: Collection[WorkloadKey]) -> list[Held]:
+        """Return the fewest without whom the reservation has its quota, () where it has or none helps."""
+        queue = self.snapshot.queues[kept.queue]
+        left = self.keeper.ahead.left_of(kept, self.keeper.profile)
+        if not left or self._has_room(kept, left, gone):
+            return []
+        going: list[Held] = []
+        for one in self._candidates(kept, queue, gone):
+            going.append(one)
+            if self._has_room(kept, left, {*gone, *(each.key for each in going)}):
+                break
+        else:
+            return []
+        # The last one made it enough, so it is needed; of those before it some may not be.
+        for one in going[:-1]:
+            rest = {*gone, *(each.key for each in going if each is not one)}
+            if self._has_room(kept, left, rest):
+                going.remove(one)
+        return going
+
+    def _candidates(self, kept: KeptCapacity, queue: QueueState, gone: Collection[WorkloadKey]) -> list[Held]:
+        found = [
+            held
+            for other in queue.tree.queues
+            for held in other.held.values()
+            if self._may_go(held, other, kept, gone)
+        ]
+        # Whoever is known to have lied goes before others, who may yet end in time.
+        has_outrun = self.keeper.has_outrun
+        return sorted(found, key=lambda held: (not has_outrun(held.key), -held.reserved_at, held.key))
+
+    def _may_go(
+        self, held: Held, queue: QueueState, kept: KeptCapacity, gone: Collection[WorkloadKey]
+    ) -> bool:
+        if held.key in gone or held.is_evicted or kept.is_joined_by(held.workload):
+            return False
+        if not may_be_evicted(held.workload):
+            return False
+        # It has offered to give way, whatever it runs for.
+        if is_opportunistic(held.workload):
+            return True
+        estimate = self.keeper.lengths.estimator.estimate(held.workload, queue.policy)
+        # Only who said it would be done by then: who says nothing was let in knowing that it might not be.
+        return estimate is not None and started_at_of(held) + estimate.seconds <= kept.start_at
+
+    def _has_room(self, kept: KeptCapacity, left: Quantities, going: Collection[WorkloadKey]) -> bool:
+        queue, at = self.snapshot.queues[kept.queue], max(kept.start_at, self.now)
+        edges = self._edges(kept, queue, going)
+        stage, trial = SnapshotStage(self.snapshot), _Amount(queue.node)
+        # At its start alone: what comes later keeps others out, and is kept out of, by its own edges.
+        return holds_at(Prospect(edges=edges), stage, trial, left, at=at, seconds=0.0)
+
+    def _edges(self, kept: KeptCapacity, queue: QueueState, going: Collection[WorkloadKey]) -> list[Edge]:
+        """Return ends of running work and all appointments but this one; who is `going` ends now."""
+        names = {other.name for other in queue.tree.queues}
+        profile = self.keeper.profile
+        edges = profile.edges(wants=lambda claim: claim.is_running and claim.queue in names)
+        edges = [edge for edge in edges if edge[2] not in going and edge[0] > self.now]
+        edges = self.keeper.gone_by(edges)
+        for key in going:
+            claim = profile.get(key)
+            if claim is not None:
+                edges.append((self.now, -1, key, claim))
+        edges += [edge for edge in self.keeper.ahead.edges(names, profile) if edge[2] != kept.holder]
+        return sorted(edges, key=lambda edge: edge[:3])

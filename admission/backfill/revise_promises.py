@@ -1,0 +1,142 @@
+"""Settling: something moved, so does every promise still stand? Earlier if it can, later for a cause."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from math import inf
+
+from admission.backfill.improvable_promises import Gains
+from admission.backfill.planned_starts import Promise
+from admission.backfill.planner import Planner
+from admission.backfill.profile_trial import Footing
+from admission.backfill.schedule_plan import SLACK_SECONDS
+from admission.backfill.visible_promises import Outlook, rules_of
+from admission.flavors.feasibility import may_have_room
+from admission.snapshot.snapshot import QueueState
+from queues.pending.pending_queue import Pending
+from queues.profile.planned_start import MoveCause
+from queues.profile.profile_walk import holds_at
+from queues.steps import Steps
+
+
+@dataclass(slots=True, kw_only=True)
+class Settler:
+    """One look at all promises, the highest rank first, while everybody who waits is in a queue."""
+
+    outlook: Outlook
+    planner: Planner
+    # The shortest of each shape that could not be promised an earlier start in this look.
+    _in_vain: dict[bytes, float] = field(default_factory=dict)
+    _gains: Gains = field(init=False)
+    # Whether one is to be tried first, so that who comes after it may have what it leaves.
+    _is_trying: bool = False
+
+    def settling(self) -> Steps[None]:
+        """Take back or move what does not stand, start earlier what can: a step for each promise.
+
+        Between two steps all that is promised is true. A look that is closed before its end leaves its
+        reasons to the next.
+        """
+        keeper, is_whole = self.outlook.keeper, False
+        # Taken before the look, so that what the look itself brings about is for the next one.
+        causes, keeper.causes = keeper.causes, set()
+        self._gains = Gains(outlook=self.outlook, slack=keeper.slack.take())
+        try:
+            for promise in keeper.promises.in_order():
+                yield from self._look_at(promise, causes)
+                yield
+            is_whole = True
+        finally:
+            if not is_whole:
+                keeper.causes |= causes
+            if not is_whole or self._is_trying:
+                keeper.slack.give_back(self._gains.slack)
+
+    def _look_at(self, promise: Promise, causes: set[MoveCause]) -> Steps[None]:
+        queue = self.outlook.snapshot.queues[promise.planned.cluster_queue]
+        pending = queue.pending.get(promise.planned.key)
+        if pending is None:
+            # It is not in its queue now: being tried, or gone; whoever changes that sets a
+            # cause of its own.
+            return
+        # Without a cause nothing can have broken a promise, so none is tried.
+        if causes and not self._stands(promise, queue, pending):
+            yield from self._move(promise, queue, pending, causes)
+        # Moved, it is as early as can be; only what stands may be improved.
+        elif self._gains.slack.until >= self.outlook.now:
+            yield from self._improve(promise, queue, pending)
+
+    def _stands(self, promise: Promise, queue: QueueState, pending: Pending) -> bool:
+        outlook, planned = self.outlook, promise.planned
+        footing = Footing(usage=promise.claim.usage, spots=promise.claim.spots)
+        above = outlook.above(planned.rank, planned.key)
+        prospect = outlook.prospect(queue, planned.rank, above, of=pending.workload)
+        at = max(planned.start_at, outlook.now)
+        trial = outlook.trial(queue, pending)
+        return holds_at(prospect, outlook.stage, trial, footing, at=at, seconds=planned.seconds)
+
+    def _move(
+        self, promise: Promise, queue: QueueState, pending: Pending, causes: set[MoveCause]
+    ) -> Steps[None]:
+        known, keeper = promise.planned, self.outlook.keeper
+        found = yield from self.planner.search(queue, pending, known)
+        if found is None:
+            keeper.withdraw(known.key)
+            return
+        planned, footing = found
+        # Within the slack nobody is told: the estimates are no better than that.
+        if planned.start_at > known.start_at + SLACK_SECONDS:
+            planned = replace(planned, moves=known.moves + 1, cause=self._cause(promise, causes))
+            # For those of higher rank too, who had their look before this one left.
+            keeper.slack.note(promise.claim, from_at=known.start_at, until=known.ends_at)
+        keeper.keep(planned, footing.usage, footing.spots)
+
+    def _cause(self, promise: Promise, causes: set[MoveCause]) -> MoveCause:
+        """Return why a promise does not stand: what is known of it alone first, then what has happened.
+
+        Nothing but work that was to end can be late without a word, so that is what is left.
+        """
+        if not self.outlook.snapshot.fleet.has_nodes(promise.claim.spots):
+            return MoveCause.NODE_LOST
+        return next((cause for cause in MoveCause if cause in causes), MoveCause.OVERRUN)
+
+    def _improve(self, promise: Promise, queue: QueueState, pending: Pending) -> Steps[None]:
+        """Start it earlier if that is worth a word and moves nobody else, those of lower rank included.
+
+        What came free was to come free at some instant, so nothing has changed for a start after that. One
+        that starts earlier leaves its former end to those after it. To start at once is always worth a word.
+        Where one could not, a longer one of the same shape is not looked at: it might do without its own hold
+        what the other could not, but that is rare and the look is dear.
+        """
+        outlook, known, rules = self.outlook, promise.planned, rules_of(queue)
+        least = max(rules.resolution_seconds if rules is not None else 0, SLACK_SECONDS)
+        latest = min(self._gains.slack.until, known.start_at - least)
+        if known.start_at <= outlook.now or known.seconds >= self._in_vain.get(pending.shape, inf):
+            return
+        if not self._gains.may_help(promise, queue, pending, latest=latest):
+            return
+        if latest <= outlook.now and not may_have_room(outlook.snapshot, queue, pending):
+            return
+        others = [one for key, one in outlook.keeper.promises.items() if key != known.key]
+        start = yield from self.planner.earliest(queue, pending, known.rank, others, latest=latest)
+        # `earliest` tries now whatever `latest` says, so a start after both is none that was asked for.
+        if start is None or start.at > max(latest, outlook.now):
+            self._in_vain[pending.shape] = known.seconds
+            return
+        if start.value.assignment is None:
+            return
+        # Borrowing higher would cost it its rank, and with that perhaps the very start.
+        if start.value.assignment.borrowing > known.rank.height:
+            if start.at <= outlook.now and not outlook.keeper.dues.may_try(known, now=outlook.now):
+                # Beside all that is promised, whatever its rank: it is tried, and promised what it was.
+                outlook.keeper.dues.try_now(known, now=outlook.now)
+                self._is_trying = True
+            return
+        # What it would have may be what the one before it takes when it is tried: it would be promised that
+        # and lose it again. Once that one has started, or was tried in vain, there is another look.
+        if self._is_trying:
+            return
+        planned = self.planner.planned(queue, pending, known.rank, start, known)
+        outlook.keeper.keep(planned, start.value.usage, start.value.spots)
+        # Those after it may have what it leaves at its former end.
+        self._gains.slack.note(promise.claim, from_at=known.start_at, until=known.ends_at)

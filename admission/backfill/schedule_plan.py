@@ -1,0 +1,445 @@
+"""What is known of the future: when running work ends, who is promised a start, who runs on a lease.
+
+The engine's bookkeeping of time. Running work comes in with the quota that it holds (`hold`, `release`);
+promises are made and moved by `admission.backfill`, which decides. Nothing is kept here while no policy asks
+for backfill, so that a cluster without one pays nothing.
+
+There is one profile for all trees: trees do not share quota, but flavors of two trees may share nodes. A
+search looks at the claims alone that it can meet.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from math import inf
+
+from msgspec import structs
+
+from admission.backfill.due_queues import Dues
+from admission.backfill.planned_starts import Kept, Promise, Promises
+from admission.backfill.running_estimates import Lengths, started_at_of
+from admission.calendar.upcoming_changes import Ahead
+from admission.flavors.feasibility import never_evicts
+from admission.placement.topology_cache import Fleet
+from admission.preemption.checkpoint_before_eviction import leaving_seconds
+from admission.snapshot.snapshot import Held, QueueState
+from api.policy import BackfillMode, OnOverrun
+from api.workload import Workload, WorkloadKey
+from queues.estimates.estimator import Estimator, eviction_seconds
+from queues.pending.pending_queue import Pending
+from queues.profile.capacity_profile import Claim, Edge, Profile, Spots
+from queues.profile.freed_capacity import Slack
+from queues.profile.leases import Leases
+from queues.profile.planned_start import BackfillLease, MoveCause, PlannedStart
+from queues.quota.resources import Quantities
+from queues.tracked import Tracked
+
+# A promise counts as kept, and is not moved, within this many seconds: clocks, API writes and pods need some.
+SLACK_SECONDS = 1.0
+# Kept promises until somebody asks for them; offline nobody does.
+_MOST_REMEMBERED = 1000
+
+
+class Timekeeper:
+    """Claims, promises and leases. One task owns it; `now` is the instant of its owner's latest call."""
+
+    def __init__(self, fleet: Fleet, estimator: Estimator) -> None:
+        self.now = 0.0
+        self.lengths = Lengths(estimator)
+        self.is_on = False
+        self.profile = Profile()
+        # What has changed in these since it was last asked goes to the store: whoever leads next goes on.
+        self.promises = Promises()
+        self.leases = Leases()
+        # When who waits without a promise is expected to start, and when that was worked out.
+        self.expected: Tracked[WorkloadKey, tuple[float, float]] = Tracked()
+        # By ClusterQueue: before when nobody behind those is expected to start.
+        self.expected_after: dict[str, float] = {}
+        # What has happened since promises were last looked at that may move them, later or earlier.
+        self.causes: set[MoveCause] = set()
+        # What came free since then that counted as taken when promises were made.
+        self.slack = Slack()
+        # Promises made, moved or (None) withdrawn since they were last told, those kept since, by Workload.
+        self.changed: dict[WorkloadKey, PlannedStart | None] = {}
+        self.told: dict[WorkloadKey, PlannedStart] = {}
+        self.kept: deque[Kept] = deque(maxlen=_MOST_REMEMBERED)
+        # Who is to be tried for that.
+        self.dues = Dues()
+        # What the calendar holds: quotas that will be others.
+        self.ahead = Ahead()
+        # When to look again though nothing happens, None: never.
+        self.wake_at: float | None = None
+        self._fleet = fleet
+        self._queues: Mapping[str, QueueState] = {}
+        # Whether no claim needs to be told from those of another tree.
+        self.is_one_tree = True
+        # Who holds quota but has been told to stop.
+        self._stopping: set[WorkloadKey] = set()
+
+    # --- what is known -----------------------------------------------------------------------------------
+
+    def set_queues(self, queues: Mapping[str, QueueState], held: Iterable[Held]) -> None:
+        """Take in ClusterQueues that were built anew: quotas, policies or nodes' flavors have changed."""
+        # A process without backfill keeps no profile and forgets at the first refresh without it.
+        self._queues = self.lengths.queues = queues
+        was_on = self.is_on
+        self.is_one_tree = len({id(queue.tree) for queue in queues.values()}) <= 1
+        self.is_on = self.ahead.is_heeded or any(
+            queue.policy.backfill_rules is not None for queue in queues.values()
+        )
+        if not self.is_on:
+            if was_on:
+                self._forget_everything()
+            return
+        # A list, as withdrawing takes them out.
+        for key in [key for key in self.promises if not self._is_governed(key)]:
+            self.withdraw(key)
+        self.rebuild(held)
+        if self.promises:
+            self.causes.add(MoveCause.QUOTA_CUT)
+        # Quotas may have risen, so everyone may start earlier.
+        self.slack.note_all()
+
+    def rebuild(self, held: Iterable[Held]) -> None:
+        """Make the profile anew from who holds quota and what is promised."""
+        # Empty rather than mended: claims of Workloads that left while it was off would stay.
+        self.profile = Profile()
+        for one in held:
+            self.hold(one)
+        for promise in list(self.promises.values()):
+            self.keep(promise.planned, promise.claim.usage, promise.claim.spots)
+
+    def _is_governed(self, key: WorkloadKey) -> bool:
+        queue = self._queues.get(self.promises[key].planned.cluster_queue)
+        return queue is not None and queue.policy.backfill_rules is not None and not queue.inactive
+
+    def _forget_everything(self) -> None:
+        for key in list(self.promises):
+            self.withdraw(key)
+        self.profile = Profile()
+        self.expected.clear()
+        self.expected_after.clear()
+        self.leases.clear()
+        self.lengths.forget_raised()
+        self.causes.clear()
+
+    def hold(self, held: Held) -> None:
+        """Take in who holds quota, or how that has changed. A promise made to it is kept by that."""
+        # A queue that is not there has no policy by which its length could be told.
+        if not self.is_on or held.admission.cluster_queue not in self._queues:
+            return
+        # It has started; what it expected is of no use to anybody.
+        self.expected.pop(held.key, None)
+        promise = self.promises.pop(held.key, None)
+        if promise is not None:
+            self.kept.append(Kept(planned=promise.planned, at=held.reserved_at))
+            self.changed.pop(held.key, None)
+            self.told.pop(held.key, None)
+            self.dues.note_left(promise.planned.cluster_queue, is_on_nodes=bool(promise.claim.spots))
+        self.ahead.join(held.workload)
+        if self.ahead.reservations.kept:
+            policy = self._queues[held.admission.cluster_queue].policy
+            self.ahead.graces[held.key] = leaving_seconds(held.workload, policy)
+        known = self.profile.get(held.key)
+        if known is not None and known.is_running and dict(known.usage) != dict(held.usage):
+            # Some of its pods are done.
+            self.slack.note(known, from_at=self.now, until=known.ends_at)
+        (self._stopping.add if held.is_evicted else self._stopping.discard)(held.key)
+        self.profile.put(
+            Claim(
+                holder=held.key,
+                queue=held.admission.cluster_queue,
+                usage=held.usage,
+                spots=self._fleet.spots(held.places),
+                ends_at=self.expected_end(held),
+            )
+        )
+
+    def hold_anew(self, held: Held) -> None:
+        """Take in that running work says otherwise of its end, which promises were made by."""
+        before = self.profile.get(held.key)
+        self.hold(held)
+        after = self.profile.get(held.key)
+        if before is None or after is None:
+            return
+        if after.ends_at < before.ends_at:
+            self.slack.note(before, from_at=self.now, until=before.ends_at)
+        elif after.ends_at > before.ends_at:
+            self.causes.add(MoveCause.OVERRUN)
+
+    def forget(self, key: WorkloadKey) -> None:
+        """Forget a Workload that is gone."""
+        self.withdraw(key)
+        self.dues.forget(key)
+        self.expected.pop(key, None)
+        self.lengths.forget(key)
+
+    def release(self, key: WorkloadKey) -> None:
+        """Note that the Workload holds quota no longer; the profile may have been wrong about when."""
+        claim = self.profile.drop(key)
+        self.leases.pop(key, None)
+        self.lengths.note_ended(key)
+        self._stopping.discard(key)
+        # Earlier than expected by more than the slack: then promises may be improved.
+        if claim is not None and claim.ends_at > self.now + SLACK_SECONDS:
+            self.slack.note(claim, from_at=max(self.now, claim.begins_at), until=claim.ends_at)
+
+    def expected_end(self, held: Held) -> float:
+        """Return when the Workload's quota is expected to come free, never before now."""
+        # It has been asked to save and leave; its deadline is its end whatever it was expected to run.
+        if held.leaves_by is not None:
+            return max(self.now, held.leaves_by) + eviction_seconds(held.workload)
+        if held.is_evicted:
+            evicted = None if held.is_evicting else held.workload.eviction
+            # From when its object says, so that a leader that came later expects the same end.
+            since = self.now if evicted is None else evicted.at
+            return since + eviction_seconds(held.workload)
+        started_at = started_at_of(held)
+        lease = self.leases.get(held.key)
+        seconds = self.lengths.of_running(
+            held, started_at=started_at, now=self.now, is_leased=lease is not None
+        )
+        if lease is not None and self.gives_way(lease):
+            # It is believed until its estimate is up, and stopped then: a promise cannot begin earlier.
+            seconds += lease.eviction_seconds
+        return started_at + seconds
+
+    @property
+    def may_move(self) -> bool:
+        """Whether something has happened that may move promises, later or earlier."""
+        return bool(self.causes) or self.slack.until >= self.now
+
+    def waits_for_its_time(self, workload: Workload) -> bool:
+        """Return whether the Workload is promised a later start, before which it need not be tried.
+
+        Could it start earlier, its promise would have been moved. That is not so where others may be evicted
+        for it, where it may run in the hold of another, or with fewer pods than it was promised.
+        """
+        key = workload.key
+        promise = self.promises.get(key)
+        if promise is None or self.dues.may_try(promise.planned, now=self.now):
+            return False
+        queue = self._queues[promise.planned.cluster_queue]
+        rules = queue.policy.backfill_rules
+        is_opportunistic = rules is None or rules.mode is BackfillMode.OPPORTUNISTIC
+        is_whole = all(pod_set.min_count is None for pod_set in workload.pod_sets)
+        return is_whole and never_evicts(queue) and not is_opportunistic
+
+    def may_be_promised(self, pending: Pending, queue: QueueState) -> bool:
+        """Return whether the Workload would be promised a start if it was tried, as far as depth goes."""
+        rules = queue.policy.backfill_rules
+        return rules is not None and self.promises.before(pending, queue.name) < rules.reservation_depth
+
+    def note_nodes(self) -> None:
+        """Note that nodes came, went or changed."""
+        if self.promises:
+            self.causes.add(MoveCause.NODE_LOST)
+            self.slack.note_all()
+
+    # --- promises ----------------------------------------------------------------------------------------
+
+    def keep(self, planned: PlannedStart, usage: Quantities, spots: Spots) -> None:
+        """Make a promise, or move one."""
+        claim = Claim(
+            holder=planned.key,
+            queue=planned.cluster_queue,
+            usage=usage,
+            spots=spots,
+            begins_at=planned.start_at,
+            ends_at=planned.ends_at,
+        )
+        # The profile first: it refuses an empty span, and then nothing has been promised.
+        self.profile.put(claim)
+        known = self.promises.get(planned.key)
+        self.promises[planned.key] = Promise(planned=planned, claim=claim)
+        # Kept as it was, it is no news to anybody.
+        if known is None or known.planned != planned:
+            self.changed[planned.key] = planned
+            self.dues.note_moved(is_on_nodes=known is not None and bool(known.claim.spots))
+
+    def withdraw(self, key: WorkloadKey) -> None:
+        """Take a promise back: its Workload waits no longer, or nothing can be promised to it any more."""
+        promise = self.promises.pop(key, None)
+        if promise is None:
+            return
+        claim = self.profile.get(key)
+        # It may have started meanwhile; then the claim is its running one and stays.
+        if claim is not None and not claim.is_running:
+            self.profile.drop(key)
+        self.changed[key] = None
+        # Its queue may promise to the next in line.
+        self.dues.note_left(promise.planned.cluster_queue, is_on_nodes=bool(promise.claim.spots))
+        self.slack.note(promise.claim, from_at=promise.planned.start_at, until=promise.planned.ends_at)
+
+    # --- another's plan ---------------------------------------------------------------------------------
+
+    def forget_plan(self) -> None:
+        """Forget promises and leases without a word, and what was to be told of them."""
+        for table in (self.promises, self.leases, self.expected, self.lengths.stopped_after):
+            table.clear()
+        for told in (self.changed, self.told):
+            told.clear()
+        self.lengths.forget_raised()
+        self.dues.clear()
+
+    def adopt(self, planned: PlannedStart, usage: Quantities, spots: Spots) -> None:
+        """Stand by a promise that another has made and told.
+
+        Where both have made one, this one counts and the other's was the first.
+        """
+        known = self.promises.get(planned.key)
+        if known is not None:
+            if planned.made_at < known.planned.made_at:
+                planned = replace(
+                    known.planned, made_at=planned.made_at, first_start_at=planned.first_start_at
+                )
+                self.promises[planned.key] = replace(known, planned=planned)
+            return
+        self.keep(planned, usage, spots)
+        # The one who made it has told it.
+        self.changed.pop(planned.key)
+        self.told[planned.key] = planned
+
+    def note_adopted(self) -> None:
+        """Look at every promise once, for nobody has watched over them meanwhile.
+
+        What does not stand any more is late for the last of all causes unless it is known better. Nobody is
+        moved to an earlier start for this: that the leader has changed is nothing that users should notice.
+        """
+        self.slack.take()
+        # What was kept and measured while another led, that one has counted.
+        self.kept.clear()
+        self.lengths.measured.clear()
+        if self.promises:
+            self.causes.add(MoveCause.OVERRUN)
+
+    # --- the passing of time -----------------------------------------------------------------------------
+
+    def outrun(self, held: Mapping[WorkloadKey, Held]) -> None:
+        """Raise the estimates of who should have ended by now and has not.
+
+        Who runs on a lease is not believed again: it can be sent away when its time is needed.
+        """
+        for claim in self.profile.outrun(self.now):
+            one = held.get(claim.holder)
+            lease = self.leases.get(claim.holder)
+            if one is None or (lease is not None and self.gives_way(lease) and not one.is_evicted):
+                continue
+            if one.is_evicted and claim.ends_at > self.now - SLACK_SECONDS:
+                # Who is stopping may take a moment longer than its grace.
+                continue
+            self.profile.put(structs.replace(claim, ends_at=self._later_end(claim, one)))
+            self.causes.add(MoveCause.OVERRUN)
+
+    def has_outrun(self, key: WorkloadKey) -> bool:
+        """Return whether the Workload runs longer than its estimate said, which was raised since.
+
+        A promise believes the raised one, for it can be moved; an appointment cannot, and takes it to stay.
+        """
+        return self.lengths.has_outrun(key) and key not in self._stopping
+
+    def gone_by(self, edges: Iterable[Edge]) -> list[Edge]:
+        """Return the edges with running work ending when it is gone at the latest, in order.
+
+        For an appointment, which cannot be moved: whoever has outrun its estimate is taken to stay, and of
+        the others each end is as late as if it had to be sent away then.
+        """
+        late = []
+        for at, sign, key, claim in edges:
+            if claim.is_running and not claim.is_appointment:
+                if self.has_outrun(key):
+                    continue
+                at += self._stopping_seconds(key)
+            late.append((at, sign, key, claim))
+        return sorted(late, key=lambda edge: edge[:3])
+
+    def gone_at(self, claim: Claim) -> float:
+        """Return when the holder of a running claim is gone at the latest, infinity: nobody can say."""
+        # Who runs on a lease is not believed again: its end has come and it is still there.
+        if self.has_outrun(claim.holder) or claim.ends_at <= self.now:
+            return inf
+        return claim.ends_at + self._stopping_seconds(claim.holder)
+
+    def _stopping_seconds(self, key: WorkloadKey) -> float:
+        return 0.0 if key in self._stopping else self.ahead.graces.get(key, 0.0)
+
+    def _later_end(self, claim: Claim, held: Held) -> float:
+        if held.is_evicted:
+            # It is stopping, and takes longer than its grace.
+            return self.now + eviction_seconds(held.workload)
+        started_at = started_at_of(held)
+        believed, elapsed = claim.ends_at - started_at, self.now - started_at
+        lengths = self.lengths
+        return started_at + lengths.raise_beyond(
+            claim.holder, claim.queue, believed=believed, elapsed=elapsed
+        )
+
+    # --- leases ------------------------------------------------------------------------------------------
+
+    def lend(self, lease: BackfillLease) -> None:
+        """Let a Workload run on this lease, in place of the one that it had."""
+        self.leases[lease.key] = lease
+
+    def longest_eviction(self) -> float | None:
+        """Return the longest that anybody on a lease needs to give way, None where nobody is."""
+        return max(self.leases.eviction_times(), default=None)
+
+    def gives_way(self, lease: BackfillLease) -> bool:
+        """Return whether the lease's holder is sent away at its end, as its queue's policy wants it."""
+        rules = self._queues[lease.cluster_queue].policy.backfill_rules
+        return lease.is_evictable and (rules is None or rules.on_overrun is OnOverrun.EVICT)
+
+    def can_leave(self, lease: BackfillLease) -> bool:
+        """Return whether the lease's holder can be sent away: it gives way, and has not been told already."""
+        return self.gives_way(lease) and lease.key not in self._stopping
+
+    def note_eviction(self, held: Held) -> None:
+        """Note that the Workload is being stopped. What it ran is the least that it is believed to need."""
+        if held.key in self.leases or self.has_outrun(held.key):
+            self.lengths.stopped_after[held.key, held.workload.uid] = self.now - started_at_of(held)
+        self.hold(held)
+
+    def take_woken(self) -> set[str]:
+        """Return the ClusterQueues to be tried: a promise has changed in them, come free, or come due."""
+        promised = (promise.planned for promise in self.promises.values())
+        return self.dues.take(
+            self.changed, promised, self._queues, now=self.now, is_one_tree=self.is_one_tree
+        )
+
+    def next_at(self) -> float | None:
+        """Return when to look again: work should have ended, a lease ends, a promise is due."""
+        if not self.promises and not self.ahead.reservations.kept:
+            return None
+        # Ends matter to promises alone: who waits without one is woken by the end itself.
+        ends = [self.profile.next_end_at(after=self.now)] if self.promises else []
+        instants = [*ends, *self._due_times(), *self.ahead.clearing_times()]
+        return min((at for at in instants if at is not None and at > self.now), default=None)
+
+    def _due_times(self) -> Iterator[float]:
+        times = self.leases.eviction_times()
+        for promise in self.promises.values():
+            yield promise.planned.start_at
+            yield promise.planned.start_at + SLACK_SECONDS
+            for seconds in times:
+                yield promise.planned.start_at - seconds
+
+    def validate(self, held: Mapping[WorkloadKey, Held]) -> None:
+        """Raise AssertionError where claims, promises and who holds quota disagree."""
+        self.profile.validate()
+        self.leases.validate()
+        if not self.is_on:
+            return
+        for key, one in held.items():
+            if one.admission.cluster_queue in self._queues:
+                claim = self.profile.get(key)
+                assert claim is not None, f"{key} holds quota but claims none"
+                assert claim.is_running, f"{key} holds quota but is promised some"
+                assert dict(claim.usage) == dict(one.usage), f"{key} claims {claim.usage}, holds {one.usage}"
+        for key, promise in self.promises.items():
+            assert key not in held, f"{key} holds quota and is promised some"
+            assert self.profile.get(key) == promise.claim, f"the promise to {key} is not in the profile"
+        assert len(self.profile) <= len(held) + len(self.promises), (
+            "somebody claims who neither runs nor waits"
+        )

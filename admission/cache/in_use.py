@@ -1,0 +1,62 @@
+"""Which specs are in use, and so outlive their deletion.
+
+A ClusterQueue is in use while Workloads hold its quota: without it their usage would count nowhere, and the
+cohort would give away what they still occupy. Flavors, topologies and checks are in use while another spec
+names them: the work that runs was placed by what they say. A finalizer keeps them until then.
+Source: Kueue, the `Reconcile` of each kind in pkg/controller/core and pkg/controller/tas.
+"""
+
+from __future__ import annotations
+
+from admission.cache.cache import Cache
+from admission.decisions.api_writes import Purpose, Verb, Write, guarded_patch
+from api.keys import RESOURCE_IN_USE
+from api.objects import Meta
+from api.queueing import ClusterQueue
+
+# The kinds that carry the finalizer; Workloads have a life of their own.
+KEPT_KINDS = frozenset({"AdmissionCheck", "ClusterQueue", "ResourceFlavor", "Topology"})
+
+
+def is_in_use(cache: Cache, kind: str, name: str) -> bool:
+    """Return whether a spec of one of `KEPT_KINDS` is needed still. A ClusterQueue that is itself being
+    deleted counts among those who name a flavor: its Workloads run on. O(1), of others O(ClusterQueues)."""
+    queues = cache.cluster_queues.values()
+    if kind == "ClusterQueue":
+        return name in cache.queues and bool(cache.queues[name].held)
+    if kind == "ResourceFlavor":
+        return any(name in _flavors(queue) for queue in queues)
+    if kind == "AdmissionCheck":
+        return any(rule.name == name for queue in queues for rule in queue.checks)
+    return any(flavor.topology_name == name for flavor in cache.flavors.values())
+
+
+def finalizer_patch(kind: str, metadata: Meta, *, is_used: bool) -> Write | None:
+    """Return the write that puts the finalizer on, or takes it off one that may go; None where all is well.
+
+    Finalizers of others stay. An object that is being deleted is given none: the API server refuses that.
+    """
+    present = metadata.finalizers or ()
+    is_kept, is_deleted = RESOURCE_IN_USE in present, metadata.deletion_timestamp is not None
+    if is_kept == (not is_deleted or is_used) or (is_deleted and not is_kept):
+        return None
+    others = [name for name in present if name != RESOURCE_IN_USE]
+    finalizers = others if is_kept else [*others, RESOURCE_IN_USE]
+    return Write(
+        verb=Verb.MERGE_PATCH,
+        kind=kind,
+        namespace="",
+        name=metadata.name,
+        body=guarded_patch(
+            {"metadata": {"finalizers": finalizers or None}},
+            uid=metadata.uid,
+            resource_version=metadata.resource_version,
+        ),
+        purpose=Purpose.REMOVE_FINALIZER if is_kept else Purpose.ADD_FINALIZER,
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+    )
+
+
+def _flavors(queue: ClusterQueue) -> set[str]:
+    return {flavor.name for group in queue.resource_groups for flavor in group.flavors}

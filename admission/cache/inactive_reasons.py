@@ -1,0 +1,108 @@
+"""Why a ClusterQueue admits nothing: stopped, or something that it names is missing, unreadable or not ready.
+
+Source: Kueue, pkg/cache/scheduler/clusterqueue.go, inactiveReason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from admission.cache.specs import Specs
+from admission.snapshot.snapshot import Inactive
+from api import keys
+from api.queueing import AdmissionCheck, ClusterQueue, Cohort, ResourceFlavor, StopPolicy, Topology
+from api.reasons import InactiveReason
+from queues.quota.hierarchy import Hierarchy
+
+
+def problems(spec: ClusterQueue, specs: Specs, hierarchy: Hierarchy) -> Iterator[Inactive]:
+    """Return why the ClusterQueue admits nothing, in the field's order of reasons; nothing where it does.
+
+    `hierarchy` is built of the same specs.
+    """
+    if spec.is_terminating:
+        yield Inactive(reason=InactiveReason.TERMINATING, message="it is being deleted")
+    if spec.stop_policy is not StopPolicy.NONE:
+        yield Inactive(
+            reason=InactiveReason.STOPPED, message=f"it is stopped (spec.stopPolicy: {spec.stop_policy})"
+        )
+    unreadable = specs.unreadable.get((ClusterQueue, spec.name))
+    if unreadable is not None:
+        yield Inactive(reason=InactiveReason.UNKNOWN, message=unreadable)
+    cycle = hierarchy.queue_cycles.get(spec.name)
+    if cycle is not None:
+        yield Inactive(
+            reason=InactiveReason.COHORT_CYCLE,
+            message=f"its cohorts form a cycle ({cycle}); change spec.parentName of one of them",
+        )
+    # Not one by one through all parts where nothing is unreadable, which is nearly always.
+    if specs.unreadable:
+        yield from _unreadable_parts(spec, specs, hierarchy)
+    yield from _missing_flavors(spec, specs)
+    yield from _missing_checks(spec, specs)
+
+
+def _unreadable_parts(spec: ClusterQueue, specs: Specs, hierarchy: Hierarchy) -> Iterator[Inactive]:
+    """Yield the cohorts, flavors, topologies and checks that are there and cannot be read.
+
+    What they said before no longer counts: a queue must not go by a limit that its owner has taken away.
+    """
+    flavors = [flavor.name for group in spec.resource_groups for flavor in group.flavors]
+    topologies = (specs.flavors[name].topology_name for name in flavors if name in specs.flavors)
+    parts: tuple[tuple[type, Iterable[str | None]], ...] = (
+        (Cohort, (node.name for node in hierarchy.queues[spec.name].ancestors())),
+        (ResourceFlavor, flavors),
+        (Topology, topologies),
+        (AdmissionCheck, (rule.name for rule in spec.checks)),
+    )
+    for kind, names in parts:
+        # In order and each once: two flavors may name one topology.
+        for name in dict.fromkeys(names):
+            sentence = specs.unreadable.get((kind, name))
+            if sentence is not None:
+                message = f"{kind.__name__} {name} cannot be read: {sentence}"
+                yield Inactive(reason=InactiveReason.UNKNOWN, message=message)
+
+
+def _missing_flavors(spec: ClusterQueue, specs: Specs) -> Iterator[Inactive]:
+    names = [flavor.name for group in spec.resource_groups for flavor in group.flavors]
+    missing = specs.missing(ResourceFlavor, names)
+    if missing:
+        yield Inactive(
+            reason=InactiveReason.FLAVOR_NOT_FOUND,
+            message=f"references missing ResourceFlavor(s): {', '.join(missing)}; create them",
+        )
+    topologies = [specs.flavors[name].topology_name for name in names if name in specs.flavors]
+    absent = specs.missing(Topology, topologies)
+    if absent:
+        yield Inactive(
+            reason=InactiveReason.TOPOLOGY_NOT_FOUND,
+            message=f"its flavors reference missing Topologies: {', '.join(absent)}; create them",
+        )
+
+
+def _missing_checks(spec: ClusterQueue, specs: Specs) -> Iterator[Inactive]:
+    missing = specs.missing(AdmissionCheck, (rule.name for rule in spec.checks))
+    if missing:
+        yield Inactive(
+            reason=InactiveReason.ADMISSION_CHECK_NOT_FOUND,
+            message=f"references missing AdmissionCheck(s): {', '.join(missing)}; create them",
+        )
+    known = [specs.checks[rule.name] for rule in spec.checks if rule.name in specs.checks]
+    idle = [check for check in known if not check.is_active]
+    if idle:
+        names = ", ".join(check.name for check in idle)
+        yield Inactive(
+            reason=InactiveReason.ADMISSION_CHECK_INACTIVE,
+            message=f"AdmissionCheck(s) not active: {names}; {_way_out(idle)}",
+        )
+
+
+def _way_out(idle: Iterable[AdmissionCheck]) -> str:
+    """Return what to do about checks that nobody says are active."""
+    served_by = {
+        keys.MULTIKUEUE_CONTROLLER: "dispatch to other clusters is not served: take the check out",
+        keys.PROVISIONING_CONTROLLER: "Berth makes no ProvisioningRequests: another controller has to",
+    }
+    advice = [served_by[check.controller_name] for check in idle if check.controller_name in served_by]
+    return "; ".join(dict.fromkeys(("see their Active condition", *advice)))

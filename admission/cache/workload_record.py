@@ -1,0 +1,246 @@
+"""What the engine keeps of one Workload: the object, its requests worked out once, and where it waits.
+
+A Workload comes back with every change of its status, its pod sets as a rule unchanged: requests and shape
+are then kept.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from admission.cache.cache import Cache
+from admission.calendar.advance_reservations import joining_problem, reservation_of
+from admission.nomination.nominate import namespace_mismatch
+from api.jobs.resource_requests import (
+    PodSetRequests,
+    RequestError,
+    ResourceSettings,
+    pod_set_requests,
+    request_problem,
+)
+from api.keys import (
+    ADMISSION_GATED_BY,
+    CONCURRENT_ADMISSION_PARENT,
+    MANAGED_BY,
+    MULTIKUEUE_CONTROLLER,
+)
+from api.queueing import LocalQueue
+from api.reasons import ConditionType, InactiveReason, PendingReason
+from api.selectors import matches_selector
+from api.workload import PodSetAssignment, Workload
+from queues.pending.ordering import RequeuingTimestamp, queued_at
+from queues.pending.pending_queue import Pending, retry_at
+from queues.pending.shape import shape_of
+
+LocalQueueKey = tuple[str, str]
+Problem = tuple[PendingReason, str]
+
+
+class Record(msgspec.Struct, eq=False, kw_only=True):
+    """One Workload. `queued_in` is the ClusterQueue where it waits, `last_wait` what it was last told.
+
+    `request_error` is set where its requests cannot be read, `request_problem` where Kubernetes would refuse
+    its pods.
+    """
+
+    workload: Workload
+    local_queue: LocalQueueKey
+    requests: tuple[PodSetRequests, ...] = ()
+    shape: bytes = b""
+    request_error: str | None = None
+    request_problem: str | None = None
+    queued_in: str | None = None
+    last_wait: Problem | None = None
+
+    @property
+    def may_queue(self) -> bool:
+        """Whether the object itself allows it to wait in a queue, whatever the queues are."""
+        workload = self.workload
+        return (
+            workload.active
+            and self.request_error is None
+            and workload.deleted_at is None
+            and not workload.is_finished
+            and not (workload.annotations and workload.annotations.get(ADMISSION_GATED_BY))
+            and unserved(workload) is None
+            and not workload.is_true(ConditionType.WAITING_FOR_REPLACEMENT_PODS)
+        )
+
+    @property
+    def charged(self) -> tuple[PodSetAssignment, ...]:
+        """What its admission charges, less the pods that are done or are asked for no longer.
+
+        Source: Kueue, pkg/workload/workload.go, totalRequestsFromAdmission.
+        """
+        admission = self.workload.admission
+        if admission is None:
+            return ()
+        counts = {requests.name: requests.count for requests in self.requests}
+        # Nothing has been given back, which is nearly always so: no copy.
+        if all(counts.get(one.name, one.count) >= one.count for one in admission.pod_sets):
+            return admission.pod_sets
+        return tuple(_scaled(one, counts.get(one.name, one.count)) for one in admission.pod_sets)
+
+    def take(self, workload: Workload, cache: Cache, settings: ResourceSettings) -> None:
+        """Take in the object as it is now."""
+        before, self.workload = self.workload, workload
+        if self.last_wait is not None and self._says_otherwise(before):
+            self.last_wait = None
+        # Identity first: a decoder that keeps equal pod sets makes the comparison free.
+        has_same_pods = workload.pod_sets is before.pod_sets or workload.pod_sets == before.pod_sets
+        if not has_same_pods or workload.reclaimable != before.reclaimable:
+            self.work_out(cache, settings)
+
+    def _says_otherwise(self, before: Workload) -> bool:
+        """Whether somebody has put another word for what it was last told: then it is to be told again."""
+        told = self.workload.conditions.get(ConditionType.QUOTA_RESERVED)
+        if told is None or told == before.conditions.get(ConditionType.QUOTA_RESERVED):
+            return False
+        # Another's word hides what it was told last, so it must not count as told.
+        return told.status or (told.reason, told.message) != self.last_wait
+
+    def work_out(self, cache: Cache, settings: ResourceSettings) -> None:
+        """Work out requests and shape, from the object and the limits of its namespace."""
+        workload = self.workload
+        limits = cache.limits.get(workload.key.namespace, ())
+        # What it was told hung on the requests; with others it is told anew.
+        self.last_wait = None
+        self.request_error = self.request_problem = None
+        try:
+            self.requests = tuple(
+                pod_set_requests(
+                    pod_set,
+                    reclaimable=workload.reclaimable.get(pod_set.name, 0),
+                    limits=limits,
+                    runtime_classes=cache.runtime_classes,
+                    settings=settings,
+                )
+                for pod_set in workload.pod_sets
+            )
+            problems = (request_problem(pod_set, limits) for pod_set in workload.pod_sets)
+            self.request_problem = next((problem for problem in problems if problem is not None), None)
+        except RequestError as error:
+            # No requests at all rather than half of them; `may_queue` keeps it out of every queue.
+            self.requests, self.request_error = (), str(error)
+        else:
+            self.shape = shape_of(workload, self.requests)
+
+    def to_pending(self, timestamp: RequeuingTimestamp, *, level: int = 0, is_apart: bool = True) -> Pending:
+        """Return the entry that waits in the queue for this Workload."""
+        workload = self.workload
+        return Pending(
+            workload=workload,
+            requests=self.requests,
+            shape=self.shape,
+            queued_at=queued_at(workload, timestamp),
+            level=level,
+            is_apart=is_apart,
+            retry_at=retry_at(workload),
+            problem=self.request_problem,
+        )
+
+
+def make_record(workload: Workload, cache: Cache, settings: ResourceSettings) -> Record:
+    """Return the record of a Workload seen for the first time."""
+    record = Record(workload=workload, local_queue=(workload.key.namespace, workload.queue_name))
+    record.work_out(cache, settings)
+    return record
+
+
+def _scaled(assignment: PodSetAssignment, count: int) -> PodSetAssignment:
+    if count >= assignment.count:
+        return assignment
+    # Whole pods only; integer amounts of a pod set are multiples of its count.
+    usage = {name: amount // assignment.count * count for name, amount in assignment.usage.items()}
+    return PodSetAssignment(name=assignment.name, count=count, flavors=assignment.flavors, usage=usage)
+
+
+def queue_problem(cache: Cache, workload: Workload, request_error: str | None) -> Problem | None:
+    """Return why the Workload cannot even be tried, as word and sentence; None where its turn decides."""
+    # In the order in which a user would look for the cause: the object, its queue, what that leads to.
+    return (
+        _own_problem(cache, workload, request_error)
+        or _local_queue_problem(cache, workload)
+        or _cluster_queue_problem(cache, workload)
+        or reservation_problem(cache, workload)
+    )
+
+
+def reservation_problem(cache: Cache, workload: Workload) -> Problem | None:
+    """Return why the Workload may not start by the reservation that it names, None where it may."""
+    if reservation_of(workload) is None:
+        return None
+    local_queue = cache.local_queues.get((workload.key.namespace, workload.queue_name))
+    queue = cache.queues.get(local_queue.cluster_queue) if local_queue is not None else None
+    if queue is None:
+        return None
+    return joining_problem(workload, queue.policy, cache.reservations, now=cache.timekeeper.now)
+
+
+def unserved(workload: Workload) -> str | None:
+    """Return what the Workload needs that Berth does not serve, with a way out; None where there is no such.
+
+    Admitted all the same it would hold quota for pods that nobody starts here, or hold it twice.
+    """
+    if workload.annotations and workload.annotations.get(MANAGED_BY) == MULTIKUEUE_CONTROLLER:
+        return (
+            f"The job's spec.managedBy is {MULTIKUEUE_CONTROLLER}: it is to run in another cluster, and"
+            " dispatch to other clusters is not served; create it without spec.managedBy to run it here"
+        )
+    parent = workload.labels.get(CONCURRENT_ADMISSION_PARENT) if workload.labels else None
+    if parent is not None:
+        return (
+            f"The workload is a variant of {parent} for concurrent admission, which is not served:"
+            f" {parent} queues itself; delete the variant"
+        )
+    return None
+
+
+def _own_problem(cache: Cache, workload: Workload, request_error: str | None) -> Problem | None:
+    # An object that cannot be read says nothing else that counts.
+    unreadable = cache.unreadable.get((Workload, workload.key)) or request_error
+    if unreadable is not None:
+        return PendingReason.MISCONFIGURED, unreadable
+    if not workload.active:
+        return PendingReason.DEACTIVATED, "The workload is deactivated; set spec.active to true"
+    missing = unserved(workload)
+    if missing is not None:
+        return PendingReason.MISCONFIGURED, missing
+    gates = workload.annotations.get(ADMISSION_GATED_BY)
+    if gates:
+        return PendingReason.ADMISSION_GATED, f"Admission is gated by: {gates}"
+    return None
+
+
+def _local_queue_problem(cache: Cache, workload: Workload) -> Problem | None:
+    key = (workload.key.namespace, workload.queue_name)
+    name = f"{key[0]}/{key[1]}"
+    if not workload.queue_name:
+        return PendingReason.MISCONFIGURED, "No LocalQueue is named; set spec.queueName"
+    unreadable = cache.unreadable.get((LocalQueue, key))
+    if unreadable is not None:
+        return PendingReason.MISCONFIGURED, f"LocalQueue {name} cannot be read: {unreadable}"
+    spec = cache.local_queues.get(key)
+    if spec is None:
+        return PendingReason.MISCONFIGURED, f"LocalQueue {name} doesn't exist; create it"
+    if spec.is_stopped:
+        return PendingReason.ON_HOLD, f"LocalQueue {name} is stopped (spec.stopPolicy: {spec.stop_policy})"
+    return None
+
+
+def _cluster_queue_problem(cache: Cache, workload: Workload) -> Problem | None:
+    local_queue = cache.local_queues[(workload.key.namespace, workload.queue_name)]
+    queue = cache.queues.get(local_queue.cluster_queue)
+    if queue is None:
+        message = f"ClusterQueue {local_queue.cluster_queue} doesn't exist; create it"
+        return PendingReason.MISCONFIGURED, message
+    if queue.inactive:
+        # The first reason only; the queue's own status lists all.
+        problem = queue.inactive[0]
+        # A stop is somebody's will, anything else a mistake: the words of the two differ.
+        is_stopped = problem.reason is InactiveReason.STOPPED
+        reason = PendingReason.ON_HOLD if is_stopped else PendingReason.SUSPENDED
+        return reason, f"ClusterQueue {queue.name} is inactive: {problem.message}"
+    if not matches_selector(queue.spec.namespace_selector, cache.namespaces.get(workload.key.namespace)):
+        return PendingReason.MISCONFIGURED, namespace_mismatch(workload, queue.name)
+    return None

@@ -1,0 +1,312 @@
+"""The calendar: which quotas are in force now because of quota windows, and when that changes.
+
+    policies' quotaWindows  ─┐                     ┌─▶ ClusterQueues as they are to be decided by
+    ClusterQueues, now      ─┴─▶ read_windows ────┼─▶ when to read it again (`next_at`)
+                                                   └─▶ edges: what the profile of capacity must know
+
+A window changes the quota that is decided by, never the object. Everybody downstream (quota tree, borrowing,
+fair shares, reclaim) reads the value in force as if an administrator had edited the ClusterQueue at that
+instant. That is the whole rule for what becomes of running work when a quota falls: it runs on and counts as
+borrowed, and others take their own back by `reclaimWithinCohort`, as after any edit. A rule of its own for
+windows (evict what is too much, at once) was rejected: it would stop work that nobody needs the room of.
+
+Whoever wants the room free in time sets `reclaimLeadSeconds`: that long before the quota falls nothing starts
+that would still run then and not fit.
+
+The value is frozen and follows from the objects and the instant alone, so a new leader needs no memory of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from math import inf
+
+from api.parsing.quantities import to_text
+from api.policy import AdmissionPolicy, QuotaWindow
+from api.queueing import ClusterQueue, FlavorQuotas, ResourceGroup
+from api.workload import WorkloadKey, to_rfc3339
+from queues.profile.capacity_profile import Claim, Edge
+from queues.quota.hierarchy import to_quotas
+from queues.quota.quota_windows import closes_at, opens_at
+from queues.quota.resources import FlavorResource
+from queues.quota.window_timeline import QuotaCourse, QuotaStep
+
+# How far ahead changes of quota are known to promises and expected starts: a week, the default window of
+# backfill; and so many of one quota at most, as a window that opens every few minutes has thousands.
+HORIZON_SECONDS = 7 * 86400.0
+_MOST_STEPS = 64
+
+_RELEASE, _BEGIN = -1, 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaInForce:
+    """A nominal quota that a window has replaced: until `closes_at` it is `amount` and not `nominal`."""
+
+    window: str
+    amount: int
+    nominal: int
+    closes_at: float
+
+
+Windows = Mapping[FlavorResource, tuple[QuotaWindow, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calendar:
+    """What is in force at the instant when it was read. ClusterQueues without windows are in no table.
+
+    `courses` are handed on from one reading to the next, and stand at the instant of the last.
+    """
+
+    windows: Mapping[str, Windows] = field(default_factory=dict)
+    courses: Mapping[str, Mapping[FlavorResource, QuotaCourse]] = field(default_factory=dict)
+    in_force: Mapping[str, Mapping[FlavorResource, QuotaInForce]] = field(default_factory=dict)
+    next_at: float = inf
+
+    @property
+    def heeds_windows(self) -> bool:
+        """Whether any window wants to be heeded before the quota falls."""
+        return any(
+            window.reclaim_lead_seconds
+            for of_queue in self.windows.values()
+            for windows in of_queue.values()
+            for window in windows
+        )
+
+    def spec_in_force(self, spec: ClusterQueue) -> ClusterQueue:
+        """Return the ClusterQueue with the quotas that are in force; itself where no window is open."""
+        known = self.in_force.get(spec.name)
+        if not known:
+            return spec
+        groups = tuple(_group_in_force(group, known) for group in spec.resource_groups)
+        return replace(spec, resource_groups=groups)
+
+
+NO_WINDOWS = Calendar()
+
+
+def read_windows(
+    specs: Mapping[str, ClusterQueue],
+    policies: Mapping[str, AdmissionPolicy],
+    *,
+    now: float,
+    before: Calendar = NO_WINDOWS,
+) -> Calendar:
+    """Return what is in force at `now`; `policies` are those that govern, by ClusterQueue.
+
+    `before` is a reading of another instant that is needed no more: what it knows is gone on with.
+    """
+    windows: dict[str, Windows] = {}
+    # Windows for flavors that the queue does not have are told by the policy's status, not here.
+    for name, policy in policies.items():
+        if policy.quota_windows and (found := _windows_of(specs[name], policy)):
+            windows[name] = found
+    if not windows:
+        return NO_WINDOWS
+    present: dict[str, dict[FlavorResource, QuotaInForce]] = {}
+    courses: dict[str, dict[FlavorResource, QuotaCourse]] = {}
+    next_at = inf
+    for name, of_queue in windows.items():
+        quotas, known = to_quotas(specs[name].resource_groups), before.courses.get(name, {})
+        for pair, listed in of_queue.items():
+            course = _course_at(now, known.get(pair), listed, quotas[pair].nominal)
+            courses.setdefault(name, {})[pair] = course
+            window = course.present.in_force
+            if window is not None:
+                present.setdefault(name, {})[pair] = _quota_in_force(window, course.nominal, now)
+            leads = (lead_begins_at(one, course.amount, at) for one, at in course.present.openings())
+            # Nothing is decided otherwise from then on, but everybody may see that it has begun.
+            leads_at = min((at for at in leads if at > now), default=inf)
+            next_at = min(next_at, course.present.next_at(), leads_at)
+    # The earliest change of any window: until then the whole picture stands.
+    return Calendar(windows=windows, courses=courses, in_force=present, next_at=next_at)
+
+
+def _course_at(
+    now: float, known: QuotaCourse | None, windows: tuple[QuotaWindow, ...], nominal: int
+) -> QuotaCourse:
+    if known is None or (known.windows, known.nominal) != (windows, nominal):
+        return QuotaCourse(windows, nominal, now=now)
+    known.go_to(now)
+    return known
+
+
+def lead_begins_at(window: QuotaWindow, amount: int, opens_at: float) -> float:
+    """Return from when on the opening of a window that is closed is heeded, infinity: it is not.
+
+    Only an opening that lowers the quota from `amount` is in anybody's way.
+    """
+    if not window.reclaim_lead_seconds or window.nominal >= amount:
+        return inf
+    return opens_at - window.reclaim_lead_seconds
+
+
+def _windows_of(spec: ClusterQueue, policy: AdmissionPolicy) -> Windows:
+    declared = to_quotas(spec.resource_groups)
+    found: dict[FlavorResource, tuple[QuotaWindow, ...]] = {}
+    for window in policy.quota_windows:
+        pair = FlavorResource(window.flavor, window.resource)
+        if window.cluster_queue == spec.name and pair in declared:
+            found[pair] = (*found.get(pair, ()), window)
+    # In the order of the list, as the later counts where two are open.
+    return found
+
+
+def _quota_in_force(window: QuotaWindow, nominal: int, now: float) -> QuotaInForce:
+    # Open for ever has no end, which is told apart from one that is unknown.
+    end = closes_at(window, now)
+    return QuotaInForce(
+        window=window.name, amount=window.nominal, nominal=nominal, closes_at=inf if end is None else end
+    )
+
+
+def _group_in_force(group: ResourceGroup, known: Mapping[FlavorResource, QuotaInForce]) -> ResourceGroup:
+    return replace(group, flavors=tuple(_flavor_in_force(flavor, known) for flavor in group.flavors))
+
+
+def _flavor_in_force(flavor: FlavorQuotas, known: Mapping[FlavorResource, QuotaInForce]) -> FlavorQuotas:
+    resources = dict(flavor.resources)
+    for resource, quota in flavor.resources.items():
+        present = known.get(FlavorResource(flavor.name, resource))
+        if present is not None:
+            resources[resource] = replace(quota, nominal=present.amount)
+    return replace(flavor, resources=resources)
+
+
+def rises_ahead(calendar: Calendar, cluster_queue: str, pair: FlavorResource) -> tuple[QuotaStep, ...]:
+    """Return when the quota of a ClusterQueue will be above what is in force, the soonest first.
+
+    For who asks for more than there is at present: it need not wait in the dark.
+    """
+    course = calendar.courses.get(cluster_queue, {}).get(pair)
+    if course is None:
+        return ()
+    coming = course.steps(until=course.now + HORIZON_SECONDS, most=_MOST_STEPS)
+    return tuple(step for step in coming if step.amount > course.amount)
+
+
+# --- what lies ahead -------------------------------------------------------------------------------------
+
+
+def window_edges(calendar: Calendar, cluster_queue: str) -> Iterator[tuple[Edge, str]]:
+    """Yield how the ClusterQueue's quotas change from the instant of the calendar on, each with its words.
+
+    A quota that falls begins a claim on what is lost, one that rises ends such a claim.
+    """
+    for pair, course in calendar.courses.get(cluster_queue, {}).items():
+        amount, until = course.amount, course.now + HORIZON_SECONDS
+        for number, step in enumerate(course.steps(until=until, most=_MOST_STEPS)):
+            # No Workload has an empty namespace, so that it never meets one in the profile; the
+            # number tells steps apart.
+            holder = WorkloadKey("", f"{cluster_queue} {pair} {number}")
+            name = step.window.name if step.window is not None else "its end"
+            words = (
+                f"the quota of {pair.resource} in flavor {pair.flavor} of ClusterQueue {cluster_queue} falls "
+                f"to {to_text(pair.resource, step.amount)} at {to_rfc3339(step.at)} (quota window: {name})"
+            )
+            lead = step.lead_seconds
+            # No usage: the quota itself is less, which may leave usage above it for a while.
+            claim = partial(Claim, holder=holder, queue=cluster_queue, usage={}, lead_seconds=lead)
+            # From the value before this step, not from what is declared: windows may follow one another.
+            if step.amount < amount:
+                begun = claim(begins_at=step.at, quota={pair: amount - step.amount})
+                yield (step.at, _BEGIN, holder, begun), words
+            else:
+                ended = claim(ends_at=step.at, quota={pair: step.amount - amount})
+                # A claim that ends, running since ever: its amount is lost now and comes back then.
+                yield (step.at, _RELEASE, holder, ended), words
+            amount = step.amount
+
+
+# --- what is wrong with it -------------------------------------------------------------------------------
+
+
+def window_problems(
+    policy: AdmissionPolicy,
+    specs: Mapping[str, ClusterQueue],
+    governing: Mapping[str, AdmissionPolicy],
+    overlaps: Iterable[tuple[int, int]],
+    *,
+    now: float,
+) -> Iterator[str]:
+    """Yield what keeps windows of the policy from having effect, and which overlap.
+
+    `overlaps` are the places in the list of those that do
+    (`admission.calendar.window_overlaps`), the earlier first.
+    """
+    earlier: dict[int, list[QuotaWindow]] = {}
+    for one, other in overlaps:
+        earlier.setdefault(other, []).append(policy.quota_windows[one])
+    for index, window in enumerate(policy.quota_windows):
+        path = f"spec.quotaWindows[{index}]"
+        spec = specs.get(window.cluster_queue)
+        problem = window_refusal(path, window, policy, spec, governing, now=now)
+        if problem is not None:
+            yield problem
+        else:
+            # With those before it alone, so that each pair is told once, at the later one, which counts.
+            yield from _overlaps(path, window, earlier.get(index, ()), now=now)
+
+
+def window_refusal(
+    path: str,
+    window: QuotaWindow,
+    policy: AdmissionPolicy,
+    spec: ClusterQueue | None,
+    governing: Mapping[str, AdmissionPolicy],
+    *,
+    now: float,
+) -> str | None:
+    """Return why the window has no effect, None where it has; `spec` is of the ClusterQueue that it names."""
+    problem = _misfit(path, window, policy, spec, governing)
+    # Such a schedule is valid word for word (the 30th of February); only looking for a day shows it.
+    if problem is None and window.schedule is not None and opens_at(window, now) is None:
+        return f'{path}.schedule is "{window.schedule.cron}": there is no such day, it never opens'
+    return problem
+
+
+def _misfit(
+    path: str,
+    window: QuotaWindow,
+    policy: AdmissionPolicy,
+    spec: ClusterQueue | None,
+    governing: Mapping[str, AdmissionPolicy],
+) -> str | None:
+    """Return why the window finds no quota to replace, None where it does."""
+    name = window.cluster_queue
+    if spec is None:
+        return f'{path}.clusterQueue is "{name}": there is no such ClusterQueue'
+    ruler = governing.get(name)
+    if ruler != policy:
+        other = f"policy {ruler.name} does" if ruler is not None and ruler.name else "no policy does"
+        # By its content, as an equal policy of another name cannot be.
+        return f'{path}.clusterQueue is "{name}": this policy does not govern it, {other}'
+    pairs = to_quotas(spec.resource_groups)
+    flavors = sorted({pair.flavor for pair in pairs})
+    if window.flavor not in flavors:
+        has = ", ".join(flavors) or "none"
+        return f'{path}.flavor is "{window.flavor}": ClusterQueue {name} has flavors {has}'
+    if FlavorResource(window.flavor, window.resource) not in pairs:
+        has = ", ".join(sorted(pair.resource for pair in pairs if pair.flavor == window.flavor))
+        return (
+            f'{path}.resource is "{window.resource}": flavor {window.flavor} of ClusterQueue {name} has '
+            f"quota for {has}"
+        )
+    return None
+
+
+def _overlaps(path: str, window: QuotaWindow, others: Iterable[QuotaWindow], *, now: float) -> Iterator[str]:
+    for other in others:
+        # What is over is in nobody's way any more.
+        if not _is_over(window, now) and not _is_over(other, now):
+            yield (
+                f'{path}.name is "{window.name}": overlaps quota window {other.name}; where both are open '
+                f"{window.name} counts, as the later in the list"
+            )
+
+
+def _is_over(window: QuotaWindow, now: float) -> bool:
+    return window.end_at is not None and window.end_at <= now

@@ -1,0 +1,116 @@
+"""What lies ahead by the calendar: the edges that promises, expected starts and admissions have to heed.
+
+Edges of running work and of promises live in the timekeeper's profile, because they come and go with every
+decision. These here follow from the objects, and of reservations from what their members have taken already.
+Windows' edges are worked out when somebody first asks, and given up with the next change of specs or the next
+boundary of the calendar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from admission.calendar.advance_reservations import NO_RESERVATIONS, KeptCapacity, ReservationId, Reservations
+from admission.calendar.quota_windows import NO_WINDOWS, Calendar, window_edges
+from api.workload import Workload, WorkloadKey
+from queues.profile.capacity_profile import Claim, Edge, Profile, Spot
+from queues.quota.resources import FlavorResource
+
+_RELEASE, _BEGIN = -1, 1
+
+
+@dataclass(slots=True, kw_only=True)
+class Ahead:
+    """Changes of quota after the instant of the calendar, and what reservations keep.
+
+    `words` tells of each, by the holder of its claim, once it was asked for.
+    """
+
+    calendar: Calendar = NO_WINDOWS
+    reservations: Reservations = NO_RESERVATIONS
+    words: dict[WorkloadKey, str] = field(default_factory=dict)
+    # Who uses what a reservation keeps, or may soon.
+    members: dict[ReservationId, dict[WorkloadKey, None]] = field(default_factory=dict)
+    # How long the evictions of running work take, while there are reservations.
+    graces: dict[WorkloadKey, float] = field(default_factory=dict)
+    _windows: dict[str, list[Edge]] = field(default_factory=dict)
+
+    @property
+    def is_heeded(self) -> bool:
+        """Whether admissions without any promise have to heed the calendar."""
+        return bool(self.reservations.kept) or self.calendar.heeds_windows
+
+    def join(self, workload: Workload) -> None:
+        """Note that the Workload holds quota, which counts as the reservation's where it has joined one."""
+        kept = self.reservations.joined_by(workload)
+        if kept is not None:
+            self.members.setdefault(kept.id, {})[workload.key] = None
+
+    def edges(
+        self, queues: Collection[str], profile: Profile, *, joining: Workload | None = None
+    ) -> list[Edge]:
+        """Return the edges of these ClusterQueues, in no order, as they are for the Workload `joining`.
+
+        Its own reservation is in nobody's way who has joined it.
+        """
+        if not self.calendar.windows and not self.reservations.kept:
+            return []
+        edges = [edge for name in queues for edge in self._of_windows(name)] if self.calendar.windows else []
+        own = self.reservations.joined_by(joining) if joining is not None else None
+        for kept in self.reservations.kept:
+            # Quota is shared within a tree, nodes by all.
+            if kept is not own and (kept.domain is not None or kept.queue in queues):
+                edges += self._of_reservation(kept, profile)
+        return edges
+
+    def left_of(self, kept: KeptCapacity, profile: Profile) -> dict[FlavorResource, int]:
+        """Return what of the reservation its members do not use already."""
+        left = dict(kept.usage)
+        for key in self.members.get(kept.id, ()):
+            claim = profile.get(key)
+            for pair, amount in claim.usage.items() if claim is not None and claim.is_running else ():
+                if pair in left:
+                    left[pair] = max(0, left[pair] - amount)
+        return {pair: amount for pair, amount in left.items() if amount}
+
+    def domains_of_others(self, workload: Workload, *, begun_by: float) -> dict[Spot, Mapping[str, int]]:
+        """Return what keeps the Workload off the domains reserved for others that begin by then."""
+        spots: dict[Spot, Mapping[str, int]] = {}
+        for kept in self.reservations.kept:
+            is_own = kept.is_joined_by(workload)
+            if kept.domain is not None and not is_own and kept.start_at <= begun_by:
+                spots.update(kept.domain.spots)
+        return spots
+
+    def clearing_times(self) -> Iterator[float]:
+        """Yield when those who are in a reservation's way have to be told to go."""
+        for kept in self.reservations.kept:
+            yield kept.start_at
+            yield from (kept.start_at - grace for grace in set(self.graces.values()))
+
+    def _of_reservation(self, kept: KeptCapacity, profile: Profile) -> list[Edge]:
+        left = self.left_of(kept, profile)
+        spots = kept.domain.spots if kept.domain is not None else {}
+        if not left and not spots:
+            return []
+        holder = kept.holder
+        self.words[holder] = kept.words
+        claim = Claim(
+            holder=holder,
+            queue=kept.queue,
+            usage=left,
+            spots=spots,
+            begins_at=kept.start_at,
+            ends_at=kept.end_at,
+        )
+        return [(kept.start_at, _BEGIN, holder, claim), (kept.end_at, _RELEASE, holder, claim)]
+
+    def _of_windows(self, name: str) -> list[Edge]:
+        known = self._windows.get(name)
+        if known is None:
+            known = self._windows[name] = []
+            for edge, words in window_edges(self.calendar, name):
+                known.append(edge)
+                self.words[edge[2]] = words
+        return known

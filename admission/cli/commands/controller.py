@@ -1,0 +1,181 @@
+"""`berth controller`: the real thing, until it is stopped."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+from dataclasses import fields
+from pathlib import Path
+
+from admission.cli.common.arguments import Subparsers, add_command
+from admission.cli.common.errors import ExitCode, NotHoldingError, WrongUsageError
+from admission.cli.common.serving import add_certificate, announce, check_certificate, stop_on_signals
+from admission.controller.app import run_controller
+from admission.controller.leadership.kueue_guard import LiveKueue
+from admission.controller.runtime.failpoints import Failpoint
+from admission.controller.runtime.logs import configure
+from admission.controller.settings import Options
+from api.config import ConfigError, ControllerConfig, load_config
+from api.http.server import ListenError
+
+FAILPOINT_VARIABLE = "BERTH_FAILPOINT"
+_PORTS = (
+    ("http", "/v1: queues and Workloads as JSON"),
+    ("metrics", "/metrics"),
+    ("extender", "/filter and /prioritize for kube-scheduler"),
+    ("visibility", "Kueue's visibility API, by TLS"),
+    ("webhook", "/mutate and /validate for kube-apiserver, by TLS"),
+)
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the command."""
+    parser = add_command(
+        subparsers,
+        "controller",
+        help_line="the real thing: admit the Jobs of a cluster",
+        description=(
+            "Admit suspended Jobs and Workloads of a cluster. Several replicas may run: one leads. When all\n"
+            "listens, one JSON line with the URLs is printed; logs go to stderr."
+        ),
+        examples=(
+            "  berth controller --kubeconfig ~/.kube/config\n"
+            "  berth controller --kubeconfig F --redis redis://redis:6379/0 --config config.yaml\n"
+            "  berth controller --kubeconfig F --observe    # decides, logs and measures; writes nothing"
+        ),
+        run=_run,
+    )
+    parser.add_argument(
+        "--kubeconfig", metavar="FILE", help="default: $KUBECONFIG, else in-cluster, else ~/.kube/config"
+    )
+    _add_store_flags(parser)
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        help="Kueue's Configuration, Berth's ControllerConfig, a topology SchedulerConfig",
+    )
+    parser.add_argument(
+        "--namespace", metavar="NS", help="of leases and secrets (default: own, else berth-system)"
+    )
+    _add_port_flags(parser)
+    parser.add_argument("--observe", action="store_true", help="decide, log and measure; write nothing")
+    parser.add_argument("--require-store", action="store_true", help="stop admitting while the store is lost")
+    parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
+    parser.add_argument("--log-format", choices=("text", "json"), default="text")
+    parser.add_argument(
+        "--enable-failpoints", action="store_true", help=f"obey ${FAILPOINT_VARIABLE}: for tests of crashes"
+    )
+
+
+def _add_store_flags(parser: argparse.ArgumentParser) -> None:
+    store = parser.add_mutually_exclusive_group()
+    store.add_argument("--redis", metavar="URL", help="redis://, rediss:// or unix:// of the shared store")
+    store.add_argument(
+        "--embedded-store",
+        action="store_true",
+        help="a Redis of this process alone (default without --redis)",
+    )
+    parser.add_argument(
+        "--store-directory", metavar="DIR", help="where the embedded store keeps its data (default: nowhere)"
+    )
+
+
+def _add_port_flags(parser: argparse.ArgumentParser) -> None:
+    # The words of the flags, the numbers of the options: each default is said once.
+    usual = {one.name: one.default for one in fields(Options)}
+    parser.add_argument("--bind", metavar="ADDRESS", default=usual["bind"], help="default %(default)s")
+    for name, what in _PORTS:
+        parser.add_argument(
+            f"--{name}-port",
+            metavar="N",
+            type=_port,
+            default=usual[f"{name}_port"],
+            help=f"{what}; 0: any free, -1: off (default %(default)s)",
+        )
+    add_certificate(
+        parser,
+        "PEM certificate of the TLS ports, and TLS for the extender (default: one of our own for the former)",
+    )
+
+
+def _port(text: str) -> int:
+    try:
+        port = int(text)
+    except ValueError:
+        port = -2
+    if not -1 <= port <= 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port: expected -1 to 65535")
+    return port
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    options = to_options(arguments)
+    configure(level=arguments.log_level, as_json=arguments.log_format == "json")
+    try:
+        asyncio.run(_run_until_stopped(options))
+    except BaseExceptionGroup as group:
+        # A task group wraps whatever ended it; people are to read the sentence inside.
+        raise _first(group) from group
+    except LiveKueue as error:
+        raise NotHoldingError(str(error)) from error
+    except ListenError as error:
+        raise WrongUsageError(str(error)) from error
+    return ExitCode.DONE
+
+
+def to_options(arguments: argparse.Namespace) -> Options:
+    """Return the options that the flags say. Raises WrongUsageError."""
+    check_certificate(arguments.tls_certificate, arguments.tls_key)
+    # Only with the flag: a variable that is left over in a shell must not end a production controller.
+    failpoint = os.environ.get(FAILPOINT_VARIABLE) if arguments.enable_failpoints else None
+    try:
+        # Read now though it is used later: a step that does not exist would never be reached.
+        Failpoint(failpoint)
+    except ValueError as error:
+        raise WrongUsageError(str(error)) from error
+    return Options(
+        kubeconfig=arguments.kubeconfig,
+        namespace=arguments.namespace,
+        redis_url=arguments.redis,
+        embedded_store=arguments.redis is None,
+        store_directory=arguments.store_directory,
+        bind=arguments.bind,
+        http_port=arguments.http_port,
+        metrics_port=arguments.metrics_port,
+        extender_port=arguments.extender_port,
+        visibility_port=arguments.visibility_port,
+        webhook_port=arguments.webhook_port,
+        tls_certificate=arguments.tls_certificate,
+        tls_key=arguments.tls_key,
+        observe=arguments.observe,
+        require_store=arguments.require_store,
+        failpoint=failpoint,
+        config=read_config(arguments.config),
+    )
+
+
+def read_config(path: str | None) -> ControllerConfig:
+    """Return the configuration in a file, the defaults without one. Raises WrongUsageError."""
+    if path is None:
+        return ControllerConfig()
+    try:
+        return load_config(Path(path).read_text(encoding="utf-8"), source=path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise WrongUsageError(f"cannot read the configuration {path}: {error}") from error
+    except ConfigError as error:
+        # All faults of the file at once, or each start would show the next one.
+        raise WrongUsageError("; ".join(error.sentences)) from error
+
+
+async def _run_until_stopped(options: Options) -> None:
+    stop = asyncio.Event()
+    stop_on_signals(stop)
+    await run_controller(options, on_listening=announce, stop=stop)
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the first error in a group: the one that ended the others."""
+    # What came after it are as a rule the cancelled others.
+    error = group.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error

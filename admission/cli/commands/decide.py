@@ -1,0 +1,294 @@
+"""`berth decide`: decisions for a cluster described in files, offline. A dry run, and what conformance calls.
+
+Two forms of input: manifests (`-f`), as people keep them; and cases (`--jsonl`), one JSON line each with the
+objects, the clock and whether fair sharing is on. A case that cannot be decided is answered by its error, and
+the next one is taken.
+
+Manifests are a cluster: bound Pods that no topology placed take their room of the nodes, as in the
+controller. A case is a recording of one scheduling cycle alone, and Kueue's cycle never looks at Pods: a
+reconciler beside it counts them. Recordings were made without it, so the Pods of a case are not counted.
+Source: Kueue, pkg/controller/tas/pod_usage_controller.go; pkg/scheduler/scheduler_tas_test.go.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+
+from admission.cli.common.arguments import Subparsers, add_command, add_manifests, existing_file, positive
+from admission.cli.common.errors import ExitCode, WrongUsageError
+from admission.cli.common.manifest_files import read_manifests
+from admission.cli.common.manifest_loader import load
+from admission.cli.common.settings_file import read_settings
+from admission.cli.views.tables import duration_text, make_console, make_table, print_table
+from admission.decisions.decision import Admit, Evict, Plan, Wait
+from admission.engine.engine import Engine, EngineSettings
+from admission.preemption.fair_sharing import FairSharing
+from api.parsing.quantities import to_text
+from api.reasons import ConditionType
+from api.workload import Admission, Workload, WorkloadKey, to_seconds
+
+# Without --cycles a run ends when nothing more can be decided; this caps one that never would.
+_MOST_CYCLES = 100_000
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the command."""
+    parser = add_command(
+        subparsers,
+        "decide",
+        help_line="decisions for a cluster described in files, offline",
+        description=(
+            "Decide which Workloads are admitted in a cluster described by manifests, without any cluster.\n"
+            "Jobs are not translated: describe Workloads, as kubectl get workloads -o yaml prints them."
+        ),
+        examples=(
+            "  kubectl get clusterqueues,localqueues,resourceflavors,workloads,namespaces -A -o yaml"
+            " | berth decide -f -\n"
+            "  berth decide -f queues.yaml -f workloads/ --cycles 1 -o json\n"
+            "  berth decide --jsonl < cases.jsonl"
+        ),
+        run=_run,
+    )
+    add_manifests(parser)
+    parser.add_argument("--config", type=existing_file, metavar="FILE", help="Kueue's Configuration file")
+    parser.add_argument(
+        "--cycles", type=positive, metavar="N", help="stop after N cycles (default: when all is decided)"
+    )
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="default: table")
+    parser.add_argument(
+        "--jsonl",
+        action="store_true",
+        help="read one recorded case a line from stdin (its Pods are not counted), print one result a line",
+    )
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    settings = read_settings(arguments.config)
+    if arguments.jsonl:
+        if arguments.filename:
+            raise WrongUsageError("--jsonl reads cases from stdin; leave out -f")
+        return _run_cases(settings, arguments.cycles)
+    if not arguments.filename:
+        raise WrongUsageError("nothing to decide on: give manifests with -f FILE (- for stdin), or --jsonl")
+    return _run_manifests(arguments, settings)
+
+
+# --- what is decided -------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What the cycles decided: the last word for each Workload, and the engine as it stands after them."""
+
+    engine: Engine
+    last_words: dict[WorkloadKey, Admit | Evict | Wait] = field(default_factory=dict)
+    plans: dict[WorkloadKey, Plan] = field(default_factory=dict)
+    cycles: int = 0
+
+
+def decide(engine: Engine, *, now: float, cycles: int | None) -> Verdict:
+    """Run at most `cycles` cycles, None: until nothing more can be decided."""
+    verdict = Verdict(engine)
+    # Nothing is started between cycles, so what is evicted keeps its quota and each queue runs
+    # dry in the end.
+    while verdict.cycles < (cycles or _MOST_CYCLES) and engine.has_heads(now=now):
+        verdict.cycles += 1
+        for decision in engine.cycle(now=now):
+            if isinstance(decision, Plan):
+                # A promise is no last word: the same Workload is told why it waits as well.
+                verdict.plans[decision.key] = decision
+                continue
+            verdict.last_words[decision.key] = decision
+    return verdict
+
+
+def to_result(verdict: Verdict, name: str) -> dict[str, Any]:
+    """Return the result line of a case: who holds quota, who was evicted, who is left in the queues."""
+    engine, words = verdict.engine, verdict.last_words
+    left: dict[str, list[str]] = {}
+    inadmissible: dict[str, list[str]] = {}
+    for queue in engine.cluster_queues():
+        for pending in engine.pending(queue):
+            # Told apart as Kueue does: those that are tried again by themselves, and those that
+            # wait for a change.
+            place = inadmissible if pending.is_parked else left
+            place.setdefault(queue, []).append(str(pending.key))
+    return {
+        "name": name,
+        "admissions": {str(key): _admission(admission) for key, admission in engine.admissions()},
+        "evictions": {
+            str(word.key): str(word.preemption_reason or word.reason)
+            for word in words.values()
+            if isinstance(word, Evict)
+        },
+        "waiting": {
+            str(workload.key): reason
+            for workload in engine.workloads()
+            if (reason := _waiting_reason(workload, words.get(workload.key))) is not None
+        },
+        "left": left,
+        "inadmissible": inadmissible,
+    }
+
+
+def _waiting_reason(workload: Workload, word: Admit | Evict | Wait | None) -> str | None:
+    # A condition from before these cycles says less than what they decided.
+    if isinstance(word, Wait):
+        return str(word.reason)
+    condition = workload.conditions.get(ConditionType.QUOTA_RESERVED)
+    if isinstance(word, Admit) or condition is None or condition.status:
+        return None
+    return condition.reason
+
+
+def _admission(admission: Admission) -> dict[str, Any]:
+    return {
+        "clusterQueue": admission.cluster_queue,
+        "podSets": [
+            {
+                "name": one.name,
+                "count": one.count,
+                "flavors": dict(one.flavors),
+                "usage": {name: to_text(name, amount) for name, amount in one.usage.items()},
+                "topology": [
+                    {"values": list(domain.values), "count": domain.count} for domain in one.topology.domains
+                ]
+                if one.topology is not None
+                else None,
+            }
+            for one in admission.pod_sets
+        ],
+    }
+
+
+# --- cases -----------------------------------------------------------------------------------------------
+
+
+class _Case(msgspec.Struct, rename="camel"):
+    name: str
+    now: str
+    objects: tuple[msgspec.Raw, ...]
+    fair_sharing: bool = False
+
+
+_CASE = msgspec.json.Decoder(_Case)
+_NOT_IN_A_CYCLE = frozenset({"Pod"})
+
+
+def _run_cases(settings: EngineSettings, cycles: int | None) -> int:
+    code = ExitCode.DONE
+    for line in sys.stdin.buffer:
+        if not line.strip():
+            continue
+        try:
+            case = _CASE.decode(line)
+            now = to_seconds(case.now)
+        # A case nested too deep is one that cannot be read; those after it are still answered.
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+            code = ExitCode.WRONG_USAGE
+            result = {"name": _name_of(line), "error": f"the case cannot be read: {error}"}
+        else:
+            result = _decide_case(case, settings, now=now, cycles=cycles)
+        print(json.dumps(result), flush=True)
+    return code
+
+
+def _decide_case(case: _Case, settings: EngineSettings, *, now: float, cycles: int | None) -> dict[str, Any]:
+    # A new engine for each: nothing of one case may be known in the next.
+    engine = Engine(replace(settings, fair_sharing=FairSharing()) if case.fair_sharing else settings)
+    problems = load(engine, case.objects, now=now, without=_NOT_IN_A_CYCLE)
+    if problems:
+        return {"name": case.name, "error": "; ".join(problems)}
+    return to_result(decide(engine, now=now, cycles=cycles), case.name)
+
+
+def _name_of(line: bytes) -> str:
+    """Return the name of a case that cannot be read, as far as it can."""
+    try:
+        return str(json.loads(line)["name"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ""
+
+
+# --- manifests -------------------------------------------------------------------------------------------
+
+
+def _run_manifests(arguments: argparse.Namespace, settings: EngineSettings) -> int:
+    now = time.time()
+    engine = Engine(settings)
+    objects = read_manifests(arguments.filename, sys.stdin)
+    problems = load(engine, [one.raw for one in objects], now=now)
+    verdict = decide(engine, now=now, cycles=arguments.cycles)
+    if arguments.output == "json":
+        print(json.dumps(to_result(verdict, ", ".join(arguments.filename))))
+    else:
+        _print_table(verdict, now=now)
+    # After the decisions, so that they are not scrolled away; the rest was decided on without these.
+    for problem in problems:
+        print(f"berth decide: {problem}", file=sys.stderr)
+    return ExitCode.WRONG_USAGE if problems else ExitCode.DONE
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    queue: str
+    position: str
+    workload: str
+    decision: str
+    style: str
+    flavor: str
+    why: str
+
+
+def _print_table(verdict: Verdict, *, now: float) -> None:
+    rows = list(_rows(verdict, now=now))
+    if not rows:
+        print("No Workload holds quota or waits for it.")
+        return
+    table = make_table("QUEUE", "POSITION", "WORKLOAD", "DECISION", "FLAVOR", "MESSAGE", right=["POSITION"])
+    for row in rows:
+        table.add_row(
+            row.queue, row.position, row.workload, row.decision, row.flavor, row.why, style=row.style
+        )
+    console = make_console()
+    print_table(console, table)
+
+
+def _rows(verdict: Verdict, *, now: float) -> Iterator[_Row]:
+    engine, words = verdict.engine, verdict.last_words
+    for queue in engine.cluster_queues():
+        admitted = [(key, one) for key, one in engine.admissions() if one.cluster_queue == queue]
+        # What was just admitted stands first: it is what the reader asked about.
+        for key, admission in sorted(admitted, key=lambda pair: not isinstance(words.get(pair[0]), Admit)):
+            yield _holding_row(queue, str(key), admission, words.get(key))
+        for position, pending in enumerate(engine.pending(queue), start=1):
+            word = words.get(pending.key)
+            waited = duration_text(max(0.0, now - pending.queued_at))
+            why = f"{word.reason}: {word.message}" if isinstance(word, Wait) else f"waits since {waited}"
+            decision = "parked" if pending.is_parked else "waits"
+            yield _Row(queue, str(position), str(pending.key), decision, "yellow", "", why)
+    for workload in sorted(engine.workloads(), key=lambda workload: workload.key):
+        problem = engine.queue_problem(workload)
+        if problem is not None and not workload.is_finished and not engine.is_holding(workload.key):
+            yield _Row("", "", str(workload.key), "not queued", "red", "", f"{problem[0]}: {problem[1]}")
+
+
+def _holding_row(queue: str, workload: str, admission: Admission, word: Admit | Evict | Wait | None) -> _Row:
+    flavors = ", ".join(sorted({name for one in admission.pod_sets for name in one.flavors.values()}))
+    match word:
+        case Admit():
+            decision, style = ("admit" if word.is_admitted else "reserve"), "green"
+            why = "borrows from its cohort" if word.borrows else ""
+        case Evict():
+            decision, style, why = "evict", "red", word.message
+        case _:
+            decision, style, why = "holds", "", ""
+    return _Row(queue, "", workload, decision, style, flavors, why)

@@ -1,0 +1,342 @@
+"""`berth explain WORKLOAD`: every flavor, domain and node with what it offers the Workload, and why not.
+
+Reads the API server and asks the deciding code itself, so it needs no controller. Decisions that
+the controller has not written yet are not in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
+
+from rich.console import Console
+
+from admission.cli.common.arguments import Subparsers, add_command, add_kubeconfig, existing_file
+from admission.cli.common.cluster_engine import engine_of, list_cluster
+from admission.cli.common.errors import ExitCode, WrongUsageError
+from admission.cli.common.running import run
+from admission.cli.common.settings_file import read_settings
+from admission.cli.views.admission_view import Holding, holding_json, holding_lines, holding_of
+from admission.cli.views.eviction_view import eviction_lines
+from admission.cli.views.json_output import to_api_keys
+from admission.cli.views.tables import make_console, make_table, print_table
+from admission.cli.views.workload_view import bounds_behind
+from admission.engine.engine import Engine
+from admission.preemption.checkpoint_before_eviction import is_saving_at_sigterm
+from admission.reconcile.workload_writes import request_text, stop_text
+from admission.status.explain import DomainLine, FlavorLines, PodSetLines, TopologyLines
+from admission.status.last_eviction import PastEviction, eviction_json, past_eviction
+from api.eviction import standing_request
+from api.keys import EXPECTED_START, PLANNED_START
+from api.kube.client import KubeClient
+from api.parsing.quantities import to_text
+from api.reasons import ConditionType
+from api.workload import Admission, Workload, WorkloadKey
+from queues.estimates.estimator import shortest_grace_seconds
+
+# Nodes named in one line; the others are counted.
+_NAMED_NODES = 4
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the command."""
+    parser = add_command(
+        subparsers,
+        "explain",
+        help_line="why a Workload waits, flavor by flavor and node by node; where and until when it runs",
+        description=(
+            "Show what decides on one Workload: its place in the queue, every flavor with the quota that is\n"
+            "free now and at most, every topology domain and node with how many of its pods fit, and why.\n"
+            "Of one that holds quota: where it runs, since when and until when, and what it was promised.\n"
+            "Of one that was evicted: when, why, for whom, and from which checkpoint it goes on.\n"
+            "Exit code 1 where the Workload holds no quota."
+        ),
+        examples=(
+            "  berth explain -n team-a job-train-7c1f2\n"
+            "  berth explain team-a/train                       # the Job's name will do\n"
+            "  berth explain team-a/train -o json | jq '.podSets[].flavors[].quota'"
+        ),
+        run=_run,
+    )
+    parser.add_argument(
+        "workload", metavar="WORKLOAD", help="its name or its Job's; NAMESPACE/NAME or with -n"
+    )
+    parser.add_argument("-n", "--namespace", metavar="NS", help="its namespace (default: default)")
+    parser.add_argument("--config", type=existing_file, metavar="FILE", help="the controller's --config file")
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="default: table")
+    add_kubeconfig(parser)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    return run(_explain(arguments))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Starts:
+    """When a waiting Workload is expected to start (RFC 3339, "" for nobody can say), and whether that is a
+    promise; or the start of the last before it that is known.
+    """
+
+    expected: str = ""
+    is_promised: bool = False
+    after: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    """What is shown. `position` counts from 1 and is None where the Workload is in no queue."""
+
+    workload: Workload
+    cluster_queue: str
+    state: str
+    position: int | None
+    waiting: int
+    reason: str
+    message: str
+    starts: Starts
+    eviction: PastEviction | None
+    holding: Holding | None
+    pod_sets: tuple[PodSetLines, ...]
+
+
+async def _explain(arguments: argparse.Namespace) -> int:
+    settings = read_settings(arguments.config)
+    async with await KubeClient.connect(arguments.kubeconfig) as client:
+        listing = await list_cluster(client)
+    # The engine of the controller, fed with the cluster as it is: no second set of rules that could disagree.
+    engine, problems = engine_of(listing, settings, now=time.time())
+    for problem in problems:
+        print(f"berth explain: {problem}", file=sys.stderr)
+    answer = _answer(engine, _find(engine, arguments))
+    if arguments.output == "json":
+        print(json.dumps(_to_json(answer)))
+    else:
+        _print(make_console(), answer)
+    # So that a script can wait for it: `until berth explain ...`.
+    return ExitCode.DONE if answer.holding is not None else ExitCode.DOES_NOT_HOLD
+
+
+def _find(engine: Engine, arguments: argparse.Namespace) -> Workload:
+    # From the right: neither part of a name may hold a slash, so more than one is a mistake
+    # that is not found.
+    namespace, _, name = arguments.workload.rpartition("/")
+    if namespace and arguments.namespace and namespace != arguments.namespace:
+        raise WrongUsageError(f"{arguments.workload} is not in -n {arguments.namespace}; give one of the two")
+    namespace = namespace or arguments.namespace or "default"
+    # Workloads have a hash in their names that nobody types; the Job's name is what its owner knows.
+    found = engine.workload(WorkloadKey(namespace, name)) or _of_job(engine, namespace, name)
+    if found is None:
+        raise WrongUsageError(
+            f"namespace {namespace} has no Workload {name}, nor one of a Job {name}; see: berth get workloads"
+        )
+    return found
+
+
+def _of_job(engine: Engine, namespace: str, job: str) -> Workload | None:
+    """Return the Job's Workload: of several the one that has not finished, then the latest."""
+    own = [one for one in engine.workloads() if one.key.namespace == namespace and one.owner_name == job]
+    return max(own, key=lambda one: (not one.is_finished, one.created_at), default=None)
+
+
+def _by_uid(engine: Engine, uid: str) -> WorkloadKey | None:
+    return next((one.key for one in engine.workloads() if one.uid == uid), None)
+
+
+def _answer(engine: Engine, workload: Workload) -> _Answer:
+    queue = engine.cluster_queue_of(workload)
+    order = [one.key for one in engine.pending(queue)]
+    admission = next((held for key, held in engine.admissions() if key == workload.key), None)
+    reason, message = _why(engine, workload)
+    return _Answer(
+        workload=workload,
+        cluster_queue=admission.cluster_queue if admission is not None else queue,
+        state=_state(workload, admission),
+        position=order.index(workload.key) + 1 if workload.key in order else None,
+        waiting=len(order),
+        reason=reason,
+        message=message,
+        starts=_starts(engine, workload, order),
+        eviction=past_eviction(workload, lambda uid: _by_uid(engine, uid)),
+        holding=holding_of(workload, admission, engine.estimate(workload)) if admission is not None else None,
+        # What else it could have is no question of one that has its quota, which counts as taken there.
+        pod_sets=() if workload.is_finished or admission is not None else engine.explanation(workload),
+    )
+
+
+def _starts(engine: Engine, workload: Workload, order: Sequence[WorkloadKey]) -> Starts:
+    if workload.key not in order:
+        return Starts()
+    # Of everybody in the queue, for the start of the last before it is a bound for who is told nothing.
+    told = [_told(engine.workload(key)) for key in order]
+    place = order.index(workload.key)
+    return Starts(
+        expected=told[place],
+        is_promised=PLANNED_START in workload.annotations,
+        after=bounds_behind(told)[place],
+    )
+
+
+def _told(workload: Workload | None) -> str:
+    annotations = workload.annotations if workload is not None else {}
+    # A promise is worth more than an expectation, and where both are there they may differ by a rounding.
+    return annotations.get(PLANNED_START) or annotations.get(EXPECTED_START, "")
+
+
+def _state(workload: Workload, admission: Admission | None) -> str:
+    if workload.is_finished:
+        return "finished"
+    if admission is None:
+        return "pending"
+    return "admitted" if workload.is_true(ConditionType.ADMITTED) else "holds quota"
+
+
+def _why(engine: Engine, workload: Workload) -> tuple[str, str]:
+    """Return why it waits: what keeps it from being tried at all, else what the last attempt told."""
+    # What keeps it from being tried stands first: what its condition says may be of a time before that.
+    problem = engine.queue_problem(workload)
+    if problem is not None and not workload.is_finished and not engine.is_holding(workload.key):
+        return str(problem[0]), problem[1]
+    request = standing_request(workload)
+    if request is not None:
+        return request.reason.value, request_text(request)
+    if is_saving_at_sigterm(workload):
+        evicted = workload.conditions[ConditionType.EVICTED]
+        return evicted.reason, f"{stop_text(shortest_grace_seconds(workload))}: {evicted.message}"
+    allowed = workload.conditions.get(ConditionType.DISRUPTION_ALLOWED)
+    if workload.is_evicted and allowed is not None and not allowed.status:
+        # Told to go, and kept by a budget.
+        evicted = workload.conditions[ConditionType.EVICTED]
+        return evicted.reason, f"{allowed.message}: {evicted.message}"
+    condition = workload.conditions.get(ConditionType.QUOTA_RESERVED)
+    if condition is None or condition.status:
+        return "", ""
+    return condition.reason, condition.message
+
+
+# --- for machines ----------------------------------------------------------------------------------------
+
+
+def _to_json(answer: _Answer) -> dict[str, object]:
+    return {
+        "namespace": answer.workload.key.namespace,
+        "name": answer.workload.key.name,
+        "clusterQueue": answer.cluster_queue,
+        "state": answer.state,
+        "position": answer.position,
+        "waiting": answer.waiting,
+        "reason": answer.reason,
+        "message": answer.message,
+        "expectedStart": answer.starts.expected,
+        "expectedAfter": answer.starts.after,
+        "isPromised": answer.starts.is_promised,
+        "lastEviction": eviction_json(answer.eviction),
+        "evictions": sum(answer.workload.evictions.values()),
+        "holding": holding_json(answer.holding) if answer.holding is not None else None,
+        "podSets": [to_api_keys(asdict(one)) for one in answer.pod_sets],
+    }
+
+
+# --- for people ------------------------------------------------------------------------------------------
+
+
+def _print(console: Console, answer: _Answer) -> None:
+    place = f", {answer.position} of {answer.waiting} in the queue" if answer.position else ""
+    queue = answer.cluster_queue or "no ClusterQueue"
+    console.print(f"{answer.workload.key}: {answer.state} in {queue}{place}", style="bold")
+    if answer.message:
+        console.print(f"{answer.reason}: {answer.message}", style="yellow")
+    now = time.time()
+    for line in eviction_lines(answer.workload, answer.eviction, now=now):
+        console.print(line)
+    if answer.starts.expected:
+        word = "promised to start" if answer.starts.is_promised else "expected to start"
+        console.print(f"{word} at {answer.starts.expected}")
+    elif answer.starts.after:
+        console.print(f"expected to start after {answer.starts.after}, as far as turns go")
+    if answer.holding is not None:
+        for line in holding_lines(answer.holding, now=now):
+            console.print(line)
+        _print_admission(console, answer.holding.admission)
+    for pod_set in answer.pod_sets:
+        _print_pod_set(console, pod_set)
+
+
+def _print_admission(console: Console, admission: Admission) -> None:
+    for one in admission.pod_sets:
+        flavors = ", ".join(f"{flavor} for {name}" for name, flavor in sorted(one.flavors.items()))
+        console.print(f"\npod set {one.name}, {one.count} pods, runs on {flavors}")
+        for domain in one.topology.domains if one.topology is not None else ():
+            console.print(f"  {' / '.join(domain.values)}: {domain.count} pods")
+
+
+def _print_pod_set(console: Console, pod_set: PodSetLines) -> None:
+    console.print(f"\npod set {pod_set.name}, {pod_set.count} pods", style="bold")
+    columns = ("FLAVOR", "RESOURCE", "WANTED", "FREE", "AT MOST", "RESULT")
+    table = make_table(*columns, right=("WANTED", "FREE", "AT MOST"))
+    for flavor in pod_set.flavors:
+        for line in _quota_lines(flavor):
+            table.add_row(*line)
+    print_table(console, table)
+    for flavor in pod_set.flavors:
+        if flavor.topology is not None:
+            _print_topology(console, flavor.flavor, flavor.topology)
+
+
+def _quota_lines(flavor: FlavorLines) -> Iterator[tuple[str, ...]]:
+    # A flavor that is refused outright has no amounts worth comparing.
+    if flavor.refusal:
+        yield flavor.flavor, "", "", "", "", flavor.refusal
+    for one in flavor.quota:
+        amounts = [to_text(one.resource, amount) for amount in (one.wanted, one.free, one.most)]
+        if one.fits:
+            result = "fits"
+        # Waiting will not help then, which is worth other words than "more needed".
+        elif one.wanted > one.most:
+            result = "more than this ClusterQueue can ever use"
+        else:
+            # Usage may exceed the quota after it was lowered; then the whole request is what is needed.
+            result = f"{to_text(one.resource, one.wanted - max(one.free, 0))} more needed"
+        yield flavor.flavor, one.resource, *amounts, result
+
+
+def _print_topology(console: Console, flavor: str, topology: TopologyLines) -> None:
+    console.print(f"\ntopology of flavor {flavor}: {topology.problem or topology.wanted}", style="bold")
+    if topology.problem:
+        return
+    table = make_table(
+        "DOMAIN", "PODS THAT FIT", "WHEN EMPTY", "RESULT", right=("PODS THAT FIT", "WHEN EMPTY")
+    )
+    for line in _merged(topology.domains, len(topology.levels)):
+        table.add_row(*line)
+    print_table(console, table)
+    # Grouped by reason: fifty nodes with the same taint are one line.
+    if topology.left_out:
+        console.print("left out:")
+    for refusal, nodes in groupby(sorted(topology.left_out, key=lambda one: one[1]), key=lambda one: one[1]):
+        console.print(f"  {_named([name for name, _ in nodes])}: {refusal}")
+
+
+def _merged(domains: Sequence[DomainLine], depth: int) -> Iterator[tuple[str, str, str, str]]:
+    """Return a line for each domain; hosts of one parent with the same answer share a line."""
+
+    def kind(one: DomainLine) -> tuple[object, ...]:
+        # Racks keep lines of their own, since their names tell where to look; hosts by the hundred do not.
+        alike = one.values[:-1] if one.level == depth - 1 else one.values
+        return one.level, alike, one.fits, one.fits_empty, one.refusal
+
+    for _, group in groupby(domains, key=kind):
+        lines = list(group)
+        first = lines[0]
+        name = "  " * first.level + _named([one.values[-1] for one in lines])
+        yield name, str(first.fits), str(first.fits_empty), first.refusal
+
+
+def _named(names: Sequence[str]) -> str:
+    if len(names) <= _NAMED_NODES:
+        return ", ".join(names)
+    return f"{', '.join(names[:_NAMED_NODES])} and {len(names) - _NAMED_NODES} more"

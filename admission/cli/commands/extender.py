@@ -1,0 +1,74 @@
+"""`berth extender`: /filter and /prioritize for kube-scheduler alone, without the rest of the controller."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from pathlib import Path
+
+from admission.cli.common.arguments import Subparsers, add_command, add_kubeconfig, port
+from admission.cli.common.errors import ExitCode, WrongUsageError
+from admission.cli.common.serving import add_certificate, announce, check_certificate, stop_on_signals
+from admission.cli.common.settings_file import read_config
+from admission.controller.http.extender_profiles import extender_rules
+from admission.controller.http.extender_server import ExtenderOptions, run_extender
+from admission.controller.runtime.logs import configure
+from api.http.server import ListenError
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the command."""
+    parser = add_command(
+        subparsers,
+        "extender",
+        help_line="the scheduler extender alone, beside kube-scheduler",
+        description=(
+            "Answer kube-scheduler's /filter and /prioritize from watches of nodes and pods, with the right\n"
+            "to read those and no other. The extender port of `berth controller` answers the same. When it\n"
+            "listens, one JSON line with the URL is printed; logs go to stderr."
+        ),
+        examples=(
+            "  berth extender --kubeconfig ~/.kube/config\n"
+            "  berth extender --bind 0.0.0.0 --tls-certificate tls.crt --tls-key tls.key"
+        ),
+        run=_run,
+    )
+    add_kubeconfig(parser)
+    parser.add_argument("--bind", metavar="ADDRESS", default="127.0.0.1", help="default %(default)s")
+    parser.add_argument(
+        "--port",
+        metavar="N",
+        type=port,
+        default=ExtenderOptions().port,
+        help="0: any free (default %(default)s)",
+    )
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="ControllerConfig of berth.dev/v1alpha1 with `extender`"
+    )
+    add_certificate(parser, "serve TLS with this PEM certificate, read again when it changes")
+    parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
+    parser.add_argument("--log-format", choices=("text", "json"), default="text")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    check_certificate(arguments.tls_certificate, arguments.tls_key)
+    configure(level=arguments.log_level, as_json=arguments.log_format == "json")
+    options = ExtenderOptions(
+        kubeconfig=arguments.kubeconfig,
+        bind=arguments.bind,
+        port=arguments.port,
+        tls_certificate=arguments.tls_certificate,
+        tls_key=arguments.tls_key,
+        rules=extender_rules(read_config(arguments.config).berth.extender),
+    )
+    try:
+        asyncio.run(_serve(options))
+    except ListenError as error:
+        raise WrongUsageError(str(error)) from error
+    return ExitCode.DONE
+
+
+async def _serve(options: ExtenderOptions) -> None:
+    stop = asyncio.Event()
+    stop_on_signals(stop)
+    await run_extender(options, on_listening=announce, stop=stop)

@@ -1,0 +1,335 @@
+"""`berth get`: queues, who waits at which place and why, policies, run times, read through the API."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import yaml
+from rich.text import Text
+
+from admission.cli.common.arguments import Subparsers, add_command, add_kubeconfig, existing_file
+from admission.cli.common.cluster_engine import ORDER_KINDS, Listing, engine_of, list_cluster, queue_places
+from admission.cli.common.errors import ExitCode, WrongUsageError
+from admission.cli.common.running import run
+from admission.cli.common.settings_file import read_settings
+from admission.cli.views.estimate_view import EstimateRow, estimate_rows
+from admission.cli.views.json_output import to_api_keys
+from admission.cli.views.policy_view import PolicyRow, policy_rows, quotas_in_force
+from admission.cli.views.queue_view import QueueRow, queue_rows
+from admission.cli.views.reservation_view import ReservationRow, reservation_rows
+from admission.cli.views.tables import (
+    duration_text,
+    make_console,
+    make_table,
+    print_table,
+    quota_text,
+    starts_text,
+)
+from admission.cli.views.workload_view import WorkloadRow, workload_rows
+from admission.engine.engine import EngineSettings
+from api.kube.client import KubeClient
+from api.kube.errors import NotFound
+from api.kube.resources import ADMISSION_POLICIES, CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
+from api.objects import ClusterQueueObject, LocalQueueObject, WorkloadObject
+from api.policy_objects import AdmissionPolicyObject
+from api.workload import WorkloadKey
+
+_QUEUES = ("queues", "queue", "clusterqueues", "clusterqueue", "cq")
+_WORKLOADS = ("workloads", "workload", "kwl", "wl")
+_ESTIMATES = ("estimates", "estimate")
+_POLICIES = ("policies", "policy", "admissionpolicies", "admissionpolicy", "apol")
+
+_RESERVATIONS = ("reservations", "reservation")
+
+# Users of a reservation named in the table; JSON has those of the status.
+_SHOWN_USERS = 3
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the command."""
+    parser = add_command(
+        subparsers,
+        "get",
+        help_line="queues, workloads, policies and run times of a cluster, and why they wait",
+        description=(
+            "Show ClusterQueues with their use of quota, Workloads with their place in the queue (1 is\n"
+            "next, in the order of its policy), when they are expected to start (* marks a promise, `after`\n"
+            "a lower bound) and why they wait, policies with the ClusterQueues that they govern, what is\n"
+            "reserved for whom, or how long like Workloads ran that ended well.\n"
+            "Reads the API server only."
+        ),
+        examples=(
+            "  berth get queues\n"
+            "  berth get workloads -n team-a\n"
+            "  berth get policies\n"
+            "  berth get reservations\n"
+            "  berth get estimates -n team-a\n"
+            "  berth get workloads -o json | jq '.[] | select(.status == \"pending\")'"
+        ),
+        run=_run,
+    )
+    parser.add_argument(
+        "kind", metavar="queues|workloads|policies|reservations|estimates", help="what to show"
+    )
+    scope = parser.add_mutually_exclusive_group()
+    scope.add_argument("-A", "--all-namespaces", action="store_true", help="all namespaces (the default)")
+    scope.add_argument(
+        "-n", "--namespace", metavar="NS", help="only Workloads of NS, or queues that serve it"
+    )
+    parser.add_argument(
+        "--config",
+        type=existing_file,
+        metavar="FILE",
+        help="the controller's --config file, for the order of workloads where it has admissionFairSharing",
+    )
+    parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table")
+    add_kubeconfig(parser)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if arguments.kind in _QUEUES:
+        return run(_get_queues(arguments))
+    if arguments.kind in _WORKLOADS:
+        return run(_get_workloads(arguments))
+    if arguments.kind in _POLICIES:
+        return run(_get_policies(arguments))
+    if arguments.kind in _RESERVATIONS:
+        return run(_get_reservations(arguments))
+    if arguments.kind in _ESTIMATES:
+        return run(_get_estimates(arguments))
+    known = "queues, workloads, policies, reservations and estimates"
+    raise WrongUsageError(f"cannot get {arguments.kind!r}; berth get knows {known}")
+
+
+async def _get_queues(arguments: argparse.Namespace) -> int:
+    async with await KubeClient.connect(arguments.kubeconfig) as client:
+        try:
+            found = await client.list(CLUSTER_QUEUES, type_=ClusterQueueObject)
+            queues: Sequence[ClusterQueueObject] = found.items
+            if arguments.namespace:
+                # A ClusterQueue has no namespace of its own; a team knows those that its LocalQueues lead to.
+                served = await client.list(LOCAL_QUEUES, arguments.namespace, type_=LocalQueueObject)
+                names = {queue.spec.cluster_queue for queue in served.items}
+                queues = [queue for queue in queues if queue.metadata.name in names]
+        except NotFound as error:
+            raise _no_kinds(client) from error
+        rows = queue_rows(queues, quotas_in_force(await _policies(client)))
+    if not _printed([to_api_keys(asdict(row)) for row in rows], arguments.output):
+        _print_queues(rows)
+    return ExitCode.DONE
+
+
+async def _policies(client: KubeClient) -> Sequence[AdmissionPolicyObject]:
+    """Return all policies, none where the kind is not installed: the queues stand without them."""
+    try:
+        return (await client.list(ADMISSION_POLICIES, type_=AdmissionPolicyObject)).items
+    except NotFound:
+        return ()
+
+
+async def _get_workloads(arguments: argparse.Namespace) -> int:
+    settings = read_settings(arguments.config)
+    async with await KubeClient.connect(arguments.kubeconfig) as client:
+        # All namespaces: the place in a ClusterQueue counts those of other namespaces too.
+        listing = await list_cluster(client, ORDER_KINDS)
+        for kind in ("Workload", "LocalQueue"):
+            if kind in listing.forbidden:
+                raise listing.forbidden[kind]
+            if kind not in listing.found:
+                raise _no_kinds(client)
+    workloads, queues = listing.found["Workload"].items, listing.found["LocalQueue"].items
+    now = time.time()
+    rows = workload_rows(workloads, queues, now=now, places=_places(listing, settings, now=now))
+    if arguments.namespace:
+        rows = tuple(row for row in rows if row.namespace == arguments.namespace)
+    if not _printed([to_api_keys(asdict(row)) for row in rows], arguments.output):
+        _print_workloads(rows)
+    return ExitCode.DONE
+
+
+def _places(listing: Listing, settings: EngineSettings, *, now: float) -> dict[WorkloadKey, int] | None:
+    """Return the places in all queues as the controller orders them, None where too little may be read."""
+    if listing.forbidden:
+        for problem in listing.problems:
+            print(f"berth get: positions are by priority and age alone, since {problem}", file=sys.stderr)
+        return None
+    # What cannot be read has no place; why is told by `berth explain`, and by the controller's log.
+    engine, _ = engine_of(listing, settings, now=now)
+    queues = listing.found.get("ClusterQueue")
+    return queue_places(engine, (queue.metadata.name for queue in queues.items) if queues is not None else ())
+
+
+async def _get_policies(arguments: argparse.Namespace) -> int:
+    rows = policy_rows(await _needed_policies(arguments))
+    if not _printed([to_api_keys(asdict(row)) for row in rows], arguments.output):
+        _print_policies(rows)
+    return ExitCode.DONE
+
+
+async def _get_reservations(arguments: argparse.Namespace) -> int:
+    rows = reservation_rows(await _needed_policies(arguments), now=time.time())
+    if arguments.namespace:
+        rows = tuple(row for row in rows if row.namespace == arguments.namespace)
+    if not _printed([to_api_keys(asdict(row)) for row in rows], arguments.output):
+        _print_reservations(rows)
+    return ExitCode.DONE
+
+
+async def _needed_policies(arguments: argparse.Namespace) -> Sequence[AdmissionPolicyObject]:
+    """Return all policies. Raises WrongUsageError where there is no such kind: they are asked for by name."""
+    async with await KubeClient.connect(arguments.kubeconfig) as client:
+        try:
+            return (await client.list(ADMISSION_POLICIES, type_=AdmissionPolicyObject)).items
+        except NotFound as error:
+            raise _no_kinds(client, "berth.dev/v1alpha1") from error
+
+
+async def _get_estimates(arguments: argparse.Namespace) -> int:
+    async with await KubeClient.connect(arguments.kubeconfig) as client:
+        try:
+            found = await client.list(WORKLOADS, arguments.namespace, type_=WorkloadObject)
+        except NotFound as error:
+            raise _no_kinds(client) from error
+    rows = estimate_rows(found.items)
+    if not _printed([to_api_keys(asdict(row)) for row in rows], arguments.output):
+        _print_estimates(rows)
+    return ExitCode.DONE
+
+
+def _no_kinds(client: KubeClient, version: str = "kueue.x-k8s.io/v1beta2") -> WrongUsageError:
+    return WrongUsageError(
+        f"{client.server} does not serve {version};"
+        " install the kinds with: berth crds | kubectl apply --server-side -f -"
+    )
+
+
+def _printed(rows: list[dict[str, Any]], output: str) -> bool:
+    """Print rows for machines and return True; return False where a table is wanted."""
+    if output == "json":
+        print(json.dumps(rows, indent=2))
+    elif output == "yaml":
+        print(yaml.safe_dump(rows, sort_keys=False), end="")
+    return output != "table"
+
+
+def _print_queues(rows: Sequence[QueueRow]) -> None:
+    console = make_console()
+    if not rows:
+        console.print("there is no ClusterQueue")
+        return
+    columns = ("NAME", "COHORT", "STRATEGY", "ACTIVE", "PENDING", "RESERVING", "ADMITTED", "FLAVOR")
+    table = make_table(*columns, "RESOURCE", "USED", right=("PENDING", "RESERVING", "ADMITTED"))
+    for row in rows:
+        for cells in _queue_lines(row, is_plain=not console.is_terminal):
+            table.add_row(*cells)
+    print_table(console, table)
+
+
+def _queue_lines(row: QueueRow, *, is_plain: bool) -> list[list[str | Text]]:
+    """Return a line for each flavor-resource; the queue itself stands in the first alone."""
+    active = {True: "yes", False: f"no: {row.message or row.reason}", None: "unknown"}[row.active]
+    counts = [str(row.pending), str(row.reserving), str(row.admitted)]
+    queue: list[str | Text] = [row.name, row.cohort, row.strategy, active, *counts]
+    blank: list[str | Text] = [""] * len(queue)
+    quotas: list[list[str | Text]] = [
+        [quota.flavor, quota.resource, quota_text(quota, is_plain=is_plain)] for quota in row.quotas
+    ]
+    # A queue without quota is a mistake worth a line, and would otherwise not be listed at all.
+    lines = quotas or [["", "", "no quota"]]
+    return [[*(blank if place else queue), *line] for place, line in enumerate(lines)]
+
+
+def _print_workloads(rows: Sequence[WorkloadRow]) -> None:
+    console = make_console()
+    if not rows:
+        console.print("there is no Workload")
+        return
+    table = make_table(
+        *("NAMESPACE", "NAME", "QUEUE", "CLUSTERQUEUE", "STATUS", "POSITION", "AGE", "STARTS", "REASON"),
+        "MESSAGE",
+        right=("POSITION",),
+    )
+    for row in rows:
+        table.add_row(
+            *(row.namespace, row.name, row.queue, row.cluster_queue, row.status),
+            "" if row.position is None else str(row.position),
+            duration_text(row.age_seconds),
+            starts_text(row, now=time.time()),
+            row.reason,
+            row.message,
+        )
+    print_table(console, table)
+
+
+def _print_reservations(rows: Sequence[ReservationRow]) -> None:
+    console = make_console()
+    if not rows:
+        console.print("there is no reservation")
+        return
+    columns = (
+        "NAME",
+        "POLICY",
+        "NAMESPACE",
+        "LOCALQUEUE",
+        "KEEPS",
+        "START",
+        "END",
+        "STATE",
+        "USED BY",
+        "MESSAGE",
+    )
+    table = make_table(*columns)
+    for row in rows:
+        own = (row.name, row.policy, row.namespace, row.local_queue, ", ".join(row.keeps))
+        table.add_row(*own, row.start, row.end, row.state, _users_text(row), row.message)
+    print_table(console, table)
+
+
+def _users_text(row: ReservationRow) -> str:
+    """Return who uses a reservation, of many the first and how many more."""
+    shown = row.users[:_SHOWN_USERS]
+    more = row.user_count - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
+
+
+def _print_estimates(rows: Sequence[EstimateRow]) -> None:
+    console = make_console()
+    if not rows:
+        console.print("no Workload has ended well so far: nothing is known of run times")
+        return
+    columns = ("NAMESPACE", "NAME", "PODS", "RUNS", "MEDIAN", "90%", "LONGEST", "DECLARED")
+    table = make_table(*columns, right=("RUNS",))
+    for row in rows:
+        declared = row.declared_seconds
+        table.add_row(
+            *(row.namespace, row.stem, row.shape, str(row.runs)),
+            *(duration_text(one) for one in (row.median_seconds, row.p90_seconds, row.longest_seconds)),
+            "" if declared is None else duration_text(declared),
+        )
+    print_table(console, table)
+
+
+def _print_policies(rows: Sequence[PolicyRow]) -> None:
+    console = make_console()
+    if not rows:
+        console.print("there is no AdmissionPolicy")
+        return
+    columns = ("NAME", "PRECEDENCE", "ACCEPTED", "CLUSTERQUEUES", "SECTIONS", "MESSAGE")
+    table = make_table(*columns, right=("PRECEDENCE", "CLUSTERQUEUES"))
+    words = {True: "yes", False: "no", None: "unknown"}
+    for row in rows:
+        table.add_row(
+            row.name,
+            str(row.precedence),
+            words[row.accepted],
+            str(row.cluster_queue_count),
+            ",".join(row.sections),
+            row.message,
+        )
+    print_table(console, table)

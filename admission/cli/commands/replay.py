@@ -1,0 +1,191 @@
+"""`berth replay`: the first Jobs of a recorded trace as real Job objects, and a report of how they fared."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import secrets
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from admission.cli.common.arguments import Subparsers, add_command, add_trace, speed
+from admission.cli.common.errors import ExitCode, WrongUsageError
+from admission.cli.common.job_manifests import gpu_of
+from admission.cli.common.running import run
+from admission.cli.trial.replay_clusters import Stage, WhichStandIns, embedded_stage, existing_stage
+from admission.cli.trial.replay_plan import Plan, make_plan
+from admission.cli.trial.replay_run import Finding, ReplayRun
+from admission.cli.trial.work_folder import WorkFolder
+from admission.cli.views.summary import checks, percent_text, print_waits, seconds_text
+from admission.cli.views.tables import make_console
+from admission.simulation.audit import Usage
+from admission.simulation.shapes import default_speed, estimated_end
+from admission.simulation.traces import TraceError, first_submitted, read_trace
+
+_SECONDS_PER_HOUR = 3600.0
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the command."""
+    parser = add_command(
+        subparsers,
+        "replay",
+        help_line="a recorded trace as real Jobs, with a report",
+        description=(
+            "Replay the first Jobs of a trace by submit time as suspended Jobs on simulated nodes, and\n"
+            "report waits, utilisation and whether any quota was ever exceeded. The trace is a CSV file\n"
+            "with the columns user, num_gpu, submit_time and duration (minutes), and job_id if it likes.\n"
+            "Each user gets a namespace and a ClusterQueue of equal quota in one cohort. Without\n"
+            "--kubeconfig everything runs on an embedded server; with it, only the nodes are simulated,\n"
+            "and nothing is left behind. The last line is `jobs N finished N failed N lost N\n"
+            "quota-exceeded N`; with -o json the line before it is the report."
+        ),
+        examples=(
+            "  berth replay --jobs jobs.csv --limit 2000\n"
+            "  berth replay --jobs jobs.csv --limit 200 --kubeconfig ~/.kube/config --controller\n"
+            "  berth replay --jobs jobs.csv --limit 500 --nodes 32x8 --speed 300 -o json"
+        ),
+        run=_run,
+    )
+    add_trace(parser)
+    parser.add_argument(
+        "--speed",
+        type=speed,
+        metavar="S",
+        help="trace seconds in a real one (default: ends within 8 minutes, at most 600)",
+    )
+    parser.add_argument("--kubeconfig", metavar="FILE", help="replay on this cluster (default: embedded)")
+    parser.add_argument(
+        "--controller", action="store_true", help="with --kubeconfig: start a controller, too"
+    )
+    parser.add_argument(
+        "--stand-ins",
+        type=WhichStandIns,
+        choices=tuple(WhichStandIns),
+        default=WhichStandIns.AUTO,
+        help="with --kubeconfig: what is simulated beside the nodes (default: what a bare server lacks)",
+    )
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="default: table")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if arguments.kubeconfig is None and arguments.controller:
+        raise WrongUsageError("--controller goes with --kubeconfig; the embedded cluster has one of its own")
+    plan = _plan(arguments)
+    pace = arguments.speed or default_speed(plan.jobs, gpus=plan.nodes.gpus)
+    seconds = estimated_end(plan.jobs, gpus=plan.nodes.gpus) / pace
+    # On stderr, as stdout with -o json is for machines.
+    sentence = f"replaying {len(plan.jobs)} Jobs of {len(plan.names)} tenants on {plan.nodes} GPUs"
+    print(
+        f"{sentence} at speed {pace:g}; takes at least {seconds_text(seconds)}", file=sys.stderr, flush=True
+    )
+    # The folder is left behind only where the run failed: what is in it then tells why.
+    with WorkFolder("berth-replay-") as folder:
+        stage = _stage(arguments, plan, pace, folder.path)
+        return folder.ended(run(_replay(stage, plan, pace, arguments)))
+
+
+def _plan(arguments: argparse.Namespace) -> Plan:
+    # On a cluster that others use, names must not meet those of another replay.
+    run_id = secrets.token_hex(2) if arguments.kubeconfig is not None else ""
+    try:
+        jobs = first_submitted(read_trace(arguments.jobs), arguments.limit)
+        return make_plan(jobs, nodes=arguments.nodes, run_id=run_id)
+    except TraceError as error:
+        raise WrongUsageError(str(error)) from error
+
+
+def _stage(
+    arguments: argparse.Namespace, plan: Plan, pace: float, folder: Path
+) -> AbstractAsyncContextManager[Stage]:
+    if arguments.kubeconfig is None:
+        return embedded_stage(folder / "kubeconfig", plan, pace=pace)
+    return existing_stage(
+        arguments.kubeconfig,
+        plan,
+        pace=pace,
+        with_controller=arguments.controller,
+        stand_ins=arguments.stand_ins,
+    )
+
+
+async def _replay(
+    stage: AbstractAsyncContextManager[Stage], plan: Plan, pace: float, arguments: argparse.Namespace
+) -> int:
+    async with stage as (client, recorder):
+        finding = await ReplayRun(client=client, recorder=recorder, plan=plan, pace=pace).play()
+    if arguments.output == "json":
+        print(json.dumps(_to_object(finding, plan, pace, arguments), ensure_ascii=False))
+    else:
+        _print_tables(finding, plan, pace)
+    # Always the last line, also behind JSON: scripts look for it and for nothing else.
+    print(finding.report.totals, flush=True)
+    return ExitCode.DONE if finding.report.totals.is_good else ExitCode.DOES_NOT_HOLD
+
+
+def _print_tables(finding: Finding, plan: Plan, pace: float) -> None:
+    console = make_console()
+    print_waits(console, finding.report, finding.audit, plan.tenancies, pace)
+    console.print()
+    for sentence in (*_sentences(finding, pace), *checks(finding.audit, gaps=finding.gaps), *finding.lost):
+        console.print(sentence)
+
+
+def _sentences(finding: Finding, pace: float) -> Iterator[str]:
+    # Written for whoever reads one number of the table and asks what it is made of.
+    report, shares = finding.report, finding.report.shares
+    yield f"Speed {pace:g}, {seconds_text(finding.real_seconds)} in real time; waits are in the trace's time."
+    yield (
+        f"GPUs were busy {percent_text(report.utilisation_while_submitting)} of the time while Jobs came,"
+        f" {percent_text(report.utilisation)} until the last one ended."
+    )
+    yield (
+        f"Of all waiting {percent_text(shares.quota)} was for quota, {percent_text(shares.nodes)} for a node"
+        f" with room, {percent_text(shares.machine)} is machine latency"
+        f" (at this speed a second is {seconds_text(pace)})."
+    )
+
+
+def _to_object(finding: Finding, plan: Plan, pace: float, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the report as one JSON object."""
+    report = finding.report
+    return {
+        "settings": {
+            "jobs": str(arguments.jobs),
+            "limit": arguments.limit,
+            "nodes": str(plan.nodes),
+            "speed": pace,
+            "run_seconds": round(finding.real_seconds, 1),
+        },
+        "totals": asdict(report.totals),
+        "everyone": asdict(report.everyone),
+        "tenants": {
+            tenancy.tenant: {
+                **asdict(report.tenants[tenancy.tenant]),
+                **_borrowed(finding, tenancy.cluster_queue, plan.flavor, pace),
+            }
+            for tenancy in plan.tenancies
+        },
+        "utilisation": report.utilisation,
+        "utilisation_while_submitting": report.utilisation_while_submitting,
+        "wait_shares": asdict(report.shares),
+        "audit": {
+            "versions": finding.audit.versions,
+            "gaps": finding.gaps,
+            "exceeded": [str(breach) for breach in finding.audit.exceeded],
+        },
+        "lost": list(finding.lost),
+    }
+
+
+def _borrowed(finding: Finding, cluster_queue: str, flavor: str, pace: float) -> dict[str, float]:
+    # By the recorder's own count, not by what the controller says of itself.
+    usage = finding.audit.usage.get((cluster_queue, gpu_of(flavor)), Usage())
+    return {
+        "borrowed_gpu_hours": usage.borrowed_seconds * pace / _SECONDS_PER_HOUR,
+        "most_gpus": usage.peak_used,
+    }

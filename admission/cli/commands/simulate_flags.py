@@ -1,0 +1,137 @@
+"""Flags of `berth simulate` on the world that is played: how work comes, what a stop costs, what breaks."""
+
+from __future__ import annotations
+
+import argparse
+
+from admission.cli.common.arguments import hours_between_faults, positive_number, seconds
+from admission.simulation.settings import Checkpoints, Estimates, Faults, Queues
+
+
+def add_work_flags(parser: argparse.ArgumentParser) -> None:
+    """Add how the work comes, and what is known of it."""
+    parser.add_argument(
+        "--queues",
+        type=Queues,
+        choices=tuple(Queues),
+        default=Queues.ONE,
+        help="one ClusterQueue, or one a tenant in a cohort (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--load",
+        type=positive_number,
+        default=1.0,
+        metavar="L",
+        help="Jobs come L times as fast as recorded (default: %(default)g)",
+    )
+    parser.add_argument(
+        "--estimates",
+        type=_estimates,
+        default=Estimates(),
+        metavar="exact|learned|xF",
+        help="what policies that read run times are told: the truth, nothing, F times the truth"
+        " (default: %(default)s)",
+    )
+
+
+def _estimates(text: str) -> Estimates:
+    if text in ("exact", "learned"):
+        return Estimates(is_learned=text == "learned")
+    try:
+        return Estimates(factor=positive_number(text.removeprefix("x")))
+    except argparse.ArgumentTypeError:
+        message = f"{text!r} is not exact, learned or a factor such as x2"
+        raise argparse.ArgumentTypeError(message) from None
+
+
+def add_attempt_flags(parser: argparse.ArgumentParser) -> None:
+    """Add what it takes to stop a Job and to start it again, and what that is in money."""
+    for flag, default, text in (
+        ("--save-seconds", 30.0, "from an eviction until the GPUs are free, all work saved"),
+        ("--restart-seconds", 30.0, "from a further start until useful work goes on"),
+        ("--checkpoint-interval-seconds", 1800.0, "between periodic checkpoints"),
+        ("--min-runtime-seconds", 600.0, "that an attempt runs before it gives way to an equal"),
+    ):
+        _add_seconds(parser, flag, default, text)
+    parser.add_argument(
+        "--cost-per-gpu-hour",
+        type=positive_number,
+        metavar="COST",
+        help="what a GPU costs an hour, to tell lost GPU-hours in money as well (default: not told)",
+    )
+
+
+def add_fault_flags(parser: argparse.ArgumentParser) -> None:
+    """Add what breaks, and how often."""
+    parser.add_argument(
+        "--node-mtbf-hours",
+        type=hours_between_faults,
+        metavar="H",
+        help="mean hours between two losses of the same node, 1 or more (default: none is lost)",
+    )
+    _add_seconds(parser, "--repair-seconds", Faults().repair_seconds, "until a lost node is back")
+    parser.add_argument(
+        "--crash-mtbf-gpu-hours",
+        type=hours_between_faults,
+        metavar="H",
+        help="mean GPU-hours between two crashes of Jobs, 1 or more (default: none crashes)",
+    )
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=0,
+        metavar="N",
+        help="of what breaks when, and of who saves how often (default: %(default)s)",
+    )
+
+
+def add_checkpoint_flags(parser: argparse.ArgumentParser) -> None:
+    """Add how Jobs save by themselves and on request, for policies that preempt."""
+    checkpoints = Checkpoints()
+    parser.add_argument(
+        "--checkpoint-minutes",
+        type=_interval,
+        default=(checkpoints.least_interval_seconds / 60, checkpoints.most_interval_seconds / 60),
+        metavar="LOW-HIGH",
+        help="each Job saves by itself every so many minutes, drawn log-uniformly; for policies that preempt"
+        " (default: 10-120)",
+    )
+    parser.add_argument(
+        "--publishing-share",
+        type=_share,
+        default=checkpoints.publishing_share,
+        metavar="SHARE",
+        help="of the Jobs that tell of their checkpoints and save on request (default: %(default)g)",
+    )
+    parser.add_argument(
+        "--save-on-sigterm",
+        action="store_true",
+        help="those that tell save when they are told to end, under every policy that preempts, and say so",
+    )
+    _add_seconds(
+        parser, "--notice-seconds", checkpoints.notice_seconds, "until a Job hears that it is asked to save"
+    )
+
+
+def _add_seconds(parser: argparse.ArgumentParser, flag: str, default: float, text: str) -> None:
+    parser.add_argument(
+        flag, type=seconds, default=default, metavar="S", help=f"{text} (default: {default:g})"
+    )
+
+
+def _interval(text: str) -> tuple[float, float]:
+    low, dash, high = text.partition("-")
+    found = positive_number(low), positive_number(high if dash else low)
+    if found[0] > found[1]:
+        raise argparse.ArgumentTypeError(f"{text!r}: the first number is the smaller one, as in 10-120")
+    return found
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no share from 0 to 1")
+    return share

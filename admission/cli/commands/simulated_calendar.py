@@ -1,0 +1,36 @@
+"""The calendar file of `berth simulate`: quota windows and reservations, as a policy's spec has them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import yaml
+
+from admission.cli.common.errors import WrongUsageError
+from api.objects import Meta
+from api.parsing.problems import SpecError
+from api.policy import AdmissionPolicy
+from api.policy_objects import AdmissionPolicyObject, to_admission_policy
+
+_SECTIONS = frozenset({"quotaWindows", "reservations"})
+
+
+def read_calendar(path: Path) -> AdmissionPolicy:
+    """Return a policy of the file's sections alone. Raises WrongUsageError that names file and field."""
+    try:
+        spec = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise WrongUsageError(f"{path}: {error}") from error
+    if not isinstance(spec, dict) or not spec.keys() <= _SECTIONS:
+        raise WrongUsageError(
+            f"{path} must be a mapping with quotaWindows, reservations or both, as in a policy"
+        )
+    # Dates that YAML has read as such are written as the model wants them.
+    body = msgspec.json.encode(spec)
+    try:
+        return to_admission_policy(
+            AdmissionPolicyObject(metadata=Meta(name="calendar"), spec=msgspec.Raw(body))
+        )
+    except SpecError as error:
+        raise WrongUsageError(f"{path}: {error}") from error

@@ -1,0 +1,207 @@
+"""`berth store`: what Redis holds of a shard, shown, checked, and rebuilt from what the cluster tells."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from admission.cli.commands.store_rebuild import Rebuilt, rebuild
+from admission.cli.common.arguments import Subparsers, add_command, add_kubeconfig
+from admission.cli.common.errors import ExitCode, WrongUsageError
+from admission.cli.common.running import run
+from admission.cli.views.json_output import to_api_keys
+from admission.cli.views.tables import make_console, make_table, print_table
+from api.workload import to_rfc3339
+from queues.profile.holds import Hold, Move
+from queues.profile.planned_start import BackfillLease, PlannedStart
+from queues.reservations.plan import PlanTable
+from queues.reservations.reservations import LoggedDecision, QuotaReservation
+from queues.store.inspection import InspectedStore, StoredValue
+
+_ACTIONS = ("dump", "check", "rebuild")
+_KINDS = ("fence", "plan", "reservations", "log", "request", *(table.value for table in PlanTable))
+# Bytes of a request to the API server say little to people, and are many.
+_LONGEST_TEXT = 100
+# Commands wait longer than a leader may: nobody's quota hangs on their patience.
+_CALL_SECONDS = 2.0
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the command."""
+    parser = add_command(
+        subparsers,
+        "store",
+        help_line="what Redis holds: dump it, check it, rebuild it",
+        description=(
+            "dump shows every value that Redis holds of a shard: reservations, promises, leases, room that\n"
+            "is held, moves, what runs have taught, the decision log. check names each value that cannot be\n"
+            "read, is of another schema or is none of Berth's, and exits with 1 where there is one. rebuild\n"
+            "takes those away, and what is not true of the cluster any more, and writes back what finished\n"
+            "Workloads teach; beside a live leader it needs --force."
+        ),
+        examples=(
+            "  berth store dump --redis redis://redis:6379/0\n"
+            "  berth store dump --redis URL --only promises,leases -o json\n"
+            "  berth store check --redis URL\n"
+            "  berth store rebuild --redis URL --kubeconfig ~/.kube/config"
+        ),
+        run=_run,
+    )
+    parser.add_argument("action", metavar="dump|check|rebuild", help="what to do")
+    parser.add_argument(
+        "--redis",
+        metavar="URL",
+        required=True,
+        help="redis://, rediss:// or unix:// of the store; a controller logs that of an embedded one",
+    )
+    parser.add_argument("--shard", default="default", metavar="NAME", help="default: %(default)s")
+    parser.add_argument("--only", metavar="KIND,…", help=f"of dump: these of {', '.join(_KINDS)}")
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    parser.add_argument("--force", action="store_true", help="of rebuild: though a leader is alive")
+    parser.add_argument(
+        "--namespace", metavar="NS", help="of rebuild: that of the Lease (default: own, else berth-system)"
+    )
+    add_kubeconfig(parser)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if arguments.action not in _ACTIONS:
+        known = ", ".join(_ACTIONS)
+        raise WrongUsageError(f"{arguments.action!r} is nothing to do with a store; known are {known}")
+    return run(_work(arguments, _kinds(arguments.only)))
+
+
+def _kinds(text: str | None) -> frozenset[str]:
+    kinds = frozenset(_KINDS) if text is None else frozenset(text.split(","))
+    unknown = sorted(kinds - frozenset(_KINDS))
+    if unknown:
+        raise WrongUsageError(f"--only: {unknown[0]!r} is none of {', '.join(_KINDS)}")
+    return kinds
+
+
+async def _work(arguments: argparse.Namespace, kinds: frozenset[str]) -> int:
+    store = InspectedStore.from_url(arguments.redis, shard=arguments.shard, call_seconds=_CALL_SECONDS)
+    try:
+        # A store that cannot be reached is exit code 3, whatever was asked.
+        await store.ping()
+        if arguments.action == "rebuild":
+            return _tell_rebuilt(await rebuild(store, arguments), arguments.output)
+        # Read as a whole before anything is printed, so that a reader who stops early keeps no cursor open.
+        values = [one async for one in store.values()]
+    finally:
+        await store.close()
+    if arguments.action == "check":
+        return _check(values, arguments.output)
+    wanted = [one for one in values if arguments.only is None or one.kind in kinds]
+    return _dump(wanted, arguments.output)
+
+
+# --- dump -------------------------------------------------------------------------------------------------
+
+
+def _dump(values: Sequence[StoredValue], output: str) -> int:
+    if output == "json":
+        print(json.dumps([_to_json(one) for one in values], indent=2))
+        return ExitCode.DONE
+    console = make_console()
+    if not values:
+        console.print("there is nothing of this kind in the store")
+        return ExitCode.DONE
+    table = make_table("KIND", "FIELD", "BYTES", "VALUE", right=("BYTES",))
+    for one in values:
+        # Listed among the others: what is wrong with it is seen beside what should stand there.
+        text = f"! {one.problem}" if one.fault is not None else _text(one.value)
+        table.add_row(one.kind, _printable(_field(one)), str(one.size_bytes), _shortened(text))
+    print_table(console, table)
+    return ExitCode.DONE
+
+
+def _field(one: StoredValue) -> str:
+    # A value that is no hash is told by its key, of which every one begins alike.
+    return one.field or one.key.rpartition("}:")[2].partition(":")[2]
+
+
+def _to_json(one: StoredValue) -> dict[str, Any]:
+    value = to_api_keys(msgspec.to_builtins(one.value, builtin_types=(bytes,), str_keys=True))
+    if isinstance(one.value, QuotaReservation):
+        # The body of a request: base64 would hide from people what they look for.
+        value["write"] = one.value.write.decode(errors="replace")
+    return {
+        "key": _printable(one.key),
+        "kind": one.kind,
+        "field": _printable(one.field),
+        "sizeBytes": one.size_bytes,
+        "value": value,
+        "fault": one.fault,
+        "problem": one.problem,
+    }
+
+
+def _text(value: object) -> str:
+    """Return a value as one line for people."""
+    match value:
+        case PlannedStart():
+            where = f" in {value.domain}" if value.domain else ""
+            moved = f", moved {value.moves} times ({value.cause})" if value.moves else ""
+            return f"starts {to_rfc3339(value.start_at)} in ClusterQueue {value.cluster_queue}{where}{moved}"
+        case BackfillLease():
+            behind = f" before {value.promised}" if value.promised is not None else ""
+            return f"started {to_rfc3339(value.started_at)} in ClusterQueue {value.cluster_queue}{behind}"
+        case Hold():
+            gone = f"{len(value.victims)} evicted Workloads"
+            return f"room of {gone} in ClusterQueue {value.cluster_queue} until {to_rfc3339(value.until)}"
+        case Move():
+            return f"moved {to_rfc3339(value.at)} under AdmissionPolicy {value.policy}"
+        case QuotaReservation():
+            return f"{value.verb} {value.path} by request {value.request_id} under fence {value.fence}"
+        case LoggedDecision():
+            reason = f" ({value.reason})" if value.reason else ""
+            return f"{to_rfc3339(value.at)} {value.what}{reason} {value.key}: {value.message}"
+        case _:
+            return json.dumps(msgspec.to_builtins(value))
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"
+
+
+def _printable(text: str) -> str:
+    """Return a field with what is no text in it shown as escapes: somebody else may have put it there."""
+    return text.encode(errors="surrogateescape").decode(errors="backslashreplace")
+
+
+# --- check ------------------------------------------------------------------------------------------------
+
+
+def _check(values: Sequence[StoredValue], output: str) -> int:
+    faulty = [one for one in values if one.fault is not None]
+    if output == "json":
+        print(json.dumps([_to_json(one) for one in faulty], indent=2))
+    elif faulty:
+        console = make_console()
+        table = make_table("KEY", "FIELD", "FAULT", "PROBLEM")
+        for one in faulty:
+            table.add_row(_printable(one.key), _printable(one.field), str(one.fault), one.problem)
+        print_table(console, table)
+    else:
+        print(f"all {len(values)} values can be read")
+    return ExitCode.DOES_NOT_HOLD if faulty else ExitCode.DONE
+
+
+# --- rebuild ----------------------------------------------------------------------------------------------
+
+
+def _tell_rebuilt(rebuilt: Rebuilt, output: str) -> int:
+    rows = msgspec.to_builtins(rebuilt)
+    if output == "json":
+        print(json.dumps(to_api_keys(rows), indent=2))
+    else:
+        print(
+            f"removed {rebuilt.unreadable} values that cannot be read and {rebuilt.untrue} that are not true"
+            f" any more, kept {rebuilt.kept}, learned {rebuilt.learned} from finished Workloads"
+        )
+    return ExitCode.DONE

@@ -1,0 +1,178 @@
+"""`berth store rebuild`: the store as a leader would like to find it, from what is readable and the cluster.
+
+    what cannot be read, is of another schema, or no key of ours    removed
+    promises, leases, expected starts of who is not there any more  removed
+    reservations that can be read                                   kept: the next leader judges them
+    runs and outcomes                                               kept, with those of finished Workloads
+    decision log                                                    kept
+    fence                                                           kept; unreadable, the Lease's number
+
+Promises themselves cannot be had from the cluster: those that are lost, the next leader makes anew.
+A leader that is alive would write its own plan over ours at once, so beside one this is refused without
+`--force`; nothing is broken by it, as the leader sees another version of the plan and writes it anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from admission.cache.cache import Cache
+from admission.cache.finished_runs import note_ended
+from admission.cli.common.errors import NotHoldingError
+from admission.controller.app import own_namespace
+from admission.engine.restore_plan import stored_value, tables
+from api.kube.client import KubeClient
+from api.kube.errors import NotFound
+from api.kube.lease_record import parse_lease
+from api.kube.resources import LEASES, WORKLOADS
+from api.objects import WorkloadObject
+from api.workload import Workload, WorkloadKey, to_seconds, to_workload
+from queues.reservations.plan import (
+    HISTORY_TABLES,
+    PLAN_TABLES,
+    PlanTable,
+    PlanValues,
+    PlanVersion,
+    PlanWrite,
+)
+from queues.store.inspection import InspectedStore
+from queues.store.plan_rows import read_rows, to_field, to_row
+
+# A lease that says nothing of its duration is taken to be Kueue's.
+_DEFAULT_LEASE_SECONDS = 15.0
+_ROWS_AT_ONCE = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebuilt:
+    """How many values were removed, for which reason, and kept; kinds and nodes `learned` anew or more of."""
+
+    unreadable: int
+    untrue: int
+    kept: int
+    learned: int
+
+
+async def rebuild(store: InspectedStore, arguments: argparse.Namespace) -> Rebuilt:
+    """Rebuild. Raises NotHoldingError where a leader is alive, KubeError, and what the store raises."""
+    async with await KubeClient.connect(arguments.kubeconfig) as client:
+        name, namespace = f"berth-{arguments.shard}", own_namespace(arguments.namespace)
+        fence = await _look_at_lease(client, name, namespace, is_forced=arguments.force)
+        workloads = await _read_workloads(client)
+    values = [one async for one in store.values()]
+    unreadable = [one for one in values if one.fault is not None]
+    for one in unreadable:
+        await store.drop(one)
+    highest = await store.highest_fence()
+    if highest is None:
+        # Nobody leads, or somebody who has been told that this is done.
+        await store.seed_fence(fence)
+    fence = highest if highest is not None else fence
+    return await _write_plan(store, workloads, unreadable=len(unreadable), fence=fence)
+
+
+async def _look_at_lease(client: KubeClient, name: str, namespace: str, *, is_forced: bool) -> int:
+    """Return the number of the Lease. Raises NotHoldingError where its holder is alive."""
+    try:
+        lease = parse_lease(await client.get(LEASES, name, namespace))
+    except NotFound:
+        return 1
+    renewed = lease.mark[1]
+    try:
+        age = time.time() - to_seconds(renewed) if isinstance(renewed, str) else None
+    except ValueError:
+        age = None
+    is_alive = age is not None and age < (lease.duration_seconds or _DEFAULT_LEASE_SECONDS)
+    if lease.holder and is_alive and not is_forced:
+        raise NotHoldingError(
+            f"{lease.holder} leads: it renewed the Lease {namespace}/{name} {max(0.0, age or 0.0):.0f} s ago "
+            "and keeps the plan itself; stop it first, or say --force"
+        )
+    return max(1, lease.transitions)
+
+
+async def _read_workloads(client: KubeClient) -> dict[WorkloadKey, Workload]:
+    try:
+        found = (await client.list(WORKLOADS, type_=WorkloadObject)).items
+    except NotFound:
+        return {}
+    workloads = {}
+    for obj in found:
+        try:
+            workload = to_workload(obj)
+        except (ValueError, msgspec.DecodeError):
+            continue  # the controller names it
+        workloads[workload.key] = workload
+    return workloads
+
+
+async def _write_plan(
+    store: InspectedStore, workloads: Mapping[WorkloadKey, Workload], *, unreadable: int, fence: int
+) -> Rebuilt:
+    stored = await store.read_plan(tuple(PlanTable))
+    plan, _ = read_rows(stored)
+    true = {table: _true_rows(table, plan, workloads) for table in PLAN_TABLES}
+    history, learned = _history(plan, workloads)
+    number = stored.version.number if stored.version is not None else 0
+    # Not the next number: a live leader's next write would be taken for this one, already applied.
+    version = PlanVersion(fence, number + 2)
+    write = PlanWrite(version=version, after=None, rows={**true, **{table: {} for table in HISTORY_TABLES}})
+    await store.write_plan(write, fence=fence)
+    for table, rows in history.items():
+        fields = list(rows.items())
+        for at in range(0, len(fields), _ROWS_AT_ONCE):
+            after, version = version, PlanVersion(fence, version.number + 1)
+            chunk = dict(fields[at : at + _ROWS_AT_ONCE])
+            await store.write_plan(PlanWrite(version=version, after=after, rows={table: chunk}), fence=fence)
+    kept = sum(len(rows) for rows in (*true.values(), *history.values()))
+    before = sum(len(plan.table(table)) for table in PLAN_TABLES)
+    untrue = before - sum(len(rows) for rows in true.values())
+    return Rebuilt(unreadable=unreadable, untrue=untrue, kept=kept, learned=learned)
+
+
+def _true_rows(
+    table: PlanTable, plan: PlanValues, workloads: Mapping[WorkloadKey, Workload]
+) -> dict[str, bytes]:
+    """Return the rows of who is there still, in the state that the table speaks of."""
+    if table is PlanTable.MOVES:
+        # They count against a policy's bound for an hour, whatever has become of who was moved.
+        return {to_field(table, key): to_row(value) for key, value in plan.moves.items()}
+    rows = {}
+    for key, value in plan.table(table).items():
+        owner, uid = key if table is PlanTable.OUTRUN else (key, getattr(value, "uid", None))
+        workload = workloads.get(owner)
+        if workload is None or workload.is_finished or uid not in (None, workload.uid):
+            continue
+        if workload.has_quota_reservation is (table is PlanTable.LEASES):
+            rows[to_field(table, key)] = to_row(value)
+    return rows
+
+
+def _history(
+    plan: PlanValues, workloads: Mapping[WorkloadKey, Workload]
+) -> tuple[dict[PlanTable, dict[str, bytes]], int]:
+    """Return what is known of runs with what finished Workloads tell, and how many entries that changes."""
+    # The controller's own arithmetic: what it would learn from the same Workloads.
+    cache = Cache()
+    learned = tables(cache)
+    for key, runs in plan.runs.items():
+        cache.timekeeper.lengths.estimator.learned.observe(key, *runs)
+    for host, outcomes in plan.nodes.items():
+        cache.fleet.performance.remember(host, outcomes)
+    ended = [one for one in workloads.values() if one.is_finished]
+    for workload in sorted(ended, key=lambda one: (one.conditions["Finished"].at, one.uid)):
+        note_ended(cache, workload)
+    rows: dict[PlanTable, dict[str, bytes]] = {}
+    news = 0
+    for table in HISTORY_TABLES:
+        known = plan.table(table)
+        news += sum(known.get(key) != value for key, value in learned[table].items())
+        rows[table] = {
+            to_field(table, key): to_row(stored_value(value)) for key, value in learned[table].items()
+        }
+    return rows, news

@@ -1,0 +1,81 @@
+"""An engine filled with a live cluster's objects, for commands that answer without the controller."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from admission.cli.common.manifest_loader import READERS, note_unreadable, take
+from admission.engine.engine import Engine, EngineSettings
+from api.kube import resources
+from api.kube.client import KubeClient
+from api.kube.errors import Forbidden, NotFound
+from api.kube.listing import ListResult
+from api.kube.resources import Resource
+from api.objects import Meta
+from api.workload import WorkloadKey
+
+_RESOURCES = {
+    one.kind: one for one in vars(resources).values() if isinstance(one, Resource) and one.kind in READERS
+}
+# The order of a queue hangs on neither, and they are the most.
+_WITHOUT_ORDER = ("Node", "Pod")
+ORDER_KINDS = tuple(kind for kind in READERS if kind not in _WITHOUT_ORDER)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """What a cluster has, by kind. `forbidden`: the kinds that may not be read, and the server's word."""
+
+    found: Mapping[str, ListResult[Any]]
+    forbidden: Mapping[str, Forbidden]
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """One sentence for each kind that may not be read."""
+        return tuple(
+            f"{_RESOURCES[kind].plural} may not be read: {error}" for kind, error in self.forbidden.items()
+        )
+
+
+async def list_cluster(client: KubeClient, kinds: Iterable[str] = READERS) -> Listing:
+    """Return the cluster's objects of these kinds.
+
+    A kind that the server does not serve is none: every kind is optional. Raises KubeError.
+    """
+    found: dict[str, ListResult[Any]] = {}
+    forbidden: dict[str, Forbidden] = {}
+    for kind in kinds:
+        try:
+            found[kind] = await client.list(_RESOURCES[kind], type_=READERS[kind].wire)
+        except NotFound:
+            continue
+        except Forbidden as error:
+            forbidden[kind] = error
+    return Listing(found=found, forbidden=forbidden)
+
+
+def engine_of(listing: Listing, settings: EngineSettings, *, now: float) -> tuple[Engine, tuple[str, ...]]:
+    """Return an engine that knows the cluster, and one sentence for each object or kind it could not read.
+
+    `now` is in Unix seconds.
+    """
+    engine = Engine(settings)
+    problems = list(listing.problems)
+    for kind, listed in listing.found.items():
+        for one in listed.items:
+            problem = take(engine, kind, one, now=now)
+            if problem is not None:
+                problems.append(problem)
+        for broken in listed.unreadable:
+            meta = Meta(namespace=broken.namespace, name=broken.name)
+            problems.append(note_unreadable(engine, kind, meta, broken.error, now=now))
+    return engine, tuple(problems)
+
+
+def queue_places(engine: Engine, cluster_queues: Iterable[str]) -> dict[WorkloadKey, int]:
+    """Return the place of everybody who waits in these ClusterQueues, from 1, in the controller's order."""
+    return {
+        one.key: place for name in cluster_queues for place, one in enumerate(engine.pending(name), start=1)
+    }

@@ -1,0 +1,161 @@
+"""A cluster described by its objects, given to an engine: for decisions offline and for tests.
+
+Objects are the JSON bytes that the API server would return. What the engine does not know (Jobs, Secrets) is
+passed over; what it knows but cannot read is noted in the engine and told, and the others go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from admission.engine.engine import Engine
+from admission.engine.updates import ObjectKey, Upsertable
+from api.jobs.resource_requests import LimitRange, RuntimeClass
+from api.node import NodeInfo, PodUsage, to_node, to_pod_usage
+from api.objects import (
+    AdmissionCheckObject,
+    ClusterQueueObject,
+    CohortObject,
+    LimitRangeObject,
+    LocalQueueObject,
+    Meta,
+    NamespaceObject,
+    NodeObject,
+    PodObject,
+    ResourceFlavorObject,
+    RuntimeClassObject,
+    TopologyObject,
+    WorkloadObject,
+)
+from api.policy import AdmissionPolicy
+from api.policy_objects import AdmissionPolicyObject, to_admission_policy
+from api.queueing import (
+    AdmissionCheck,
+    ClusterQueue,
+    Cohort,
+    LocalQueue,
+    Namespace,
+    ResourceFlavor,
+    Topology,
+)
+from api.specs import (
+    object_name,
+    to_admission_check,
+    to_cluster_queue,
+    to_cohort,
+    to_limit_range,
+    to_local_queue,
+    to_namespace,
+    to_resource_flavor,
+    to_runtime_class,
+    to_topology,
+)
+from api.workload import Workload, WorkloadKey, to_workload
+
+_T = TypeVar("_T")
+
+
+class _Head(msgspec.Struct, rename="camel"):
+    """Enough of any object to know what it is."""
+
+    kind: str = ""
+    metadata: Meta = msgspec.field(default_factory=Meta)
+
+
+@dataclass(frozen=True, slots=True)
+class Reader(Generic[_T]):
+    """How one kind is read: bytes to struct, struct to value."""
+
+    kind: type
+    wire: type[_T]
+    translate: Callable[[_T], Upsertable]
+    decoder: msgspec.json.Decoder[_T] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "decoder", msgspec.json.Decoder(self.wire))
+
+
+def _offline_check(wire: AdmissionCheckObject) -> AdmissionCheck:
+    """A file describes no controller that could say that the check is active."""
+    return to_admission_check(wire, without_conditions=True)
+
+
+# Every kind that decisions depend on, queues before who waits in them.
+READERS: dict[str, Reader[Any]] = {
+    "Namespace": Reader(Namespace, NamespaceObject, to_namespace),
+    "ResourceFlavor": Reader(ResourceFlavor, ResourceFlavorObject, to_resource_flavor),
+    "Topology": Reader(Topology, TopologyObject, to_topology),
+    "AdmissionCheck": Reader(AdmissionCheck, AdmissionCheckObject, _offline_check),
+    "AdmissionPolicy": Reader(AdmissionPolicy, AdmissionPolicyObject, to_admission_policy),
+    "Cohort": Reader(Cohort, CohortObject, to_cohort),
+    "ClusterQueue": Reader(ClusterQueue, ClusterQueueObject, to_cluster_queue),
+    "LocalQueue": Reader(LocalQueue, LocalQueueObject, to_local_queue),
+    "LimitRange": Reader(LimitRange, LimitRangeObject, to_limit_range),
+    "RuntimeClass": Reader(RuntimeClass, RuntimeClassObject, to_runtime_class),
+    "Node": Reader(NodeInfo, NodeObject, to_node),
+    "Pod": Reader(PodUsage, PodObject, to_pod_usage),
+    "Workload": Reader(Workload, WorkloadObject, to_workload),
+}
+# Queues before who waits in them: a Workload is then put in its place once.
+_ORDER = {kind: position for position, kind in enumerate(READERS)}
+
+
+def load(
+    engine: Engine,
+    objects: Iterable[bytes | msgspec.Raw],
+    *,
+    now: float,
+    without: Collection[str] = (),
+) -> tuple[str, ...]:
+    """Give all objects to the engine, but those of the kinds `without`.
+
+    Returns one sentence for each that cannot be read.
+    """
+    known: list[tuple[_Head, bytes | msgspec.Raw]] = []
+    problems: list[str] = []
+    for raw in objects:
+        try:
+            head = _HEAD.decode(raw)
+        except msgspec.DecodeError as error:
+            problems.append(f"an object has no readable kind and metadata: {error}")
+            continue
+        if head.kind in READERS and head.kind not in without:
+            known.append((head, raw))
+    for head, raw in sorted(known, key=lambda pair: _ORDER[pair[0].kind]):
+        reader = READERS[head.kind]
+        try:
+            problem = take(engine, head.kind, reader.decoder.decode(raw), now=now)
+        except msgspec.DecodeError as error:
+            problem = note_unreadable(engine, head.kind, head.metadata, str(error), now=now)
+        if problem is not None:
+            problems.append(problem)
+    return tuple(problems)
+
+
+def take(engine: Engine, kind: str, wire: Any, *, now: float) -> str | None:
+    """Give an object of a kind in READERS to the engine. Returns a sentence where it makes no sense."""
+    try:
+        engine.upsert(READERS[kind].translate(wire), now=now)
+    except ValueError as error:
+        return note_unreadable(engine, kind, wire.metadata, str(error), now=now)
+    return None
+
+
+def note_unreadable(engine: Engine, kind: str, meta: Meta, error: str, *, now: float) -> str:
+    """Tell the engine of an object that cannot be read. Returns the sentence that names it."""
+    reader = READERS[kind]
+    engine.unreadable(reader.kind, _key(reader.kind, meta), error, now=now)
+    return f"{object_name(kind, meta)}: {error}"
+
+
+def _key(kind: type, meta: Meta) -> ObjectKey:
+    if kind in (LocalQueue, LimitRange, PodUsage):
+        return meta.namespace, meta.name
+    return WorkloadKey(meta.namespace, meta.name) if kind is Workload else meta.name
+
+
+_HEAD = msgspec.json.Decoder(_Head)

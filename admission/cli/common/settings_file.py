@@ -1,0 +1,27 @@
+"""Kueue's Configuration file, as the commands that decide without a controller read it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from admission.cli.common.errors import WrongUsageError
+from admission.engine.engine import EngineSettings
+from admission.engine.settings import engine_settings
+from api.config import ConfigError, ControllerConfig, load_config
+
+
+def read_settings(config: Path | None) -> EngineSettings:
+    """Return what the file says of deciding, the defaults without one. Raises WrongUsageError."""
+    return EngineSettings() if config is None else engine_settings(read_config(config))
+
+
+def read_config(config: Path | None) -> ControllerConfig:
+    """Return what the file says, the defaults without one. Raises WrongUsageError."""
+    if config is None:
+        return ControllerConfig()
+    try:
+        return load_config(config.read_text(encoding="utf-8"), source=str(config))
+    except ConfigError as error:
+        raise WrongUsageError(str(error)) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise WrongUsageError(f"cannot read the configuration {config}: {error}") from error

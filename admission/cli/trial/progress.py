@@ -1,0 +1,62 @@
+"""How far a replay is: a bar on a terminal, a line every ten seconds elsewhere. All of it on stderr."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from admission.cli.views.summary import seconds_text
+from admission.cli.views.tables import make_console
+
+_REDRAW_SECONDS = 0.25
+_LINE_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How far it is. `trace_seconds` is how much of the trace has passed."""
+
+    jobs: int
+    submitted: int
+    waiting: int
+    ended: int
+    trace_seconds: float
+
+    def __str__(self) -> str:
+        running = self.submitted - self.waiting - self.ended
+        return (
+            f"{self.submitted} submitted, {self.waiting} waiting, {max(0, running)} running,"
+            f" {self.ended} ended of {self.jobs}; {seconds_text(self.trace_seconds)} of the trace"
+        )
+
+
+async def show_progress(look: Callable[[], Standing]) -> None:
+    """Show the standing until cancelled."""
+    if sys.stderr.isatty():
+        await _draw_bar(look)
+    else:
+        await _print_lines(look)
+
+
+async def _draw_bar(look: Callable[[], Standing]) -> None:
+    columns = (BarColumn(), TextColumn("{task.percentage:3.0f}%"), TimeElapsedColumn())
+    with Progress(
+        *columns, TextColumn("{task.description}"), console=make_console(sys.stderr), auto_refresh=False
+    ) as progress:
+        task = progress.add_task("", total=look().jobs)
+        while True:
+            standing = look()
+            progress.update(task, completed=standing.ended, description=str(standing), refresh=True)
+            await asyncio.sleep(_REDRAW_SECONDS)
+
+
+async def _print_lines(look: Callable[[], Standing]) -> None:
+    began = time.monotonic()
+    while True:
+        await asyncio.sleep(_LINE_SECONDS)
+        print(f"{time.monotonic() - began:4.0f} s: {look()}", file=sys.stderr, flush=True)

@@ -1,0 +1,23 @@
+"""The AdmissionPolicy that turns on what Berth can do beyond Kueue, as the demo applies it.
+
+The text comes with the package, for whoever has no copy of the repository. For `kubectl apply -f` the same
+stands in `deploy/policies/recommended.yaml`.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+
+def recommended_text() -> str:
+    """Return the policy as YAML, comments included."""
+    return files("admission.cli.trial").joinpath("recommended.yaml").read_text(encoding="utf-8")
+
+
+def recommended_policy() -> dict[str, Any]:
+    """Return the policy as an object to create."""
+    policy: dict[str, Any] = yaml.safe_load(recommended_text())
+    return policy

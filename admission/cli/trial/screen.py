@@ -1,0 +1,42 @@
+"""Shows the board while a run goes on: a live table on a terminal, a line every now and then elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from rich.console import Console
+from rich.live import Live
+
+from admission.cli.trial.demo_table import Board, to_line, to_table
+
+# The table is drawn anew so often; a human sees no more.
+_REDRAW_SECONDS = 0.25
+_LINE_SECONDS = 2.0
+
+
+async def show_live(take_picture: Callable[[], Board], console: Console) -> None:
+    """Show pictures until cancelled; the last one stays."""
+    if console.is_terminal:
+        await _redraw(take_picture, console)
+    else:
+        await _print_lines(take_picture, console)
+
+
+async def _redraw(take_picture: Callable[[], Board], console: Console) -> None:
+    with Live(console=console, auto_refresh=False, transient=False) as live:
+        try:
+            while True:
+                live.update(to_table(take_picture()), refresh=True)
+                await asyncio.sleep(_REDRAW_SECONDS)
+        finally:
+            live.update(to_table(take_picture()), refresh=True)
+
+
+async def _print_lines(take_picture: Callable[[], Board], console: Console) -> None:
+    try:
+        while True:
+            await asyncio.sleep(_LINE_SECONDS)
+            console.print(to_line(take_picture()))
+    finally:
+        console.print(to_line(take_picture()))

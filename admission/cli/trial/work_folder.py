@@ -1,0 +1,50 @@
+"""The temporary folder of a command that has a picture of its own: logs go there and not to the terminal."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from types import TracebackType
+
+from admission.cli.common.errors import ExitCode, is_broken_pipe
+from admission.controller.runtime.logs import KeyValueFormatter
+
+
+class WorkFolder:
+    """A folder that vanishes with the command, unless it went wrong: then it stays, and its log is named."""
+
+    def __init__(self, prefix: str) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix=prefix))
+        self._log = self.path / "berth.log"
+        self._is_good = False
+        self._handler = logging.FileHandler(self._log, encoding="utf-8", delay=True)
+        self._before: tuple[list[logging.Handler], int] = ([], logging.WARNING)
+
+    def ended(self, code: int) -> int:
+        """Note how the command has ended, and return its code."""
+        self._is_good = code == ExitCode.DONE
+        return code
+
+    def __enter__(self) -> WorkFolder:
+        self._handler.setFormatter(KeyValueFormatter())
+        root = logging.getLogger()
+        self._before = root.handlers[:], root.level
+        root.handlers[:] = [self._handler]
+        root.setLevel(logging.INFO)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        root = logging.getLogger()
+        root.handlers[:], root.level = self._before
+        self._handler.close()
+        was_left = kind is KeyboardInterrupt or (error is not None and is_broken_pipe(error))
+        # What went wrong before anything was logged is told by the error alone.
+        if self._is_good or was_left or not self._log.exists():
+            shutil.rmtree(self.path, ignore_errors=True)
+        else:
+            print(f"the log is in {self._log}", file=sys.stderr)

@@ -1,0 +1,88 @@
+"""AdmissionPolicies as people want to see them: which are in force, for whom, with which sections on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from api.objects import Wire, WireCondition
+from api.policy_objects import AdmissionPolicyObject
+
+# Parts of the spec that say whom the policy is for; all others are sections that switch something on.
+_BINDING = frozenset({"clusterQueues", "precedence"})
+
+
+class WireQuotaInForce(Wire, frozen=True):
+    """A quota that an open window has put in place of the one in the ClusterQueue."""
+
+    cluster_queue: str
+    flavor: str
+    resource: str
+    window: str
+    nominal_quota: str | int | float
+    until: str | None = None
+
+
+class _Status(Wire, frozen=True):
+    conditions: tuple[WireCondition, ...] | None = None
+    cluster_queues: tuple[str, ...] | None = None
+    cluster_queue_count: int = 0
+    quotas_in_force: tuple[WireQuotaInForce, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyRow:
+    """One policy. `accepted` None: no controller has said yet."""
+
+    name: str
+    precedence: int
+    accepted: bool | None
+    reason: str
+    message: str
+    cluster_queues: tuple[str, ...]
+    cluster_queue_count: int
+    sections: tuple[str, ...]
+
+
+def policy_rows(policies: Iterable[AdmissionPolicyObject]) -> tuple[PolicyRow, ...]:
+    """Return a row for each policy, in the order in which they count."""
+    rows = [_policy_row(policy) for policy in policies]
+    return tuple(sorted(rows, key=lambda row: (-row.precedence, row.name)))
+
+
+def quotas_in_force(policies: Iterable[AdmissionPolicyObject]) -> tuple[WireQuotaInForce, ...]:
+    """Return the quotas that open windows have put in place of others, as the policies' statuses say."""
+    return tuple(one for policy in policies for one in _status(policy).quotas_in_force or ())
+
+
+def _policy_row(policy: AdmissionPolicyObject) -> PolicyRow:
+    status, spec = _status(policy), _spec(policy)
+    accepted = next((one for one in status.conditions or () if one.type == "Accepted"), None)
+    precedence = spec.get("precedence")
+    return PolicyRow(
+        name=policy.metadata.name,
+        precedence=precedence if isinstance(precedence, int) else 0,
+        accepted=None if accepted is None else accepted.status == "True",
+        reason=accepted.reason if accepted else "",
+        message=accepted.message if accepted else "no controller has looked at it yet",
+        cluster_queues=status.cluster_queues or (),
+        cluster_queue_count=status.cluster_queue_count,
+        sections=tuple(
+            name for name, value in spec.items() if name not in _BINDING and value not in (None, "None")
+        ),
+    )
+
+
+def _status(policy: AdmissionPolicyObject) -> _Status:
+    try:
+        return msgspec.json.decode(policy.status, type=_Status)
+    except msgspec.DecodeError:
+        return _Status()
+
+
+def _spec(policy: AdmissionPolicyObject) -> dict[str, Any]:
+    spec = msgspec.json.decode(policy.spec)
+    return spec if isinstance(spec, dict) else {}

@@ -1,0 +1,161 @@
+"""ClusterQueues as people want to see them: rows, worked out from the API objects alone.
+
+What Kueue's own list command shows, and what it leaves out: how much of which quota is used and borrowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from admission.cli.views.policy_view import WireQuotaInForce
+from api.objects import ClusterQueueObject, Wire, WireCondition, WireResourceGroup
+from api.parsing.quantities import QuantityError, amount
+
+
+class _ResourceUsage(Wire, frozen=True):
+    name: str
+    total: str | int | float = 0
+    borrowed: str | int | float = 0
+
+
+class _FlavorUsage(Wire, frozen=True):
+    name: str
+    resources: tuple[_ResourceUsage, ...] = ()
+
+
+class ClusterQueueStatus(Wire, frozen=True):
+    """status of a ClusterQueue, as far as it is shown."""
+
+    conditions: tuple[WireCondition, ...] | None = None
+    flavors_reservation: tuple[_FlavorUsage, ...] | None = None
+    pending_workloads: int = 0
+    reserving_workloads: int = 0
+    admitted_workloads: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaRow:
+    """How one flavor-resource of a ClusterQueue stands, in canonical units. `used` is what is reserved.
+
+    `in_force` is the quota by the open window `window`, which closes at `until`; None: `nominal` counts.
+    """
+
+    flavor: str
+    resource: str
+    used: int
+    nominal: int
+    borrowing_limit: int | None
+    in_force: int | None = None
+    window: str | None = None
+    until: str | None = None
+
+    @property
+    def quota(self) -> int:
+        """The quota that counts now."""
+        return self.nominal if self.in_force is None else self.in_force
+
+    @property
+    def borrowed(self) -> int:
+        """What lies above the quota that counts; one below zero, which no controller takes, lends nobody."""
+        return max(0, self.used - max(0, self.quota))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueRow:
+    """One ClusterQueue. `active` None: no controller has said yet."""
+
+    name: str
+    cohort: str
+    strategy: str
+    active: bool | None
+    reason: str
+    message: str
+    pending: int
+    reserving: int
+    admitted: int
+    quotas: tuple[QuotaRow, ...]
+
+
+def queue_rows(
+    queues: Iterable[ClusterQueueObject], in_force: Iterable[WireQuotaInForce] = ()
+) -> tuple[QueueRow, ...]:
+    """Return a row for each ClusterQueue, sorted by cohort and name; `in_force` by windows of policies."""
+    known = {(one.cluster_queue, one.flavor, one.resource): one for one in in_force}
+    rows = [_queue_row(queue, known) for queue in queues]
+    # Those of one cohort stand together; those of none come last.
+    return tuple(sorted(rows, key=lambda row: (row.cohort == "", row.cohort, row.name)))
+
+
+def status_of(queue: ClusterQueueObject) -> ClusterQueueStatus:
+    """Return the status of a ClusterQueue, an empty one where it cannot be read."""
+    try:
+        return msgspec.json.decode(queue.status, type=ClusterQueueStatus)
+    except msgspec.DecodeError:
+        return ClusterQueueStatus()
+
+
+def _queue_row(
+    queue: ClusterQueueObject, in_force: Mapping[tuple[str, str, str], WireQuotaInForce]
+) -> QueueRow:
+    status = status_of(queue)
+    active = next((c for c in status.conditions or () if c.type == "Active"), None)
+    return QueueRow(
+        name=queue.metadata.name,
+        cohort=queue.spec.cohort_name or "",
+        strategy=queue.spec.queueing_strategy or "BestEffortFIFO",
+        active=None if active is None else active.status == "True",
+        reason=active.reason if active else "",
+        message=active.message if active else "no controller has looked at it yet",
+        pending=status.pending_workloads,
+        reserving=status.reserving_workloads,
+        admitted=status.admitted_workloads,
+        quotas=tuple(
+            _with_window(row, in_force.get((queue.metadata.name, row.flavor, row.resource)))
+            for row in _quota_rows(queue.spec.resource_groups or (), _used(status))
+        ),
+    )
+
+
+def _used(status: ClusterQueueStatus) -> dict[tuple[str, str], int]:
+    return {
+        (flavor.name, resource.name): _amount(resource.name, resource.total)
+        for flavor in status.flavors_reservation or ()
+        for resource in flavor.resources
+    }
+
+
+def _quota_rows(
+    groups: Iterable[WireResourceGroup], used: Mapping[tuple[str, str], int]
+) -> tuple[QuotaRow, ...]:
+    return tuple(
+        QuotaRow(
+            flavor=flavor.name,
+            resource=quota.name,
+            used=used.get((flavor.name, quota.name), 0),
+            nominal=_amount(quota.name, quota.nominal_quota),
+            borrowing_limit=None
+            if quota.borrowing_limit is None
+            else _amount(quota.name, quota.borrowing_limit),
+        )
+        for group in groups
+        for flavor in group.flavors
+        for quota in flavor.resources
+    )
+
+
+def _with_window(row: QuotaRow, present: WireQuotaInForce | None) -> QuotaRow:
+    if present is None:
+        return row
+    amount = _amount(row.resource, present.nominal_quota)
+    return replace(row, in_force=amount, window=present.window, until=present.until)
+
+
+def _amount(resource: str, quantity: str | int | float) -> int:
+    """Return the amount, 0 for a broken quantity: a table is no place to fail."""
+    try:
+        return amount(resource, quantity)
+    except QuantityError:
+        return 0

@@ -1,0 +1,181 @@
+"""The arithmetic of a run's report: waits per tenant, utilisation, and what the waits are made of.
+
+The wait of a Job is finish − submit − duration: whatever kept the Job from being done earlier is in it. It is
+made of three parts: there was no quota; there was quota but no node with room; and the rest, which is the
+machine's own delay (API server, controller, kubelet, and this program's).
+All times are seconds of the run's own clock, which for a replay is that of the trace.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobResult:
+    """What became of one Job. `finished_at` None: it never ended, and so is lost."""
+
+    tenant: str
+    gpus: int
+    submitted_at: float
+    duration_seconds: float
+    finished_at: float | None
+    has_failed: bool = False
+    quota_wait_seconds: float = 0.0
+    node_wait_seconds: float = 0.0
+
+    @property
+    def wait_seconds(self) -> float | None:
+        """Return how much later than possible it was done, None where it never was."""
+        if self.finished_at is None:
+            return None
+        # The trace's minutes and the cluster's clock differ by rounding, never by a negative wait.
+        return max(0.0, self.finished_at - self.submitted_at - self.duration_seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """How a run ended: every Job is finished, failed or lost."""
+
+    jobs: int
+    finished: int
+    failed: int
+    lost: int
+    exceeded: int
+
+    @property
+    def is_good(self) -> bool:
+        """Whether all is as it should be."""
+        return self.finished == self.jobs and self.exceeded == 0
+
+    def __str__(self) -> str:
+        """Return the last line of demo and replay, which scripts look for."""
+        return (
+            f"jobs {self.jobs} finished {self.finished} failed {self.failed}"
+            f" lost {self.lost} quota-exceeded {self.exceeded}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitFigures:
+    """Waits of the finished Jobs of a tenant (or of all), in seconds. Percentiles are actual waits."""
+
+    jobs: int
+    mean_wait_seconds: float
+    p50_wait_seconds: float
+    p90_wait_seconds: float
+    longest_wait_seconds: float
+    gpu_hours: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitShares:
+    """What the waits are made of: shares of their sum, together 1, all 0 where nobody waited."""
+
+    quota: float
+    nodes: float
+    machine: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """A run in figures. Utilisation is useful GPU time by all GPUs' time.
+
+    `utilisation` counts until the last Job ended, `utilisation_while_submitting` only while Jobs came: a
+    single long Job at the end says nothing of how well the queue was served.
+    """
+
+    totals: Totals
+    everyone: WaitFigures
+    tenants: Mapping[str, WaitFigures]
+    shares: WaitShares
+    utilisation: float
+    utilisation_while_submitting: float
+
+
+def summarise(results: Sequence[JobResult], *, gpus: int, exceeded: int) -> Report:
+    """Return the report of a run on `gpus` GPUs in which quota was exceeded `exceeded` times."""
+    tenants = sorted({result.tenant for result in results})
+    # From here on nothing new can fill the GPUs: what comes after is a matter of the longest Job.
+    last_submit = max((result.submitted_at for result in results), default=0.0)
+    last_end = max((result.finished_at or 0.0 for result in results), default=0.0)
+    return Report(
+        totals=_totals(results, exceeded),
+        everyone=_figures(results),
+        tenants={name: _figures([r for r in results if r.tenant == name]) for name in tenants},
+        shares=_shares(results),
+        utilisation=_utilisation(results, gpus, last_end),
+        utilisation_while_submitting=_utilisation(results, gpus, last_submit),
+    )
+
+
+def percentile(ordered: Sequence[float], percent: float) -> float:
+    """Return the smallest of the ascending values that at least `percent` of them do not exceed.
+
+    Always one of the values (nearest rank); 0 without any.
+    """
+    if not ordered:
+        return 0.0
+    # Nearest rank: interpolated, the figure would be a wait that nobody has had.
+    return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
+
+
+def _totals(results: Sequence[JobResult], exceeded: int) -> Totals:
+    ended = [result for result in results if result.finished_at is not None]
+    # A failed Job has ended, so it is not lost; it is not finished well either.
+    failed = sum(result.has_failed for result in ended)
+    return Totals(
+        jobs=len(results),
+        finished=len(ended) - failed,
+        failed=failed,
+        lost=len(results) - len(ended),
+        exceeded=exceeded,
+    )
+
+
+def _figures(results: Sequence[JobResult]) -> WaitFigures:
+    waits = sorted(wait for result in results if (wait := result.wait_seconds) is not None)
+    return WaitFigures(
+        jobs=len(results),
+        mean_wait_seconds=sum(waits) / len(waits) if waits else 0.0,
+        p50_wait_seconds=percentile(waits, 50),
+        p90_wait_seconds=percentile(waits, 90),
+        longest_wait_seconds=waits[-1] if waits else 0.0,
+        gpu_hours=sum(result.gpus * result.duration_seconds for result in results) / 3600,
+    )
+
+
+def _shares(results: Sequence[JobResult]) -> WaitShares:
+    quota = nodes = whole = 0.0
+    for result in results:
+        wait = result.wait_seconds or 0.0
+        # Capped one after the other, since the parts come from different clocks and may add up to
+        # more than the whole.
+        of_quota = min(wait, result.quota_wait_seconds)
+        whole += wait
+        quota += of_quota
+        nodes += min(wait - of_quota, result.node_wait_seconds)
+    if whole == 0:
+        return WaitShares(quota=0.0, nodes=0.0, machine=0.0)
+    # What neither quota nor nodes explain is left for the machine: no clock measures it by itself.
+    return WaitShares(quota=quota / whole, nodes=nodes / whole, machine=1 - (quota + nodes) / whole)
+
+
+def _utilisation(results: Sequence[JobResult], gpus: int, until: float) -> float:
+    """Return useful GPU-seconds from the first submit to `until`, by all there were."""
+    since = min((result.submitted_at for result in results), default=0.0)
+    # A single Job, or none with a GPU: there is no span to be busy in.
+    if gpus == 0 or until <= since:
+        return 0.0
+    return sum(_busy(result, until) for result in results) / (gpus * (until - since))
+
+
+def _busy(result: JobResult, until: float) -> float:
+    # What was not kept was not useful, however long it held its GPUs.
+    if result.finished_at is None or result.has_failed:
+        return 0.0
+    # A Job's time is counted back from its end: what came before was waiting.
+    started_at = max(result.submitted_at, result.finished_at - result.duration_seconds)
+    return result.gpus * max(0.0, min(until, result.finished_at) - started_at)

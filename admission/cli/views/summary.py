@@ -1,0 +1,119 @@
+"""The closing words of demo and replay: a table of waits, and sentences that a manager understands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+
+from admission.cli.common.job_manifests import gpu_of
+from admission.cli.views.report import Report, WaitFigures
+from admission.cli.views.tables import make_table, print_table
+from admission.simulation.audit import Audit, Usage
+from admission.simulation.promises import Promised
+
+_SECONDS_PER_HOUR = 3600.0
+# So many breaches are printed one by one.
+_PRINTED_BREACHES = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tenancy:
+    """A tenant and the ClusterQueue and flavor in which its quota is."""
+
+    tenant: str
+    cluster_queue: str
+    flavor: str
+
+
+def print_waits(
+    console: Console, report: Report, audit: Audit, tenancies: list[Tenancy], pace: float
+) -> None:
+    """Print waits, GPU-hours and borrowing of each tenant and of all. `pace`: run seconds in a real one."""
+    table = make_table(
+        *("TENANT", "JOBS", "MEAN WAIT", "P50", "P90", "LONGEST", "GPU-HOURS", "BORROWED", "MOST GPUS"),
+        right=("JOBS", "MEAN WAIT", "P50", "P90", "LONGEST", "GPU-HOURS", "BORROWED", "MOST GPUS"),
+    )
+    # Peaks of tenants are not summed: they were at different times.
+    whole = Usage()
+    for tenancy in tenancies:
+        usage = audit.usage.get((tenancy.cluster_queue, gpu_of(tenancy.flavor)), Usage())
+        whole.borrowed_seconds += usage.borrowed_seconds
+        # A team without any Job has no waits to be shown.
+        if tenancy.tenant in report.tenants:
+            _add_row(table, tenancy.tenant, report.tenants[tenancy.tenant], usage, pace, str(usage.peak_used))
+    _add_row(table, "all", report.everyone, whole, pace, "")
+    print_table(console, table)
+
+
+def checks(audit: Audit, *, gaps: int) -> Iterator[str]:
+    """Yield what the audit of the recorded objects says, in sentences."""
+    if audit.exceeded:
+        yield f"Quota was exceeded {len(audit.exceeded)} times:"
+        yield from (f"  {breach}" for breach in audit.exceeded[:_PRINTED_BREACHES])
+    else:
+        yield f"No moment exceeded any quota (looked at after each of {audit.versions} object versions)."
+    # Said even where all is well: "no moment" then only speaks of the moments that were seen.
+    if gaps:
+        yield f"A watch had to begin anew {gaps} times; what happened in between was not seen."
+
+
+def promises_sentence(promised: Sequence[Promised], pace: float) -> str:
+    """Return in a sentence what became of the promised starts. `pace`: run seconds in a real one."""
+    if not promised:
+        return "Nobody had to be promised a start."
+    is_one = len(promised) == 1
+    who = f"{len(promised)} {'job' if is_one else 'jobs'} that had to wait for room"
+    # Worse than late, and so the only thing said.
+    never = sum(one.started_at is None for one in promised)
+    if never:
+        return f"Of {who}, {never} never started."
+    # Only broken ones: a start within the tolerance is on time.
+    late = [-one.early_seconds for one in promised if one.is_broken]
+    if late:
+        return (
+            f"Of {who}, {len(late)} started later than promised, by {seconds_text(max(late) * pace)} at most."
+        )
+    # Within the tolerance a start may lie behind its promise; that is not early.
+    early = seconds_text(max(0.0, sum(one.early_seconds for one in promised) / len(promised)) * pace)
+    if is_one:
+        return f"{who} was promised a start and kept it: {early} early."
+    return f"{who} were promised a start, and all kept it: {early} early on average."
+
+
+def seconds_text(seconds: float) -> str:
+    """Return a wait for people: 0.4 s, 12 s, 3.5 min, 2.1 h."""
+    # Digits as far as anybody would act on them.
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 2 * _SECONDS_PER_HOUR:
+        return f"{seconds / 60:.1f} min"
+    return f"{seconds / _SECONDS_PER_HOUR:.1f} h"
+
+
+def percent_text(share: float) -> str:
+    """Return a share as whole percent, and small ones with a digit behind the point."""
+    return f"{share * 100:.1f}%" if 0 < share < 0.1 else f"{share * 100:.0f}%"
+
+
+def _add_row(table: Table, name: str, figures: WaitFigures, usage: Usage, pace: float, most: str) -> None:
+    borrowed_hours = usage.borrowed_seconds * pace / _SECONDS_PER_HOUR
+    table.add_row(
+        name,
+        str(figures.jobs),
+        seconds_text(figures.mean_wait_seconds),
+        seconds_text(figures.p50_wait_seconds),
+        seconds_text(figures.p90_wait_seconds),
+        seconds_text(figures.longest_wait_seconds),
+        _hours_text(figures.gpu_hours),
+        _hours_text(borrowed_hours),
+        most,
+    )
+
+
+def _hours_text(hours: float) -> str:
+    return f"{hours:,.0f}" if hours >= 100 else f"{hours:.2f}"

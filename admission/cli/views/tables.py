@@ -1,0 +1,131 @@
+"""How tables look: columns for people on a terminal, the same columns without colour elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import IO, NoReturn
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from admission.cli.views.queue_view import QuotaRow
+from admission.cli.views.workload_view import WorkloadRow
+from api.parsing.quantities import to_text
+from api.workload import to_seconds
+
+# A file or a pipe has no width. Messages on objects are cut at 1024 bytes, and nothing else is long.
+_WIDTH_OF_A_FILE = 2000
+_BAR_CELLS = 12
+
+
+class _Console(Console):
+    """A console that leaves it to the command what a closed pipe means; rich would end the process with 1."""
+
+    def on_broken_pipe(self) -> NoReturn:
+        """Raise."""
+        raise BrokenPipeError
+
+
+def make_console(file: IO[str] | None = None) -> Console:
+    """Return a console on `file` (default: stdout): colours only on a terminal, and not with NO_COLOR.
+
+    Lines are never wrapped where nobody sees a window's edge.
+    """
+    stream = file or sys.stdout
+    width = None if stream.isatty() else _WIDTH_OF_A_FILE
+    return _Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
+
+
+def make_table(*headings: str, right: Iterable[str] = (), is_cut: bool = False) -> Table:
+    """Return a table without lines, as kubectl prints it; the columns in `right` are aligned right.
+
+    A long MESSAGE goes on in the next line, or with `is_cut` is cut so that a line stays a line.
+    """
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 3, 0, 0))
+    to_the_right = set(right)
+    for heading in headings:
+        table.add_column(
+            heading,
+            justify="right" if heading in to_the_right else "left",
+            overflow="ellipsis" if is_cut else "fold",
+            no_wrap=is_cut or heading != "MESSAGE",
+        )
+    return table
+
+
+def print_table(console: Console, table: Table) -> None:
+    """Print a table; where nobody sees a window's edge, without blanks at the ends of lines."""
+    if console.is_terminal:
+        console.print(table)
+        return
+    with console.capture() as captured:
+        console.print(table)
+    for line in captured.get().splitlines():
+        console.print(line.rstrip())
+
+
+def quota_text(row: QuotaRow, *, is_plain: bool) -> Text:
+    """Return `████████░░░░ 5/8` with what is borrowed in another colour, and `+2 borrowed` behind it."""
+    text = Text()
+    if not is_plain:
+        text.append_text(quota_bar(row))
+        text.append(" ")
+    used, quota = to_text(row.resource, row.used), to_text(row.resource, row.quota)
+    text.append(f"{used}/{quota}")
+    if row.borrowed:
+        text.append(f" (+{to_text(row.resource, row.borrowed)} borrowed)", style="yellow")
+    if row.quota < 0:
+        text.append(" (the quota must not be negative)", style="red")
+    if row.in_force is not None:
+        until = f" until {row.until}" if row.until else ""
+        instead = f"instead of {to_text(row.resource, row.nominal)}"
+        text.append(f" ({row.window}{until}, {instead})", style="cyan")
+    return text
+
+
+def quota_bar(row: QuotaRow, cells: int = _BAR_CELLS) -> Text:
+    """Return a bar of `cells`: own quota in use, borrowed, free. It is as long as quota and use together."""
+    quota = max(0, row.quota)
+    whole = max(quota, row.used)
+    if whole == 0:
+        return Text("·" * cells, style="dim")
+    own = round(min(row.used, quota) * cells / whole)
+    borrowed = round(row.borrowed * cells / whole)
+    if row.borrowed and not borrowed:
+        own, borrowed = cells - 1, 1
+    bar = Text("█" * own, style="green")
+    bar.append("█" * borrowed, style="yellow")
+    return bar.append("░" * (cells - own - borrowed), style="dim")
+
+
+def duration_text(seconds: float) -> str:
+    """Return a duration as kubectl prints ages: 45s, 12m, 3h20m, 4d."""
+    whole = int(seconds)
+    if whole < 120:
+        return f"{whole}s"
+    minutes, hours, days = whole // 60, whole // 3600, whole // 86_400
+    if minutes < 120:
+        return f"{minutes}m"
+    if hours < 48:
+        return f"{hours}h{minutes % 60}m" if minutes % 60 else f"{hours}h"
+    return f"{days}d"
+
+
+def starts_text(row: WorkloadRow, *, now: float) -> str:
+    """Return how long it is until the expected start, with a star where that is a promise.
+
+    Of who waits behind all whose start is known: how long it is at least.
+    """
+    told = row.expected_start or row.expected_after
+    if not told:
+        return ""
+    try:
+        left = to_seconds(told) - now
+    except ValueError:
+        return told
+    if not row.expected_start:
+        return f"after {duration_text(left)}" if left > 0 else ""
+    text = f"in {duration_text(left)}" if left > 0 else "now"
+    return f"{text}*" if row.is_promised else text

@@ -1,0 +1,264 @@
+"""Workloads as people want to see them: rows, worked out from the API objects alone.
+
+What Kueue's own list command shows, and what it leaves out: the sentence that says why a Workload waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from admission.reconcile.workload_writes import request_text
+from api.eviction import EvictionRequest, read_request
+from api.keys import EVICTION, EXPECTED_START, PLANNED_START
+from api.objects import LocalQueueObject, WireCondition, WirePodSetAssignment, WorkloadObject
+from api.reasons import ConditionType, EvictionReason, PendingReason
+from api.workload import WorkloadKey, to_seconds
+
+BOOST_ANNOTATION = "kueue.x-k8s.io/priority-boost"
+
+# Evicted for one of these a Workload goes to the place that its eviction's time gives it; evicted for any
+# other reason it keeps its own. Source: Kueue, pkg/workload/workload.go, GetQueueOrderTimestamp.
+_LOSES_ITS_PLACE = frozenset({EvictionReason.PODS_READY_TIMEOUT, EvictionReason.ADMISSION_CHECK})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadRow:
+    """One Workload. `position` counts from 1 among the pending ones of its ClusterQueue, None elsewhere.
+
+    `status` is finished, admitted, quotaReserved or pending; `reason` and `message` are those of the
+    condition that tells most: why it waits, how it ended, why it was evicted. `expected_start` is when a
+    pending one is expected to start (RFC 3339), `is_promised` whether that is a promise; "": nobody can say.
+    Of who waits behind all whose start was worked out `expected_after` is the latest of these: it has its
+    turn after them.
+    """
+
+    namespace: str
+    name: str
+    job: str
+    queue: str
+    cluster_queue: str
+    status: str
+    position: int | None
+    priority: int
+    reason: str
+    message: str
+    age_seconds: float
+    expected_start: str = ""
+    expected_after: str = ""
+    is_promised: bool = False
+
+
+def workload_rows(
+    workloads: Iterable[WorkloadObject],
+    local_queues: Iterable[LocalQueueObject],
+    *,
+    now: float,
+    places: Mapping[WorkloadKey, int] | None = None,
+) -> tuple[WorkloadRow, ...]:
+    """Return a row for each Workload: pending ones first and in queue order, finished ones last.
+
+    `places` are those in the queues, from 1, as far as they are known; None: by priority and age alone. `now`
+    is in Unix seconds.
+    """
+    cluster_queue_of = {
+        (queue.metadata.namespace, queue.metadata.name): queue.spec.cluster_queue for queue in local_queues
+    }
+    workloads = tuple(workloads)
+    positions = queue_positions(workloads, cluster_queue_of) if places is None else places
+    rows = [_workload_row(workload, cluster_queue_of, positions, now) for workload in workloads]
+    return tuple(sorted(_with_bounds(rows), key=_row_order))
+
+
+def _with_bounds(rows: Iterable[WorkloadRow]) -> Iterator[WorkloadRow]:
+    """Yield the rows, those behind all whose starts are told with the latest of these."""
+    by_queue: dict[str, list[WorkloadRow]] = {}
+    for row in rows:
+        if row.position is None:
+            yield row
+        else:
+            by_queue.setdefault(row.cluster_queue, []).append(row)
+    for own in by_queue.values():
+        in_order = sorted(own, key=lambda row: row.position or 0)
+        bounds = bounds_behind([row.expected_start for row in in_order])
+        for row, bound in zip(in_order, bounds, strict=True):
+            # What cannot even be tried has no turn.
+            is_tried = row.reason != PendingReason.MISCONFIGURED
+            yield replace(row, expected_after=bound) if bound and is_tried else row
+
+
+def bounds_behind(starts: Sequence[str]) -> list[str]:
+    """Return of each place in a queue before when nobody there starts as far as turns go; "": no bound.
+
+    `starts` are those told (RFC 3339, "" for none), in the queue's order. Only behind the last that is told
+    there is a bound: between them a start may merely not have been written yet.
+    """
+    told = [place for place, start in enumerate(starts) if start]
+    if not told:
+        return [""] * len(starts)
+    # As text they compare like the instants that they are: all are UTC, to the second.
+    latest = max(starts)
+    return [latest if place > told[-1] else "" for place in range(len(starts))]
+
+
+def queue_positions(
+    workloads: Iterable[WorkloadObject], cluster_queue_of: Mapping[tuple[str, str], str]
+) -> dict[WorkloadKey, int]:
+    """Return the place of each pending Workload in its ClusterQueue, from 1.
+
+    By priority, then queue timestamp, then uid; Workloads whose queue does not exist have no place. What else
+    the controller orders by (a policy's `ordering`, past usage) is not looked at here.
+    """
+    queued: dict[str, list[tuple[int, float, str, WorkloadKey]]] = {}
+    for workload in workloads:
+        queue = (workload.metadata.namespace, workload.spec.queue_name or "")
+        if phase(workload) == "pending" and workload.spec.active is not False and queue in cluster_queue_of:
+            rank = -priority(workload), _queued_at(workload), workload.metadata.uid, key_of(workload)
+            queued.setdefault(cluster_queue_of[queue], []).append(rank)
+    return {rank[3]: place for ranks in queued.values() for place, rank in enumerate(sorted(ranks), start=1)}
+
+
+def key_of(workload: WorkloadObject) -> WorkloadKey:
+    """Return namespace and name."""
+    return WorkloadKey(workload.metadata.namespace, workload.metadata.name)
+
+
+def phase(workload: WorkloadObject) -> str:
+    """Return finished, admitted, quotaReserved or pending, in Kueue's words."""
+    conditions = _true_conditions(workload)
+    if ConditionType.FINISHED in conditions:
+        return "finished"
+    if ConditionType.QUOTA_RESERVED not in conditions:
+        return "pending"
+    return "admitted" if ConditionType.ADMITTED in conditions else "quotaReserved"
+
+
+def priority(workload: WorkloadObject) -> int:
+    """Return the priority by which the Workload is ordered, the boost annotation included."""
+    boost = (workload.metadata.annotations or {}).get(BOOST_ANNOTATION, "0")
+    try:
+        return (workload.spec.priority or 0) + int(boost)
+    except ValueError:
+        return workload.spec.priority or 0
+
+
+def job_of(workload: WorkloadObject) -> str:
+    """Return the name of the Job (or other object) that owns the Workload, "" where none does."""
+    owner = workload.metadata.controller
+    return owner.name if owner is not None else ""
+
+
+def _workload_row(
+    workload: WorkloadObject,
+    cluster_queue_of: Mapping[tuple[str, str], str],
+    positions: Mapping[WorkloadKey, int],
+    now: float,
+) -> WorkloadRow:
+    reason, message = _why(workload)
+    queue = workload.spec.queue_name or ""
+    admission = workload.status.admission
+    return WorkloadRow(
+        namespace=workload.metadata.namespace,
+        name=workload.metadata.name,
+        job=job_of(workload),
+        queue=queue,
+        cluster_queue=admission.cluster_queue
+        if admission
+        else cluster_queue_of.get((workload.metadata.namespace, queue), ""),
+        status=phase(workload),
+        position=positions.get(key_of(workload)),
+        priority=priority(workload),
+        reason=reason,
+        message=message,
+        age_seconds=round(max(0.0, now - _created_at(workload)), 1),
+        expected_start=_expected_start(workload),
+        is_promised=phase(workload) == "pending" and PLANNED_START in (workload.metadata.annotations or {}),
+    )
+
+
+def _expected_start(workload: WorkloadObject) -> str:
+    """Return the promised start of a pending Workload, else the expected one."""
+    if phase(workload) != "pending":
+        return ""
+    annotations = workload.metadata.annotations or {}
+    return annotations.get(PLANNED_START) or annotations.get(EXPECTED_START, "")
+
+
+def _why(workload: WorkloadObject) -> tuple[str, str]:
+    conditions = {condition.type: condition for condition in workload.status.conditions or ()}
+    if finished := _if_true(conditions, ConditionType.FINISHED):
+        return finished.reason, finished.message
+    if evicted := _if_true(conditions, ConditionType.EVICTED):
+        allowed = conditions.get(ConditionType.DISRUPTION_ALLOWED)
+        # Told to go, and kept by a budget.
+        kept = f"{allowed.message}: " if allowed is not None and allowed.status == "False" else ""
+        return evicted.reason, f"{kept}{evicted.message}"
+    reserved = conditions.get(ConditionType.QUOTA_RESERVED)
+    if reserved is None:
+        return "", "no controller has looked at it yet"
+    if reserved.status != "True":
+        return reserved.reason, reserved.message
+    if request := _request(workload):
+        return request.reason.value, request_text(request)
+    if ConditionType.ADMITTED not in _true_conditions(workload):
+        waiting = conditions.get(ConditionType.ADMITTED)
+        return (waiting.reason, waiting.message) if waiting else ("", "waits for its admission checks")
+    return "", _flavors(workload)
+
+
+def _request(workload: WorkloadObject) -> EvictionRequest | None:
+    """Return the eviction that waits for the Workload's checkpoint, None where none does."""
+    text = (workload.metadata.annotations or {}).get(EVICTION)
+    try:
+        return read_request(text) if text is not None else None
+    except ValueError:
+        return None
+
+
+def _flavors(workload: WorkloadObject) -> str:
+    assignments: tuple[WirePodSetAssignment, ...] = ()
+    if workload.status.admission is not None:
+        assignments = workload.status.admission.pod_set_assignments or ()
+    names = sorted({flavor for assignment in assignments for flavor in (assignment.flavors or {}).values()})
+    return f"runs on {', '.join(names)}" if names else "runs"
+
+
+def _if_true(conditions: Mapping[str, WireCondition], type_: str) -> WireCondition | None:
+    condition = conditions.get(type_)
+    return condition if condition is not None and condition.status == "True" else None
+
+
+def _true_conditions(workload: WorkloadObject) -> set[str]:
+    return {c.type for c in workload.status.conditions or () if c.status == "True"}
+
+
+def _queued_at(workload: WorkloadObject) -> float:
+    for condition in workload.status.conditions or ():
+        is_eviction = condition.type == ConditionType.EVICTED and condition.status == "True"
+        if is_eviction and condition.reason in _LOSES_ITS_PLACE:
+            return _seconds(condition.last_transition_time)
+    return _created_at(workload)
+
+
+def _created_at(workload: WorkloadObject) -> float:
+    return _seconds(workload.metadata.creation_timestamp)
+
+
+def _seconds(text: str | None) -> float:
+    try:
+        return to_seconds(text)
+    except ValueError:
+        return 0.0
+
+
+_PHASES = ("pending", "quotaReserved", "admitted", "finished")
+
+
+def _row_order(row: WorkloadRow) -> tuple[int, str, int, str, str]:
+    return (
+        _PHASES.index(row.status),
+        row.cluster_queue,
+        row.position or 0,
+        row.namespace,
+        row.name,
+    )

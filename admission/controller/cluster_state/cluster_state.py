@@ -1,0 +1,456 @@
+"""What the controller knows: the engine, Jobs and Workloads with their bytes, and what has to be looked at.
+
+Every object comes in here, from the watch or as the answer to a write of ours; what cannot be read is named,
+in the log and where it makes a queue inactive, and the others go on. Whatever changed is *marked*; the brain
+takes marks one by one and reconciles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from admission.cache.in_use import KEPT_KINDS
+from admission.controller.cluster_state.dirty_set import Marks
+from admission.controller.cluster_state.disruption_budgets import Disruptions
+from admission.controller.cluster_state.finalizers import Keeping
+from admission.controller.cluster_state.invalid_objects import Inspection
+from admission.controller.cluster_state.node_pod_cache import Ground
+from admission.controller.cluster_state.object_cache import Mirror, ObjectKey, Seen
+from admission.controller.cluster_state.pending_evictions import Departures
+from admission.controller.cluster_state.pod_groups import PodBook, UnitKey
+from admission.controller.cluster_state.reconcile_contexts import (
+    Contexts,
+    KnowledgeSettings,
+    KnownSpecs,
+    workloads_of,
+)
+from admission.controller.cluster_state.workload_counts import Census
+from admission.controller.cluster_state.workload_pods import Crews
+from admission.controller.metrics.decision_recorder import Journal
+from admission.controller.metrics.labels import MetricLabels
+from admission.controller.runtime.clock import Clock
+from admission.engine.engine import Engine
+from admission.preemption.replicas import is_counted
+from admission.reconcile.checkpoints import disbelief
+from admission.reconcile.job import PriorityClass
+from api import keys, specs
+from api.disruption_budget import DisruptionBudget
+from api.eviction import has_request
+from api.jobs.checkpoint_annotations import parse_instant
+from api.jobs.job import Job, to_job
+from api.jobs.pod import Pod
+from api.kube.informer import Change, ChangeType
+from api.objects import (
+    JobObject,
+    Meta,
+    NamedObject,
+    NamespaceObject,
+    PodObject,
+    PriorityClassObject,
+    ScaledObject,
+    WorkloadObject,
+)
+from api.parsing.prices import flavor_price_problem
+from api.policy import AdmissionPolicy
+from api.queueing import ClusterQueue, Cohort, LocalQueue, Namespace, ResourceFlavor, Topology
+from api.workload import Workload, WorkloadKey, to_seconds, to_workload
+
+SpecKey = str | ObjectKey
+
+# Kinds whose labels and annotations may show on their metrics.
+_LABELLED = (ClusterQueue, LocalQueue, Cohort)
+
+__all__ = ["Knowledge", "KnowledgeSettings", "ObjectKey"]
+
+
+class Knowledge:
+    """The state that the brain owns."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        journal: Journal,
+        clock: Clock,
+        settings: KnowledgeSettings,
+        *,
+        labels: MetricLabels | None = None,
+    ) -> None:
+        """`labels` is told the metadata of queues and cohorts."""
+        self.engine = engine
+        self.census = Census()
+        self.inspection = Inspection()
+        self.keeping = Keeping(engine)
+        self._labels = labels if labels is not None else MetricLabels()
+        self.jobs: Mirror[Job] = Mirror()
+        self.workloads: Mirror[Workload] = Mirror()
+        self.serving_kinds = settings.serving_kinds
+        self.pods = PodBook(journal, is_kept=settings.with_pods, note_empty=self._note_empty_group)
+        self.marks = Marks(jobs=self.jobs, workloads=self.workloads, pods=self.pods)
+        mark = self.marks.workload
+        self.ground = Ground(engine, journal, clock, inspection=self.inspection, mark=mark)
+        self.crews = Crews(mark, mark_saved=self.marks.job_of)
+        self.departures = Departures(engine, self.crews, mark)
+        self.disruptions = Disruptions(engine, self.pods)
+        self.specs = KnownSpecs()
+        self._journal = journal
+        self._clock = clock
+        # Every spec that could be read, as the engine has it.
+        self._values: dict[tuple[type, SpecKey], object] = {}
+        self.contexts = Contexts(
+            engine=engine,
+            settings=settings,
+            specs=self.specs,
+            jobs=self.jobs,
+            workloads=self.workloads,
+            pods=self.pods,
+            ground=self.ground,
+            crews=self.crews,
+            departures=self.departures,
+        )
+        self.job_context = self.contexts.of_jobs()
+
+    # --- Jobs and Workloads -----------------------------------------------------------------------
+
+    def take_pod(self, change: Change[PodObject]) -> None:
+        """Take a change of a pod."""
+        self.ground.take_pod(change)
+        self.crews.take_pod(change)
+
+    def _note_empty_group(self, unit: UnitKey) -> None:
+        """Look at what a group without a pod has left: nothing else will be heard of it."""
+        key = (unit.namespace, unit.group)
+        # Who does not lead takes no marks, so that those of the dead would pile up.
+        if self.workloads.get(key) is not None:
+            self.marks.workload(key)
+            self.pods.mark(unit, has_workload=True)
+
+    def take_leader_set(self, change: Change[ScaledObject]) -> None:
+        """Take a change of a LeaderWorkerSet."""
+        if self.pods.leader_sets.take(change):
+            self.marks.groups_of(change.object.metadata.namespace)
+
+    def take_job(self, change: Change[JobObject]) -> None:
+        """Take a change of a Job."""
+        metadata = change.object.metadata
+        if change.type is not ChangeType.DELETED:
+            self._see_job(change.object, change.raw or b"")
+        # Gone for good: nothing of it is to be looked at, but its Workloads are.
+        elif self.jobs.forget(metadata):
+            self.marks.forget_job((metadata.namespace, metadata.name))
+            self.marks.owned_by(metadata.uid)
+
+    def take_workload(self, change: Change[WorkloadObject]) -> None:
+        """Take a change of a Workload."""
+        metadata = change.object.metadata
+        if change.type is not ChangeType.DELETED:
+            self._see_workload(change.object, change.raw or b"")
+            return
+        # Looked up before it is forgotten: the census and the departures need to know as what it was counted.
+        known = self.workloads.get((metadata.namespace, metadata.name))
+        if self.workloads.forget(metadata):
+            self.census.move(known.value if known is not None else None, None)
+            self.departures.see(known.value if known is not None else None, None)
+            self.disruptions.see(known.value if known is not None else None, None)
+            self.inspection.forget("Workload", metadata)
+            self.marks.forget_workload((metadata.namespace, metadata.name))
+            self.engine.remove(Workload, (metadata.namespace, metadata.name), now=self._clock.now())
+            if known is not None:
+                self.marks.owner(known)
+        elif known is None:
+            # One that could never be read is not in the mirror; it is noted as unreadable no longer.
+            self.inspection.forget("Workload", metadata)
+            self.engine.remove(Workload, (metadata.namespace, metadata.name), now=self._clock.now())
+
+    def see_raw(self, kind: str, raw: bytes) -> bool:
+        """Take the bytes of an object that answered a write of ours, where it is one that is kept here.
+
+        Returns False where they cannot be read: then nothing that is known has changed.
+        """
+        try:
+            if kind == "Job":
+                return self._see_job(_JOB.decode(raw), raw)
+            if kind == "Workload":
+                return self._see_workload(_WORKLOAD.decode(raw), raw)
+            if kind == "Pod":
+                self.ground.see_raw(raw)
+                self.pods.see_raw(raw)
+                self.crews.see_raw(raw)
+            # Queues, flavors and the like that carry our finalizer.
+            if kind in KEPT_KINDS:
+                self.keeping.see(kind, _NAMED.decode(raw).metadata)
+        except msgspec.DecodeError as error:
+            self._journal.note_unreadable(kind, "", str(error))
+            return False
+        return True
+
+    def to_workload(self, raw: bytes) -> Workload | None:
+        """Return the Workload in these bytes, None where they cannot be read."""
+        try:
+            return to_workload(_WORKLOAD.decode(raw))
+        except (msgspec.DecodeError, ValueError):
+            return None
+
+    def look_up(self, key: WorkloadKey) -> tuple[Workload, bytes] | None:
+        """Return a Workload and its bytes as last seen."""
+        seen = self.workloads.get((key.namespace, key.name))
+        return (seen.value, seen.raw) if seen is not None else None
+
+    def workloads_of(self, job: Seen[Job]) -> tuple[tuple[Workload, bytes], ...]:
+        """Return the Workloads that the Job owns, and the one that it names."""
+        return tuple((seen.value, seen.raw) for seen in workloads_of(job, self.workloads))
+
+    def workload_of(self, pods: tuple[Seen[Pod], ...]) -> tuple[Workload, bytes] | None:
+        """Return the Workload of a unit of pods: of a group by its name, else the one that the pod owns."""
+        pod = pods[0].value
+        if pod.group:
+            named = self.workloads.get((pod.namespace, pod.group))
+        else:
+            named = next(iter(self.workloads.owned_by(pod.uid)), None)
+        return None if named is None else (named.value, named.raw)
+
+    def is_replica(self, workload: Workload) -> bool:
+        """Return whether the Workload's pods are ended by evictions, as the policy of its queue says."""
+        admission = workload.admission
+        name = admission.cluster_queue if admission is not None else ""
+        return is_counted(workload, self.engine.policy_of(name))
+
+    def _see_job(self, obj: JobObject, raw: bytes) -> bool:
+        if not self.jobs.is_news(obj.metadata):
+            return True
+        try:
+            job = to_job(obj)
+        except ValueError as error:
+            self._journal.note_unreadable("Job", f"{obj.metadata.namespace}/{obj.metadata.name}", str(error))
+            return False
+        self.jobs.see(obj.metadata, job, raw)
+        self.marks.job((job.namespace, job.name))
+        return True
+
+    def _see_workload(self, obj: WorkloadObject, raw: bytes) -> bool:
+        metadata = obj.metadata
+        if not self.workloads.is_news(metadata):
+            # Seen already, from our own answer: the watch is late, and it says nothing new.
+            return True
+        key = (metadata.namespace, metadata.name)
+        known = self.workloads.get(key)
+        try:
+            workload = to_workload(obj, known.value if known is not None else None)
+        except (msgspec.DecodeError, ValueError) as error:
+            self._journal.note_unreadable("Workload", "/".join(key), str(error))
+            self.inspection.note("Workload", metadata, str(error), raw)
+            # In the engine its last good version stays, if there was one: to forget it would
+            # free what it uses.
+            self.engine.unreadable(Workload, key, str(error), now=self._clock.now())
+            return False
+        self.inspection.clear("Workload", metadata)
+        # Before the mirror takes it over: both versions are needed to see what has come about.
+        self._count_change(known.value if known is not None else None, workload)
+        self.workloads.see(metadata, workload, raw)
+        self.engine.upsert(workload, now=self._clock.now())
+        self.departures.see(known.value if known is not None else None, workload)
+        self.disruptions.see(known.value if known is not None else None, workload)
+        self.marks.workload(key)
+        # The Job of a Workload waits for what the Workload says, and so is looked at with it.
+        self.marks.owner(Seen(metadata, workload, raw))
+        return True
+
+    def _count_change(self, before: Workload | None, after: Workload) -> None:
+        now = self._clock.now()
+        self.census.move(before, after)
+        if before is not None:
+            above = self.engine.cohorts_above
+            self._journal.note_progress(before, after, now=now, cohorts_above=above)
+            if after.is_evicted or has_request(before) or has_request(after):
+                self._note_leaving(before, after, now)
+            if before.unhealthy_nodes and not after.unhealthy_nodes:
+                self._note_recovery(before, after)
+            return
+        # Seen for the first time: how long its Job waited for it.
+        job = self.jobs.by_uid(after.owner_uid) if after.owner_uid is not None else None
+        if job is not None:
+            self._journal.note_created("Job", now - to_seconds(job.metadata.creation_timestamp))
+
+    def _note_leaving(self, before: Workload, after: Workload, now: float) -> None:
+        """Count what became of an eviction, and what it loses."""
+        saved_at = self._saved_at(after, now)
+        self._journal.note_saving(before, after, saved_at=saved_at)
+        price_of = self.engine.device_price
+        self._journal.note_loss(before, after, saved_at=saved_at, now=now, price_of=price_of)
+
+    def _saved_at(self, workload: Workload, now: float) -> float | None:
+        """Return when the last checkpoint was complete by what anybody tells; None: nobody does."""
+        told = [self.departures.saved_at(workload)]
+        job = self.jobs.by_uid(workload.owner_uid) if workload.owner_uid is not None else None
+        # Where a report stands that came with the pods' end: the Workload takes it over a write later.
+        if job is not None and disbelief(job.value.annotations, now=now) is None:
+            told.append(parse_instant(job.value.annotations.get(keys.CHECKPOINT_TIME, "")))
+        return max((at for at in told if at is not None), default=None)
+
+    def _note_recovery(self, before: Workload, after: Workload) -> None:
+        """Measure the time from the first sign of a failed node until the gang had another, or went."""
+        seconds = self.ground.seconds_since_fault(before.unhealthy_nodes)
+        # Healed by itself, neither replaced nor evicted: that is no recovery of ours.
+        if seconds is not None and (after.is_evicted or after.admission != before.admission):
+            self._journal.note_recovery("evicted" if after.is_evicted else "replaced", seconds)
+
+    # --- other kinds ------------------------------------------------------------------------------
+
+    def take_spec(self, kind: type, read: Callable[[Any], Any], change: Change[Any]) -> None:
+        """Take a change of an object that the engine keeps as a value: queues, flavors, limit ranges, ..."""
+        metadata: Meta = change.object.metadata
+        # Namespaced kinds by both, others by their name alone.
+        key = (metadata.namespace, metadata.name) if metadata.namespace else metadata.name
+        if change.type is ChangeType.DELETED:
+            self._labels.forget(kind.__name__, metadata)
+            self.engine.remove(kind, key, now=self._clock.now())
+            self._values.pop((kind, key), None)
+            if kind is LocalQueue:
+                self.specs.local_queues.pop((metadata.namespace, metadata.name), None)
+            elif kind is ClusterQueue:
+                self.specs.cluster_queues.pop(metadata.name, None)
+            elif kind in (ResourceFlavor, Topology):
+                self.ground.inspect_all()
+            self._mark_waiting(kind, metadata.namespace, metadata.name)
+            return
+        if kind in _LABELLED:
+            self._labels.see(kind.__name__, metadata)
+        # A cost that cannot be read stops nothing; it is only told.
+        if kind is ResourceFlavor and (problem := flavor_price_problem(metadata.annotations or {})):
+            self.inspection.restate(kind.__name__, metadata, problem)
+        try:
+            value = read(change.object)
+        # Everything that makes a spec unusable is a ValueError with a sentence for its owner.
+        except ValueError as error:
+            self.inspection.note(kind.__name__, metadata, str(error))
+            self.take_unreadable(kind, metadata.namespace, metadata.name, str(error))
+        else:
+            if self._keep(kind, key, value):
+                self._mark_waiting(kind, metadata.namespace, metadata.name)
+
+    def _keep(self, kind: type, key: SpecKey, value: Any) -> bool:
+        """Keep a readable spec. Returns whether it says anything new: most changes are of a status."""
+        if isinstance(value, LocalQueue) and value.past_usage is not None:
+            # What another leader has written: its status is no spec, and equal specs are passed over below.
+            self.engine.adopt_usage((value.namespace, value.name), value.past_usage)
+        # Status changes come by here a thousand times as often as specs.
+        if self._values.get((kind, key)) == value:
+            return False
+        self._values[kind, key] = value
+        self.engine.upsert(value, now=self._clock.now())
+        if isinstance(value, LocalQueue):
+            self.specs.local_queues[value.namespace, value.name] = value
+        elif isinstance(value, ClusterQueue):
+            self.specs.cluster_queues[value.name] = value
+        elif isinstance(value, ResourceFlavor):
+            self.ground.see_flavor(value)
+            self.ground.inspect_all()
+        elif isinstance(value, Topology):
+            self.ground.inspect_all()
+        elif isinstance(value, AdmissionPolicy) and value.preemption is not None:
+            # Victims are asked for checkpoints through their pods.
+            self.ground.is_needed.set()
+        return True
+
+    def take_unreadable(self, kind: type, namespace: str, name: str, error: str) -> None:
+        """Take note of an object that could not even be decoded."""
+        self._journal.note_unreadable(kind.__name__, f"{namespace}/{name}" if namespace else name, error)
+        key: SpecKey = (namespace, name) if namespace else name
+        # Neither is a spec, and neither holds quota by itself.
+        if kind in (Job, Pod):
+            return
+        self._values.pop((kind, key), None)
+        self.engine.unreadable(kind, key, error, now=self._clock.now())
+        # A broken Workload changes nothing for the others.
+        if kind is not Workload:
+            self._mark_waiting(kind, namespace, name)
+
+    def drop_unreadable(self, kind: type, namespace: str, name: str) -> None:
+        """Take note that an object is gone that could not be decoded."""
+        # Of these the engine knows nothing.
+        is_kept_elsewhere = kind in (Job, Pod, PriorityClassObject)
+        if is_kept_elsewhere or (kind is Workload and self.workloads.get((namespace, name)) is not None):
+            # Of a Workload, another of its name is there by now, and readable.
+            return
+        self.engine.remove(kind, (namespace, name) if namespace else name, now=self._clock.now())
+
+    def take_namespace(self, change: Change[NamespaceObject]) -> None:
+        """Take a change of a namespace's labels."""
+        metadata = change.object.metadata
+        if change.type is ChangeType.DELETED:
+            self.specs.namespaces.pop(metadata.name, None)
+        else:
+            labels = metadata.labels or {}
+            # Labels alone matter; a namespace's status is none of ours.
+            if self.specs.namespaces.get(metadata.name) == labels:
+                return
+            self.specs.namespaces[metadata.name] = labels
+        self.take_spec(Namespace, specs.to_namespace, change)
+        self.pods.mark_all(metadata.name)
+        self.marks.jobs_of(metadata.name)
+
+    def take_workload_priority_class(self, change: Change[PriorityClassObject]) -> None:
+        """Take a change of a WorkloadPriorityClass."""
+        name = change.object.metadata.name
+        if change.type is ChangeType.DELETED:
+            self.specs.workload_priorities.pop(name, None)
+        else:
+            self.specs.workload_priorities[name] = change.object.value
+        self.marks.all_jobs()
+
+    def take_priority_class(self, change: Change[PriorityClassObject]) -> None:
+        """Take a change of a PriorityClass."""
+        obj = change.object
+        if change.type is ChangeType.DELETED:
+            self.specs.priorities.pop(obj.metadata.name, None)
+        else:
+            self.specs.priorities[obj.metadata.name] = PriorityClass(
+                value=obj.value, is_global_default=bool(obj.global_default)
+            )
+        self.marks.all_jobs()
+
+    # --- what has to be looked at -----------------------------------------------------------------
+
+    def mark(self, kind: str, key: ObjectKey) -> None:
+        """Look at this Job, Workload or pod again, and at its Workloads or owner: one waits for another."""
+        if kind == "Job":
+            self.marks.job(key)
+            job = self.jobs.get(key)
+            if job is not None:
+                # A Job is judged together with its Workloads.
+                self.marks.owned_by(job.metadata.uid)
+            return
+        if kind == "Pod":
+            self.ground.look_again(*key)
+            self.pods.mark_pod(key)
+            return
+        self.marks.workload(key)
+        seen = self.workloads.get(key)
+        if seen is not None:
+            self.marks.owner(seen)
+
+    def mark_all(self) -> None:
+        """Look at everything again."""
+        self.inspection.mark_all()
+        self.keeping.mark_all()
+        self.marks.everything()
+
+    def _mark_waiting(self, kind: type, namespace: str, name: str) -> None:
+        """A new spec may change what Workloads are told, and whether they keep their quota.
+
+        Of a LocalQueue that are its own; of all else any, and one look at all serves many changes.
+        """
+        if kind is LocalQueue:
+            self.marks.workloads_in(self.engine.members((namespace, name)))
+        # A budget is read when victims are sought, and tells nobody anything but whom it keeps.
+        elif kind is DisruptionBudget:
+            self.disruptions.look_again(namespace)
+        else:
+            self.marks.all_unfinished()
+
+
+_JOB = msgspec.json.Decoder(JobObject)
+_NAMED = msgspec.json.Decoder(NamedObject)
+_WORKLOAD = msgspec.json.Decoder(WorkloadObject)

@@ -1,0 +1,73 @@
+"""The LeaderWorkerSets in queues: whose groups pods with their label are, and how many there are to be.
+
+A set's pods belong to StatefulSets that come and go with each group, so none of their owners outlives the
+group; the set itself does, and is found by the name on the pods. A group that is evicted keeps its Workload,
+and so its place in the queue, until the set has made its pods again.
+Source: Kueue, pkg/controller/jobs/leaderworkerset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from admission.controller.cluster_state.object_cache import ObjectKey
+from admission.reconcile.pod import Keeper
+from admission.reconcile.pod.parents import leader_worker_set_of
+from api.jobs.pod import Pod
+from api.kube import resources
+from api.kube.informer import Change, ChangeType
+from api.objects import OwnerReference, ScaledObject
+from api.workload import Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LeaderSet:
+    reference: OwnerReference
+    replicas: int
+
+
+class LeaderSets:
+    """The sets by namespace and name."""
+
+    def __init__(self) -> None:
+        self._sets: dict[ObjectKey, _LeaderSet] = {}
+
+    def take(self, change: Change[ScaledObject]) -> bool:
+        """Take a change of a set. Returns whether it says anything new: most changes are of its status."""
+        metadata, count = change.object.metadata, change.object.spec.replicas
+        key = (metadata.namespace, metadata.name)
+        if change.type is ChangeType.DELETED:
+            return self._sets.pop(key, None) is not None
+        kind = resources.LEADER_WORKER_SETS
+        reference = OwnerReference(
+            api_version=kind.api_version, kind=kind.kind, name=metadata.name, uid=metadata.uid
+        )
+        found = _LeaderSet(reference=reference, replicas=1 if count is None else count)
+        is_news = self._sets.get(key) != found
+        self._sets[key] = found
+        return is_news
+
+    def keeper_of(self, pods: Iterable[Pod]) -> Keeper | None:
+        """Return who keeps the group of these pods up; None where no known set does."""
+        return self._keeper((pod.namespace, pod.labels, pod.name) for pod in pods)
+
+    def keeper_of_workload(self, workload: Workload) -> Keeper | None:
+        """Return the same for a group that has no pods just now: its templates carry their labels."""
+        metadata = (pod_set.template.metadata for pod_set in workload.pod_sets)
+        return self._keeper(
+            (workload.key.namespace, (one.labels if one is not None else None) or {}, "") for one in metadata
+        )
+
+    def _keeper(self, told: Iterable[tuple[str, Mapping[str, str], str]]) -> Keeper | None:
+        found = None
+        for namespace, labels, name in told:
+            owner, index = leader_worker_set_of(labels, name)
+            known = self._sets.get((namespace, owner))
+            if known is None:
+                continue
+            if index is not None:
+                return Keeper(reference=known.reference, has_place=index < known.replicas)
+            # One without a number may be a leader that the set has not numbered; the others tell.
+            found = Keeper(reference=known.reference)
+        return found

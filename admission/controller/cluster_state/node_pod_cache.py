@@ -1,0 +1,285 @@
+"""Nodes and pods, as far as placement by topology needs them: what is free, and who waits at the gate.
+
+Watched only once a ResourceFlavor names a topology: most clusters have many pods, and most of them place
+nobody. Pods that were placed are counted through their Workload; here they are kept, in the order in which
+they were first seen, until they have been let go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from admission.controller.cluster_state.invalid_objects import Inspection
+from admission.controller.metrics.decision_recorder import Journal
+from admission.controller.runtime.clock import Clock
+from admission.decisions.api_writes import Write
+from admission.engine.engine import Engine
+from admission.placement.topology.node_health import NodeFault, is_same_health, is_sound
+from admission.reconcile.workload import PlacedPod
+from api import keys
+from api.keys import HOSTNAME
+from api.kube.informer import Change, ChangeType
+from api.node import NodeInfo, PodUsage, is_finished, is_placed_by_topology, to_node, to_pod_usage
+from api.objects import Meta, NodeObject, PodObject
+from api.parsing.prices import node_price_problem
+from api.queueing import ResourceFlavor
+from api.workload import Workload, WorkloadKey
+
+# Above this share of nodes that are not ready a policy takes no pods off them: when the network breaks, every
+# node seems lost, and each gang would be torn down for nothing. Kubernetes' own --unhealthy-zone-threshold.
+DISRUPTED_SHARE = 0.55
+# So many nodes are told what is wrong with their labels; of a whole cluster `berth doctor` gives account.
+MOST_NODES_TOLD = 50
+
+
+@dataclass(slots=True)
+class _Known:
+    pod: PlacedPod
+    workload: WorkloadKey
+    # The node labels in a patch of ours that has not been answered yet.
+    promised: Mapping[str, str] | None = None
+
+
+class Ground:
+    """What the brain knows of nodes and pods. `mark` is called for a Workload whose pods have changed."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        journal: Journal,
+        clock: Clock,
+        *,
+        inspection: Inspection,
+        mark: Callable[[WorkloadKey], None],
+    ) -> None:
+        self._inspection = inspection
+        # Whether all nodes and pods have been listed: before that a missing node means nothing.
+        self.is_synced = False
+        self._mislabelled: dict[str, None] = {}
+        # Prices that cannot be read, each counted once, by node.
+        self._unreadable_prices: dict[str, str] = {}
+        # Who each node is, for what is to be told of it: its name and uid alone, of thousands of nodes.
+        self._nodes: dict[str, Meta] = {}
+        # Nodes that are not ready, and the hosts that they are.
+        self._unready: dict[str, str] = {}
+        # Since when (monotonic) a host has had a fault, for the time that recovery takes.
+        self._faulty_since: dict[str, float] = {}
+        # Set once a flavor with a topology was seen; it stays so.
+        self.is_needed = asyncio.Event()
+        self._engine = engine
+        self._journal = journal
+        self._clock = clock
+        self._mark = mark
+        self._pods: dict[str, _Known] = {}
+        self._by_workload: dict[WorkloadKey, dict[str, None]] = {}
+
+    def see_flavor(self, flavor: ResourceFlavor) -> None:
+        """Take note of a flavor: with a topology, nodes and pods have to be watched."""
+        if flavor.topology_name is not None:
+            self.is_needed.set()
+
+    def take_node(self, change: Change[NodeObject]) -> None:
+        """Take a change of a node."""
+        name, now = change.object.metadata.name, self._clock.now()
+        before = self._engine.node(name)
+        if change.type is ChangeType.DELETED:
+            self._engine.remove(NodeInfo, name, now=now)
+        else:
+            try:
+                self._engine.upsert(to_node(change.object), now=now)
+            except ValueError as error:
+                self._journal.note_unreadable("Node", name, str(error))
+                self._engine.remove(NodeInfo, name, now=now)
+        self._note_health(before, self._engine.node(name))
+        node = Meta(name=name, uid=change.object.metadata.uid)
+        self._nodes[name] = node
+        if self.is_synced:
+            self._inspect(node)
+        if change.type is ChangeType.DELETED:
+            del self._nodes[name]
+
+    def note_synced(self) -> None:
+        """Take note that every node and pod there is has been told: what is missing from now on is gone."""
+        self.is_synced = True
+        # Whether values nest can be said once all nodes are there.
+        self.inspect_all()
+        for workload, admission in self._engine.admissions():
+            if any(one.topology is not None for one in admission.pod_sets):
+                self._mark(workload)
+
+    def inspect_all(self) -> None:
+        """Look at the labels of all nodes again: which levels they need, the topologies and flavors say.
+
+        About 10 µs a node; nothing before all nodes are there.
+        """
+        for node in self._nodes.values() if self.is_synced else ():
+            self._inspect(node)
+
+    def faults(self, workload: Workload) -> tuple[NodeFault, ...] | None:
+        """Return what is wrong with the nodes under a Workload's pods, None while nodes are not known."""
+        return self._engine.node_faults(workload) if self.is_synced else None
+
+    def seconds_since_fault(self, hosts: Iterable[str]) -> float | None:
+        """Return how long ago the first of these hosts was seen to fail; None where none has."""
+        instants = [self._faulty_since[host] for host in hosts if host in self._faulty_since]
+        return self._clock.monotonic() - min(instants) if instants else None
+
+    def _inspect(self, metadata: Meta) -> None:
+        """Have it told what is wrong with a node's labels, as long as not very many have something wrong."""
+        problems = [*self._engine.label_problems(metadata.name), *self._price_problems(metadata.name)]
+        if problems:
+            self._mislabelled[metadata.name] = None
+        else:
+            self._mislabelled.pop(metadata.name, None)
+        if len(self._mislabelled) <= MOST_NODES_TOLD or not problems:
+            self._inspection.restate("Node", metadata, "; ".join(problems))
+
+    def _price_problems(self, name: str) -> list[str]:
+        node = self._engine.node(name)
+        problem = node_price_problem(node.labels) if node is not None else ""
+        if not problem:
+            self._unreadable_prices.pop(name, None)
+            return []
+        if self._unreadable_prices.get(name) != problem:
+            self._unreadable_prices[name] = problem
+            self._journal.note_unreadable("NodePrice", name, problem)
+        return [problem]
+
+    def _note_health(self, before: NodeInfo | None, after: NodeInfo | None) -> None:
+        """Bring up the Workloads on a node whose health has changed; a new label brings up nobody."""
+        if is_same_health(before, after):
+            return
+        self._note_unready(before, after)
+        hosts = {node.labels.get(HOSTNAME, node.name) for node in (before, after) if node is not None}
+        for host in hosts:
+            if is_sound(after):
+                self._faulty_since.pop(host, None)
+            elif self._engine.tenants(host):
+                self._faulty_since.setdefault(host, self._clock.monotonic())
+            for workload in self._engine.tenants(host):
+                self._mark(workload)
+
+    @property
+    def is_disrupted(self) -> bool:
+        """Whether so many nodes are not ready that rather the way to them is lost than they are."""
+        return len(self._unready) > DISRUPTED_SHARE * self._engine.node_count
+
+    def _note_unready(self, before: NodeInfo | None, after: NodeInfo | None) -> None:
+        was_disrupted = self.is_disrupted
+        if after is not None and not after.is_ready:
+            self._unready[after.name] = after.labels.get(HOSTNAME, after.name)
+        elif (node := after or before) is not None:
+            self._unready.pop(node.name, None)
+        if was_disrupted and not self.is_disrupted:
+            # Who is on a node that is still away was let wait, and need not any more.
+            for host in self._unready.values():
+                for workload in self._engine.tenants(host):
+                    self._mark(workload)
+
+    def take_pod(self, change: Change[PodObject]) -> None:
+        """Take a change of a pod."""
+        metadata, now = change.object.metadata, self._clock.now()
+        if change.type is ChangeType.DELETED:
+            self._engine.remove(PodUsage, (metadata.namespace, metadata.name), now=now)
+            self._forget(metadata.uid)
+            return
+        self._engine.upsert(to_pod_usage(change.object), now=now)
+        self._see_placed(change.object)
+
+    def see_raw(self, raw: bytes) -> None:
+        """Take the bytes of a pod that answered a write of ours; raises msgspec.DecodeError."""
+        self._see_placed(_POD.decode(raw))
+
+    def pods_of(self, workload: WorkloadKey) -> tuple[PlacedPod, ...]:
+        """Return the Workload's placed pods that have not ended, the first seen first."""
+        known = (self._pods[uid] for uid in self._by_workload.get(workload, ()))
+        return tuple(
+            one.pod if one.promised is None else replace(one.pod, promised=one.promised) for one in known
+        )
+
+    def promise(self, write: Write) -> None:
+        """Take note that a patch that lets a pod go is on its way."""
+        known = self._pods.get(write.uid)
+        if known is not None:
+            known.promised = msgspec.json.decode(write.body)["spec"]["nodeSelector"]
+
+    def answered(self, uid: str) -> None:
+        """Take note that the patch of a pod was answered, in whatever way: the pod itself tells now."""
+        known = self._pods.get(uid)
+        if known is not None and known.promised is not None:
+            known.promised = None
+            self._mark(known.workload)
+
+    def forget_promises(self) -> None:
+        """Take note that nothing is on its way: another term has begun."""
+        for known in self._pods.values():
+            known.promised = None
+
+    def look_again(self, namespace: str, name: str) -> None:
+        """Look again at the Workload of a pod whose patch was refused: rare enough to look for it."""
+        for known in self._pods.values():
+            if (known.pod.namespace, known.pod.name) == (namespace, name):
+                self._mark(known.workload)
+
+    def misplaced(self, workload: WorkloadKey) -> tuple[PlacedPod, ...]:
+        """Return the Workload's pods that are bound outside of the domains that it was given."""
+        return tuple(pod for pod in self.pods_of(workload) if not self._is_in_place(workload, pod))
+
+    def _is_in_place(self, workload: WorkloadKey, pod: PlacedPod) -> bool:
+        pod_set = pod.labels.get(keys.POD_SET, "")
+        return not pod.node or self._engine.is_in_place(workload, pod_set, pod.node)
+
+    def _see_placed(self, obj: PodObject) -> None:
+        metadata = obj.metadata
+        workload = (metadata.annotations or {}).get(keys.WORKLOAD)
+        known = self._pods.get(metadata.uid)
+        gates = tuple(gate.get("name", "") for gate in obj.spec.scheduling_gates or ())
+        if is_finished(obj) or metadata.deletion_timestamp or workload is None:
+            self._forget(metadata.uid)
+            return
+        if known is None and not is_placed_by_topology(obj):
+            return
+        if known is not None and _is_older(metadata.resource_version, known.pod.resource_version):
+            return
+        pod = PlacedPod(
+            namespace=metadata.namespace,
+            name=metadata.name,
+            uid=metadata.uid,
+            resource_version=metadata.resource_version,
+            labels=metadata.labels or {},
+            gates=gates,
+            node_selector=obj.spec.node_selector or {},
+            node=obj.spec.node_name or "",
+        )
+        key = WorkloadKey(metadata.namespace, workload)
+        admitted = self._engine.workload(key)
+        if known is not None and known.pod.is_gated and not pod.is_gated and admitted is not None:
+            self._journal.note_ungated(keys.TOPOLOGY_GATE, admitted, now=self._clock.now())
+        promised = known.promised if known is not None and pod.is_gated else None
+        self._pods[metadata.uid] = _Known(pod, key, promised)
+        self._by_workload.setdefault(key, {})[metadata.uid] = None
+        if pod.is_gated or not self._is_in_place(key, pod):
+            self._mark(key)
+
+    def _forget(self, uid: str) -> None:
+        known = self._pods.pop(uid, None)
+        if known is None:
+            return
+        members = self._by_workload[known.workload]
+        del members[uid]
+        if not members:
+            del self._by_workload[known.workload]
+        # Its place may be for another that waits at the gate.
+        self._mark(known.workload)
+
+
+def _is_older(version: str, known: str) -> bool:
+    """Return whether a version is older than another; what is no number is taken for news."""
+    return version.isdecimal() and known.isdecimal() and int(version) < int(known)
+
+
+_POD = msgspec.json.Decoder(PodObject)

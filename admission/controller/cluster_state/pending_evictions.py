@@ -1,0 +1,110 @@
+"""Who is to leave, and for whom: what a look at a Workload is told whose eviction waits for a checkpoint.
+
+Two others decide what becomes of such a Workload: its pods, which tell that they have saved, and
+the Workload that it makes room for, which may go or find room elsewhere. So whoever carries a request is
+entered here by both, and looked at again when either changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from admission.controller.cluster_state.workload_pods import Crews
+from admission.engine.engine import Engine
+from admission.reconcile.workload import SavingContext
+from api.eviction import EvictionRequest, eviction_request, has_request
+from api.jobs.checkpoint_annotations import checkpoint_facts
+from api.jobs.pod_owner_key import crew_of
+from api.policy import AdmissionPolicy, PreemptionRules
+from api.workload import Workload, WorkloadKey
+
+
+class Departures:
+    """The Workloads that carry a request to leave. `mark` has one looked at again."""
+
+    def __init__(self, engine: Engine, crews: Crews, mark: Callable[[WorkloadKey], None]) -> None:
+        self._engine = engine
+        self._crews = crews
+        self._mark = mark
+        # By the uid of who is to have the quota: who gives it.
+        self._for: dict[str, dict[WorkloadKey, None]] = {}
+        # Asked for somebody who is gone, before a cycle could tell whether others need their quota.
+        self._doubtful: set[WorkloadKey] = set()
+
+    def see(self, before: Workload | None, after: Workload | None) -> None:
+        """Take note of a Workload as it is now, None where it is gone."""
+        subject = after if after is not None else before
+        if subject is None:
+            return
+        # Whoever gives way for this one is looked at: it may have found room elsewhere.
+        for key in self._for.get(subject.uid, ()):
+            self._mark(key)
+        # Out with what was said before, in with what is said now.
+        if before is not None and has_request(before):
+            self._leave_out(before)
+        if after is not None and has_request(after):
+            self._enter(after)
+
+    def context(self, workload: Workload, policy: AdmissionPolicy) -> SavingContext | None:
+        """Return what a look at the Workload must be told, None where it carries no request.
+
+        `policy` governs the ClusterQueue whose quota it holds or waits for.
+        """
+        if not has_request(workload):
+            return None
+        request = eviction_request(workload)
+        rules = policy.preemption or PreemptionRules()
+        is_wanted = (
+            request is not None
+            and request.preemptor is not None
+            and self._engine.is_waiting(request.preemptor, request.preemptor_uid)
+        )
+        heir = self._engine.heir_of(workload.key) if not is_wanted else None
+        is_undecided = not is_wanted and heir is None and self._is_undecided(workload, request)
+        if is_undecided:
+            self._doubtful.add(workload.key)
+        return SavingContext(
+            is_wanted=is_wanted,
+            heir=heir,
+            is_undecided=is_undecided,
+            saved_at=self.saved_at(workload),
+            pods=self._crews.pods_of(crew_of(workload)),
+            hold_seconds=float(rules.hold_seconds),
+        )
+
+    def settle(self) -> bool:
+        """Look again at those whom cycles may have decided on since. Returns whether there are any."""
+        doubtful = sorted(self._doubtful)
+        self._doubtful.clear()
+        for key in doubtful:
+            self._mark(key)
+        return bool(doubtful)
+
+    def _is_undecided(self, workload: Workload, request: EvictionRequest | None) -> bool:
+        # A drain has no preemptor, and ends with its queue's word alone.
+        if request is None or request.preemptor is None or workload.admission is None:
+            return False
+        return self._engine.is_undecided(workload.admission.cluster_queue)
+
+    def saved_at(self, workload: Workload) -> float | None:
+        """Return when the last checkpoint was complete by what Workload and pods tell; None: nobody does."""
+        # The later of both: the pod is heard of directly, the Workload by way of its Job.
+        told = (checkpoint_facts(workload).saved_at, self._crews.saved_at(crew_of(workload)))
+        return max((at for at in told if at is not None), default=None)
+
+    def _enter(self, workload: Workload) -> None:
+        request = eviction_request(workload)
+        if crew := crew_of(workload):
+            self._crews.watch(crew, workload.key)
+        if request is not None and request.preemptor_uid:
+            self._for.setdefault(request.preemptor_uid, {})[workload.key] = None
+
+    def _leave_out(self, workload: Workload) -> None:
+        request = eviction_request(workload)
+        self._crews.unwatch(crew_of(workload))
+        if request is None or request.preemptor_uid not in self._for:
+            return
+        members = self._for[request.preemptor_uid]
+        members.pop(workload.key, None)
+        if not members:
+            del self._for[request.preemptor_uid]

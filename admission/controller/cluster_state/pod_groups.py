@@ -1,0 +1,205 @@
+"""The PodBook: pods that are queued themselves, with their bytes, by the units in which they are admitted.
+
+Only pods that were held at the gate are kept. Pods of Jobs carry the same label, because their template gets
+it at the start, and are passed over: their Job is looked at instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+import msgspec
+
+from admission.controller.cluster_state.leader_worker_sets import LeaderSets
+from admission.controller.cluster_state.object_cache import Mirror, ObjectKey, Seen
+from admission.controller.metrics.decision_recorder import Journal
+from admission.reconcile.pod.parents import group_name
+from api import keys
+from api.jobs.pod import Pod, to_pod
+from api.kube.informer import Change, ChangeType
+from api.objects import PodObject, ScaledObject
+from api.workload import Workload
+
+
+class UnitKey(NamedTuple):
+    """A group of pods, or with an empty `group` the pod `name` by itself."""
+
+    namespace: str
+    group: str
+    name: str
+
+
+class PodBook:
+    """The queued pods, and which units have to be looked at."""
+
+    def __init__(self, journal: Journal, *, is_kept: bool, note_empty: Callable[[UnitKey], None]) -> None:
+        """`is_kept`: whether the integration is on. `note_empty` hears of a group that lost its last pod."""
+        self.is_kept = is_kept
+        self._journal = journal
+        self._note_empty = note_empty
+        # Pods whose deletion the server has taken and the watch has yet to show, by uid. An eviction changes
+        # the pod before it deletes it, and that change comes first.
+        self._ending: set[str] = set()
+        self._pods: Mirror[Pod] = Mirror()
+        self._units: dict[UnitKey, dict[ObjectKey, None]] = {}
+        self._dirty: dict[UnitKey, None] = {}
+        self.leader_sets = LeaderSets()
+        # How many pods those who keep groups up are to have.
+        self._scales: dict[UnitKey, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def take(self, change: Change[PodObject]) -> None:
+        """Take a change of a pod."""
+        if change.type is ChangeType.DELETED:
+            self._forget(change.object)
+        else:
+            self._see(change.object, change.raw or b"")
+
+    def take_scale(self, kind: str, change: Change[ScaledObject]) -> None:
+        """Take a change of who keeps a serving group up: how many pods it is to have."""
+        metadata, count = change.object.metadata, change.object.spec.replicas
+        unit = UnitKey(metadata.namespace, group_name(kind, metadata.name), "")
+        # Absent means one, as the API server defaults it.
+        self._scales[unit] = 1 if count is None else count
+        # Also before it goes: its group may have to be ended.
+        self.mark(unit)
+        if change.type is ChangeType.DELETED:
+            del self._scales[unit]
+
+    def replicas_of(self, unit: UnitKey) -> int | None:
+        """Return how many pods a serving group is to have, None where nobody says."""
+        return self._scales.get(unit)
+
+    def see_raw(self, raw: bytes) -> None:
+        """Take the bytes of a pod that answered a write of ours; raises msgspec.DecodeError."""
+        if self.is_kept:
+            self._see(_POD.decode(raw), raw)
+
+    def note_deletion(self, key: ObjectKey, uid: str) -> None:
+        """Take note that the server has taken a deletion of ours: the watch will show it in a moment.
+
+        Until then the next look would ask for the very same.
+        """
+        # Of this very pod; another of its name is somebody else.
+        seen = self._pods.get(key)
+        if seen is not None and seen.metadata.uid == uid:
+            self._ending.add(uid)
+            self._pods.see(seen.metadata, replace(seen.value, is_deleted=True), seen.raw)
+
+    def get(self, key: ObjectKey) -> Seen[Pod] | None:
+        """Return a pod as last seen."""
+        return self._pods.get(key)
+
+    def by_uid(self, uid: str) -> Seen[Pod] | None:
+        """Return the pod with this uid."""
+        return self._pods.by_uid(uid)
+
+    def has_gone(self, uid: str) -> bool:
+        """Return whether the pod with this uid was seen to go, or to be held by nobody any more."""
+        return self._pods.has_gone(uid)
+
+    def members(self, unit: UnitKey) -> tuple[Seen[Pod], ...]:
+        """Return the pods of a unit."""
+        found = (self._pods.get(key) for key in self._units.get(unit, ()))
+        return tuple(seen for seen in found if seen is not None)
+
+    @staticmethod
+    def unit_of(pod: Pod) -> UnitKey:
+        """Return the unit that a pod belongs to."""
+        return UnitKey(pod.namespace, pod.group, "" if pod.group else pod.name)
+
+    def unit_of_workload(self, workload: Workload) -> UnitKey | None:
+        """Return the unit that a Workload stands for, None where it stands for no pods."""
+        if keys.IS_GROUP_WORKLOAD in workload.annotations:
+            return UnitKey(workload.key.namespace, workload.key.name, "")
+        if workload.owner_kind != "Pod" or workload.owner_name is None:
+            return None
+        return UnitKey(workload.key.namespace, "", workload.owner_name)
+
+    # --- what has to be looked at -----------------------------------------------------------------
+
+    def mark(self, unit: UnitKey | None, *, has_workload: bool = False) -> None:
+        """Look at this unit again, or at a group without a pod that is kept up or has a Workload."""
+        if unit is None:
+            return
+        if unit in self._units or unit in self._scales or (unit.group and has_workload):
+            self._dirty[unit] = None
+        else:
+            # Who does not lead takes no marks, so that those of the dead would pile up.
+            self._dirty.pop(unit, None)
+
+    def mark_pod(self, key: ObjectKey) -> None:
+        """Look again at the unit of this pod."""
+        seen = self._pods.get(key)
+        if seen is not None:
+            self.mark(self.unit_of(seen.value))
+
+    def mark_all(self, namespace: str | None = None) -> None:
+        """Look again at all units, or at those of one namespace."""
+        units = (*self._units, *self._scales)
+        self._dirty.update(dict.fromkeys(unit for unit in units if namespace in (None, unit.namespace)))
+
+    def take_dirty(self) -> UnitKey | None:
+        """Return a marked unit and take its mark away; None when there is none."""
+        unit = next(iter(self._dirty), None)
+        if unit is not None:
+            del self._dirty[unit]
+        return unit
+
+    # --- keeping ----------------------------------------------------------------------------------
+
+    def _see(self, obj: PodObject, raw: bytes) -> None:
+        metadata = obj.metadata
+        if not self._pods.is_news(metadata):
+            return
+        try:
+            pod = to_pod(obj)
+        except ValueError as error:
+            self._journal.note_unreadable("Pod", f"{metadata.namespace}/{metadata.name}", str(error))
+            return
+        if not pod.is_managed:
+            self._forget(obj)
+            return
+        key = (pod.namespace, pod.name)
+        if pod.is_deleted:
+            self._ending.discard(pod.uid)
+        elif pod.uid in self._ending:
+            pod = replace(pod, is_deleted=True)
+        self._unlink(key)
+        self._pods.see(metadata, pod, raw)
+        unit = self.unit_of(pod)
+        self._units.setdefault(unit, {})[key] = None
+        self._dirty[unit] = None
+
+    def _forget(self, obj: PodObject) -> None:
+        metadata = obj.metadata
+        key = (metadata.namespace, metadata.name)
+        known = self._pods.get(key)
+        # Another of the same name is here already.
+        if known is None or known.metadata.uid != metadata.uid:
+            return
+        self._unlink(key)
+        self._ending.discard(metadata.uid)
+        self._pods.forget(metadata)
+        unit = self.unit_of(known.value)
+        self.mark(unit)
+        if unit.group and unit not in self._units:
+            self._note_empty(unit)
+
+    def _unlink(self, key: ObjectKey) -> None:
+        known = self._pods.get(key)
+        if known is None:
+            return
+        unit = self.unit_of(known.value)
+        members = self._units.get(unit, {})
+        members.pop(key, None)
+        if not members:
+            self._units.pop(unit, None)
+            self._dirty.pop(unit, None)
+
+
+_POD = msgspec.json.Decoder(PodObject)

@@ -1,0 +1,190 @@
+"""What a reconciliation is told of all that is around its object: queues, namespaces, owners, pods, policies.
+
+The reconcilers of `admission.reconcile.job` and `admission.reconcile.workload` are pure; what they may ask of
+the cluster comes to them as a context, made here from what is known at that moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from admission.controller.cluster_state.node_pod_cache import Ground
+from admission.controller.cluster_state.object_cache import Mirror, ObjectKey, Seen
+from admission.controller.cluster_state.pending_evictions import Departures
+from admission.controller.cluster_state.pod_groups import PodBook
+from admission.controller.cluster_state.workload_pods import Crews
+from admission.engine.engine import Engine
+from admission.reconcile.job import Ancestor, JobContext, JobSettings, PriorityClass
+from admission.reconcile.workload import LifecycleContext, LifecycleSettings, Owner
+from api.jobs.job import Job
+from api.keys import BATCH_VERSION
+from api.objects import WireSelector
+from api.policy import KUEUE, Recovery
+from api.queueing import ClusterQueue, LocalQueue
+from api.selectors import matches_selector
+from api.workload import Workload
+
+# A Job further below its queued ancestor than this is not looked through.
+MAX_NESTING = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnowledgeSettings:
+    """What the configuration says of Jobs and Workloads. `namespace_selector` None manages all namespaces.
+
+    `with_pods`: pods may be queued by themselves and in groups. `serving_kinds`: whose pods are queued
+    because they say so themselves; the two selectors of pods narrow down which ones are queued at all.
+    """
+
+    with_pods: bool = False
+    serving_kinds: frozenset[str] = frozenset()
+    pod_namespace_selector: WireSelector = field(default_factory=WireSelector)
+    pod_selector: WireSelector = field(default_factory=WireSelector)
+    jobs: JobSettings = field(default_factory=JobSettings)
+    lifecycle: LifecycleSettings = field(default_factory=LifecycleSettings)
+    namespace_selector: WireSelector | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownSpecs:
+    """The small kinds as last read. `namespaces` gives labels, the priority classes what they stand for."""
+
+    local_queues: dict[ObjectKey, LocalQueue] = field(default_factory=dict)
+    cluster_queues: dict[str, ClusterQueue] = field(default_factory=dict)
+    namespaces: dict[str, dict[str, str]] = field(default_factory=dict)
+    workload_priorities: dict[str, int] = field(default_factory=dict)
+    priorities: dict[str, PriorityClass] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contexts:
+    """Makes contexts. It keeps nothing of its own: what it reads is the Knowledge's."""
+
+    engine: Engine
+    settings: KnowledgeSettings
+    specs: KnownSpecs
+    jobs: Mirror[Job]
+    workloads: Mirror[Workload]
+    pods: PodBook
+    ground: Ground
+    crews: Crews
+    departures: Departures
+
+    def of_jobs(self) -> JobContext:
+        """Return the context of all Jobs and pods; it answers from what is known when it is asked."""
+        return JobContext(
+            injection=self.engine.flavor_injection,
+            settings=self.settings.jobs,
+            is_namespace_managed=self._is_namespace_managed,
+            is_pod_selected=self._is_pod_selected,
+            is_domain=self.engine.is_domain,
+            awaits_ends=self._awaits_ends,
+            saved_at=lambda job: self.crews.saved_at(job.uid),
+            ancestor=self._ancestor,
+            workload_priority_classes=self.specs.workload_priorities,
+            priority_classes=self.specs.priorities,
+        )
+
+    def of_workload(self, workload: Workload) -> LifecycleContext:
+        """Return what a Workload's reconciliation needs to know of the cluster."""
+        local_queue = self.specs.local_queues.get((workload.key.namespace, workload.queue_name))
+        cluster_queue = (
+            self.specs.cluster_queues.get(local_queue.cluster_queue) if local_queue is not None else None
+        )
+        # The queue whose quota it holds decides about it, also where its LocalQueue leads elsewhere by now.
+        if workload.admission is not None:
+            cluster_queue = self.specs.cluster_queues.get(workload.admission.cluster_queue, cluster_queue)
+        # Without a queue no policy governs it.
+        policy = self.engine.policy_of(cluster_queue.name) if cluster_queue is not None else KUEUE
+        return LifecycleContext(
+            owner=self._owner(workload),
+            queue_problem=self.engine.queue_problem(workload),
+            required_checks=self.engine.required_checks(workload),
+            local_queue_stop=local_queue.stop_policy if local_queue is not None else None,
+            cluster_queue_stop=cluster_queue.stop_policy if cluster_queue is not None else None,
+            settings=self.settings.lifecycle,
+            pods=self.ground.pods_of(workload.key),
+            faults=self.ground.faults(workload),
+            misplaced=self.ground.misplaced(workload.key),
+            recovery=self._recovery(workload),
+            planned=self.engine.planned(workload.key),
+            expected_at=self.engine.expected_start(workload.key),
+            saving=self.departures.context(workload, policy),
+            policy=policy,
+            turns_at=self.engine.turns_at(workload),
+        )
+
+    def _awaits_ends(self, workload: Workload) -> bool:
+        """Return whether a policy wants a Workload's quota to wait until its last pod has ended."""
+        admission = workload.admission
+        return admission is not None and self.engine.policy_of(admission.cluster_queue).preemption is not None
+
+    def _recovery(self, workload: Workload) -> Recovery | None:
+        # While many nodes fail at once something larger is wrong (a network, say), and nobody
+        # is moved for it.
+        if workload.admission is None or self.ground.is_disrupted:
+            return None
+        placement = self.engine.policy_of(workload.admission.cluster_queue).placement
+        return placement.recovery if placement is not None else None
+
+    def _owner(self, workload: Workload) -> Owner:
+        """Return what stands behind the Workload.
+
+        A Job that is merely not known yet is no missing one: the watch of Jobs may lag behind that of
+        Workloads. It is missing when it was seen to go, or when the garbage collector takes its Workload.
+        """
+        unit = self.pods.unit_of_workload(workload) if self.pods.is_kept else None
+        # A group stands for its pods as long as there are any.
+        if unit is not None and unit.group:
+            return Owner.JOB if self.pods.members(unit) else Owner.NONE
+        if workload.owner_uid is None:
+            return Owner.NONE
+        if workload.owner_kind != "Job" and unit is None:
+            return Owner.OTHER
+        owners = self.jobs if unit is None else self.pods
+        if owners.by_uid(workload.owner_uid) is not None:
+            return Owner.JOB
+        is_gone = owners.has_gone(workload.owner_uid) or workload.deleted_at is not None
+        # Unknown and not seen to go: the watch of Jobs may be behind.
+        return Owner.MISSING if is_gone else Owner.JOB
+
+    def _is_namespace_managed(self, namespace: str) -> bool:
+        selector = self.settings.namespace_selector
+        return selector is None or matches_selector(selector, self.specs.namespaces.get(namespace))
+
+    def _is_pod_selected(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        settings = self.settings
+        return matches_selector(settings.pod_selector, labels) and matches_selector(
+            settings.pod_namespace_selector, self.specs.namespaces.get(namespace)
+        )
+
+    def _ancestor(self, job: Job) -> Ancestor:
+        """Return what stands above the Job: Jobs are the one kind of ancestor that is managed here."""
+        found, depth = job.owner, 0
+        # Other kinds of ancestors are their own integrations' affair.
+        while found is not None and found.kind == "Job" and found.api_version == BATCH_VERSION:
+            parent = self.jobs.by_uid(found.uid)
+            if parent is None:
+                return Ancestor.NONE
+            if parent.value.queue_name:
+                return self._state_of_ancestor(parent)
+            found, depth = parent.value.owner, depth + 1
+            if depth >= MAX_NESTING:
+                # A loop of owners, or one that nobody would build; the answer must come in a bounded time.
+                return Ancestor.TOO_DEEP
+        return Ancestor.NONE
+
+    def _state_of_ancestor(self, job: Seen[Job]) -> Ancestor:
+        is_admitted = any(workload.value.is_admitted for workload in workloads_of(job, self.workloads))
+        return Ancestor.ADMITTED if is_admitted else Ancestor.WAITING
+
+
+def workloads_of(job: Seen[Job], workloads: Mirror[Workload]) -> tuple[Seen[Workload], ...]:
+    """Return the Workloads that the Job owns, and the one that it names."""
+    owned = {seen.value.key: seen for seen in workloads.owned_by(job.metadata.uid)}
+    if job.value.prebuilt_workload:
+        named = workloads.get((job.value.namespace, job.value.prebuilt_workload))
+        if named is not None:
+            owned[named.value.key] = named
+    return tuple(owned.values())

@@ -1,0 +1,148 @@
+"""Serves the gauges of queues and cohorts, and ends the counters of those that are gone.
+
+    /metrics ─▶ refresh: pictures, in slices, on the event loop ─▶ text, in a thread
+
+Counters of a ClusterQueue, LocalQueue or Cohort end when it is deleted, as Kueue's do, and when a custom
+label of it has another value: the series would otherwise stand for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from admission.controller.gauges.families import (
+    CLUSTER_QUEUE_FAMILIES,
+    COHORT_FAMILIES,
+    LOCAL_QUEUE_FAMILIES,
+    Family,
+)
+from admission.controller.gauges.reader import (
+    CohortGauges,
+    GaugeReader,
+    LocalQueueGauges,
+    Pictures,
+    QueueGauges,
+)
+from admission.controller.metrics.labels import CLUSTER_QUEUE, COHORT, LOCAL_QUEUE, QueueKey
+from admission.controller.metrics.registry import Metrics
+from admission.controller.runtime.clock import Clock
+
+G = TypeVar("G", bound=QueueGauges | LocalQueueGauges | CohortGauges)
+MetricFamily = GaugeMetricFamily | CounterMetricFamily
+
+# The event loop is given back after reading for so long.
+SLICE_SECONDS = 0.01
+
+
+class QueueCollector(Collector):
+    """Serves the gauges of the latest pictures. `refresh` takes new ones, before each scrape.
+
+    `drop` is called with kind, namespace and name of an object whose counters are to end.
+    """
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        reader: GaugeReader,
+        clock: Clock,
+        *,
+        drop: Callable[[str, str, str], None],
+    ) -> None:
+        self._metrics = metrics
+        self._reader = reader
+        self._clock = clock
+        self._drop = drop
+        self._pictures = Pictures()
+        # By object the values of its custom labels, as last served: what is missing or other
+        # next time has ended.
+        self._shown: dict[QueueKey, tuple[str, ...]] = {}
+        metrics.registry.register(self)
+
+    async def refresh(self) -> None:
+        """Take new pictures, a slice of time after the other."""
+        queues: list[QueueGauges] = []
+        local_queues: list[LocalQueueGauges] = []
+        cohorts: list[CohortGauges] = []
+        until = self._clock.monotonic() + SLICE_SECONDS
+        for picture in self._reader.pictures(now=self._clock.now()):
+            if isinstance(picture, QueueGauges):
+                queues.append(picture)
+            elif isinstance(picture, LocalQueueGauges):
+                local_queues.append(picture)
+            else:
+                cohorts.append(picture)
+            # By time and not by number, as queues differ by a thousand in what they cost.
+            if self._clock.monotonic() > until:
+                await asyncio.sleep(0)
+                until = self._clock.monotonic() + SLICE_SECONDS
+        self._pictures = Pictures(
+            cluster_queues=tuple(queues), local_queues=tuple(local_queues), cohorts=tuple(cohorts)
+        )
+        # After the new pictures stand, so that no scrape shows an object without its counters.
+        self._drop_gone()
+
+    def describe(self) -> Iterable[MetricFamily]:
+        """Return nothing, so that registering does not read."""
+        return ()
+
+    def collect(self) -> Iterator[MetricFamily]:
+        """Yield the families of the latest pictures."""
+        pictures = self._pictures
+        yield from self._families(CLUSTER_QUEUE, CLUSTER_QUEUE_FAMILIES, pictures.cluster_queues)
+        if self._reader.labels.has_local_queues:
+            yield from self._families(LOCAL_QUEUE, LOCAL_QUEUE_FAMILIES, pictures.local_queues)
+        yield from self._families(COHORT, COHORT_FAMILIES, pictures.cohorts)
+        yield from self._tallies()
+
+    def _families(
+        self, kind: str, families: tuple[Family[G], ...], pictures: tuple[G, ...]
+    ) -> Iterator[GaugeMetricFamily]:
+        role, custom = self._metrics.role, self._reader.labels.names(kind)
+        for family in families:
+            labels = ("replica_role", *family.labels, *custom)
+            found = GaugeMetricFamily(family.name, family.text, labels=labels)
+            for picture in pictures:
+                for values, number in family.rows(picture):
+                    found.add_metric((role, *values, *picture.labels), number)
+            yield found
+
+    def _tallies(self) -> Iterator[CounterMetricFamily]:
+        role, tally = self._metrics.role, self._reader.knowledge.engine.tally
+        attempts = CounterMetricFamily(
+            "ai_scheduler_attempts",
+            "Workloads that a cycle tried to admit",
+            labels=("replica_role", "workload_type", "result"),
+        )
+        for key, count in tally.attempts.items():
+            attempts.add_metric((role, *key), count)
+        yield attempts
+        custom = self._reader.labels.names(CLUSTER_QUEUE)
+        again = CounterMetricFamily(
+            "kueue_preemption_target_recomputations",
+            "Searches for other victims, after another head had taken one",
+            labels=("replica_role", "cluster_queue", "result", *custom),
+        )
+        queues = {queue.name: queue.labels for queue in self._pictures.cluster_queues}
+        for (name, result), count in tally.recomputations.items():
+            # The tally keeps those that are gone; their series ended with their queue.
+            if name in queues:
+                again.add_metric((role, name, result, *queues[name]), count)
+        yield again
+
+    def _drop_gone(self) -> None:
+        """End the counters of what is no longer there; a changed custom label begins new series."""
+        pictures = self._pictures
+        shown: dict[QueueKey, tuple[str, ...]] = {
+            **{(CLUSTER_QUEUE, "", one.name): one.labels for one in pictures.cluster_queues},
+            **{(LOCAL_QUEUE, one.namespace, one.name): one.labels for one in pictures.local_queues},
+            **{(COHORT, "", one.name): one.labels for one in pictures.cohorts},
+        }
+        for key, labels in self._shown.items():
+            if shown.get(key) != labels:
+                self._drop(*key)
+        self._shown = shown

@@ -1,0 +1,283 @@
+"""Queues and cohorts as the gauges show them, read from what the controller knows. Amounts are in base units.
+
+Read anew for every scrape, object by object, so that the reader can give the event loop back between them;
+what is deleted is simply not read any more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from math import inf, nan
+from typing import NamedTuple
+
+from admission.controller.cluster_state.cluster_state import Knowledge
+from admission.controller.cluster_state.workload_counts import LocalQueueKey, Unadmitted
+from admission.controller.metrics.labels import CLUSTER_QUEUE, COHORT, LOCAL_QUEUE, MetricLabels
+from admission.status.views import ClusterQueueView, FlavorUsages, LocalQueueView
+from api.parsing.quantities import CPU
+from api.queueing import ClusterQueue
+from queues.quota.fair_sharing import MAX_SHARE
+from queues.quota.resources import FlavorResource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaGauges:
+    """Quota and use of one resource of a flavor. A limit that is not set is infinite."""
+
+    flavor: str
+    resource: str
+    nominal: float
+    reserved: float
+    used: float
+    borrowing_limit: float = inf
+    lending_limit: float = inf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueGauges:
+    """One ClusterQueue. `labels` are the values of its custom labels.
+
+    `weighted_share` None where fair sharing is off; `head_age_seconds` None where nobody waits.
+    """
+
+    name: str
+    cohort: str
+    root: str
+    status: str
+    pending_active: int
+    pending_inadmissible: int
+    active_shapes: int
+    parked_shapes: int
+    requested: Mapping[str, float]
+    head_age_seconds: float | None
+    reserving: int
+    admitted: int
+    finished: int
+    unadmitted: Mapping[Unadmitted, int]
+    preemption_skips: int
+    quotas: tuple[QuotaGauges, ...] = ()
+    # By flavor, resource and the quota window that is open.
+    quotas_in_force: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
+    weighted_share: float | None = None
+    labels: tuple[str, ...] = ()
+
+
+class UsageGauges(NamedTuple):
+    """What a LocalQueue has of one resource of a flavor."""
+
+    flavor: str
+    resource: str
+    reserved: float
+    used: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalQueueGauges:
+    """One LocalQueue. `labels` are the values of its custom labels.
+
+    `fair_usage` None: past usage does not decide its place.
+    """
+
+    namespace: str
+    name: str
+    cluster_queue: str
+    is_active: bool
+    pending_active: int
+    pending_inadmissible: int
+    reserving: int
+    admitted: int
+    finished: int
+    unadmitted: Mapping[Unadmitted, int]
+    fair_usage: float | None = None
+    usages: tuple[UsageGauges, ...] = ()
+    labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CohortGauges:
+    """One Cohort. `labels` are the values of its custom labels."""
+
+    name: str
+    parent: str
+    root: str
+    admitted: int
+    quota: Mapping[FlavorResource, float]
+    reserved: Mapping[FlavorResource, float]
+    weighted_share: float | None = None
+    labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pictures:
+    """All queues and cohorts at about one instant."""
+
+    cluster_queues: tuple[QueueGauges, ...] = ()
+    local_queues: tuple[LocalQueueGauges, ...] = ()
+    cohorts: tuple[CohortGauges, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GaugeSettings:
+    """Which gauges cost too many series, or mean nothing, unless asked for.
+
+    `with_quotas`: a series for each flavor and resource. `with_shares`: fair sharing is on.
+    """
+
+    with_quotas: bool = False
+    with_shares: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GaugeReader:
+    """Makes pictures of what is known."""
+
+    knowledge: Knowledge
+    labels: MetricLabels = field(default_factory=MetricLabels)
+    settings: GaugeSettings = field(default_factory=GaugeSettings)
+
+    def pictures(self, *, now: float) -> Iterator[QueueGauges | LocalQueueGauges | CohortGauges]:
+        """Yield one picture after the other, by kind and name. `now` in Unix seconds."""
+        specs = self.knowledge.specs.cluster_queues
+        # Once for all queues: to look through all LocalQueues for each would be quadratic.
+        members = self._local_queues_of()
+        for name in sorted(specs):
+            spec, view = specs.get(name), self.knowledge.engine.cluster_queue_view(name)
+            # Gone while the pictures were made: the reader gives the event loop back between two of them.
+            if spec is not None and view is not None:
+                yield self._cluster_queue(spec, view, members.get(name, ()), now=now)
+        for key in sorted(self.knowledge.specs.local_queues):
+            local = self.knowledge.engine.local_queue_view(*key)
+            if local is not None and self.labels.shows(*key):
+                yield self._local_queue(local)
+        for name in self.knowledge.engine.cohorts():
+            yield from self._cohort(name)
+
+    def _local_queues_of(self) -> dict[str, tuple[LocalQueueKey, ...]]:
+        found: dict[str, tuple[LocalQueueKey, ...]] = {}
+        for key, spec in self.knowledge.specs.local_queues.items():
+            found[spec.cluster_queue] = (*found.get(spec.cluster_queue, ()), key)
+        return found
+
+    def _cluster_queue(
+        self,
+        spec: ClusterQueue,
+        view: ClusterQueueView,
+        local_queues: tuple[LocalQueueKey, ...],
+        *,
+        now: float,
+    ) -> QueueGauges:
+        engine, census = self.knowledge.engine, self.knowledge.census
+        waiting, above = engine.backlog(spec.name), engine.cohorts_above(spec.name)
+        assert waiting is not None, "a queue with a view has a backlog"
+        unadmitted: Counter[Unadmitted] = Counter()
+        for key in local_queues:
+            unadmitted.update(census.unadmitted(key))
+        return QueueGauges(
+            name=spec.name,
+            cohort=spec.cohort or "",
+            root=above[-1] if above else "",
+            # Kueue's words; a queue that is being deleted and still admits nothing is "terminating".
+            status="active" if view.is_active else "terminating" if spec.is_terminating else "pending",
+            pending_active=view.active_pending,
+            pending_inadmissible=view.parked_pending,
+            active_shapes=waiting.active_shapes,
+            parked_shapes=waiting.parked_shapes,
+            requested={name: _to_number(name, amount) for name, amount in waiting.requested.items()},
+            head_age_seconds=None if waiting.oldest_at is None else max(0.0, now - waiting.oldest_at),
+            reserving=view.reserving,
+            admitted=view.admitted,
+            finished=sum(census.finished(key) for key in local_queues),
+            unadmitted=unadmitted,
+            preemption_skips=engine.tally.skips.get(spec.name, 0),
+            quotas=tuple(_quotas(spec, view)) if self.settings.with_quotas else (),
+            quotas_in_force={
+                (pair.flavor, pair.resource, present.window): _to_number(pair.resource, present.amount)
+                for pair, present in view.quotas_in_force.items()
+            },
+            weighted_share=_share(view.weighted_share) if self.settings.with_shares else None,
+            labels=self.labels.values(CLUSTER_QUEUE, "", spec.name),
+        )
+
+    def _local_queue(self, view: LocalQueueView) -> LocalQueueGauges:
+        key, census = (view.namespace, view.name), self.knowledge.census
+        return LocalQueueGauges(
+            namespace=view.namespace,
+            name=view.name,
+            cluster_queue=self.knowledge.specs.local_queues[key].cluster_queue,
+            is_active=view.is_active,
+            pending_active=view.pending - view.parked,
+            pending_inadmissible=view.parked,
+            reserving=view.reserving,
+            admitted=view.admitted,
+            finished=census.finished(key),
+            unadmitted=census.unadmitted(key),
+            fair_usage=view.fair_usage,
+            usages=tuple(_usages(view)) if self.settings.with_quotas else (),
+            labels=self.labels.values(LOCAL_QUEUE, *key),
+        )
+
+    def _cohort(self, name: str) -> Iterator[CohortGauges]:
+        view = self.knowledge.engine.cohort_view(name)
+        if view is None:
+            return
+        yield CohortGauges(
+            name=name,
+            parent=view.above[0] if view.above else "",
+            # A root is its own root.
+            root=view.above[-1] if view.above else name,
+            admitted=view.admitted,
+            quota=_to_numbers(view.subtree),
+            reserved=_to_numbers(view.usage),
+            weighted_share=_share(view.weighted_share) if self.settings.with_shares else None,
+            labels=self.labels.values(COHORT, "", name),
+        )
+
+
+def _quotas(spec: ClusterQueue, view: ClusterQueueView) -> Iterator[QuotaGauges]:
+    """Yield quota and use of each resource of each flavor that the ClusterQueue declares."""
+    for flavor in (flavor for group in spec.resource_groups for flavor in group.flavors):
+        for resource, quota in flavor.resources.items():
+            # Bound here, since every number of the row is of this resource.
+            to_number = partial(_to_number, resource)
+            yield QuotaGauges(
+                flavor=flavor.name,
+                resource=resource,
+                nominal=to_number(quota.nominal),
+                reserved=to_number(_total(view.flavors_reservation, flavor.name, resource)),
+                used=to_number(_total(view.flavors_usage, flavor.name, resource)),
+                borrowing_limit=to_number(quota.borrowing_limit),
+                lending_limit=to_number(quota.lending_limit),
+            )
+
+
+def _usages(view: LocalQueueView) -> Iterator[UsageGauges]:
+    for flavor, resources in view.flavors_reservation.items():
+        for resource, reserved in resources.items():
+            used = _to_number(resource, _total(view.flavors_usage, flavor, resource))
+            yield UsageGauges(flavor, resource, _to_number(resource, reserved.total), used)
+
+
+def _total(usages: FlavorUsages, flavor: str, resource: str) -> int:
+    usage = usages.get(flavor, {}).get(resource)
+    return usage.total if usage is not None else 0
+
+
+def _to_numbers(amounts: Mapping[FlavorResource, int]) -> dict[FlavorResource, float]:
+    return {pair: _to_number(pair.resource, amount) for pair, amount in amounts.items()}
+
+
+def _to_number(resource: str, amount: int | None) -> float:
+    """Return an amount as metrics show it: cores, bytes or devices; infinite where there is no limit."""
+    if amount is None:
+        return inf
+    # Prometheus' base units are cores, though quota counts in thousandths.
+    return amount / 1000 if resource == CPU else float(amount)
+
+
+def _share(share: int) -> float:
+    """Return a share, not a number where a queue of weight 0 borrows."""
+    # As Kueue's gauge: not a number, and neither infinity nor the largest number there is.
+    return nan if share >= MAX_SHARE else float(share)

@@ -1,0 +1,105 @@
+"""Whose checkpoints a pod may tell of, and on which object they are stored.
+
+    controlled by a Job       that Job, where it has a Workload       it outlasts the pod
+    queued by itself          the pod itself                          its Workload ends with it
+    one of a queued group     the group's Workload                    its pods come and go, it stays
+
+A pod may name any owner and any group, also those of others: it is taken at its word only within its own
+namespace, and only where the Workload was made for what it names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from admission.controller.cluster_state.cluster_state import Knowledge
+from admission.controller.cluster_state.object_cache import Seen
+from admission.controller.http.pod_identity import Reporter
+from admission.decisions.api_writes import ObjectRef
+from admission.preemption.lost_work import started_at
+from api.jobs.pod import Pod
+from api.kube import resources
+from api.kube.resources import Resource
+from api.objects import Meta
+from api.workload import Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """The object that reports are stored on, as last seen."""
+
+    resource: Resource
+    metadata: Meta
+
+    def __str__(self) -> str:
+        return f"{self.resource.kind} {self.key}"
+
+    @property
+    def key(self) -> str:
+        """NAMESPACE/NAME."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    @property
+    def ref(self) -> ObjectRef:
+        """The object, for Events."""
+        return ObjectRef(
+            kind=self.resource.kind,
+            api_version=self.resource.api_version,
+            namespace=self.metadata.namespace,
+            name=self.metadata.name,
+            uid=self.metadata.uid,
+        )
+
+
+class Subjects:
+    """Finds subjects in what the controller knows."""
+
+    def __init__(self, knowledge: Knowledge) -> None:
+        self._knowledge = knowledge
+
+    def of(self, reporter: Reporter) -> Subject | None:
+        """Return what this pod's reports are stored on, None where it runs for nobody that Berth manages."""
+        job = self._knowledge.jobs.by_uid(reporter.owner.uid) if reporter.owner is not None else None
+        if job is not None:
+            # Owners are within a namespace by Kubernetes' rules, which no server enforces for what a
+            # pod writes of itself.
+            is_ours = job.metadata.namespace == reporter.pod.namespace and self._knowledge.workloads_of(job)
+            return Subject(resource=resources.JOBS, metadata=job.metadata) if is_ours else None
+        pod = self._knowledge.pods.by_uid(reporter.pod.uid)
+        workload = self._workload_of(pod) if pod is not None else None
+        if pod is None or workload is None:
+            return None
+        if pod.value.group:
+            return Subject(resource=resources.WORKLOADS, metadata=workload.metadata)
+        return Subject(resource=resources.PODS, metadata=pod.metadata)
+
+    def fresh(self, subject: Subject) -> Subject:
+        """Return the subject as it was seen since, or as it is."""
+        known = self._knowledge
+        mirrors = {"Job": known.jobs.by_uid, "Pod": known.pods.by_uid, "Workload": known.workloads.by_uid}
+        seen = mirrors[subject.resource.kind](subject.metadata.uid)
+        return subject if seen is None else Subject(resource=subject.resource, metadata=seen.metadata)
+
+    def started_at(self, subject: Subject) -> float | None:
+        """Return when the present attempt of the subject's work could start, None while it may not run."""
+        starts = (started_at(workload) for workload in self._workloads(subject))
+        # The latest attempt, where a Job has had several Workloads.
+        return max((at for at in starts if at is not None), default=None)
+
+    def _workloads(self, subject: Subject) -> tuple[Workload, ...]:
+        uid, known = subject.metadata.uid, self._knowledge
+        if subject.resource is resources.WORKLOADS:
+            group = known.workloads.by_uid(uid)
+            return () if group is None else (group.value,)
+        if subject.resource is resources.PODS:
+            return tuple(seen.value for seen in known.workloads.owned_by(uid))
+        job = known.jobs.by_uid(uid)
+        return () if job is None else tuple(workload for workload, _ in known.workloads_of(job))
+
+    def _workload_of(self, pod: Seen[Pod]) -> Seen[Workload] | None:
+        known = self._knowledge
+        found = known.workload_of((pod,))
+        seen = known.workloads.get(found[0].key) if found is not None else None
+        # A group may have been given the name of somebody's Workload.
+        is_own = seen is not None and known.pods.unit_of_workload(seen.value) == known.pods.unit_of(pod.value)
+        return seen if is_own else None

@@ -1,0 +1,171 @@
+"""Writing reports of checkpoints onto their subjects: any replica may, so nothing of it needs the lease.
+
+Reports of one subject (a Job, a pod, the Workload of a group) that come while one of it is being written are
+one write together. Each answers its sender only when it is stored. The write carries the version that it was
+worked out from: two replicas that hear of the same work at once, or a user who annotates it meanwhile, cannot
+take a newer checkpoint back, since the one that comes second meets a conflict and reads again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from admission.controller.http.checkpoint_subjects import Subject, Subjects
+from admission.controller.runtime.clock import Clock
+from admission.controller.runtime.logs import Log
+from admission.controller.writer.requests import FIELD_MANAGER
+from admission.decisions.api_writes import guarded_patch
+from admission.reconcile.checkpoints import progress
+from api.kube.client import KubeClient
+from api.kube.errors import Conflict, KubeError, NotFound
+from api.objects import NamedObject
+from api.wire.checkpoint_report import Report
+
+log = Log("berth.checkpoints")
+
+MOST_CONFLICTS = 5
+# Writes under way, and reports that may wait for one: more than any cluster needs, and an end for a flood.
+MOST_IN_FLIGHT = 8
+MOST_WAITING = 512
+WRITE_SECONDS = 1.5
+
+
+class OutdatedError(Exception):
+    """A newer checkpoint is known; the message tells of what."""
+
+
+class BusyError(Exception):
+    """More reports are waiting than will be stored in time."""
+
+
+@dataclass(slots=True, eq=False)
+class _Batch:
+    """Reports of one subject that are written together; `stored` is told its annotations afterwards."""
+
+    subject: Subject
+    stored: asyncio.Future[Mapping[str, str]]
+    reports: list[Report] = field(default_factory=list)
+
+
+class CheckpointWriter:
+    """Stores reports while `run()` runs."""
+
+    def __init__(self, client: KubeClient, clock: Clock, subjects: Subjects) -> None:
+        self._client = client
+        self._clock = clock
+        self._subjects = subjects
+        self._gathering: dict[str, _Batch] = {}
+        self._writing: dict[str, _Batch] = {}
+        self._queue: asyncio.Queue[_Batch] = asyncio.Queue()
+        self._waiting = 0
+
+    async def store(self, subject: Subject, report: Report) -> Mapping[str, str]:
+        """Return the subject's annotations once the report is in them.
+
+        Raises OutdatedError, BusyError, and KubeError: NotFound where the subject has gone.
+        """
+        if self._waiting >= MOST_WAITING:
+            raise BusyError("too many reports at once")
+        uid = subject.metadata.uid
+        batch = self._gathering.get(uid)
+        if batch is None:
+            batch = _Batch(subject, asyncio.get_running_loop().create_future())
+            self._gathering[uid] = batch
+            if uid not in self._writing:
+                self._queue.put_nowait(batch)
+        batch.reports.append(report)
+        self._waiting += 1
+        try:
+            # The sender may leave; its report is stored all the same, others may share the write.
+            return await asyncio.shield(batch.stored)
+        finally:
+            self._waiting -= 1
+
+    async def run(self) -> None:
+        """Write what comes, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for number in range(MOST_IN_FLIGHT):
+                group.create_task(self._work(), name=f"checkpoint-writer-{number}")
+
+    async def _work(self) -> None:
+        while True:
+            batch = await self._queue.get()
+            uid = batch.subject.metadata.uid
+            # From here on, what comes is gathered for the next write, which waits for this one.
+            del self._gathering[uid]
+            self._writing[uid] = batch
+            try:
+                annotations = await self._write(batch)
+            except (OutdatedError, KubeError) as error:
+                _answer(batch, error)
+            except asyncio.CancelledError:
+                _answer(batch, KubeError("this replica is stopping"))
+                raise
+            # A fault of ours with one report must not end the storing of all others.
+            except Exception:
+                log.exception("checkpoint-not-stored", subject=batch.subject)
+                _answer(batch, KubeError("an internal error; the log says which"))
+            else:
+                _answer(batch, annotations)
+            finally:
+                del self._writing[uid]
+                if (later := self._gathering.get(uid)) is not None:
+                    self._queue.put_nowait(later)
+
+    async def _write(self, batch: _Batch) -> Mapping[str, str]:
+        subject, start = self._subjects.fresh(batch.subject), self._subjects.started_at(batch.subject)
+        for _ in range(MOST_CONFLICTS):
+            present = subject.metadata.annotations or {}
+            found = progress(present, batch.reports, started_at=start, now=self._clock.now())
+            if found.is_outdated:
+                raise OutdatedError(f"a newer checkpoint of {subject} is known")
+            if not found.annotations:
+                return present
+            try:
+                return await self._send(subject, found.annotations)
+            except Conflict:
+                subject = await self._read(subject)
+        raise Conflict(f"{subject} changes faster than it can be read")
+
+    async def _send(self, subject: Subject, annotations: Mapping[str, str]) -> Mapping[str, str]:
+        metadata = subject.metadata
+        body = guarded_patch(
+            {"metadata": {"annotations": annotations}},
+            uid=metadata.uid,
+            resource_version=metadata.resource_version,
+        )
+        await self._client.merge_patch(
+            subject.resource,
+            metadata.name,
+            body,
+            metadata.namespace,
+            params=FIELD_MANAGER,
+            timeout_seconds=WRITE_SECONDS,
+        )
+        return {**(metadata.annotations or {}), **annotations}
+
+    async def _read(self, known: Subject) -> Subject:
+        path = known.resource.path(known.metadata.namespace, known.metadata.name)
+        raw = await self._client.request("GET", path, timeout_seconds=WRITE_SECONDS)
+        try:
+            fresh = msgspec.json.decode(raw, type=NamedObject).metadata
+        except msgspec.DecodeError as error:
+            raise KubeError(f"{known} cannot be read: {error}") from error
+        if fresh.uid != known.metadata.uid:
+            raise NotFound(f"{known} is another one by now", status=404)
+        return Subject(resource=known.resource, metadata=fresh)
+
+
+def _answer(batch: _Batch, outcome: Mapping[str, str] | Exception) -> None:
+    if batch.stored.done():
+        return
+    if isinstance(outcome, Exception):
+        batch.stored.set_exception(outcome)
+        # All senders may have left; then nobody else would fetch it.
+        batch.stored.exception()
+    else:
+        batch.stored.set_result(outcome)

@@ -1,0 +1,161 @@
+"""The extender's profiles in a running process: what the configuration makes of them, and what they see.
+
+Nodes and pods come from the extender's watches. Where kube-scheduler sends whole nodes, one that the watch
+has not brought yet is read from the request; what runs on it is then what is known of a node of its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from admission.controller.runtime.logs import Log
+from admission.extender.book import NodeBook
+from admission.extender.facts import NodeView, PodAsk, to_ask
+from admission.extender.gpu_fit import Candidates
+from admission.extender.profiles import BUILT_IN, PLAIN, Profile, concerns, refusals, scores
+from admission.extender.rules import Arguments, Refusal
+from admission.extender.sampling import Rotation, look_until, nodes_to_find
+from api.config.berth import ExtenderSettings
+from api.node import NodeInfo, is_finished, to_node
+from api.objects import NodeObject, PodObject
+from api.parsing.problems import SpecError
+from api.parsing.quantities import QuantityError
+
+log = Log("berth.extender")
+
+# A line for each node helps while profiles are set up on a few; of thousands for each pod it helps nobody.
+MOST_NODES_LOGGED = 20
+_NODE = msgspec.json.Decoder(NodeObject)
+_BUILT_IN = {profile.name: profile for profile in BUILT_IN}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtenderRules:
+    """The profiles by scheduler name, and what their rules are told. The defaults are the built-in ones."""
+
+    profiles: Mapping[str, Profile] = field(default_factory=lambda: _BUILT_IN)
+    arguments: Arguments = field(default_factory=Arguments)
+
+    def profile_of(self, scheduler_name: str) -> Profile:
+        """Return the profile of a pod by its spec.schedulerName."""
+        return self.profiles.get(scheduler_name, PLAIN)
+
+
+def extender_rules(settings: ExtenderSettings) -> ExtenderRules:
+    """Return what the configuration says; a profile of a built-in's name takes its place."""
+    given = (
+        Profile(
+            name=one.scheduler_name,
+            filters=tuple(one.filters),
+            scores=tuple((score.name, score.weight) for score in one.scores),
+            percentage_of_nodes_to_score=one.percentage_of_nodes_to_score,
+        )
+        for one in settings.profiles
+    )
+    arguments = Arguments(
+        required_topologies=tuple(word.lower() for word in settings.required_topologies),
+        min_gpu_memory_gb=settings.min_gpu_memory_gb,
+    )
+    return ExtenderRules(profiles=_BUILT_IN | {one.name: one for one in given}, arguments=arguments)
+
+
+class Ruled:
+    """Answers by the profiles' rules, on nodes and pods that it is told of."""
+
+    def __init__(self, rules: ExtenderRules) -> None:
+        self._rules = rules
+        self._book = NodeBook()
+        self._rotation = Rotation()
+
+    def take_node(self, node: NodeObject) -> None:
+        """Take a node as it is now. One that cannot be read is named, and taken as having nothing."""
+        self._book.put_node(_to_node(node))
+
+    def remove_node(self, name: str) -> None:
+        """Forget a node."""
+        self._book.remove_node(name)
+
+    def take_pod(self, pod: PodObject) -> None:
+        """Take a pod as it is now."""
+        metadata, node = pod.metadata, pod.spec.node_name
+        if not node or is_finished(pod):
+            self.remove_pod(metadata.namespace, metadata.name)
+            return
+        try:
+            self._book.bind(to_ask(pod), node)
+        except QuantityError as error:
+            log.warning("pod-unreadable", pod=f"{metadata.namespace}/{metadata.name}", error=error)
+            self.remove_pod(metadata.namespace, metadata.name)
+
+    def remove_pod(self, namespace: str, name: str) -> None:
+        """Forget a pod."""
+        self._book.release((namespace, name))
+
+    def look(
+        self, scheduler_name: str, nodes: int, refused: Callable[[Sequence[int]], Collection[int]]
+    ) -> Sequence[int] | None:
+        """Return which of so many nodes were looked at until enough passed, None where all of them are to be.
+
+        Nodes are named by their places in the request, in no order; `refused` says which of some will not do.
+        """
+        profile = self._rules.profile_of(scheduler_name)
+        enough = nodes_to_find(profile.percentage_of_nodes_to_score, nodes)
+        if enough == nodes:
+            return None
+        looked_at = look_until(enough, self._rotation.order(profile.name, nodes), refused)
+        self._rotation.advance(profile.name, len(looked_at))
+        return looked_at
+
+    def refusals(
+        self, scheduler_name: str, pod: PodAsk, candidates: Candidates, raw: Iterable[msgspec.Raw]
+    ) -> Mapping[str, Refusal]:
+        """Return which of the candidates the rules of the pod's profile refuse, and why."""
+        profile = self._rules.profile_of(scheduler_name)
+        if not concerns(profile, pod):
+            return {}
+        return refusals(profile, pod, self._views(candidates, raw), self._rules.arguments)
+
+    def has_scores(self, scheduler_name: str) -> bool:
+        """Return whether pods of this scheduler name are scored by rules."""
+        return bool(self._rules.profile_of(scheduler_name).scores)
+
+    def scores(
+        self, scheduler_name: str, pod: PodAsk, candidates: Candidates, raw: Iterable[msgspec.Raw]
+    ) -> list[int] | None:
+        """Return a score from 0 to 10 for each candidate, None where the profile has no scores."""
+        profile = self._rules.profile_of(scheduler_name)
+        if not profile.scores:
+            return None
+        views = self._views(candidates, raw)
+        values = scores(profile, pod, [views[name] for name in candidates.names])
+        _log_scores(pod, candidates, values)
+        # Halves go up: 95 of 100 is the best there is, and is not to be told from 90 by Python's rounding.
+        return [int(value + 0.5) for value in values]
+
+    def _views(self, candidates: Candidates, raw: Iterable[msgspec.Raw]) -> Mapping[str, NodeView | None]:
+        views = {name: self._book.view(name) for name in candidates.names}
+        for one in raw if None in views.values() else ():
+            node = _to_node(_NODE.decode(one))
+            if views.get(node.name) is None:
+                views[node.name] = self._book.view_of(node)
+        return views
+
+
+def _to_node(node: NodeObject) -> NodeInfo:
+    try:
+        return to_node(node)
+    except SpecError as error:
+        log.warning("node-unreadable", node=node.metadata.name, error=error)
+        return NodeInfo(name=node.metadata.name, labels=node.metadata.labels or {})
+
+
+def _log_scores(pod: PodAsk, candidates: Candidates, values: Iterable[float]) -> None:
+    """Trace each node's score, as kube-scheduler's own plugins do at verbosity 4."""
+    if not log.shows_debug() or len(candidates.names) > MOST_NODES_LOGGED:
+        return
+    for name, value in zip(candidates.names, values, strict=True):
+        log.debug(f"Scoring node {name} for pod {pod}")
+        log.debug(f"Final score for node {name}: {value:.2f}")

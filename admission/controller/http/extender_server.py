@@ -1,0 +1,93 @@
+"""The scheduler extender as a process of its own, with the rights to read nodes and pods and no others.
+
+It stands in the path of every pod's scheduling, so it can be run beside kube-scheduler with replicas of its
+own, while controllers are updated or stopped. Answers are the same as those of a controller's extender port.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from admission.controller.cluster_state.node_pod_watch import GroundWatch
+from admission.controller.http.extender import Extender, render_error
+from admission.controller.http.extender_profiles import ExtenderRules
+from admission.controller.http.ports import Port, listen
+from admission.controller.http.serving_certificates import FileCertificates
+from admission.controller.http.state_api import Health
+from admission.controller.runtime.clock import SystemClock
+from admission.controller.runtime.logs import Log
+from api.kube.client import KubeClient
+from api.kube.errors import KubeError
+from api.kube.resources import Resource
+
+log = Log("berth.extender")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtenderOptions:
+    """How it is started. `port` 0 is any free one. With both PEM files it serves TLS."""
+
+    kubeconfig: str | None = None
+    bind: str = "127.0.0.1"
+    port: int = 8888
+    tls_certificate: str | None = None
+    tls_key: str | None = None
+    rules: ExtenderRules = field(default_factory=ExtenderRules)
+
+
+async def run_extender(
+    options: ExtenderOptions, *, on_listening: Callable[[Mapping[str, str]], None], stop: asyncio.Event
+) -> None:
+    """Serve until `stop` is set; `on_listening` is told the URL.
+
+    Raises KubeError, ListenError, OSError and ValueError at the start, each one sentence.
+    """
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(await KubeClient.connect(options.kubeconfig))
+        log.info("starting", server=client.server, server_version=await client.server_version())
+        watch = GroundWatch(client, _note_watch_error)
+        extender = Extender(watch, SystemClock(), rules=options.rules)
+        certificates = await _certificates(options)
+        port = _port(options, watch, extender, certificates)
+        on_listening({port.name: await listen(stack, port)})
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(watch.run(), name="watch-ground")]
+            if certificates is not None:
+                tasks.append(group.create_task(certificates.run(), name="certificates"))
+            await stop.wait()
+            log.info("stopping")
+            for task in tasks:
+                task.cancel()
+
+
+def _port(
+    options: ExtenderOptions,
+    watch: GroundWatch,
+    extender: Extender,
+    certificates: FileCertificates | None,
+) -> Port:
+    health = Health(lambda: not watch.unsynced(), watch.unsynced)
+    return Port(
+        name="extender",
+        number=options.port,
+        host=options.bind,
+        routes=[*extender.routes(), *extender.state_routes(), *health.routes()],
+        tls=certificates.serving_tls() if certificates is not None else None,
+        render_error=render_error,
+    )
+
+
+async def _certificates(options: ExtenderOptions) -> FileCertificates | None:
+    if options.tls_certificate is None or options.tls_key is None:
+        return None
+    certificates = FileCertificates(Path(options.tls_certificate), Path(options.tls_key))
+    await certificates.open()
+    return certificates
+
+
+def _note_watch_error(resource: Resource, error: KubeError) -> None:
+    log.warning("watch-failed", resource=resource.plural, error=error)

@@ -1,0 +1,202 @@
+"""The ports beside page and metrics: extender, visibility and webhook, each on where its number is not -1.
+
+They serve others than the controller's own users, so each has its own rules: the extender plain HTTP (TLS
+where a certificate is given by files), the two others TLS always, because kube-apiserver speaks nothing else.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from admission.controller.cluster_state.cluster_state import Knowledge
+from admission.controller.cluster_state.node_pod_watch import GroundWatch
+from admission.controller.http import extender, visibility
+from admission.controller.http.ca_injector import TrustPublisher
+from admission.controller.http.extender import Extender
+from admission.controller.http.extender_profiles import extender_rules
+from admission.controller.http.serving_certificates import (
+    CertificateSource,
+    FileCertificates,
+    OwnCertificates,
+)
+from admission.controller.http.visibility import FrontProxy, Visibility, find_front_proxy
+from admission.controller.http.webhooks import Webhooks
+from admission.controller.runtime.clock import Clock
+from admission.controller.runtime.logs import Log
+from admission.controller.settings import Options
+from api.http.certificates import ServingTls
+from api.http.server import HttpServer, Response, Route, error_as_json
+from api.kube.client import KubeClient
+
+log = Log("berth.ports")
+
+LOOPBACK = "127.0.0.1"
+_NO_PROXY = (
+    "the authority of kube-apiserver's front proxy is not in ConfigMap"
+    " kube-system/extension-apiserver-authentication, or may not be read; without it whoever reaches the port"
+    " could list what waits"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Port:
+    """One address to serve on. `name` is its word in the line that tells the URLs."""
+
+    name: str
+    number: int
+    host: str
+    routes: list[Route]
+    tls: ServingTls | None = None
+    render_error: Callable[[int, str], Response] = error_as_json
+
+
+async def listen(stack: AsyncExitStack, port: Port) -> str:
+    """Serve on the port until the stack ends; return its URL. Raises ListenError."""
+    server = HttpServer(
+        port.routes,
+        host=port.host,
+        port=port.number,
+        tls=port.tls.context if port.tls is not None else None,
+        render_error=port.render_error,
+    )
+    return (await stack.enter_async_context(server)).url
+
+
+class SidePorts:
+    """The three ports: prepare() first, then ports() and tasks().
+
+    `is_ready`: whether the brain knows all that there is. `watch` is for the caller to run, where
+    `needs_ground` says so.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        clock: Clock,
+        knowledge: Knowledge,
+        options: Options,
+        *,
+        namespace: str,
+        is_ready: Callable[[], bool],
+        watch: GroundWatch,
+    ) -> None:
+        self._client = client
+        self._knowledge = knowledge
+        self._options = options
+        self._is_ready = is_ready
+        self._extender = (
+            Extender(watch, clock, rules=extender_rules(options.config.berth.extender))
+            if options.extender_port >= 0
+            else None
+        )
+        self._trust = TrustPublisher(client, namespace=namespace, trusted=self._trusted)
+        self._certificates = self._source(clock, namespace)
+        self._proxy: FrontProxy | None = None
+
+    def _source(self, clock: Clock, namespace: str) -> CertificateSource | None:
+        # Given by files they are somebody else's to renew; own ones are for kube-apiserver.
+        options = self._options
+        if options.tls_certificate is not None and options.tls_key is not None:
+            return FileCertificates(Path(options.tls_certificate), Path(options.tls_key))
+        # Neither port needs TLS: then no Secret is read or written.
+        if max(options.visibility_port, options.webhook_port) < 0:
+            return None
+        return OwnCertificates(
+            self._client,
+            clock,
+            namespace=namespace,
+            host=options.bind,
+            may_write=not options.observe,
+            on_renewed=self._trust.publish,
+        )
+
+    def _trusted(self) -> bytes | None:
+        return self._certificates.trusted if self._certificates is not None else None
+
+    async def prepare(self) -> None:
+        """Get certificates and learn who may ask. Raises KubeError, OSError and ValueError."""
+        if self._certificates is not None:
+            await self._certificates.open()
+        # On loopback nobody but this machine asks, and no front proxy is needed.
+        if self._options.visibility_port >= 0 and not is_loopback(self._options.bind):
+            self._proxy = await find_front_proxy(self._client)
+
+    def ports(self) -> Iterator[Port]:
+        """Yield the ports that are on."""
+        if self._extender is not None:
+            yield self._extender_port(self._extender)
+        if self._options.visibility_port >= 0:
+            yield self._visibility_port()
+        if self._options.webhook_port >= 0:
+            yield Port(
+                name="webhook",
+                number=self._options.webhook_port,
+                host=self._options.bind,
+                routes=Webhooks(self._knowledge, self._is_ready).routes(),
+                tls=self._tls(),
+            )
+
+    def _extender_port(self, served: Extender) -> Port:
+        return Port(
+            name="extender",
+            number=self._options.extender_port,
+            host=self._options.bind,
+            routes=served.routes(),
+            # The extender speaks plain HTTP unless a certificate was given: kube-scheduler's
+            # configuration has to match.
+            tls=self._tls() if isinstance(self._certificates, FileCertificates) else None,
+            render_error=extender.render_error,
+        )
+
+    def _visibility_port(self) -> Port:
+        host, tls = self._options.bind, self._tls()
+        # Requests come through kube-apiserver, which shows its own client certificate.
+        if self._proxy is not None:
+            self._proxy.require(tls.context)
+        # Without a way to tell who asks, nobody but this machine may.
+        elif not is_loopback(host):
+            log.info("visibility-on-loopback", note=_NO_PROXY)
+            host = LOOPBACK
+        return Port(
+            name="visibility",
+            number=self._options.visibility_port,
+            host=host,
+            routes=Visibility(self._knowledge, self._is_ready, self._proxy).routes(),
+            tls=tls,
+            render_error=visibility.render_error,
+        )
+
+    def _tls(self) -> ServingTls:
+        assert self._certificates is not None, "ports with TLS have certificates"
+        return self._certificates.serving_tls()
+
+    def state_routes(self) -> list[Route]:
+        """Return what is shown of these ports under /v1."""
+        return self._extender.state_routes() if self._extender is not None else []
+
+    @property
+    def needs_ground(self) -> bool:
+        """Whether nodes and pods have to be watched for these ports, needed elsewhere or not."""
+        return self._extender is not None
+
+    def tasks(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
+        """Yield what has to run beside the ports, by name."""
+        if self._certificates is not None:
+            yield "certificates", self._certificates.run()
+            # An observer writes nothing, caBundles included.
+            if isinstance(self._certificates, OwnCertificates) and not self._options.observe:
+                yield "trust", self._trust.run()
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches the address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    # A host name instead of an address: only the one that is certain.
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,320 @@
+"""HTTP: health and metrics, and the state of queues and Workloads as JSON. Handlers read views only."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from math import inf
+from typing import Any
+
+import msgspec
+
+from admission.calendar.advance_reservations import KeptCapacity
+from admission.controller.cluster_state.cluster_state import Knowledge
+from admission.controller.gauges.collector import QueueCollector
+from admission.controller.http.checkpoint_reports import REPORT_OPERATION
+from admission.controller.metrics.placement_metrics import DomainCollector
+from admission.controller.metrics.registry import Metrics
+from admission.engine.engine import Engine
+from admission.status.last_eviction import eviction_json, past_eviction
+from admission.status.views import ClusterQueueView, FlavorUsages
+from api.eviction import EvictionRequest, standing_request
+from api.http.server import HttpError, Request, Response, Route, json_response, text_response
+from api.parsing.decimals import whole_number
+from api.parsing.quantities import to_text
+from api.workload import WorkloadKey, to_rfc3339
+from queues.estimates.runtime_estimate import Estimate
+from queues.profile.planned_start import PlannedStart
+
+# How many entries a list answers with, as Kueue's visibility API does.
+DEFAULT_LIMIT = 1000
+MAX_LIMIT = 100_000
+
+
+# Who is named as what a promised Workload waits for.
+MOST_HOLDERS = 20
+
+
+class Health:
+    """/healthz and /readyz. `is_ready` tells whether every cache has synced, `waiting_for` which have not."""
+
+    def __init__(self, is_ready: Callable[[], bool], waiting_for: Callable[[], list[str]]) -> None:
+        self._is_ready = is_ready
+        self._waiting_for = waiting_for
+
+    def routes(self) -> list[Route]:
+        """Return the two routes."""
+        return [Route("GET", "/healthz", self._healthz), Route("GET", "/readyz", self._readyz)]
+
+    async def _healthz(self, request: Request) -> Response:
+        del request
+        return text_response("ok")
+
+    async def _readyz(self, request: Request) -> Response:
+        del request
+        if self._is_ready():
+            return text_response("ok")
+        # Not ready though all caches have synced: the brain has yet to take in what they brought.
+        missing = ", ".join(self._waiting_for()) or "the API server"
+        return Response(status=503, body=f"waiting for {missing}".encode(), content_type="text/plain")
+
+
+def metrics_route(metrics: Metrics, queues: QueueCollector, domains: DomainCollector) -> Route:
+    """Return /metrics. Its text takes long to make where there are many queues, so a thread makes it."""
+
+    async def handle(request: Request) -> Response:
+        del request
+        # In slices on the loop; only the text is made in a thread, from values that nobody changes any more.
+        await queues.refresh()
+        await domains.refresh()
+        body = await asyncio.to_thread(metrics.render)
+        return Response(body=body, content_type="text/plain; version=0.0.4; charset=utf-8")
+
+    return Route("GET", "/metrics", handle)
+
+
+class StateApi:
+    """/v1: what the controller knows and decides, read-only."""
+
+    def __init__(self, knowledge: Knowledge) -> None:
+        self._knowledge = knowledge
+
+    @property
+    def _engine(self) -> Engine:
+        return self._knowledge.engine
+
+    def routes(self) -> list[Route]:
+        """Return the routes of /v1."""
+        return [
+            Route("GET", "/v1/clusterqueues", self._cluster_queues),
+            Route("GET", "/v1/clusterqueues/{name}", self._cluster_queue),
+            Route("GET", "/v1/clusterqueues/{name}/pendingworkloads", self._pending),
+            Route("GET", "/v1/workloads/{namespace}/{name}", self._workload),
+            Route("GET", "/v1/openapi.json", self._openapi),
+        ]
+
+    async def _cluster_queues(self, request: Request) -> Response:
+        del request
+        views = (
+            self._engine.cluster_queue_view(name) for name in sorted(self._knowledge.specs.cluster_queues)
+        )
+        return json_response({"items": [_queue(view) for view in views if view is not None]})
+
+    async def _cluster_queue(self, request: Request) -> Response:
+        return json_response(_queue(self._view(request.parameters["name"])))
+
+    async def _pending(self, request: Request) -> Response:
+        name = request.parameters["name"]
+        # 404 for a queue that does not exist, rather than an empty list.
+        self._view(name)
+        offset, limit = _number(request, "offset", 0), _number(request, "limit", DEFAULT_LIMIT)
+        # Cut to the bound: whoever asks for more gets as many as there may be.
+        found = self._engine.pending(name)[offset : offset + min(limit, MAX_LIMIT)]
+        items = [
+            {
+                "namespace": one.key.namespace,
+                "name": one.key.name,
+                "localQueueName": one.local_queue[1],
+                "priority": one.priority,
+                "queuedAt": to_rfc3339(one.queued_at),
+                "isParked": one.is_parked,
+                "positionInClusterQueue": offset + position,
+                "expectedStart": _instant(self._engine.expected_start(one.key)),
+                "expectedAfter": _instant(self._engine.expected_after(one.key)),
+            }
+            for position, one in enumerate(found)
+        ]
+        return json_response({"items": items})
+
+    async def _workload(self, request: Request) -> Response:
+        key = WorkloadKey(request.parameters["namespace"], request.parameters["name"])
+        seen = self._knowledge.look_up(key)
+        if seen is None:
+            raise HttpError(404, f"there is no Workload {key}")
+        workload, _ = seen
+        problem = self._engine.queue_problem(workload)
+        return json_response(
+            {
+                "namespace": key.namespace,
+                "name": key.name,
+                "queueName": workload.queue_name,
+                "priority": workload.priority,
+                "holdsQuota": self._engine.is_holding(key),
+                "admission": msgspec.to_builtins(workload.admission),
+                "plannedStart": _planned(self._engine.planned(key)),
+                "expectedStart": _instant(self._engine.expected_start(key)),
+                "expectedAfter": _instant(self._engine.expected_after(key)),
+                "estimate": _estimate(self._engine.estimate(workload)),
+                "isBackfilled": self._engine.is_backfilled(key),
+                "eviction": _eviction(standing_request(workload)),
+                "lastEviction": eviction_json(past_eviction(workload, self._key_of)),
+                "evictions": sum(workload.evictions.values()),
+                "waitsFor": [
+                    {"namespace": one.namespace, "name": one.name, "expectedEnd": to_rfc3339(at)}
+                    for one, at in self._engine.waits_for(key, MOST_HOLDERS)
+                ],
+                "problem": None if problem is None else {"reason": problem[0], "message": problem[1]},
+                "conditions": [
+                    {
+                        "type": one.type,
+                        "status": one.status,
+                        "reason": one.reason,
+                        "message": one.message,
+                        "at": to_rfc3339(one.at),
+                    }
+                    for one in workload.conditions.values()
+                ],
+            }
+        )
+
+    def _key_of(self, uid: str) -> WorkloadKey | None:
+        seen = self._knowledge.workloads.by_uid(uid)
+        return None if seen is None else seen.value.key
+
+    async def _openapi(self, request: Request) -> Response:
+        del request
+        return json_response(_OPENAPI)
+
+    def _view(self, name: str) -> ClusterQueueView:
+        view = self._engine.cluster_queue_view(name)
+        if view is None:
+            raise HttpError(404, f"there is no ClusterQueue {name}")
+        return view
+
+
+def _queue(view: ClusterQueueView) -> dict[str, Any]:
+    return {
+        "name": view.name,
+        "isActive": view.is_active,
+        "reason": view.reason or "Ready",
+        "message": view.message,
+        "pending": view.pending,
+        "inadmissible": view.parked_pending,
+        "reserving": view.reserving,
+        "admitted": view.admitted,
+        "flavorsReservation": _flavors(view.flavors_reservation),
+        "flavorsUsage": _flavors(view.flavors_usage),
+        "quotasInForce": [
+            {
+                "flavor": pair.flavor,
+                "resource": pair.resource,
+                "nominalQuota": to_text(pair.resource, present.amount),
+                "insteadOf": to_text(pair.resource, present.nominal),
+                "window": present.window,
+                "until": to_rfc3339(present.closes_at) if present.closes_at < inf else None,
+            }
+            for pair, present in sorted(view.quotas_in_force.items())
+        ],
+        "reservations": [_reservation(kept, has_begun) for kept, has_begun in view.reservations],
+    }
+
+
+def _reservation(kept: KeptCapacity, has_begun: bool) -> dict[str, Any]:
+    return {
+        "name": kept.id.name,
+        "policy": kept.id.policy,
+        "namespace": kept.local_queue[0],
+        "localQueueName": kept.local_queue[1],
+        "start": to_rfc3339(kept.start_at),
+        "end": to_rfc3339(kept.end_at),
+        "hasBegun": has_begun,
+        "domain": kept.domain.name if kept.domain is not None else None,
+        "nodes": kept.domain.hosts if kept.domain is not None else None,
+        "resources": [
+            {"flavor": pair.flavor, "resource": pair.resource, "amount": to_text(pair.resource, amount)}
+            for pair, amount in sorted(kept.usage.items())
+        ],
+    }
+
+
+def _flavors(usages: FlavorUsages) -> dict[str, dict[str, dict[str, str]]]:
+    return {
+        flavor: {
+            resource: {"total": to_text(resource, usage.total), "borrowed": to_text(resource, usage.borrowed)}
+            for resource, usage in by_resource.items()
+        }
+        for flavor, by_resource in usages.items()
+    }
+
+
+def _number(request: Request, name: str, default: int) -> int:
+    text = request.query.get(name, str(default))
+    number = whole_number(text)
+    if number is None:
+        raise HttpError(400, f"{name}={text!r}: expected a number that is not negative")
+    return number
+
+
+def _get(summary: str, *parameters: str) -> dict[str, Any]:
+    # What is no place in the path is a parameter of the query.
+    places = {"offset": "integer", "limit": "integer", "workload": "string", "what": "string"}
+    return {
+        "get": {
+            "summary": summary,
+            "parameters": [
+                {
+                    "name": name,
+                    "in": "query" if name in places else "path",
+                    "required": name not in places,
+                    "schema": {"type": places.get(name, "string")},
+                }
+                for name in parameters
+            ],
+            "responses": {"200": {"description": "as asked", "content": {"application/json": {}}}},
+        }
+    }
+
+
+_OPENAPI = {
+    "openapi": "3.0.3",
+    "info": {"title": "Berth", "version": "v1"},
+    "components": {"securitySchemes": {"podToken": {"type": "http", "scheme": "bearer"}}},
+    "paths": {
+        "/v1/clusterqueues": _get("All ClusterQueues with their use and counts"),
+        "/v1/clusterqueues/{name}": _get("One ClusterQueue", "name"),
+        "/v1/clusterqueues/{name}/pendingworkloads": _get("Who waits, in order", "name", "offset", "limit"),
+        "/v1/workloads/{namespace}/{name}": _get(
+            "One Workload, and what keeps it waiting", "namespace", "name"
+        ),
+        "/v1/plan": _get("All planned starts, and who runs ahead of one on a lease"),
+        "/v1/decisions": _get("The last decisions, the newest first", "limit", "workload", "what"),
+        "/v1/checkpoints": {"post": REPORT_OPERATION},
+    },
+}
+
+
+def _instant(at: float | None) -> str | None:
+    return None if at is None else to_rfc3339(at)
+
+
+def _eviction(request: EvictionRequest | None) -> dict[str, Any] | None:
+    """Return an eviction that waits for the Workload's checkpoint, None where there is none."""
+    if request is None:
+        return None
+    return {
+        "reason": request.reason,
+        "preemptor": str(request.preemptor) if request.preemptor is not None else None,
+        "requestedAt": to_rfc3339(request.requested_at),
+        "deadline": to_rfc3339(request.deadline),
+        "message": request.message,
+    }
+
+
+def _planned(planned: PlannedStart | None) -> dict[str, Any] | None:
+    if planned is None:
+        return None
+    return {
+        "startAt": to_rfc3339(planned.start_at),
+        "firstStartAt": to_rfc3339(planned.first_start_at),
+        "madeAt": to_rfc3339(planned.made_at),
+        "domain": planned.domain,
+        "borrows": planned.borrows,
+        "moves": planned.moves,
+        "cause": planned.cause,
+    }
+
+
+def _estimate(estimate: Estimate | None) -> dict[str, Any] | None:
+    if estimate is None:
+        return None
+    return {"seconds": estimate.seconds, "source": estimate.source, "isEnforced": estimate.is_enforced}

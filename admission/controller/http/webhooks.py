@@ -1,0 +1,185 @@
+"""Webhooks: what is wrong with an object is said at `kubectl apply`, and a new Job is suspended in time.
+
+Berth does without them; they make mistakes visible sooner, and put pods at the gate. kube-apiserver asks
+here before it stores an object (deploy/webhooks): /mutate for new Jobs and pods, /validate for Jobs,
+ClusterQueues, Cohorts, ResourceFlavors and Workloads. Both read what the controller knows and change nothing
+themselves, so a dry run is no other request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from admission.controller.cluster_state.cluster_state import Knowledge
+from admission.controller.runtime.logs import Log
+from admission.reconcile.job.defaults import DEFAULT_NAME, job_defaults
+from admission.reconcile.pod.defaults import pod_defaults
+from admission.reconcile.pod.parents import SERVING_GROUPS, parent_warnings, template_changes
+from api import keys
+from api.http.server import HttpError, Request, Response, Route, text_response
+from api.jobs.job import to_job
+from api.jobs.job_workload import job_template, unknown_keys
+from api.jobs.pod import to_pod
+from api.objects import JobObject, PodObject
+from api.parsing.faults import ABSENT, FieldError
+from api.validation import validate, validate_update
+from api.wire import admission_review
+from api.wire.admission_review import AdmissionRequest, Operation, read_object, read_review
+
+log = Log("berth.webhooks")
+
+Decoded = TypeVar("Decoded", JobObject, PodObject)
+
+
+class Webhooks:
+    """The two webhooks. `is_ready`: whether queues, namespaces and priority classes are known."""
+
+    def __init__(self, knowledge: Knowledge, is_ready: Callable[[], bool]) -> None:
+        self._knowledge = knowledge
+        self._is_ready = is_ready
+        self._patches = {("batch", "Job"): self._job_patch, ("", "Pod"): self._pod_patch}
+
+    def routes(self) -> list[Route]:
+        """Return the routes of the webhook port."""
+        return [
+            Route("GET", "/healthz", _tell_ok),
+            Route("POST", "/mutate", self._mutate),
+            Route("POST", "/validate", self._validate),
+        ]
+
+    async def _mutate(self, request: Request) -> Response:
+        review = _read(request)
+        # Deployments and StatefulSets need nothing of what the caches know, so they are answered at once.
+        if self._is_serving(review):
+            return _answer_serving(review)
+        make_patch = self._patches.get(_kind(review))
+        # Subresources (status, scale) are no new Jobs.
+        is_asked = review.operation is Operation.CREATE and not review.sub_resource
+        if make_patch is None or not is_asked:
+            return Response(body=admission_review.allow(review.uid))
+        # What may have to wait, as far as anybody knows, must not run: the user tries again.
+        # What may have to wait must not start before anybody knows whether it has to.
+        if not self._is_ready():
+            raise HttpError(503, "the caches have not synced yet; try again in a moment")
+        return Response(body=admission_review.allow(review.uid, patch=make_patch(review)))
+
+    def _is_serving(self, review: AdmissionRequest) -> bool:
+        group, kind = _kind(review)
+        is_served = SERVING_GROUPS.get(kind) == group and kind in self._knowledge.serving_kinds
+        return is_served and not review.sub_resource
+
+    def _pod_patch(self, review: AdmissionRequest) -> list[dict[str, Any]]:
+        # Without the pod integration nobody would ever take the gate off again.
+        if not self._knowledge.pods.is_kept:
+            return []
+        body = _object(review.object)
+        pod = to_pod(_decoded(review, PodObject))
+        has_default_queue = self._has_default_queue(pod.namespace)
+        context = self._knowledge.job_context
+        changes = pod_defaults(pod, body, context, has_default_queue=has_default_queue)
+        return admission_review.changes_patch(body, changes)
+
+    def _job_patch(self, review: AdmissionRequest) -> list[dict[str, Any]]:
+        body = _object(review.object)
+        job = to_job(_decoded(review, JobObject))
+        defaults = job_defaults(
+            job, self._knowledge.job_context, has_default_queue=self._has_default_queue(job.namespace)
+        )
+        patch = admission_review.labels_patch(body, defaults.labels)
+        if defaults.suspends:
+            # `add` replaces what is there: a Job may say suspend: false.
+            patch.append({"op": "add", "path": "/spec/suspend", "value": True})
+        return patch
+
+    async def _validate(self, request: Request) -> Response:
+        review = _read(request)
+        # DELETE brings no new object, and needs no rules.
+        if review.operation not in (Operation.CREATE, Operation.UPDATE):
+            return Response(body=admission_review.allow(review.uid))
+        new, old = _object(review.object), _object(review.old_object)
+        errors = self._errors(review, old, new)
+        if not errors:
+            return Response(body=admission_review.allow(review.uid, warnings=_warnings(review, new)))
+        message = "; ".join(map(str, errors))
+        log.info("refused", kind=review.kind.kind, namespace=review.namespace, name=review.name, why=message)
+        return Response(body=admission_review.refuse(review.uid, message))
+
+    def _errors(
+        self, review: AdmissionRequest, old: Mapping[str, Any], new: Mapping[str, Any]
+    ) -> tuple[FieldError, ...]:
+        if review.operation is Operation.CREATE:
+            return validate(new)
+        # What is going away needs no rules, only to be let go.
+        if (new.get("metadata") or {}).get("deletionTimestamp"):
+            return ()
+        errors = validate_update(old, new)
+        # Only where a default queue would take the Job back in at once: taking the label off
+        # would say nothing then.
+        if _kind(review) == ("batch", "Job") and self._has_default_queue(review.namespace):
+            errors = (*errors, *_removed_queue(old, new))
+        return errors
+
+    def _has_default_queue(self, namespace: str) -> bool:
+        return (namespace, DEFAULT_NAME) in self._knowledge.specs.local_queues
+
+
+def _answer_serving(review: AdmissionRequest) -> Response:
+    """Answer about a Deployment or StatefulSet, new or changed: what it says itself is enough for that."""
+    body = _object(review.object)
+    patch = admission_review.changes_patch(body, template_changes(review.kind.kind, body))
+    warnings = parent_warnings(body)
+    return Response(body=admission_review.allow(review.uid, patch=patch, warnings=warnings))
+
+
+def _read(request: Request) -> AdmissionRequest:
+    try:
+        return read_review(request.body)
+    except ValueError as error:
+        raise HttpError(400, str(error)) from error
+
+
+def _kind(review: AdmissionRequest) -> tuple[str, str]:
+    return review.kind.group, review.kind.kind
+
+
+def _object(raw: msgspec.Raw) -> dict[str, Any]:
+    try:
+        return read_object(raw)
+    except ValueError as error:
+        raise HttpError(400, str(error)) from error
+
+
+def _decoded(review: AdmissionRequest, wire: type[Decoded]) -> Decoded:
+    """Return the object under review in its namespace, which it may itself leave to the request."""
+    try:
+        found = msgspec.json.decode(review.object, type=wire)
+    except msgspec.DecodeError as error:
+        raise HttpError(400, f"the {review.kind.kind} cannot be read: {error}") from error
+    # In an AdmissionReview the object may lack the namespace that it is created in.
+    metadata = msgspec.structs.replace(found.metadata, namespace=review.namespace or found.metadata.namespace)
+    return msgspec.structs.replace(found, metadata=metadata)
+
+
+def _removed_queue(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[FieldError, ...]:
+    before, after = (
+        ((obj.get("metadata") or {}).get("labels") or {}).get(keys.QUEUE_NAME) for obj in (old, new)
+    )
+    if not before or after:
+        return ()
+    rule = f"cannot be removed in a namespace with a LocalQueue named {DEFAULT_NAME}; it was {before!r}"
+    return (FieldError(path=f"metadata.labels[{keys.QUEUE_NAME}]", value=ABSENT, rule=rule),)
+
+
+def _warnings(review: AdmissionRequest, new: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what a Job's author should know though nothing is wrong: keys that nobody reads."""
+    if _kind(review) != ("batch", "Job"):
+        return ()
+    return unknown_keys(to_job(_decoded(review, JobObject)), job_template(new))
+
+
+async def _tell_ok(request: Request) -> Response:
+    del request
+    return text_response("ok")

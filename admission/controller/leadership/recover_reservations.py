@@ -1,0 +1,185 @@
+"""Carrying out the verdicts on the reservations that a new
+leader finds (`admission.reconcile.reservation_recovery`).
+
+Before a reservation is replayed, its quota is counted here: its maker may have died after it had given the
+quota to another, in knowledge that is lost with it. What does not fit is released like a stale one. What can
+be neither replayed nor released, because the cluster refuses every write on that Workload, keeps its quota:
+it is handed to the term, which goes on trying.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+
+from admission.controller.runtime.logs import Log
+from admission.controller.writer.executor import Executor, Moot, Order, Refused, Result, Written
+from admission.controller.writer.fencing import fence_write, is_fenced_off, refenced
+from admission.decisions.api_writes import Purpose, Verb, Write
+from admission.decisions.decision import DecisionId
+from admission.reconcile.reservation_recovery import Verdict, is_known, judge
+from api.workload import Workload, WorkloadKey
+from queues.reservations.reservations import QuotaReservation, ReservationStore
+
+log = Log("berth.leader")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownState:
+    """What recovery needs of the one task that owns the state.
+
+    `look_up` returns a Workload as it stood in a list that began after the lease was won, or newer, and its
+    bytes; `to_workload` reads bytes (None: unreadable). `adopt` lets a Workload hold what the given one says,
+    `always` or where there is room (None: there is none), and `forget` takes that back. `finished` reports
+    every result.
+    """
+
+    look_up: Callable[[WorkloadKey], tuple[Workload, bytes] | None]
+    to_workload: Callable[[bytes], Workload | None]
+    adopt: Callable[[Workload, bool], Awaitable[DecisionId | None]]
+    forget: Callable[[DecisionId], None]
+    finished: Callable[[Write, Result], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A reservation that cannot be given back: its write may yet be stored on the version `may_land_on`."""
+
+    decision: DecisionId
+    may_land_on: str
+
+
+class Recovery:
+    """Carries out the verdicts. `has_decided_blindly`: see `recovery.is_known`."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        store: ReservationStore,
+        state: KnownState,
+        *,
+        fence: int,
+        has_decided_blindly: bool = False,
+    ) -> None:
+        self._executor = executor
+        self._store = store
+        self._state = state
+        self._fence = fence
+        self._has_decided_blindly = has_decided_blindly
+        self._kept: list[Kept] = []
+
+    async def run(self) -> tuple[Kept, ...]:
+        """Make store and cluster agree; return what is left. Raises what the store raises."""
+        # In the order of age: the oldest was decided first.
+        found = await self._store.live(fence=self._fence)
+        # One after the other, the oldest first: each is counted before the next is asked to fit beside it.
+        judged = [(reservation, *await self._judge(reservation)) for reservation in found]
+        # All together: each waits for the API server, and they do not depend on each other.
+        are_confirmed = await asyncio.gather(*(self._settle(*one) for one in judged))
+        kept = {(one.decision.key, one.decision.uid) for one in self._kept}
+        confirmed = [one.id for one, is_shown in zip(found, are_confirmed, strict=True) if is_shown]
+        # What is neither shown nor kept was given back, one way or the other.
+        released = [one.id for one in found if one.id not in kept and one.id not in confirmed]
+        if confirmed:
+            await self._store.confirm(confirmed, fence=self._fence)
+        if released:
+            await self._store.release(released, fence=self._fence)
+        return tuple(self._kept)
+
+    async def _judge(self, reservation: QuotaReservation) -> tuple[Verdict, DecisionId | None]:
+        """Return the verdict, and as what the reservation's quota is counted from now on."""
+        seen = self._state.look_up(reservation.key)
+        known = is_known(reservation, fence=self._fence, has_decided_blindly=self._has_decided_blindly)
+        verdict = judge(reservation, seen[0] if seen is not None else None, is_known=known)
+        adopted = await self._adopt(reservation) if verdict is Verdict.REPLAY else None
+        # There is no room for it any more: its maker gave the quota away in knowledge that died with it.
+        if verdict is Verdict.REPLAY and adopted is None:
+            verdict = Verdict.RELEASE
+        log.info("recover", workload=reservation.key, verdict=verdict, fence=reservation.fence)
+        return verdict, adopted
+
+    async def _adopt(self, reservation: QuotaReservation, *, always: bool = False) -> DecisionId | None:
+        workload = self._state.to_workload(reservation.write)
+        return None if workload is None else await self._state.adopt(workload, always)
+
+    async def _settle(
+        self, reservation: QuotaReservation, verdict: Verdict, adopted: DecisionId | None
+    ) -> bool:
+        """Carry out the verdict on one reservation; return whether the cluster shows its admission."""
+        if verdict is Verdict.DROP:
+            return False
+        if verdict is Verdict.CONFIRM or (verdict is Verdict.REPLAY and await self._replay(reservation)):
+            return True
+        may_land_on = await self._fence_off(reservation)
+        if may_land_on is None:
+            # It was counted while its fate was open; now it is not.
+            if adopted is not None:
+                self._state.forget(adopted)
+            return False
+        # It cannot be given back, so it counts whether it fits or not.
+        adopted = adopted or await self._adopt(reservation, always=True)
+        decision = adopted or DecisionId(reservation.key, reservation.uid, may_land_on)
+        self._kept.append(Kept(decision=decision, may_land_on=may_land_on))
+        return False
+
+    async def _replay(self, reservation: QuotaReservation) -> bool:
+        """Send the same bytes again; return whether the cluster shows the admission now."""
+        write = Write(
+            verb=Verb.REPLACE,
+            kind="Workload",
+            namespace=reservation.key.namespace,
+            name=reservation.key.name,
+            subresource="status",
+            body=reservation.write,
+            uid=reservation.uid,
+            resource_version=reservation.resource_version,
+            purpose=Purpose.ADMIT,
+        )
+        result = await self._send(write, None)
+        if isinstance(result, Written):
+            return True
+        # The old leader's patch, or our own whose answer was lost, may have been first.
+        # A conflict shows the object: it may be admitted already, by the very same bytes.
+        workload = self._state.to_workload(result.raw) if isinstance(result, Moot) else None
+        return workload is not None and workload.uid == reservation.uid and workload.has_quota_reservation
+
+    async def _fence_off(self, reservation: QuotaReservation) -> str | None:
+        """Write the Workload, so that a patch of the old leader that is still on its way meets 409.
+
+        Returns None where it does now, else the version on which that patch may be stored.
+        """
+        seen = self._state.look_up(reservation.key)
+        raw = seen[1] if seen is not None else None
+        # Whatever is on its way was sent before the lease was won, so on this version or an earlier one.
+        version = seen[0].resource_version if seen is not None else reservation.resource_version
+        stray = DecisionId(reservation.key, reservation.uid, version)
+        while True:
+            write = fence_write(stray, fence=self._fence, raw=raw)
+            result = await self._send(write, partial(self._refence, write))
+            match result:
+                # The annotation had this value: no new version was stored. The next value is another.
+                case Written(raw=raw) if not is_fenced_off(stray, raw):
+                    continue
+                case Refused(error=error):
+                    log.error("reservation-kept", workload=reservation.key, error=error)
+                    return version
+                case _:
+                    return None
+
+    def _refence(self, write: Write, raw: bytes) -> Write:
+        return refenced(write, fence=self._fence, raw=raw)
+
+    async def _send(self, write: Write, rebuild: Callable[[bytes], Write | None] | None) -> Result:
+        answered: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+
+        def on_result(result: Result) -> None:
+            self._state.finished(write, result)
+            # The term may have ended meanwhile, and nobody waits any more.
+            with suppress(asyncio.InvalidStateError):
+                answered.set_result(result)
+
+        self._executor.submit(Order(write=write, on_result=on_result, rebuild=rebuild))
+        return await answered

@@ -1,0 +1,326 @@
+"""Taking over: what a leader does from winning the lease to its first decision, and when the store objects.
+
+    lease won ─▶ list Workloads by quorum ─▶ judge what the store holds ─▶ decide until the lease ends
+                      ▲                                                       │
+                      └── FenceTooLow: raise our lease; NoFence: renew, seed ─┘
+
+The list starts after the lease was won, so it shows whatever earlier leaders have written; the watch may lag
+behind it, and keeps the newer of both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from admission.controller.leadership.plan_writer import PlanBook
+from admission.controller.leadership.recover_reservations import Kept, KnownState, Recovery
+from admission.controller.loop.control_loop import Brain
+from admission.controller.metrics.registry import Metrics
+from admission.controller.runtime.clock import Clock
+from admission.controller.runtime.failpoints import Failpoint
+from admission.controller.runtime.logs import Log
+from admission.controller.writer.dispatch import Hooks
+from admission.controller.writer.executor import Executor, Sender
+from admission.controller.writer.leader_term import Term, TermSettings
+from admission.decisions.decision import DecisionId
+from api.kube import resources
+from api.kube.errors import KubeError, NotFound
+from api.kube.lease import Leadership
+from api.kube.listing import Reader, pages
+from api.objects import WorkloadObject
+from api.workload import Workload
+from queues.reservations.plan import Store
+from queues.reservations.reservations import FenceTooLow, NoFence, ReservationError
+from queues.store.failover_store import ResilientStore, StoreState, StoreStatus
+from queues.store.plan_rows import BadRow
+
+log = Log("berth.leader")
+
+# How long a term that could not begin (store or API server silent) rests before the next try.
+PAUSE_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakeoverSettings:
+    """How this replica leads. `request_seconds` bounds a write: less than the lease outlives its deadline."""
+
+    identity: str
+    shard: str
+    request_seconds: float
+    max_in_flight: int
+    max_unconfirmed: int
+    max_unconfirmed_seconds: float
+    awaits_pods: bool
+    require_store: bool
+
+
+class Lister(Protocol):
+    """What a list is read with."""
+
+    async def fetch_page(self, path: str, params: Mapping[str, str]) -> bytes:
+        """Return one page; raises KubeError alone."""
+
+
+class _StoreIsBack(Exception):
+    """The store was lost when this leadership began, and is there now: what it holds has to be judged."""
+
+
+class Takeover:
+    """Leads: `lead` is what the elector runs while the lease is ours."""
+
+    def __init__(
+        self,
+        client: Lister,
+        sender: Sender,
+        store: Store,
+        brain: Brain,
+        clock: Clock,
+        metrics: Metrics,
+        *,
+        settings: TakeoverSettings,
+        failpoint: Failpoint,
+        wait_synced: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._client = client
+        self._sender = sender
+        self._store = store
+        self._brain = brain
+        self._clock = clock
+        self._metrics = metrics
+        self._settings = settings
+        self._failpoint = failpoint
+        self._wait_synced = wait_synced
+        # Whether this leadership has decided without knowing what earlier ones had reserved.
+        self._has_decided_blindly = False
+        self._is_store_up = True
+        # The hand on the stored plan while this replica leads.
+        self._book: PlanBook | None = None
+
+    # One ResilientStore a leadership: what it remembers is about this fence.
+    async def lead(self, leadership: Leadership) -> None:
+        """Decide until cancelled; the store's objections are met by beginning again."""
+        store = ResilientStore(
+            self._store,
+            require_store=self._settings.require_store,
+            on_change=self._note_store,
+            clock=self._clock.now,
+        )
+        self._book = book = PlanBook(
+            store, self._brain, self._clock, note=self._note_ignored, count=self._count_plan_write
+        )
+        self._has_decided_blindly = False
+        self._show_role("leader")
+        self._note_store(store.status())
+        try:
+            # These two outlast terms: the store may be lost and back several times within one leadership.
+            async with asyncio.TaskGroup() as group:
+                group.create_task(store.run(), name="store-watch")
+                group.create_task(book.run(), name="plan-watch")
+                await self._wait_synced()
+                while True:
+                    await self._serve(leadership, store)
+        # Whoever asks for the book finds none: only the leader writes the plan.
+        finally:
+            self._book = None
+            self._show_role("follower")
+
+    async def _serve(self, leadership: Leadership, store: ResilientStore) -> None:
+        """Lead one term; return when what ended it has been met and another term may begin."""
+        try:
+            try:
+                await self._lead_term(leadership, store)
+            # `except*`, because a TaskGroup wraps what ended it. What else it holds is a
+            # consequence of the first.
+            except* (ReservationError, KubeError, _StoreIsBack) as group:
+                ended_by = _first_leaf(group)
+            # A lost lease and a lost store may come together; cancellation goes first.
+            _obey_cancellation()
+            await self._meet(ended_by, leadership, store)
+        except (ReservationError, KubeError) as error:
+            log.warning("term-not-begun", error=error)
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    async def _meet(self, error: BaseException, leadership: Leadership, store: ResilientStore) -> None:
+        """Do what the next term needs. Raises what could not be done: then it is tried again."""
+        match error:
+            case FenceTooLow():
+                # The store knows leaders that the lease does not: who has decided since, nobody can tell.
+                self._has_decided_blindly = True
+                # May raise Conflict: the Lease is another's, and the elector ends this leadership soon.
+                fence = await leadership.raise_fence(error.highest)
+                log.warning("fence-raised", fence=fence, above=error.highest)
+            case NoFence():
+                # Only a lease renewed after the store's answer proves that nobody leads but us.
+                await leadership.wait_renewed_after(self._clock.monotonic())
+                await store.seed_fence(leadership.fence)
+                log.info("fence-seeded", fence=leadership.fence)
+            case _StoreIsBack():
+                log.info("recovering-anew", note="judging what earlier leaders left in the store")
+            case _:
+                log.warning("term-ended", error=error)
+                await asyncio.sleep(PAUSE_SECONDS)
+
+    async def _lead_term(self, leadership: Leadership, store: ResilientStore) -> None:
+        """List, recover, decide; ends by an error or by cancellation alone."""
+        book = self._book
+        assert book is not None, "who leads has a book"
+        # A new executor a term: orders of the old one must never be sent under a new fence.
+        executor = Executor(
+            self._sender,
+            self._clock,
+            remaining_seconds=leadership.remaining_seconds,
+            max_in_flight=self._settings.max_in_flight,
+            timeout_seconds=self._settings.request_seconds,
+        )
+        term = self._make_term(executor, store, book, leadership.fence)
+        async with asyncio.TaskGroup() as group:
+            # Runs during recovery too, which sends writes of its own.
+            group.create_task(executor.run(), name="executor")
+            try:
+                # In this order: what the cluster shows, what the store holds, what was promised.
+                # Only then is anything decided.
+                await self._list_workloads()
+                kept = await self._recover(executor, store, leadership.fence)
+                await book.take_over(leadership.fence)
+                log.info("deciding", fence=leadership.fence, workloads=len(self._brain.knowledge.workloads))
+                ended = self._brain.begin(term)
+                # What could not be given back is tried again by the term, at leisure.
+                for one in kept:
+                    self._brain.call_later(
+                        one.decision, partial(term.fence_off, one.decision, one.may_land_on)
+                    )
+                # Waits for the end: an error set by the brain, or cancellation.
+                await ended
+            finally:
+                self._brain.end()
+                term.end()
+
+    def _make_term(self, executor: Executor, store: ResilientStore, book: PlanBook, fence: int) -> Term:
+        settings, brain = self._settings, self._brain
+        return Term(
+            executor,
+            store,
+            self._clock,
+            settings=TermSettings(
+                identity=settings.identity,
+                fence=fence,
+                max_unconfirmed=settings.max_unconfirmed,
+                max_unconfirmed_seconds=settings.max_unconfirmed_seconds,
+                awaits_pods=settings.awaits_pods,
+            ),
+            hooks=Hooks(
+                look_up=brain.knowledge.look_up,
+                to_workload=brain.knowledge.to_workload,
+                forget=brain.forget,
+                forget_later=brain.forget_later,
+                call_later=brain.call_later,
+                tell_later=brain.tell_later,
+                finished=brain.finished,
+                stumbled=brain.stumbled,
+            ),
+            failpoint=self._failpoint,
+            flush_plan=book.flush,
+        )
+
+    async def _recover(self, executor: Executor, store: ResilientStore, fence: int) -> tuple[Kept, ...]:
+        """Make store and cluster agree; return what is still to be fenced off."""
+        brain, knowledge = self._brain, self._brain.knowledge
+
+        def adopt(workload: Workload, always: bool) -> Awaitable[DecisionId | None]:
+            engine, now = knowledge.engine, self._clock.now()
+            return brain.ask(lambda: engine.adopt(workload, now=now, always=always))
+
+        state = KnownState(
+            look_up=knowledge.look_up,
+            to_workload=knowledge.to_workload,
+            adopt=adopt,
+            forget=brain.forget,
+            finished=brain.finished,
+        )
+        blindly = self._has_decided_blindly
+        kept = await Recovery(executor, store, state, fence=fence, has_decided_blindly=blindly).run()
+        # A store that was lost at the beginning may hold what nobody has judged; decisions since
+        # are blind to it.
+        self._has_decided_blindly |= store.status().needs_recovery
+        return kept
+
+    async def _list_workloads(self) -> None:
+        """Let the brain take in all Workloads as the quorum has them; it has when this returns.
+
+        One by one: thousands in one call would hold up the renewal of the lease.
+        """
+        # Before the list: what an earlier term decided and the list does not show has not come about.
+        self._brain.forget_all()
+        for raw in await self._read_quorum():
+            self._brain.post(partial(self._brain.knowledge.see_raw, "Workload", raw))
+        # A call behind all the others: when it has its answer, they have all been taken in.
+        await self._brain.ask(lambda: None)
+
+    async def _read_quorum(self) -> list[bytes]:
+        """Return every Workload's bytes; none where the cluster does not serve the kind yet."""
+        reader = Reader(WorkloadObject, resources.WORKLOADS)
+        raws: list[bytes] = []
+        try:
+            async with aclosing(pages(self._client.fetch_page, resources.WORKLOADS.path(), {})) as stream:
+                async for page in stream:
+                    # The list began anew: earlier pages are of another moment.
+                    raws = [] if page.restarted else raws
+                    raws += [reader.own_bytes(raw) for raw in page.items]
+        except NotFound:
+            return []
+        return raws
+
+    def _show_role(self, role: str) -> None:
+        self._metrics.role = role
+        self._metrics.leading.labels(role, self._settings.shard).set(float(role == "leader"))
+
+    def _note_store(self, status: StoreStatus) -> None:
+        """Show the store's state. One that is back, or empty, is met at once, not at the next decision."""
+        self._metrics.store_up.labels(self._metrics.role).set(float(status.is_up))
+        if status.is_up and not self._is_store_up:
+            log.info("store-back", unwritten=status.unwritten)
+        self._is_store_up = status.is_up
+        # The plan's keeper compares versions now rather than at its next turn.
+        if status.is_up and self._book is not None:
+            self._book.wake()
+        match status.state:
+            # This leadership has never read what its predecessor left; the term ends, and
+            # the next one recovers.
+            case StoreState.UP if status.needs_recovery:
+                self._brain.fail(_StoreIsBack())
+            # Nothing may be decided until a fence is seeded.
+            case StoreState.NEEDS_SEED:
+                self._brain.fail(NoFence())
+            case StoreState.LOST:
+                log.warning("store-lost", reason=status.reason)
+
+    def _note_ignored(self, row: BadRow) -> None:
+        log.warning("store-value-ignored", table=row.table, field=row.field, fault=row.fault, why=row.message)
+        self._metrics.store_ignored.labels(self._metrics.role, row.table.value, row.fault.value).inc()
+
+    def _count_plan_write(self, result: str) -> None:
+        self._metrics.plan_writes.labels(self._metrics.role, result).inc()
+
+
+def _first_leaf(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    error: BaseException = group
+    # Groups in groups, one task each: the first leaf is what began it.
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _obey_cancellation() -> None:
+    """Raise the cancellation that came while a TaskGroup was ending by an error; before 3.13 it is swallowed.
+
+    Without it a leader that loses its lease in that moment would never stop leading, nor lead again.
+    Source: https://github.com/python/cpython/issues/116720
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError

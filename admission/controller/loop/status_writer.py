@@ -1,0 +1,212 @@
+"""The status board: which queue's status is due to be written, and when.
+
+Statuses change with every admission, and each write costs the API server as much as an admission does. So
+they are gathered: a queue is written at once when it is quiet, and under load the board's budget is shared
+by all queues, the one that has waited longest first. What would not change is not written.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from admission.decisions.api_writes import Event, Purpose, Verb, Write, policy_ref
+from admission.engine.engine import Engine
+from admission.status.policy_status import policy_events, policy_status
+from admission.status.queue_status import cluster_queue_status, cohort_status, local_queue_status
+from api.objects import ClusterQueueObject, CohortObject, LocalQueueObject, Meta, NamedObject
+from api.policy_objects import AdmissionPolicyObject
+
+BoardKey = tuple[str, str, str]
+
+# Sustained status writes a second, and how many at once after a quiet time.
+WRITES_PER_SECOND = 4.0
+BURST = 40.0
+
+KINDS: dict[str, type[msgspec.Struct]] = {
+    "ClusterQueue": ClusterQueueObject,
+    "LocalQueue": LocalQueueObject,
+    "Cohort": CohortObject,
+    "AdmissionPolicy": AdmissionPolicyObject,
+}
+
+
+class StatusBoard:
+    """Keeps the bytes of queues and cohorts and makes their status writes."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        with_share: bool,
+        is_busy: Callable[[BoardKey], bool],
+        fault_of: Callable[[str, str, str], str | None] = lambda *_: None,
+    ) -> None:
+        """`fault_of` tells by kind, namespace and name which rules an object breaks, None: none."""
+        self._engine = engine
+        self._with_share = with_share
+        self._is_busy = is_busy
+        self._fault_of = fault_of
+        self._raw: dict[BoardKey, tuple[Meta, bytes]] = {}
+        self._due: OrderedDict[BoardKey, None] = OrderedDict()
+        # The version that our last status was written as, and what it said.
+        self._written: dict[BoardKey, tuple[str, object]] = {}
+        self._tokens = BURST
+        self._filled_at: float | None = None
+
+    def see(self, kind: str, metadata: Meta, raw: bytes) -> None:
+        """Take the object as it is now.
+
+        It is looked at again, whoever changed it: another's status may be late and no longer true, and our
+        own may have been overtaken by the time it is answered.
+        """
+        key = (kind, metadata.namespace, metadata.name)
+        known = self._raw.get(key)
+        # An older version of the same object: the watch behind our own answer.
+        if known is not None and known[0].uid == metadata.uid and _older(metadata, known[0]):
+            return
+        self._raw[key] = (metadata, raw)
+        self._due[key] = None
+
+    def see_raw(self, kind: str, raw: bytes) -> None:
+        """Take an answer's bytes, be it to a write of ours or what somebody else made of the object."""
+        if kind in KINDS:
+            self.see(kind, msgspec.json.decode(raw, type=NamedObject).metadata, raw)
+
+    def note_written(self, write: Write, raw: bytes) -> None:
+        """Note that the server took a write of ours, and answered with the object as it is by it."""
+        if write.purpose is Purpose.QUEUE_STATUS:
+            metadata = msgspec.json.decode(raw, type=NamedObject).metadata
+            key = (write.kind, write.namespace, write.name)
+            self._written[key] = metadata.resource_version, _status_in(write.body)
+
+    def forget(self, kind: str, metadata: Meta) -> None:
+        """The object is gone, unless another of its name has taken its place."""
+        key = (kind, metadata.namespace, metadata.name)
+        known = self._raw.get(key)
+        if known is not None and known[0].uid == metadata.uid:
+            del self._raw[key]
+            self._due.pop(key, None)
+            self._written.pop(key, None)
+
+    def mark(self, kind: str, namespace: str, name: str) -> None:
+        """Look at this status again."""
+        key = (kind, namespace, name)
+        if key in self._raw:
+            self._due[key] = None
+
+    def mark_all(self) -> None:
+        """Look at all statuses again."""
+        self._due.update(dict.fromkeys(self._raw))
+
+    def due(self, *, now: float, monotonic: float) -> Iterator[Write | None]:
+        """Yield the status writes that the budget allows now, the longest waiting first.
+
+        None stands for a look that found nothing to write: with thousands of queues the looks alone take
+        long, so the caller may let others have their turn after each. What they change is respected.
+        """
+        # What decisions touched since the last look is due as well.
+        self._note_touched()
+        self._refill(monotonic)
+        if self._tokens < 1.0:
+            return
+        # A copy, because looks take turns with what changes the list.
+        for key in list(self._due):
+            if self._tokens < 1.0:
+                return
+            # Its turn comes when the write on it is answered, which marks it again.
+            if key not in self._due or self._is_busy(key):
+                continue
+            del self._due[key]
+            write = self._write(key, now)
+            # Only a write costs of the budget; a look is free.
+            self._tokens -= write is not None
+            yield write
+
+    def seconds_to_next(self, monotonic: float) -> float | None:
+        """Return in how many seconds `due` may have something; None while nothing is marked."""
+        self._note_touched()
+        if not self._due:
+            return None
+        self._refill(monotonic)
+        # Not at once even with tokens left: the looks of one busy moment are gathered.
+        return max(0.1, (1.0 - self._tokens) / WRITES_PER_SECOND)
+
+    def _note_touched(self) -> None:
+        touched = self._engine.drain_touched()
+        keys: list[BoardKey] = [("ClusterQueue", "", name) for name in sorted(touched.cluster_queues)]
+        keys += [("LocalQueue", namespace, name) for namespace, name in sorted(touched.local_queues)]
+        if self._with_share:
+            keys += [("Cohort", "", name) for name in sorted(touched.cohorts)]
+        keys += [("AdmissionPolicy", "", name) for name in sorted(touched.policies)]
+        # Who is due already keeps the place that it has waited for.
+        self._due.update((key, None) for key in keys if key in self._raw and key not in self._due)
+
+    def _refill(self, monotonic: float) -> None:
+        since = monotonic - self._filled_at if self._filled_at is not None else 0.0
+        self._filled_at = monotonic
+        # Never more than the burst: a quiet night must not end in a thousand writes at once.
+        self._tokens = min(BURST, self._tokens + since * WRITES_PER_SECOND)
+
+    def _write(self, key: BoardKey, now: float) -> Write | None:
+        kind, namespace, name = key
+        metadata, raw = self._raw[key]
+        body = self._body(key, raw, now)
+        if body is None:
+            # Nothing would change, and nothing is written.
+            return None
+        # Definitions older than this Berth drop fields that they do not know. What was written as the version
+        # that we see is not written again before it says something else, or somebody changes the object.
+        if self._written.get(key) == (metadata.resource_version, _status_in(body)):
+            return None
+        return Write(
+            verb=Verb.REPLACE,
+            kind=kind,
+            namespace=namespace,
+            name=name,
+            subresource="status",
+            body=body,
+            uid=metadata.uid,
+            resource_version=metadata.resource_version,
+            purpose=Purpose.QUEUE_STATUS,
+            events=self._events(key, metadata, raw),
+        )
+
+    def _events(self, key: BoardKey, metadata: Meta, raw: bytes) -> tuple[Event, ...]:
+        """Return what is to be told of the object when its status has been written."""
+        view = self._engine.policy_view(key[2]) if key[0] == "AdmissionPolicy" else None
+        return policy_events(raw, view, policy_ref(key[2], metadata.uid)) if view is not None else ()
+
+    def _body(self, key: BoardKey, raw: bytes, now: float) -> bytes | None:
+        kind, namespace, name = key
+        if kind == "ClusterQueue":
+            queue = self._engine.cluster_queue_view(name)
+            if queue is None:
+                return None
+            share, fault = self._with_share, self._fault_of(*key)
+            return cluster_queue_status(raw, queue, now=now, with_share=share, fault=fault)
+        if kind == "LocalQueue":
+            local = self._engine.local_queue_view(namespace, name)
+            if local is None:
+                return None
+            return local_queue_status(raw, local, now=now, fault=self._fault_of(*key))
+        if kind == "AdmissionPolicy":
+            policy = self._engine.policy_view(name)
+            return policy_status(raw, policy, now=now) if policy is not None else None
+        cohort = self._engine.cohort_view(name)
+        return cohort_status(raw, cohort, now=now) if cohort is not None else None
+
+
+def _older(new: Meta, known: Meta) -> bool:
+    return (
+        # Not every API server has numbers for versions; then nothing can be called older.
+        new.resource_version.isdigit()
+        and known.resource_version.isdigit()
+        and int(new.resource_version) <= int(known.resource_version)
+    )
+
+
+def _status_in(body: bytes) -> object:
+    return msgspec.json.decode(body).get("status")

@@ -1,0 +1,120 @@
+"""What evictions cost, and what became of those that waited for a checkpoint.
+
+Fed like all counters of Workloads by what an object says that its former version did not: so a step is
+counted when it has come about, once, whoever made it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from admission.controller.metrics.registry import Metrics
+from admission.controller.runtime.logs import Log
+from admission.preemption.checkpoint_before_eviction import (
+    Outcome,
+    is_saving_at_sigterm,
+    outcome_of,
+    outcome_of_stop,
+)
+from admission.preemption.device_price import PriceOf, lost_money
+from admission.preemption.eviction_cost import devices_of
+from admission.preemption.lost_work import lost_work
+from api.eviction import eviction_request, has_request
+from api.jobs.checkpoint_annotations import CLOCK_SKEW_SECONDS
+from api.workload import Workload, to_rfc3339
+from queues.quota.resources import to_quantities
+
+log = Log("berth.evictions")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """What an eviction has lost; `saved_at` is the checkpoint that the work goes on from, None for none."""
+
+    device_seconds: float
+    devices: int
+    money: float
+    saved_at: float | None
+
+    def text(self) -> str:
+        """Return the sentence for whoever owns the work."""
+        if self.saved_at is None:
+            kept = "It told of no checkpoint"
+        else:
+            kept = f"It goes on from its checkpoint of {to_rfc3339(self.saved_at)}"
+        # Checkpoints tell whole seconds.
+        if self.device_seconds < self.devices:
+            return f"{kept}; nothing is lost"
+        # A price of which less than a cent is lost says nothing to anybody.
+        price = f", {self.money:.2f} by its price" if self.money >= 0.01 else ""
+        seconds = self.device_seconds / self.devices
+        devices = "1 device" if self.devices == 1 else f"{self.devices} devices"
+        return f"{kept}; {seconds:.0f} s of work on {devices} are lost{price}"
+
+
+class EvictionMetrics:
+    """Counts requests to save and their outcomes."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self.saves = metrics.counter(
+            "berth_eviction_saves",
+            "Evictions that wait for a checkpoint, by what became of them",
+            ("cluster_queue", "outcome"),
+        )
+
+        labels = ("cluster_queue", "reason")
+        self.lost = metrics.counter(
+            "berth_evicted_device_seconds_lost", "Work since the last checkpoint that evictions lost", labels
+        )
+        self.lost_money = metrics.counter(
+            "berth_evicted_cost_lost", "What that work cost, by the prices of nodes and flavors", labels
+        )
+
+    def note_loss(
+        self, before: Workload, after: Workload, *, saved_at: float | None, now: float, price_of: PriceOf
+    ) -> Lost | None:
+        """Count what an eviction that has come about loses, and return it; None where there is none.
+
+        Of one that saves at SIGTERM that is known when its pods have ended: what it did until it was told to.
+        """
+        evicted, admission = after.eviction, before.admission
+        if evicted is None or admission is None:
+            return None
+        if outcome_of_stop(before, after, saved_at=saved_at) is not None:
+            if saved_at is not None and saved_at <= now + CLOCK_SKEW_SECONDS:
+                # On its way out it saved all that it had done.
+                saved_at = min(saved_at, evicted.at)
+            now = evicted.at
+        elif before.is_evicted or is_saving_at_sigterm(after):
+            return None
+        labels = (self._metrics.role, admission.cluster_queue, evicted.reason)
+        lost = lost_work(before, saved_at=saved_at, now=now)
+        self.lost.labels(*labels).inc(lost)
+        money = lost_money(admission, lost, price_of)
+        self.lost_money.labels(*labels).inc(money)
+        # Of the future, beyond what clocks differ by: nobody goes on from there.
+        is_believed = saved_at is not None and saved_at <= now + CLOCK_SKEW_SECONDS
+        return Lost(
+            device_seconds=lost,
+            devices=devices_of(to_quantities(admission.pod_sets)),
+            money=money,
+            saved_at=saved_at if is_believed else None,
+        )
+
+    def note(self, before: Workload, after: Workload, *, saved_at: float | None) -> Outcome | None:
+        """Count what has come about between two versions. Returns it, None for nothing.
+
+        `saved_at` is when the Workload's last checkpoint was complete, as far as anybody has told.
+        """
+        if has_request(before) and eviction_request(before) is None and not has_request(after):
+            self._metrics.unreadable.labels(self._metrics.role, "berth.dev/eviction").inc()
+        outcome = outcome_of(before, after, saved_at=saved_at)
+        outcome = outcome or outcome_of_stop(before, after, saved_at=saved_at)
+        if outcome is None:
+            return None
+        admission = after.admission or before.admission
+        queue = admission.cluster_queue if admission is not None else ""
+        self.saves.labels(self._metrics.role, queue, outcome.value).inc()
+        log.info("eviction-save", workload=after.key, outcome=outcome)
+        return outcome

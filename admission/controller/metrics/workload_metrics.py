@@ -1,0 +1,291 @@
+"""Counters and histograms of what becomes of Workloads, for their ClusterQueues and LocalQueues.
+
+They are fed by what an object says that its former version did not, whoever wrote it and for whatever reason:
+so a step is counted when it has come about, once, and the books of two leaders in turn add up.
+Source of names, labels and buckets: Kueue, pkg/metrics/metrics.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeVar
+
+from prometheus_client import Counter, Histogram
+
+from admission.controller.metrics.gang_wait_times import GangWaits
+from admission.controller.metrics.labels import CLUSTER_QUEUE, COHORT, LOCAL_QUEUE, WORKLOAD, MetricLabels
+from admission.controller.metrics.registry import LONG_WAIT_BUCKETS, WAIT_BUCKETS, Metrics
+from admission.decisions.decision import Evict
+from api.reasons import ConditionType, PreemptionReason
+from api.workload import Workload
+
+M = TypeVar("M", Counter, Histogram)
+
+_CLASS = ("priority_class",)
+_CLUSTER = ("cluster_queue",)
+_LOCAL = ("name", "namespace")
+# By which labels the metrics of a kind name their object.
+_NAMING = {
+    CLUSTER_QUEUE: (_CLUSTER, ("preempting_cluster_queue",)),
+    LOCAL_QUEUE: (_LOCAL,),
+    COHORT: (("cohort",),),
+}
+_EVICTION = ("reason", "underlying_cause")
+
+
+class _Pair(NamedTuple):
+    """A counter by ClusterQueue and the same by LocalQueue."""
+
+    cluster: Counter
+    local: Counter | None = None
+
+
+class _Waits(NamedTuple):
+    """A histogram by ClusterQueue and the same by LocalQueue."""
+
+    cluster: Histogram
+    local: Histogram | None = None
+
+
+class _Place(NamedTuple):
+    """Where a step is counted: the labels of both kinds of queue, those of the object, and custom ones.
+
+    `local` None: the LocalQueue has no metrics.
+    """
+
+    cluster: tuple[str, ...]
+    local: tuple[str, ...] | None
+    priority_class: str
+    cluster_custom: tuple[str, ...]
+    local_custom: tuple[str, ...]
+
+
+class WorkloadMetrics:
+    """Counts the steps of Workloads. `labels`: custom labels, and which LocalQueues have metrics."""
+
+    def __init__(self, metrics: Metrics, labels: MetricLabels | None = None) -> None:
+        self._metrics = metrics
+        self._labels = labels if labels is not None else MetricLabels()
+        # Every counter and histogram of an object that may end, by the labels that name the object.
+        self._by_object: list[tuple[tuple[str, ...], Counter | Histogram]] = []
+        self._gangs = GangWaits(metrics)
+        self._reserved = self._counter("quota_reserved_workloads", "Quota reservations", _CLASS)
+        self._admitted = self._counter("admitted_workloads", "Admissions", _CLASS)
+        self._finished = self._counter("finished_workloads", "Finished Workloads", _CLASS)
+        self._evicted = self._counter("evicted_workloads", "Evictions", (*_EVICTION, *_CLASS))
+        self._evicted_once = self._counter(
+            "evicted_workloads_once",
+            "First evictions of Workloads for that reason",
+            (*_EVICTION, *_CLASS),
+            has_local=False,
+        )
+        self._preempted = self._keep(
+            ("preempting_cluster_queue",),
+            metrics.counter(
+                "kueue_preempted_workloads",
+                "Preemptions",
+                ("preempting_cluster_queue", "reason", *self._labels.names(CLUSTER_QUEUE)),
+            ),
+        )
+        self._keep(("preempting_cluster_queue",), metrics.repeated_preemptions)
+        self._admitted_below = self._keep(
+            ("cohort",),
+            metrics.counter(
+                "kueue_cohort_subtree_admitted_workloads",
+                "Admissions in the cohort and all below",
+                ("cohort", *_CLASS, *self._labels.names(COHORT)),
+            ),
+        )
+        self._reserved_wait = self._waits("quota_reserved_wait_time", "Queued to quota reserved")
+        self._admission_wait = self._waits(
+            "admission_wait_time", "Queued to admitted", buckets=LONG_WAIT_BUCKETS, local=WAIT_BUCKETS
+        )
+        self._checks_wait = self._waits("admission_checks_wait_time", "Quota reserved to admitted")
+        self._ready_wait = self._waits("ready_wait_time", "Queued to pods ready")
+        self._started_wait = self._waits("admitted_until_ready_wait_time", "Admitted to pods ready")
+        self._execution = self._waits("execution_time", "Admitted to finished", buckets=LONG_WAIT_BUCKETS)
+        self._ready_to_evicted = self._of_evictions(
+            "pods_ready_to_evicted_time", "Pods ready to evicted", _EVICTION
+        )
+        self._release = self._of_evictions("workload_eviction_latency", "Evicted to released", ("reason",))
+
+    def note(
+        self,
+        before: Workload,
+        after: Workload,
+        *,
+        now: float,
+        cohorts_above: Callable[[str], tuple[str, ...]] = lambda _: (),
+    ) -> None:
+        """Count what has come about between two versions of a Workload, seen at `now` (Unix seconds).
+
+        `cohorts_above` gives the cohorts above a ClusterQueue.
+        """
+        queue = _cluster_queue(before, after)
+        if queue is None or before.uid != after.uid:
+            return
+        place = self._place(queue, after)
+        self._note_admission(before, after, place, now)
+        if after.is_admitted and not before.is_admitted:
+            self._note_cohorts(cohorts_above(queue), place)
+            self._gangs.note(after, now - _queued_at(before))
+        self._note_ready(before, after, place, now)
+        self._note_eviction(before, after, place, now)
+        if after.is_finished and not before.is_finished:
+            self._count(self._finished, place)
+            self._observe(self._execution, place, _since(before, ConditionType.ADMITTED, now))
+
+    def note_preemption(self, decision: Evict, right: PreemptionReason) -> None:
+        """Count a decision to evict one in favour of another, by this right."""
+        queue = decision.preempting_cluster_queue
+        custom = self._labels.values(CLUSTER_QUEUE, "", queue)
+        self._preempted.labels(self._role, queue, right, *custom).inc()
+
+    def drop(self, kind: str, namespace: str, name: str) -> None:
+        """End the series of a ClusterQueue, LocalQueue or Cohort."""
+        values = (name, namespace) if kind == LOCAL_QUEUE else (name,)
+        for names, metric in self._by_object:
+            if names in _NAMING[kind]:
+                metric.remove_by_labels(dict(zip(names, values, strict=True)))
+
+    # --- steps ------------------------------------------------------------------------------------
+
+    def _note_admission(self, before: Workload, after: Workload, place: _Place, now: float) -> None:
+        queued_at = _queued_at(before)
+        if after.has_quota_reservation and not before.has_quota_reservation:
+            self._count(self._reserved, place)
+            self._observe(self._reserved_wait, place, now - queued_at)
+        if after.is_admitted and not before.is_admitted:
+            self._count(self._admitted, place)
+            self._observe(self._admission_wait, place, now - queued_at)
+            if after.checks:
+                self._observe(self._checks_wait, place, _since(after, ConditionType.QUOTA_RESERVED, now))
+
+    def _note_cohorts(self, cohorts: tuple[str, ...], place: _Place) -> None:
+        for cohort in cohorts:
+            custom = self._labels.values(COHORT, "", cohort)
+            self._admitted_below.labels(self._role, cohort, place.priority_class, *custom).inc()
+
+    def _note_ready(self, before: Workload, after: Workload, place: _Place, now: float) -> None:
+        if not after.is_true(ConditionType.PODS_READY) or before.is_true(ConditionType.PODS_READY):
+            return
+        self._observe(self._ready_wait, place, now - _queued_at(before))
+        self._observe(self._started_wait, place, _since(after, ConditionType.ADMITTED, now))
+
+    def _note_eviction(self, before: Workload, after: Workload, place: _Place, now: float) -> None:
+        for (reason, cause), count, is_first in _new_evictions(before, after):
+            labels = (reason, cause)
+            self._count(self._evicted, place, *labels, times=count)
+            if is_first:
+                self._count(self._evicted_once, place, *labels)
+            if before.is_true(ConditionType.PODS_READY):
+                seconds = _since(before, ConditionType.PODS_READY, now)
+                names = (*place.cluster, *labels, *place.cluster_custom)
+                self._ready_to_evicted.labels(self._role, *names).observe(seconds)
+        evicted = before.eviction
+        if evicted is not None and before.admission and after.admission is None:
+            reason = evicted.reason.partition("DueTo")[0]
+            names = (*place.cluster, reason, *place.cluster_custom)
+            self._release.labels(self._role, *names).observe(max(0.0, now - evicted.at))
+
+    # --- metrics ----------------------------------------------------------------------------------
+
+    @property
+    def _role(self) -> str:
+        return self._metrics.role
+
+    def _place(self, queue: str, workload: Workload) -> _Place:
+        reference, labels = workload.priority_class, self._labels
+        namespace, local_queue = workload.key.namespace, workload.queue_name
+        of_workload = labels.values_of(workload)
+        return _Place(
+            cluster=(queue,),
+            local=(local_queue, namespace) if labels.shows(namespace, local_queue) else None,
+            priority_class=reference.name if reference is not None else "",
+            cluster_custom=(*labels.values(CLUSTER_QUEUE, "", queue), *of_workload),
+            local_custom=(*labels.values(LOCAL_QUEUE, namespace, local_queue), *of_workload),
+        )
+
+    def _count(self, pair: _Pair, place: _Place, *labels: str, times: int = 1) -> None:
+        labels = (*labels, place.priority_class)
+        pair.cluster.labels(self._role, *place.cluster, *labels, *place.cluster_custom).inc(times)
+        if pair.local is not None and place.local is not None:
+            pair.local.labels(self._role, *place.local, *labels, *place.local_custom).inc(times)
+
+    def _observe(self, waits: _Waits, place: _Place, seconds: float) -> None:
+        seconds, name = max(0.0, seconds), place.priority_class
+        waits.cluster.labels(self._role, *place.cluster, name, *place.cluster_custom).observe(seconds)
+        if waits.local is not None and place.local is not None:
+            waits.local.labels(self._role, *place.local, name, *place.local_custom).observe(seconds)
+
+    def _counter(self, name: str, text: str, labels: tuple[str, ...], *, has_local: bool = True) -> _Pair:
+        make = self._metrics.counter
+        cluster, local = self._custom_names()
+        of_cluster = self._keep(_CLUSTER, make(f"kueue_{name}", text, (*_CLUSTER, *labels, *cluster)))
+        if not has_local or not self._labels.has_local_queues:
+            return _Pair(of_cluster)
+        return _Pair(
+            of_cluster,
+            self._keep(_LOCAL, make(f"kueue_local_queue_{name}", text, (*_LOCAL, *labels, *local))),
+        )
+
+    def _waits(
+        self,
+        name: str,
+        text: str,
+        *,
+        buckets: tuple[float, ...] = WAIT_BUCKETS,
+        local: tuple[float, ...] | None = None,
+    ) -> _Waits:
+        make = self._metrics.histogram
+        cluster_names, local_names = self._custom_names()
+        of_cluster = self._keep(
+            _CLUSTER, make(f"kueue_{name}_seconds", text, (*_CLUSTER, *_CLASS, *cluster_names), buckets)
+        )
+        if not self._labels.has_local_queues:
+            return _Waits(of_cluster)
+        labels = (*_LOCAL, *_CLASS, *local_names)
+        of_local = make(f"kueue_local_queue_{name}_seconds", text, labels, local or buckets)
+        return _Waits(of_cluster, self._keep(_LOCAL, of_local))
+
+    def _of_evictions(self, name: str, text: str, labels: tuple[str, ...]) -> Histogram:
+        labels = (*_CLUSTER, *labels, *self._custom_names()[0])
+        return self._keep(
+            _CLUSTER, self._metrics.histogram(f"kueue_{name}_seconds", text, labels, WAIT_BUCKETS)
+        )
+
+    def _custom_names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the custom labels of what is counted by ClusterQueue, and by LocalQueue."""
+        names = self._labels.names
+        return (
+            (*names(CLUSTER_QUEUE), *names(WORKLOAD)),
+            (*names(LOCAL_QUEUE), *names(WORKLOAD)),
+        )
+
+    def _keep(self, naming: tuple[str, ...], metric: M) -> M:
+        self._by_object.append((naming, metric))
+        return metric
+
+
+def _cluster_queue(before: Workload, after: Workload) -> str | None:
+    admission = after.admission or before.admission
+    return admission.cluster_queue if admission is not None else None
+
+
+def _queued_at(workload: Workload) -> float:
+    """Return since when the Workload has been queued: its creation, or its last return."""
+    requeued = workload.conditions.get(ConditionType.REQUEUED)
+    return requeued.at if requeued is not None and requeued.status else workload.created_at
+
+
+def _since(workload: Workload, type_: ConditionType, now: float) -> float:
+    condition = workload.conditions.get(type_)
+    return now - condition.at if condition is not None else 0.0
+
+
+def _new_evictions(before: Workload, after: Workload) -> Iterator[tuple[tuple[str, str], int, bool]]:
+    """Yield each reason and cause whose counter has risen, by how much, and whether it was at 0."""
+    for kind, count in after.evictions.items():
+        known = before.evictions.get(kind, 0)
+        if count > known:
+            yield kind, count - known, known == 0

@@ -1,0 +1,163 @@
+"""The answer of the flavor search: what each pod set gets, what stands in the way, and the word for it.
+
+Source: Kueue, pkg/scheduler/flavorassigner/flavorassigner.go, Assignment and resolveNoFitReason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+
+import msgspec
+
+from admission.placement.topology.place import Place
+from api.reasons import PendingReason
+from api.workload import Admission, PodSetAssignment, TopologyAssignment
+from queues.pending.pending_queue import FlavorScan
+from queues.quota.resources import FlavorResource
+
+
+class Mode(IntEnum):
+    """What must happen before the flavors can be used, worst first."""
+
+    NO_FIT = 0
+    PREEMPT = 1
+    DEFERRED_FIT = 2
+    FIT = 3
+
+
+# A reason outranks those before it: what cannot pass by itself is said first.
+_SEVERITY = {
+    PendingReason.TOPOLOGY_PLACEMENT_FAILED: 1,
+    PendingReason.WAITING_FOR_QUOTA: 2,
+    PendingReason.EXCEEDS_MAX_QUOTA: 3,
+    PendingReason.NO_MATCHING_FLAVOR: 4,
+}
+
+
+class FlavorChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """The flavor of one resource; `tried` is the index of the last flavor looked at, -1: of all."""
+
+    flavor: str
+    mode: Mode
+    height: int
+    tried: int
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """A flavor that could not be used, in the resource group of that index."""
+
+    group: int
+    flavor: str
+    reason: PendingReason
+
+
+class PodSetChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """What one pod set gets. `reasons` say what stands in the way, empty: nothing.
+
+    `topology` is where its pods go, None where no topology says. `delayed` is the word for one that is to be
+    given later.
+    """
+
+    name: str
+    count: int
+    requests: Mapping[str, int]
+    choices: Mapping[str, FlavorChoice]
+    mode: Mode
+    reasons: tuple[str, ...] = ()
+    attempts: tuple[Attempt, ...] = ()
+    no_fit_reason: PendingReason | None = None
+    topology: TopologyAssignment | None = None
+    delayed: str | None = None
+
+    @property
+    def is_unserved(self) -> bool:
+        """Whether it asks for something and gets no flavor for any of it."""
+        return bool(self.requests) and not self.choices
+
+
+class Assignment(msgspec.Struct, frozen=True, kw_only=True):
+    """The flavors of a whole Workload. `borrowing` is the greatest borrow height of its resources, `places`
+    are what its pods take of the topologies, `strategy` is how these were sought, empty without topology.
+    """
+
+    pod_sets: tuple[PodSetChoice, ...]
+    usage: Mapping[FlavorResource, int]
+    borrowing: int
+    mode: Mode
+    scan: FlavorScan
+    places: tuple[Place, ...] = ()
+    strategy: str = ""
+    # As it would stand in the status, where equal Workloads have been given the same before.
+    admission: Admission | None = None
+
+    def message(self) -> str:
+        """Return why it does not fit, in the field's words; empty where it does."""
+        return "; ".join(
+            f"couldn't assign flavors to pod set {choice.name}: {', '.join(sorted(choice.reasons))}"
+            for choice in self.pod_sets
+            if choice.reasons
+        )
+
+    def to_admission(self, cluster_queue: str) -> Admission:
+        """Return the admission as it would stand in the Workload's status."""
+        return self.admission or Admission(
+            cluster_queue=cluster_queue,
+            pod_sets=tuple(
+                PodSetAssignment(
+                    name=choice.name,
+                    count=choice.count,
+                    flavors={resource: chosen.flavor for resource, chosen in choice.choices.items()},
+                    usage={resource: choice.requests.get(resource, 0) for resource in choice.choices},
+                    topology=choice.topology,
+                    delayed_topology_request=choice.delayed,
+                )
+                for choice in self.pod_sets
+            ),
+        )
+
+    def preempting(self) -> frozenset[FlavorResource]:
+        """Return the pairs of flavor and resource that need evictions."""
+        return frozenset(
+            FlavorResource(chosen.flavor, resource)
+            for choice in self.pod_sets
+            for resource, chosen in choice.choices.items()
+            if chosen.mode is Mode.PREEMPT
+        )
+
+    def no_fit_reason(self) -> PendingReason:
+        """Return the word for why it cannot fit: the worst over pod sets and groups, the mildest over
+        flavors.
+        """
+        worst: PendingReason | None = None
+        for choice in self.pod_sets:
+            if choice.mode is Mode.NO_FIT:
+                worst = graver(worst, _pod_set_reason(choice))
+        return worst or PendingReason.NO_MATCHING_FLAVOR
+
+
+def graver(a: PendingReason | None, b: PendingReason | None) -> PendingReason | None:
+    """Return the reason that outranks the other; None is outranked by all."""
+    return a if _severity(a) >= _severity(b) else b
+
+
+def _severity(reason: PendingReason | None) -> int:
+    return 0 if reason is None else _SEVERITY[reason]
+
+
+def _pod_set_reason(choice: PodSetChoice) -> PendingReason:
+    """Return the worst over the groups of the mildest reason over the flavors of each.
+
+    The flavors of a group are alternatives, the groups are all needed.
+    """
+    if not choice.attempts:
+        return PendingReason.NO_MATCHING_FLAVOR
+    mildest: dict[int, PendingReason] = {}
+    for attempt in choice.attempts:
+        known = mildest.get(attempt.group)
+        if known is None or _SEVERITY[attempt.reason] < _SEVERITY[known]:
+            mildest[attempt.group] = attempt.reason
+    worst = choice.no_fit_reason
+    for reason in mildest.values():
+        worst = graver(worst, reason)
+    return worst or PendingReason.NO_MATCHING_FLAVOR

@@ -1,0 +1,149 @@
+"""What a decision changes: the outcome of one head, carried into the state that the next decision is made on.
+
+An admission is assumed, an eviction is marked on its victim, and whoever waits on goes back to its queue,
+parked or to be tried again, with what it is told. Nothing is written here; the decisions that others are to
+carry out are gathered in the order in which they were taken.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from admission.cache.cache import Cache
+from admission.cache.workload_store import Roster
+from admission.decisions.decision import Admit, Decision
+from admission.scheduler.outcomes import Outcome
+from admission.snapshot.capacity_holds import holds_room
+from admission.snapshot.hold_totals import KeptRoom
+from api.reasons import PreemptionReason
+from queues.estimates.estimator import eviction_seconds
+from queues.pending.pending_queue import RequeueReason
+from queues.profile.holds import Hold
+
+
+class Applier:
+    """Carries outcomes into the state of an engine."""
+
+    def __init__(self, cache: Cache, roster: Roster) -> None:
+        self._cache = cache
+        self._roster = roster
+        # How many were decided since the engine began.
+        self.admits = 0
+        self.evicts = 0
+
+    def apply(self, outcome: Outcome, decisions: list[Decision], *, now: float) -> bool:
+        """Carry an outcome into the state. Returns whether another cycle of the tree may decide
+        differently.
+        """
+        queue, pending, decision = outcome.queue, outcome.pending, outcome.decision
+        if isinstance(decision, Admit):
+            self._admit(outcome, decision)
+            decisions.append(decision)
+            return True
+        # No event tells of it, so it is noted here.
+        if outcome.spared_until is not None and outcome.spared_until < inf:
+            self._roster.wake_at(queue.name, outcome.spared_until)
+        self._note_evictions(outcome, now=now)
+        # Also where there are none: what it joined before no longer counts.
+        self._roster.join(pending.key, outcome.joins)
+        is_kept = self._keep_room(outcome, now)
+        decisions += outcome.evictions
+        pending.scan = outcome.scan
+        if outcome.seconds is not None:
+            pending.seconds = outcome.seconds
+        if is_kept:
+            queue.pending.keep_for(pending.workload)
+        is_parked = queue.pending.requeue(pending, self._reason(outcome, is_kept), now=now)
+        if is_parked:
+            self._roster.touched_queues.add(queue.name)
+            self._roster.explain_again(queue.name)
+        record = self._roster.records[pending.key]
+        told = (decision.reason, decision.message)
+        queue.pending.tell(pending, told)
+        self._roster.untold.pop(pending.key, None)
+        # Nothing is written for who waits on for the reason that it knows.
+        if record.last_wait != told:
+            record.last_wait = told
+            decisions.append(decision)
+        rules = queue.policy.backfill_rules
+        if rules is not None and queue.pending.held_back >= rules.max_tested:
+            # Enough have been tried in vain; the others wait until something comes free.
+            return bool(outcome.evictions)
+        return (
+            is_parked
+            or bool(outcome.evictions)
+            or (outcome.scan is not None and outcome.scan.has_flavors_left)
+        )
+
+    def _admit(self, outcome: Outcome, decision: Admit) -> None:
+        """Let the head hold what it was admitted with; nothing is kept for it any more."""
+        queue, pending = outcome.queue, outcome.pending
+        self.admits += 1
+        room = self._cache.holds.kept.get(pending.key)
+        if room is not None and (
+            room.places != outcome.places or self._cache.holds.is_awaiting(pending.key, self._cache.held)
+        ):
+            # It has found room elsewhere: who still leaves for it need not, unless others want that, and what
+            # was kept is there for others, of whatever tree.
+            self._roster.woken.add(queue.tree)
+            self._roster.wake_flavors({place.flavor for place in room.places})
+        self._cache.holds.drop(pending.key)
+        self._roster.join(pending.key, ())
+        queue.pending.note_admitted(pending.key)
+        if outcome.lease is not None:
+            self._cache.timekeeper.lend(outcome.lease)
+        self._roster.assume(pending, decision.admission, outcome.usage)
+
+    def _note_evictions(self, outcome: Outcome, *, now: float) -> None:
+        """Take note of who is told to leave for the head."""
+        for eviction in outcome.evictions:
+            self.evicts += 1
+            held = self._cache.held[eviction.key]
+            held.is_evicting, held.leaves_by = True, eviction.save_by
+            self._cache.timekeeper.hold(held)
+            if eviction.preemption_reason is PreemptionReason.CONSOLIDATION:
+                self._cache.moves.note(eviction.key, policy=outcome.queue.policy.name, at=now)
+
+    def _reason(self, outcome: Outcome, is_kept: bool) -> RequeueReason:
+        """Return why the Workload goes back, where it may be that its queue need not wait for it.
+
+        Kueue's queue stands still from an eviction until its preemptor has started: one eviction at a time,
+        however long a save takes, and everybody behind waits for somebody else's save. Where what is freed is
+        kept (`admission.snapshot.capacity_holds`) nobody loses by others going on. StrictFIFO lets nobody
+        pass its head all the same: that is what it is chosen for (`queues.pending.requeuing`).
+        """
+        reason = outcome.requeue
+        assert reason is not None, "who is not admitted goes back to the queue"
+        if not is_kept and not holds_room(outcome.queue.policy):
+            return reason
+        if reason not in (RequeueReason.PENDING_PREEMPTION, RequeueReason.STILL_TAKEN):
+            return reason
+        return RequeueReason.ROOM_KEPT if is_kept else RequeueReason.NO_FIT
+
+    def _keep_room(self, outcome: Outcome, now: float) -> bool:
+        """Hold for whoever waits for it what evictions will free: those decided for it, or for others before.
+
+        It may be no more than what somebody leaves over. Were that not kept for the first who needs no more,
+        all others like it would be sent to wait for the same bit. Returns whether room is kept for it now.
+        """
+        rules, awaited = outcome.queue.policy.preemption, outcome.awaits
+        if rules is None or not holds_room(outcome.queue.policy) or not awaited:
+            return outcome.pending.key in self._cache.holds.kept
+        leaving = [held for key in awaited if (held := self._cache.held.get(key)) is not None]
+        ends = (
+            (now if held.leaves_by is None else held.leaves_by) + eviction_seconds(held.workload)
+            for held in leaving
+        )
+        assert outcome.admission is not None, "who evicts knows what it will start with"
+        workload = outcome.pending.workload
+        hold = Hold(
+            key=workload.key,
+            uid=workload.uid,
+            cluster_queue=outcome.queue.name,
+            priority=workload.priority,
+            admission=outcome.admission,
+            victims=tuple(sorted(awaited)),
+            until=max(ends, default=now) + rules.hold_seconds,
+        )
+        room = KeptRoom(hold=hold, usage=outcome.usage, places=outcome.places)
+        return self._cache.holds.put(room, is_fresh=bool(outcome.evictions))

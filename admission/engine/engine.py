@@ -1,0 +1,485 @@
+"""The engine: everything that is known goes in, decisions come out. It owns all mutable state of deciding.
+
+Objects are put in as values (`upsert`, `remove`) in any order; `cycle` takes the heads of the ClusterQueues
+and decides. A Workload that is admitted is *assumed* from then on: its usage counts before the API server
+has heard of it. The event that carries the admission turns the assumption into a fact; `forget` takes it
+back where the write failed. No I/O, no clock, no logging: one task owns an engine, and equal calls give
+equal decisions.
+
+What wakes parked Workloads is Kueue's list of events; Kueue gathers them for a second, here they count at
+once and are gathered only until the next cycle. A tree whose last cycle changed nothing rests until an event
+touches it: a StrictFIFO head that cannot be served would otherwise be tried for ever.
+Source: Kueue, pkg/cache/scheduler/cache.go, pkg/cache/queue/manager.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any
+
+from admission.backfill.backfill_cycle import Backfill
+from admission.backfill.expected_starts import Forecast, changed_starts
+from admission.cache import overadmission
+from admission.cache.cache import Cache
+from admission.cache.workload_store import Roster
+from admission.decisions.decision import Decision, DecisionId, Evict, SecondPassDecision, Wait
+from admission.engine import explain_pending
+from admission.engine.apply_outcomes import Applier
+from admission.engine.restore_plan import adopt_history, adopt_plan, tables
+from admission.engine.second_pass import second_pass
+from admission.engine.time_step import is_due, pass_time, settling, take_plans
+from admission.engine.updates import Intake
+from admission.nomination.nominate import CyclePolicy
+from admission.placement.topology.node_health import NodeFailureSettings
+from admission.placement.topology.request import PlacementGates
+from admission.placement.topology_cache import Fleet
+from admission.preemption.fair_sharing import FairSharing
+from admission.scheduler.cycle_statistics import CycleTally
+from admission.scheduler.outcomes import Outcome
+from admission.scheduler.resumable_cycle import Cycle, CycleTime
+from admission.snapshot.snapshot import QueueState, Snapshot
+from admission.status.views import (
+    EngineStatistics,
+    Touched,
+)
+from api.jobs.resource_requests import ResourceSettings
+from api.policy import KUEUE, AdmissionPolicy
+from api.workload import Workload, WorkloadKey
+from queues.pending.admission_fair_sharing import AdmissionFairSharing, UsageLedger
+from queues.pending.ordering import RequeuingTimestamp
+from queues.pending.pending_queue import Pending
+from queues.reservations.plan import PlanTable, PlanValues
+from queues.tracked import Tracked
+
+# Caps how long a cycle takes where there are very many queues. Trees of cohorts do not touch each other's
+# quota, so that it does not matter which of them are decided on now and which in the next cycle.
+_MOST_HEADS = 256
+# An expected start is told again after so long at the earliest, in seconds.
+_EXPECTED_AGAIN_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSettings:
+    """What the configuration says about deciding. `fair_sharing`, `admission_fair_sharing` None: off.
+
+    `default_policy` governs ClusterQueues that no AdmissionPolicy is bound to.
+    """
+
+    resources: ResourceSettings = field(default_factory=ResourceSettings)
+    requeuing_timestamp: RequeuingTimestamp = RequeuingTimestamp.EVICTION
+    fair_sharing: FairSharing | None = None
+    admission_fair_sharing: AdmissionFairSharing | None = None
+    node_failures: NodeFailureSettings = field(default_factory=NodeFailureSettings)
+    placement: PlacementGates = field(default_factory=PlacementGates)
+    default_policy: AdmissionPolicy = KUEUE
+
+
+class Engine(Intake):
+    """All state of deciding, and the cycle on it."""
+
+    def __init__(self, settings: EngineSettings | None = None) -> None:
+        settings = settings or EngineSettings()
+        self._policy = CyclePolicy(
+            quota_check=settings.resources.quota_check, fair_sharing=settings.fair_sharing
+        )
+        self._node_failures = settings.node_failures
+        sharing = settings.admission_fair_sharing
+        cache = Cache(
+            ledger=UsageLedger(sharing) if sharing is not None else None,
+            default_policy=settings.default_policy,
+            fleet=Fleet(settings.placement),
+        )
+        roster = Roster(cache, resources=settings.resources, requeuing_timestamp=settings.requeuing_timestamp)
+        super().__init__(cache, roster)
+        self.tally = CycleTally()
+        self._applier = Applier(cache, roster)
+        self._cycles = 0
+
+    # --- taking in, in steps -----------------------------------------------------------------------------
+
+    def catch_up(self, most: int = 200, *, now: float) -> bool:
+        """Let changed specs take effect for so many Workloads. Returns whether there are more to be moved.
+
+        A policy or a LimitRange may concern every Workload there is, which in one piece takes longer than a
+        controller may be deaf. Whoever decides does what is left; whoever asks sees how far it has come. So
+        may be the windows of a policy's calendar, which are looked at here for who asks for its status.
+        """
+        if self._roster.has_to_catch_up:
+            self._begin_change(now)
+            if self._roster.catch_up(most):
+                return True
+        return self._cache.overlaps.step(self._cache.policies.values(), now=now)
+
+    # --- what did not come about -------------------------------------------------------------------------
+
+    def forget(self, key: WorkloadKey, uid: str, *, now: float, decided_on: str | None = None) -> None:
+        """Take back an Admit or Evict that could not be written; an admitted Workload queues again.
+
+        `decided_on` is the version of the Workload that the decision saw: an admission that was decided on
+        another one stands. None takes back whatever was decided.
+        """
+        self._begin_change(now)
+        self._roster.forget(key, uid, decided_on)
+
+    def adopt(self, workload: Workload, *, now: float, always: bool = False) -> DecisionId | None:
+        """Let a known Workload hold what `workload`, itself with an admission, says: decided by another.
+
+        As for a decision of our own it counts from now on, until its object shows it or the answer, which
+        names it, is forgotten. None, and nothing changes, where the Workload is another or holds quota, or
+        where there is no room; `always` leaves out the question for room.
+        """
+        self._begin_change(now)
+        # Room is judged on trees as they are by all that has been put in so far.
+        self._roster.refresh()
+        return self._roster.adopt(workload, always=always)
+
+    def forget_all(self, *, now: float) -> None:
+        """Take back every decision that is not a fact yet: whoever was to carry it out does so no longer."""
+        self._begin_change(now)
+        self._roster.refresh()
+        self._roster.forget_all()
+
+    # --- deciding ----------------------------------------------------------------------------------------
+
+    def cycle(self, *, now: float) -> tuple[Decision, ...]:
+        """Decide on one head of each ClusterQueue that is due. What is admitted is assumed when this returns.
+
+        Returns () when there was no head. Decisions are in the order to be carried out; a Wait is given only
+        where its reason or message differ from what the Workload was last told.
+        """
+        cycle = self.begin_cycle(now=now)
+        while cycle.step():
+            pass
+        return tuple(cycle.decisions)
+
+    def settle(self, *, now: float) -> bool:
+        """Look at one more of the promises that something may have moved. Returns whether there are more.
+
+        A hundred promises may take longer than a controller may be deaf. To be asked right before a cycle,
+        which does in one piece what has not been done. Any change of what is known ends the look; the next
+        begins anew.
+        """
+        if self._settling is None:
+            self._begin_change(now)
+            self._roster.refresh()
+            self._settling = settling(self._cache, self._policy, now=now)
+        if next(self._settling, self) is not self:
+            return True
+        self._settling, self._settled = None, self._cache.timekeeper.profile
+        return False
+
+    def begin_cycle(self, *, now: float) -> Cycle:
+        """Begin to decide; the caller steps to the end, and pauses before others may ask.
+
+        One that is still under way is interrupted, as it is by every change of what is known.
+        """
+        settled = self._settled
+        self._begin_change(now)
+        self._roster.refresh()
+        keeper = self._cache.timekeeper
+        # Unless the refresh has given promises another ground: a quota window may open this very instant.
+        is_settled = settled is keeper.profile and not keeper.causes
+        # What time alone brings about comes first: ended back-offs and expired leases change who is a head.
+        evictions = pass_time(self._cache, self._roster, self._policy, now=now, is_settled=is_settled)
+        self._applier.evicts += len(evictions)
+        # After time has passed, so that whom it woke are among the heads of this very cycle.
+        self._roster.settle()
+        heads = self._pop_heads()
+        self._cycles += bool(heads)
+
+        def apply(outcome: Outcome, decisions: list[Decision]) -> None:
+            self.tally.count((outcome,))
+            # The tree has changed under its other heads; it is due again.
+            if self._applier.apply(outcome, decisions, now=now):
+                self._roster.unsettled[outcome.queue.tree] = None
+            if outcome.is_displaced:
+                self._roster.displaced[outcome.queue.tree] = None
+
+        snapshot = self._cache.snapshot(now=now)
+        self._cycle = Cycle(
+            snapshot,
+            heads,
+            policy=self._policy,
+            apply=apply,
+            now=now,
+            time=CycleTime(
+                evictions=evictions,
+                backfill=self._backfill(snapshot, now),
+                estimator=self._cache.timekeeper.lengths.estimator,
+                claims=self._cache.claims(heads),
+                is_spent=self._cache.holds.is_spent,
+                undo=self._cache.rebuild_time,
+                finish=lambda: take_plans(self._cache, self._roster),
+            ),
+        )
+        return self._cycle
+
+    def second_pass(self, *, now: float) -> tuple[SecondPassDecision, ...]:
+        """Decide on Workloads that have lost nodes; see `admission.engine.second_pass`. ()
+        where there are none.
+
+        To be asked before a cycle: what running work has lost comes before what nobody has yet.
+        """
+        self._begin_change(now)
+        self._roster.refresh()
+        # Asked before every cycle, and as a rule nobody has lost anything.
+        if not self._roster.lost:
+            return ()
+        decisions = second_pass(self._cache, self._roster, self._node_failures)
+        self._applier.evicts += sum(isinstance(decision, Evict) for decision in decisions)
+        return decisions
+
+    def has_heads(self, *, now: float) -> bool:
+        """Return whether a cycle would decide on anything."""
+        self._begin_change(now)
+        # Ended here, where it is asked whether to run a cycle, or a hold alone would never come to its end.
+        self._end_holds(now)
+        self._roster.settle()
+        if is_due(self._cache, now=now):
+            return True
+        return any(queue.pending.has_head() for queue in self._queues_to_try())
+
+    def explain(self, limit: int) -> tuple[Wait, ...]:
+        """Return why they wait, for at most so many who have not been tried themselves.
+
+        What does not fit for one does not fit for another of the same requests, so a cycle tries and tells
+        one of them alone; and behind a StrictFIFO head nobody is tried. To be asked when no cycle would
+        decide on anything.
+        """
+        self._roster.settle()
+        return explain_pending.explain(self._cache, self._roster, limit=limit)
+
+    def begin_forecast(self, *, now: float) -> Forecast | None:
+        """Begin to work out when those who wait are expected to start; None where no policy has backfill.
+
+        The caller steps it to the end between cycles, and gives it to `take_forecast`.
+        """
+        self._begin_change(now)
+        self._roster.refresh()
+        keeper = self._cache.timekeeper
+        if not keeper.is_on:
+            return None
+        # On a snapshot without a time: what is spared at this instant says nothing of later ones.
+        return Forecast(snapshot=self._cache.snapshot(), keeper=keeper, policy=self._policy, now=now)
+
+    def take_forecast(self, forecast: Forecast, *, most: int, now: float) -> tuple[WorkloadKey, ...]:
+        """Take in what was worked out. Returns the Workloads that there is news of, so many at most."""
+        keeper = self._cache.timekeeper
+        news = changed_starts(
+            keeper.expected, forecast.starts, now=now, least_seconds=_EXPECTED_AGAIN_SECONDS
+        )
+        # Told to so many at a time; the rest is still news next time, for it is not marked as told.
+        taken = tuple(news)[:most]
+        keeper.expected_after = forecast.after
+        keeper.expected.update({key: (news[key], now) for key in taken})
+        return taken
+
+    def sample_usage(self, *, now: float) -> None:
+        """Bring the past usage of LocalQueues up to now, once every sampling interval.
+
+        Another Workload may be the head of its queue then. Without admission fair sharing nothing happens.
+        """
+        at = self.next_sample_at()
+        if self._cache.ledger is None or at is None or at > now:
+            # Asked at every turn of the loop, so a sample too early has to be free.
+            return
+        local_queues = self._cache.sharing_local_queues()
+        self._cache.ledger.sample(local_queues, now=now)
+        self._roster.touched_local_queues.update(local_queues)
+        for queue in self._cache.queues.values():
+            if queue.usage_of is not None:
+                # A sample changes who is first, which no event tells of.
+                self._roster.unsettled[queue.tree] = None
+
+    def next_sample_at(self) -> float | None:
+        """Return when past usage is to be sampled next, None where no ClusterQueue goes by it."""
+        self._roster.see()
+        ledger, queues = self._cache.ledger, self._cache.queues.values()
+        if ledger is None or all(queue.usage_of is None for queue in queues):
+            return None
+        return ledger.next_sample_at()
+
+    def weigh_all(self, *, now: float) -> None:
+        """Take every admission that is known now for somebody's considered decision.
+
+        To be called when a term begins, with all that the cluster shows taken in.
+        """
+        self._begin_change(now)
+        self._roster.refresh()
+        self._roster.unweighed.clear()
+
+    def repair(self, *, now: float) -> tuple[Evict, ...]:
+        """Return the evictions of what other writers have admitted beyond the quota since `weigh_all`.
+
+        Each is given once; `forget` where it could not be written.
+        """
+        roster = self._roster
+        # Asked before anything is refreshed: there is nothing to judge in nearly every call.
+        due_at = overadmission.due_at(self._cache, roster.unweighed)
+        if due_at is None or due_at > now:
+            return ()
+        self._begin_change(now)
+        roster.refresh()
+        fitting, evictions = overadmission.judge(self._cache, roster.unweighed, now=now)
+        for key in fitting:
+            # Within the quota, so it is left alone from here on, as if this process had admitted it.
+            del roster.unweighed[key]
+        for eviction in evictions:
+            self._applier.evicts += 1
+            # It holds its quota until it has stopped, but is not chosen as a victim again.
+            self._cache.held[eviction.key].is_evicting = True
+        return tuple(evictions)
+
+    def next_repair_at(self) -> float | None:
+        """Return when `repair` has something to judge, None where it has not."""
+        return overadmission.due_at(self._cache, self._roster.unweighed)
+
+    def next_wake_at(self) -> float | None:
+        """Return when time alone changes something: a back-off ends, a promise is due, a turn begins, a quota
+        window opens or closes, or a Workload is spared no longer.
+        """
+        ends = [queue.pending.next_retry_at() for queue in self._cache.queues.values()]
+        # A look at each queue's heap, not a timer for each Workload.
+        ends += [self._cache.timekeeper.wake_at, self._roster.next_turn_at(), self._cache.holds.next_end_at()]
+        ends += self._roster.wakes.values()
+        next_at = self._cache.next_boundary_at
+        ends += [next_at] if next_at < inf else []
+        return min((end for end in ends if end is not None), default=None)
+
+    # --- the plan that outlives this process -------------------------------------------------------------
+
+    def plan_tables(self) -> Mapping[PlanTable, Tracked[Any, Any]]:
+        """Return the tables of what the store keeps for whoever leads next, each aware of its changes."""
+        return tables(self._cache)
+
+    def adopt_plan(self, plan: PlanValues, *, now: float, is_whole: bool) -> int:
+        """Take in what another has promised and learned; see `admission.engine.restore_plan`.
+
+        `is_whole`: in place of all promises and leases known here. Returns how many were not true any more.
+        """
+        self._begin_change(now)
+        self._roster.refresh()
+        # What is taken in is dated by this, before any cycle has told the keeper the time.
+        self._cache.timekeeper.now = now
+        # History first: how long work runs is what the promises' claims are made of.
+        adopt_history(self._cache, plan)
+        return adopt_plan(self._cache, self._roster, plan, now=now, is_whole=is_whole)
+
+    # --- itself ------------------------------------------------------------------------------------------
+
+    def drain_touched(self) -> Touched:
+        """Return whose status may have changed since the last call."""
+        self._roster.see()
+        # One may have gone since it was touched; its status went with it.
+        roster, queues = self._roster, self._cache.queues
+        touched = [queues[name] for name in roster.touched_queues if name in queues]
+        above = {node.name for queue in touched for node in queue.node.ancestors()}
+        result = Touched(
+            cluster_queues=frozenset(roster.touched_queues),
+            local_queues=frozenset(roster.touched_local_queues),
+            cohorts=frozenset(self._touched_cohorts | above),
+            policies=frozenset(self._touched_policies | self._policies_of(touched)),
+        )
+        # Handed out once: whoever asks is the one that writes the statuses.
+        roster.touched_queues.clear()
+        roster.touched_local_queues.clear()
+        self._touched_cohorts.clear()
+        self._touched_policies.clear()
+        return result
+
+    def _policies_of(self, touched: Sequence[QueueState]) -> set[str]:
+        """Return the policies with reservations of these ClusterQueues, whose status names who uses them."""
+        if not self._cache.reservations.kept:
+            return set()
+        names, members = {queue.name for queue in touched}, self._cache.timekeeper.ahead.members
+        # Where nobody has joined, who starts and ends in the queue changes nothing of that.
+        return {
+            kept.id.policy
+            for kept in self._cache.reservations.kept
+            if kept.queue in names and members.get(kept.id)
+        }
+
+    def statistics(self) -> EngineStatistics:
+        """Return sizes and counts."""
+        self._roster.see()
+        queues = self._cache.queues.values()
+        return EngineStatistics(
+            workloads=len(self._roster.records),
+            cluster_queues=len(self._cache.cluster_queues),
+            local_queues=len(self._cache.local_queues),
+            active_pending=sum(queue.pending.active_count for queue in queues),
+            parked_pending=sum(queue.pending.parked_count for queue in queues),
+            reserving=len(self._cache.held),
+            assumed=sum(1 for held in self._cache.held.values() if held.is_assumed),
+            cycles=self._cycles,
+            admits=self._applier.admits,
+            evicts=self._applier.evicts,
+        )
+
+    def validate(self) -> None:
+        """Raise AssertionError naming the first broken invariant."""
+        self._roster.refresh()
+        self._cache.validate()
+        records = self._roster.records
+        for queue in self._cache.queues.values():
+            queue.pending.validate()
+            for pending in queue.pending.in_order():
+                record = records.get(pending.key)
+                assert record is not None, f"{pending.key} waits in {queue.name} but is not known"
+                assert record.queued_in == queue.name, f"{pending.key} waits in {queue.name} and elsewhere"
+                assert pending.key not in self._cache.held, f"{pending.key} is both pending and holding quota"
+        for key, record in records.items():
+            if record.queued_in is not None:
+                waits = key in self._cache.queues[record.queued_in].pending
+                assert waits, f"{key} is said to wait in {record.queued_in} but does not"
+
+    # --- the cycle ---------------------------------------------------------------------------------------
+
+    def _queues_to_try(self) -> Iterator[QueueState]:
+        for tree in self._roster.unsettled:
+            # An inactive queue keeps its Workloads, but none of them is a head.
+            yield from (queue for queue in tree.queues if not queue.inactive)
+
+    def _pop_heads(self) -> list[tuple[QueueState, Pending]]:
+        """Return the heads of the trees that wait longest: whole trees, as many as one cycle should take."""
+        heads: list[tuple[QueueState, Pending]] = []
+        unsettled = self._roster.unsettled
+        while unsettled and len(heads) < _MOST_HEADS:
+            # The tree that was unsettled first, so that none is passed over however many there are.
+            tree = next(iter(unsettled))
+            # What is not tried again below rests until something changes in its tree.
+            del unsettled[tree]
+            # Whole trees, though the number may be exceeded: heads of one tree compete and must be compared.
+            for queue in tree.queues:
+                pending = None if queue.inactive else queue.pending.pop()
+                if pending is not None:
+                    heads.append((queue, pending))
+        # The order of ties must not hang on how the trees were built.
+        heads.sort(key=_by_name)
+        return heads
+
+    def _backfill(self, snapshot: Snapshot, now: float) -> Backfill | None:
+        keeper = self._cache.timekeeper
+        if not keeper.is_on:
+            return None
+        return Backfill(snapshot=snapshot, keeper=keeper, policy=self._policy, now=now)
+
+    def _end_holds(self, now: float) -> None:
+        """Let others have what was held for too long, or is needed no more: nobody comes first by it."""
+        if self._cache.holds.is_empty:
+            return
+        # `take_ended` compares with what the queues hold now, so changes have to be in effect.
+        self._roster.refresh()
+        for room in self._cache.holds.take_ended(self._cache.queues, now=now):
+            queue = self._cache.queues.get(room.hold.cluster_queue)
+            if queue is not None:
+                queue.pending.forgive(room.hold.key)
+                self._roster.woken.add(queue.tree)
+            # Nodes are shared across trees, so others than its own may have waited for these.
+            self._roster.wake_flavors({place.flavor for place in room.places})
+
+
+def _by_name(head: tuple[QueueState, Pending]) -> str:
+    return head[0].spec.name

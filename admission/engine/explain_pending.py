@@ -1,0 +1,60 @@
+"""Why those wait who were not tried themselves.
+
+A cycle tries one of a class of equal requests, and of a StrictFIFO queue the head alone. The others are told
+in quiet moments why they wait, each once; that costs no decision and no write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from admission.cache.cache import Cache
+from admission.cache.workload_record import Problem
+from admission.cache.workload_store import Roster
+from admission.decisions.decision import Wait
+from admission.snapshot.snapshot import QueueState
+from api.queueing import QueueingStrategy
+from api.reasons import PendingReason
+from api.workload import WorkloadKey
+
+
+def explain(cache: Cache, roster: Roster, *, limit: int) -> tuple[Wait, ...]:
+    """Return why they wait, for at most so many who have not been told; each is told once."""
+    waits: list[Wait] = []
+    while roster.untold and len(waits) < limit:
+        key = next(iter(roster.untold))
+        del roster.untold[key]
+        waits += _explanation(cache, roster, key)
+    return tuple(waits)
+
+
+def _explanation(cache: Cache, roster: Roster, key: WorkloadKey) -> Iterator[Wait]:
+    """Yield why a Workload waits that was not tried itself; nothing where it was told otherwise."""
+    record = roster.records[key]
+    queue = cache.queues.get(record.queued_in or "")
+    if queue is None or queue.inactive or record.last_wait is not None:
+        return
+    told = queue.pending.told(key) or _behind_head(queue, key)
+    if told is None:
+        # Its head waits for a preemption, say; it will be known when somebody of its class is parked.
+        roster.unexplained.setdefault(queue.name, {})[key] = None
+        return
+    record.last_wait = told
+    workload = record.workload
+    yield Wait(
+        key=key,
+        uid=workload.uid,
+        resource_version=workload.resource_version,
+        reason=told[0],
+        message=told[1],
+        is_parked=queue.pending.is_parked(key),
+    )
+
+
+def _behind_head(queue: QueueState, key: WorkloadKey) -> Problem | None:
+    """Return that a StrictFIFO queue tries its head alone; None for the head, and where it is not so."""
+    head = queue.pending.head()
+    if queue.pending.strategy is not QueueingStrategy.STRICT_FIFO or head in (None, key):
+        return None
+    message = f"waits behind {head}: ClusterQueue {queue.name} is StrictFIFO and admits in order alone"
+    return PendingReason.PENDING_EVALUATION, message

@@ -1,0 +1,426 @@
+"""What can be asked of the engine: who waits and why, who holds what, how the queues stand.
+
+Questions change nothing. They see changed specs at once, assumed Workloads as if they were facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from admission.backfill.planned_starts import Kept
+from admission.backfill.running_estimates import Measured, started_at_of
+from admission.cache.cache import Cache
+from admission.cache.in_use import is_in_use
+from admission.cache.workload_record import LocalQueueKey, Problem, queue_problem
+from admission.cache.workload_store import Roster
+from admission.calendar.advance_reservations import next_turn_at, reservation_of
+from admission.calendar.quota_windows import QuotaInForce
+from admission.decisions.decision import Evict
+from admission.flavors.topology_assigner import check_tolerations
+from admission.placement.topology.domain_usage import DomainUsage, domain_usages
+from admission.placement.topology.node_health import NodeFault, host_fault, hosts_of, is_sound
+from admission.preemption.device_price import node_device_price
+from admission.scheduler.outcomes import required_checks
+from admission.status.backlog import Backlog, backlog
+from admission.status.explain import PodSetLines, explain
+from admission.status.views import (
+    ClusterQueueView,
+    CohortView,
+    LocalQueueView,
+    PendingWorkload,
+    PolicyView,
+    cluster_queue_view,
+    cohort_view,
+    local_queue_view,
+    policy_view,
+)
+from api.disruption_budget import DisruptionBudget
+from api.node import NodeInfo
+from api.objects import WireToleration
+from api.policy import KUEUE, AdmissionPolicy
+from api.workload import Admission, PodSetAssignment, Workload, WorkloadKey
+from queues.estimates.runtime_estimate import Estimate
+from queues.profile.planned_start import BackfillLease, PlannedStart
+from queues.quota.resources import FlavorResource
+
+
+class Questions:
+    """The asking side of an engine."""
+
+    def __init__(self, cache: Cache, roster: Roster) -> None:
+        self._cache = cache
+        self._roster = roster
+
+    def workload(self, key: WorkloadKey) -> Workload | None:
+        """Return the Workload as last seen."""
+        record = self._roster.records.get(key)
+        return record.workload if record is not None else None
+
+    # Lazily: the caller may stop, and nothing may change under it while it walks.
+    def workloads(self) -> Iterator[Workload]:
+        """Return all Workloads as last seen."""
+        return (record.workload for record in self._roster.records.values())
+
+    def cluster_queues(self) -> tuple[str, ...]:
+        """Return the names of all ClusterQueues, sorted."""
+        return tuple(sorted(self._cache.cluster_queues))
+
+    def policy_of(self, cluster_queue: str) -> AdmissionPolicy:
+        """Return the policy that governs the ClusterQueue; `KUEUE`, with every section off, where none
+        does."""
+        self._roster.see()
+        queue = self._cache.queues.get(cluster_queue)
+        return queue.policy if queue is not None else KUEUE
+
+    def disruption_budgets(self, namespace: str) -> tuple[DisruptionBudget, ...]:
+        """Return the PodDisruptionBudgets of a namespace, by name."""
+        found = sorted(self._cache.budgets.items())
+        return tuple(budget for (inside, _), budget in found if inside == namespace)
+
+    def quotas_in_force(self, cluster_queue: str) -> Mapping[FlavorResource, QuotaInForce]:
+        """Return the quotas that a quota window has put in place of the ClusterQueue's own."""
+        self._roster.see()
+        queue = self._cache.queues.get(cluster_queue)
+        return queue.quotas_in_force if queue is not None else {}
+
+    def admissions(self) -> Iterator[tuple[WorkloadKey, Admission]]:
+        """Return who holds quota, assumed or in fact, and what they hold, in order of key."""
+        self._roster.see()
+        return ((key, held.admission) for key, held in sorted(self._cache.held.items()))
+
+    def members(self, local_queue: LocalQueueKey) -> tuple[WorkloadKey, ...]:
+        """Return the Workloads that name this LocalQueue and have not finished."""
+        return tuple(self._roster.by_local_queue.get(local_queue, ()))
+
+    def is_holding(self, key: WorkloadKey) -> bool:
+        """Return whether the Workload holds quota, assumed or in fact."""
+        self._roster.see()
+        return key in self._cache.held
+
+    def device_price(self, flavor: str, host: str) -> float:
+        """Return what a device of the flavor costs in an hour, 0 where
+        nobody says; see `admission.preemption.device_price`.
+
+        `host` is the hostname of its node, "" where that is not known.
+        """
+        prices = (node_device_price(node) for node in self._cache.fleet.nodes_at(host))
+        on_nodes = [price for price in prices if price is not None]
+        if on_nodes:
+            # A hostname that two nodes share is one host; the dearer of them hides nothing.
+            return max(on_nodes)
+        spec = self._cache.flavors.get(flavor)
+        return spec.cost_per_device_hour if spec is not None else 0.0
+
+    def is_waiting(self, key: WorkloadKey, uid: str) -> bool:
+        """Return whether this very Workload waits in a queue for quota, and has none."""
+        self._roster.see()
+        record = self._roster.records.get(key)
+        is_it = record is not None and record.workload.uid == uid and record.queued_in is not None
+        return is_it and key not in self._cache.held
+
+    def is_undecided(self, cluster_queue: str) -> bool:
+        """Return whether a cycle is yet to try Workloads of the ClusterQueue's tree."""
+        self._roster.settle()
+        queue = self._cache.queues.get(cluster_queue)
+        if queue is None or queue.tree not in self._roster.unsettled:
+            return False
+        return any(one.pending.has_head() for one in queue.tree.queues if not one.inactive)
+
+    def heir_of(self, victim: WorkloadKey) -> Evict | None:
+        """Return for whom else the eviction of a Workload goes on, None where nobody else waits for it.
+
+        Of several the most important; of equals the first by name.
+        """
+        heirs = [
+            (-self._roster.records[eviction.preemptor].workload.priority, eviction.preemptor, eviction)
+            for joined in tuple(self._roster.joined.values())
+            for eviction in joined
+            if eviction.key == victim
+            and eviction.preemptor is not None
+            and self.is_waiting(eviction.preemptor, eviction.preemptor_uid)
+        ]
+        return min(heirs, key=lambda one: one[:2])[2] if heirs else None
+
+    def is_in_use(self, kind: str, name: str) -> bool:
+        """Return whether a ClusterQueue, flavor, topology or check may not
+        go yet, see `admission.cache.in_use`.
+        """
+        self._roster.see()
+        return is_in_use(self._cache, kind, name)
+
+    def planned(self, key: WorkloadKey) -> PlannedStart | None:
+        """Return what the Workload is promised, None for nothing."""
+        promise = self._cache.timekeeper.promises.get(key)
+        return promise.planned if promise is not None else None
+
+    def plan(self) -> tuple[tuple[PlannedStart, ...], tuple[BackfillLease, ...]]:
+        """Return all promises, the highest rank first, and all leases, by Workload."""
+        keeper = self._cache.timekeeper
+        promises = tuple(promise.planned for promise in keeper.promises.in_order())
+        return promises, tuple(keeper.leases[key] for key in sorted(keeper.leases))
+
+    @property
+    def keeps_time(self) -> bool:
+        """Whether a policy with backfill governs a ClusterQueue, or the calendar is heeded in time."""
+        return self._cache.timekeeper.is_on
+
+    def take_kept(self) -> tuple[Kept, ...]:
+        """Return the promises kept since this was last asked; each is told once."""
+        # Handed out and forgotten, so that each is counted once.
+        kept = tuple(self._cache.timekeeper.kept)
+        self._cache.timekeeper.kept.clear()
+        return kept
+
+    def take_measured(self) -> tuple[Measured, ...]:
+        """Return the runs that have ended since this was last asked, with what was expected of them."""
+        measured = tuple(self._cache.timekeeper.lengths.measured)
+        self._cache.timekeeper.lengths.measured.clear()
+        return measured
+
+    def estimate(self, workload: Workload) -> Estimate | None:
+        """Return how long the Workload is expected to run, None where nothing says so."""
+        local_queue = self._cache.local_queues.get((workload.key.namespace, workload.queue_name))
+        policy = self.policy_of(local_queue.cluster_queue) if local_queue is not None else KUEUE
+        held, estimator = self._cache.held.get(workload.key), self._cache.timekeeper.lengths.estimator
+        if held is None:
+            return estimator.estimate(workload, policy)
+        return estimator.running_estimate(workload, policy, started_at=started_at_of(held))
+
+    def waits_for(self, key: WorkloadKey, limit: int) -> tuple[tuple[WorkloadKey, float], ...]:
+        """Return whose ends a promised Workload waits for, and when they are expected, the first first.
+
+        Those who hold quota that it was promised, or are on its nodes, and end before its start.
+        """
+        keeper = self._cache.timekeeper
+        promise = keeper.promises.get(key)
+        queue = self._cache.queues.get(promise.planned.cluster_queue) if promise is not None else None
+        if promise is None or queue is None:
+            return ()
+        # Whoever neither shares its quota nor its nodes cannot be waited for.
+        wanted, found = promise.claim, []
+        for claim in keeper.profile.claims():
+            other = self._cache.queues.get(claim.queue)
+            shares_quota = (
+                other is not None and other.tree is queue.tree and claim.usage.keys() & wanted.usage.keys()
+            )
+            is_near = shares_quota or bool(claim.spots.keys() & wanted.spots.keys())
+            if claim.is_running and is_near and claim.ends_at <= promise.planned.start_at:
+                found.append((claim.holder, claim.ends_at))
+        return tuple(sorted(found, key=lambda one: (one[1], one[0]))[:limit])
+
+    def is_backfilled(self, key: WorkloadKey) -> bool:
+        """Return whether the Workload runs ahead of a promised one, on a lease."""
+        return key in self._cache.timekeeper.leases
+
+    def expected_start(self, key: WorkloadKey) -> float | None:
+        """Return when the Workload is expected to start (Unix seconds), None where nobody can say."""
+        planned = self.planned(key)
+        if planned is not None:
+            return planned.start_at
+        expected = self._cache.timekeeper.expected.get(key)
+        return expected[0] if expected is not None else self._reserved_start(key)
+
+    def _reserved_start(self, key: WorkloadKey) -> float | None:
+        """Return when the reservation begins that a waiting Workload has joined, None where it has none."""
+        record = self._roster.joining.get(key)
+        kept = self._cache.reservations.joined_by(record.workload) if record is not None else None
+        is_ahead = kept is not None and kept.start_at > self._cache.timekeeper.now
+        return kept.start_at if kept is not None and is_ahead else None
+
+    def expected_after(self, key: WorkloadKey) -> float | None:
+        """Return before when the Workload is not expected to start (Unix seconds), where nobody can say more.
+
+        It waits behind those of its ClusterQueue whose starts are worked out. None where it does not, or no
+        starts have been worked out. A lower bound by turns alone, which backfill may beat.
+        """
+        record = self._roster.records.get(key)
+        if record is None or record.queued_in is None or self.expected_start(key) is not None:
+            return None
+        return self._cache.timekeeper.expected_after.get(record.queued_in)
+
+    def queue_problem(self, workload: Workload) -> Problem | None:
+        """Return why the Workload cannot even be tried, with the fix; None where its turn decides."""
+        self._roster.see()
+        record = self._roster.records.get(workload.key)
+        return queue_problem(self._cache, workload, record.request_error if record is not None else None)
+
+    def turns_at(self, workload: Workload) -> float | None:
+        """Return when the reservation that a waiting Workload names begins or ends next; None for never."""
+        if reservation_of(workload) is None or workload.has_quota_reservation:
+            return None
+        local_queue = self._cache.local_queues.get((workload.key.namespace, workload.queue_name))
+        policy = self.policy_of(local_queue.cluster_queue) if local_queue is not None else KUEUE
+        return next_turn_at(workload, policy, now=self._cache.timekeeper.now)
+
+    def required_checks(self, workload: Workload) -> tuple[str, ...]:
+        """Return the admission checks that the Workload must pass.
+
+        With quota: those of its assigned flavors. Without: those that apply whatever the flavor.
+        """
+        self._roster.see()
+        held = self._cache.held.get(workload.key)
+        if held is not None:
+            queue = self._cache.queues.get(held.admission.cluster_queue)
+            return required_checks(queue.spec.checks, held.admission) if queue is not None else ()
+        local_queue = self._cache.local_queues.get((workload.key.namespace, workload.queue_name))
+        spec = self._cache.cluster_queues.get(local_queue.cluster_queue) if local_queue is not None else None
+        # No queue, no checks: what is required cannot be known, and nothing is written.
+        if spec is None:
+            return ()
+        # Only checks of every flavor are certain as long as no flavor has been chosen.
+        flavors = {flavor.name for group in spec.resource_groups for flavor in group.flavors}
+        general = (rule.name for rule in spec.checks if not rule.on_flavors or rule.on_flavors >= flavors)
+        return tuple(sorted(general))
+
+    def node(self, name: str) -> NodeInfo | None:
+        """Return a node as last seen, None where it is not known."""
+        return self._cache.fleet.nodes.get(name)
+
+    def label_problems(self, node: str) -> list[str]:
+        """Return what is wrong with a node's labels for the topologies that it is part of."""
+        self._roster.see()
+        return self._cache.fleet.label_problems(node)
+
+    def is_in_place(self, key: WorkloadKey, pod_set: str, node: str) -> bool:
+        """Return whether a node lies in a domain that the Workload's pod set was given.
+
+        True also where nobody can tell: it holds no quota, was not placed, or the node is not known.
+        """
+        # Nothing is said of what nobody can judge: a false alarm would be worse than a late one.
+        held, found = self._cache.held.get(key), self._cache.fleet.nodes.get(node)
+        if held is None or found is None:
+            return True
+        topology = next((one.topology for one in held.admission.pod_sets if one.name == pod_set), None)
+        if topology is None:
+            return True
+        values = tuple(found.labels.get(level, "") for level in topology.levels)
+        return any(domain.values == values for domain in topology.domains)
+
+    @property
+    def node_count(self) -> int:
+        """How many nodes there are."""
+        return len(self._cache.fleet.nodes)
+
+    def tenants(self, host: str) -> tuple[WorkloadKey, ...]:
+        """Return the Workloads that have pods assigned to this host, as far as assignments name hosts."""
+        return tuple(self._cache.tenants.get(host, ()))
+
+    def node_faults(self, workload: Workload) -> tuple[NodeFault, ...]:
+        """Return what is wrong with the nodes that the Workload's pods were placed on, by name, each once."""
+        faults: dict[str, NodeFault] = {}
+        fleet, admission = self._cache.fleet, workload.admission
+        for one in admission.pod_sets if admission is not None else ():
+            tolerations: tuple[WireToleration, ...] | None = None
+            for host in hosts_of(one.topology) if one.topology is not None else ():
+                nodes = fleet.nodes_at(host)
+                # The usual case is one sound node of that name. Two nodes of one hostname label
+                # are a fault themselves.
+                if len(nodes) == 1 and is_sound(nodes[0]):
+                    continue
+                # Worked out for the first node that needs it: most Workloads have none with a fault.
+                if tolerations is None:
+                    tolerations = self._tolerations(workload, one)
+                fault = host_fault(host, nodes, tolerations)
+                if fault is not None:
+                    faults[host] = fault
+        return tuple(faults[host] for host in sorted(faults))
+
+    def _tolerations(self, workload: Workload, assignment: PodSetAssignment) -> tuple[WireToleration, ...]:
+        own = [one.template.spec for one in workload.pod_sets if one.name == assignment.name]
+        of_pods = (own[0].tolerations or ()) if own and own[0] is not None else ()
+        return (*of_pods, *self.flavor_injection(assignment)[1], *check_tolerations(workload, assignment))
+
+    def flavor_injection(
+        self, assignment: PodSetAssignment
+    ) -> tuple[dict[str, str], tuple[WireToleration, ...]]:
+        """Return node labels and tolerations of all flavors of the pod set, for the Job's pod template."""
+        labels: dict[str, str] = {}
+        tolerations: list[WireToleration] = []
+        for name in sorted(set(assignment.flavors.values())):
+            flavor = self._cache.flavors.get(name)
+            if flavor is not None:
+                labels.update(flavor.node_labels)
+                # By value and once each: flavors of one pod set may add the same toleration.
+                tolerations += [one for one in flavor.tolerations if one not in tolerations]
+        return labels, tuple(tolerations)
+
+    def is_domain(self, value: str) -> bool:
+        """Return whether any topology has a domain of this label value; yes where no topology is known."""
+        return self._cache.fleet.has_domain(value)
+
+    def cluster_queue_of(self, workload: Workload) -> str:
+        """Return the ClusterQueue that its LocalQueue leads to, "" where there is no such LocalQueue."""
+        local_queue = self._cache.local_queues.get((workload.key.namespace, workload.queue_name))
+        return local_queue.cluster_queue if local_queue is not None else ""
+
+    def explanation(self, workload: Workload) -> tuple[PodSetLines, ...]:
+        """Return all that a cycle would look at for the Workload, nothing where it cannot be tried at all."""
+        self._roster.see()
+        record = self._roster.records.get(workload.key)
+        queue = self._cache.queues.get(self.cluster_queue_of(workload))
+        if record is None or queue is None:
+            return ()
+        return explain(self._cache.snapshot(), queue, workload, record.requests)
+
+    def pending(self, cluster_queue: str) -> tuple[PendingWorkload, ...]:
+        """Return who waits in the ClusterQueue, parked ones too, in queue order."""
+        self._roster.see()
+        queue = self._cache.queues.get(cluster_queue)
+        if queue is None:
+            return ()
+        return tuple(
+            PendingWorkload(
+                key=one.key,
+                priority=one.workload.priority,
+                local_queue=(one.key.namespace, one.workload.queue_name),
+                queued_at=one.queued_at,
+                is_parked=queue.pending.is_parked(one.key),
+            )
+            for one in queue.pending.in_order()
+        )
+
+    def cluster_queue_view(self, name: str) -> ClusterQueueView | None:
+        """Return the ClusterQueue's status, None where there is no such queue."""
+        self._roster.see()
+        queue = self._cache.queues.get(name)
+        return cluster_queue_view(queue) if queue is not None else None
+
+    def backlog(self, name: str) -> Backlog | None:
+        """Return who waits in the ClusterQueue, summed up; None where there is no such queue."""
+        self._roster.see()
+        queue = self._cache.queues.get(name)
+        return backlog(queue.pending) if queue is not None else None
+
+    def cohorts(self) -> tuple[str, ...]:
+        """Return the names of all Cohorts, those that are only named too, sorted."""
+        self._roster.see()
+        return tuple(sorted(self._cache.hierarchy.cohorts))
+
+    def cohorts_above(self, cluster_queue: str) -> tuple[str, ...]:
+        """Return the Cohorts above the ClusterQueue, its own first and the root last; () for none."""
+        self._roster.see()
+        queue = self._cache.queues.get(cluster_queue)
+        return tuple(node.name for node in queue.node.ancestors()) if queue is not None else ()
+
+    def local_queue_view(self, namespace: str, name: str) -> LocalQueueView | None:
+        """Return the LocalQueue's status, None where there is no such queue."""
+        self._roster.see()
+        members = self._roster.by_local_queue.get((namespace, name), {})
+        return local_queue_view(self._cache, (namespace, name), members)
+
+    def cohort_view(self, name: str) -> CohortView | None:
+        """Return the Cohort's status, None where nobody names it."""
+        self._roster.see()
+        return cohort_view(self._cache, name)
+
+    def domain_usages(self) -> Iterator[DomainUsage]:
+        """Yield how full the leaves of all topologies are, flavor by flavor."""
+        fleet = self._cache.fleet
+        for flavor in sorted(self._cache.flavors):
+            if fleet.has_topology(flavor):
+                yield from domain_usages(fleet.search(flavor).site, flavor)
+
+    def policy_view(self, name: str) -> PolicyView | None:
+        """Return the AdmissionPolicy's status, None where there is no such policy."""
+        self._roster.see()
+        return policy_view(self._cache, name)

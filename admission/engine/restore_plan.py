@@ -1,0 +1,166 @@
+"""Taking in the plan of another: what the store keeps becomes this engine's promises, leases and history.
+
+A new leader goes on with what its predecessor has promised, so that no promise moves because the leader has
+changed; a follower shows the leader's plan. What is taken in must still be true of what the cluster shows:
+
+    promise    its Workload, of the same uid, waits in the ClusterQueue that it was made in, under backfill
+    lease      its Workload, of the same uid, holds quota there
+    outrun     its Workload, of the same uid, is there
+    expected   its Workload waits
+    hold       its Workload, of the same uid, waits in that ClusterQueue, under a policy that holds room
+    history    always, and moves for an hour: they speak of what has been
+
+The quota and the places that a promise or a hold claims are worked out anew from its admission, by the
+flavors and nodes as they are now. Whether a promise still stands is then judged like that of any other, in
+the next cycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from admission.backfill.planned_starts import Promise
+from admission.cache.cache import Cache
+from admission.cache.workload_record import Record
+from admission.cache.workload_store import Roster
+from admission.flavors.topology_assigner import places_of
+from admission.snapshot.capacity_holds import holds_room
+from admission.snapshot.hold_totals import KeptRoom
+from admission.snapshot.snapshot import QueueState
+from queues.profile.holds import Hold
+from queues.profile.planned_start import BackfillLease, PlannedStart
+from queues.quota.resources import to_quantities
+from queues.reservations.plan import PlanTable, PlanValues
+from queues.tracked import Tracked
+
+
+def tables(cache: Cache) -> Mapping[PlanTable, Tracked[Any, Any]]:
+    """Return the tables of the plan as this engine keeps them."""
+    keeper = cache.timekeeper
+    return {
+        PlanTable.PROMISES: keeper.promises,
+        PlanTable.LEASES: keeper.leases,
+        PlanTable.OUTRUN: keeper.lengths.stopped_after,
+        PlanTable.EXPECTED: keeper.expected,
+        PlanTable.HOLDS: cache.holds.kept,
+        PlanTable.MOVES: cache.moves.of,
+        PlanTable.RUNS: keeper.lengths.estimator.learned.runs,
+        PlanTable.NODES: cache.fleet.performance.outcomes,
+    }
+
+
+def stored_value(value: object) -> object:
+    """Return what is stored of an entry: of promises and holds not their claims, which follow from them."""
+    match value:
+        case Promise():
+            return value.planned
+        case KeptRoom():
+            return value.hold
+    return value
+
+
+def adopt_history(cache: Cache, plan: PlanValues) -> None:
+    """Take in what earlier runs have taught."""
+    for key, runs in plan.runs.items():
+        cache.timekeeper.lengths.estimator.learned.observe(key, *runs)
+    for host, outcomes in plan.nodes.items():
+        cache.fleet.performance.remember(host, outcomes)
+
+
+def adopt_plan(cache: Cache, roster: Roster, plan: PlanValues, *, now: float, is_whole: bool) -> int:
+    """Take in what another leader keeps for whoever leads next; `is_whole`: in place of what is known here.
+
+    Returns how much of it was not true.
+    """
+    cache.moves.adopt(plan.moves, now=now, is_whole=is_whole)
+    untrue = _adopt_holds(cache, roster, plan.holds.values(), now=now, is_whole=is_whole)
+    return untrue + _adopt_promises(cache, roster, plan, is_whole=is_whole)
+
+
+def _adopt_holds(cache: Cache, roster: Roster, holds: Iterable[Hold], *, now: float, is_whole: bool) -> int:
+    """Keep room for whom others were evicted, and let them come first. Returns how many need none."""
+    if is_whole:
+        for key, room in cache.holds.kept.items():
+            former = cache.queues.get(room.hold.cluster_queue)
+            if former is not None:
+                former.pending.forgive(key)
+        cache.holds.kept.clear()
+    untrue = 0
+    for hold in holds:
+        record, queue = roster.records.get(hold.key), cache.queues.get(hold.cluster_queue)
+        # Not of the cluster as it is now: counted, so that the log says how much of a plan was old.
+        if record is None or queue is None or hold.until <= now or not _is_owed(hold, record, queue):
+            untrue += 1
+            continue
+        places = places_of(hold.admission, record.requests)
+        room = KeptRoom(hold=hold, usage=to_quantities(hold.admission.pod_sets), places=places)
+        if cache.holds.put(room):
+            queue.pending.keep_for(record.workload)
+        # First again, or who was evicted for it would come before it.
+        queue.pending.owe(record.workload)
+    return untrue
+
+
+def _is_owed(hold: Hold, record: Record, queue: QueueState) -> bool:
+    return (
+        holds_room(queue.policy)
+        and record.workload.uid == hold.uid
+        and record.queued_in == hold.cluster_queue
+    )
+
+
+def _adopt_promises(cache: Cache, roster: Roster, plan: PlanValues, *, is_whole: bool) -> int:
+    """Take in promises, leases and expected starts; none while no policy asks for backfill."""
+    keeper = cache.timekeeper
+    if not keeper.is_on:
+        return 0
+    if is_whole:
+        # A follower shows what the leader keeps, and nothing of its own.
+        keeper.forget_plan()
+    untrue = 0
+    for lease in plan.leases.values():
+        if not _is_running(cache, lease):
+            untrue += 1
+        # What this engine knows itself is newer than what was stored.
+        elif lease.key not in keeper.leases:
+            keeper.leases[lease.key] = lease
+    for (key, uid), seconds in plan.outrun.items():
+        record = roster.records.get(key)
+        if record is not None and record.workload.uid == uid:
+            keeper.lengths.stopped_after[key, uid] = seconds
+    # Leases say how much longer those who run are believed to.
+    keeper.rebuild(cache.held.values())
+    for planned in plan.promises.values():
+        if not _is_waiting(cache, roster, planned):
+            untrue += 1
+            continue
+        # By the flavors and nodes of now: stored places could be of nodes that have gone.
+        places = places_of(planned.admission, roster.records[planned.key].requests)
+        usage = to_quantities(planned.admission.pod_sets)
+        keeper.adopt(planned, usage, cache.fleet.spots(places))
+    for key, expected in plan.expected.items():
+        record = roster.records.get(key)
+        # A promise says more than an expectation; there is no use for both.
+        is_waiting = record is not None and record.queued_in is not None and key not in keeper.promises
+        if is_waiting and key not in keeper.expected:
+            keeper.expected[key] = expected
+    keeper.note_adopted()
+    return untrue
+
+
+def _is_running(cache: Cache, lease: BackfillLease) -> bool:
+    held = cache.held.get(lease.key)
+    return (
+        held is not None
+        and held.workload.uid == lease.uid
+        and held.admission.cluster_queue == lease.cluster_queue
+        and lease.cluster_queue in cache.queues
+    )
+
+
+def _is_waiting(cache: Cache, roster: Roster, planned: PlannedStart) -> bool:
+    record, queue = roster.records.get(planned.key), cache.queues.get(planned.cluster_queue)
+    if record is None or queue is None or queue.inactive or queue.policy.backfill_rules is None:
+        return False
+    return record.workload.uid == planned.uid and record.queued_in == planned.cluster_queue

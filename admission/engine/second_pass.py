@@ -1,0 +1,179 @@
+"""The second pass: Workloads that hold quota and have lost nodes get other ones, or give their quota back;
+and those whose nodes were yet to be provisioned get their places.
+
+It runs apart from the cycle and before it: what a running gang lost comes before what nobody has yet. Those
+of higher priority first, then the older. A Workload whose new nodes were decided holds them from then on, as
+one that was admitted does; the object follows. Where there is no room it is evicted (it fails fast, Kueue's
+default), or it keeps what it has and is tried again when room comes free on its flavor's nodes.
+
+    unhealthyNodes ─▶ second pass ─▶ Reassign     new topologyAssignment, unhealthyNodes emptied
+                          │      ╰─▶ Evict        reason NodeFailures: queues again, before its equals
+                          ╰────────▶ Unreplaced   without fail-fast
+    checks ready,      ─▶ second pass ─▶ Reassign     first topologyAssignment, delayedTopologyRequest: Ready
+    no place yet          ╰────────▶ Unreplaced   tried again when room comes free on the flavor's nodes
+Kueue waits a second before the pass and doubles that after each failure; here events alone cause it.
+Source: Kueue, pkg/scheduler/scheduler.go and pkg/cache/queue/second_pass_queue.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from math import inf
+
+from admission.cache.cache import Cache
+from admission.cache.workload_store import Roster
+from admission.decisions.decision import Evict, Reassign, SecondPassDecision, Unreplaced
+from admission.flavors.topology_assigner import delayed_requests, standing
+from admission.placement.performance import FAILED
+from admission.placement.replacement import replace_hosts
+from admission.placement.topology.node_health import NodeFailureSettings, hosts_of
+from admission.placement.topology_cache import Unplaced
+from admission.snapshot.snapshot import Held
+from api.reasons import EvictionReason
+from api.workload import (
+    DELAYED_READY,
+    Admission,
+    PodSetAssignment,
+    TopologyAssignment,
+    WorkloadKey,
+)
+from queues.profile.capacity_profile import Spot
+
+
+def second_pass(
+    cache: Cache, roster: Roster, settings: NodeFailureSettings
+) -> tuple[SecondPassDecision, ...]:
+    """Decide for every Workload that has lost nodes; what is decided is assumed when this returns."""
+    # Some may have ended since they were noted.
+    due = [held for key in roster.lost if (held := cache.held.get(key)) is not None]
+    # Whoever cannot be served is noted anew below, in the other table.
+    roster.lost.clear()
+    decisions = []
+    # The order decides who gets the last free nodes.
+    for held in sorted(due, key=_urgency):
+        if held.workload.awaits_place:
+            decision = _place(cache, roster, held)
+        else:
+            decision = _decide(cache, roster, held, settings) if settings.is_on else None
+        if decision is not None:
+            decisions.append(decision)
+    return tuple(decisions)
+
+
+def _urgency(held: Held) -> tuple[int, float, WorkloadKey]:
+    return -held.workload.priority, held.queued_at, held.key
+
+
+def _place(cache: Cache, roster: Roster, held: Held) -> SecondPassDecision | None:
+    """Give the pods their first places, on the nodes that their checks have provided by now."""
+    queue = cache.queues.get(held.admission.cluster_queue)
+    # Pods that run in another cluster are placed there.
+    if queue is None or queue.is_dispatching or held.is_evicted or held.former is not None:
+        return None
+    requests = delayed_requests(cache.snapshot(), held, roster.records[held.key].requests)
+    if not requests:
+        # No pod set waits for places any more.
+        return None
+    with cache.fleet.occupied(_reserved_for_others(cache, held)):
+        found = cache.fleet.place(requests)
+    if isinstance(found, Unplaced):
+        roster.unreplaced[held.key] = None
+        message = f"no place for pod set {found.pod_set} yet: {found.message}"
+        return Unreplaced(key=held.key, uid=held.workload.uid, message=message)
+    # Held from now on, so that the next in this pass finds those nodes taken.
+    roster.reassign(held, reassigned(held.admission, found))
+    return Reassign(
+        key=held.key,
+        uid=held.workload.uid,
+        resource_version=held.workload.resource_version,
+        assignments=found,
+        lost=(),
+        found=tuple(sorted(_hosts(found.values()))),
+    )
+
+
+def _decide(
+    cache: Cache, roster: Roster, held: Held, settings: NodeFailureSettings
+) -> SecondPassDecision | None:
+    workload, snapshot = held.workload, cache.snapshot()
+    # Its former places or its eviction are being written: that answer comes first.
+    if held.is_evicted or held.former is not None or held.is_assumed:
+        return None
+    stands = standing(snapshot, held, roster.records[held.key].requests)
+    assigned = {host for one in stands for host in hosts_of(one.assignment)}
+    # A node that is gone by now has to be replaced too, or the rest would be placed around a hole.
+    lost = assigned & set(workload.unhealthy_nodes) | {h for h in assigned if not cache.fleet.nodes_at(h)}
+    if not lost:
+        return None
+    # Its loss speaks against the host wherever the next gang is placed.
+    cache.fleet.observe(lost, uid=f"{workload.uid}/lost", at=roster.now, outcome=FAILED)
+    with cache.fleet.occupied(_reserved_for_others(cache, held)):
+        found = replace_hosts(cache.fleet, stands, lost)
+    if isinstance(found, Unplaced):
+        return _fail(roster, held, _failure(lost, found), settings)
+    roster.reassign(held, reassigned(held.admission, found))
+    return Reassign(
+        key=held.key,
+        uid=workload.uid,
+        resource_version=workload.resource_version,
+        assignments=found,
+        lost=tuple(sorted(lost)),
+        # Only those that are new to it; a host that it had already got more pods.
+        found=tuple(sorted(_hosts(found.values()) - assigned)),
+    )
+
+
+def _reserved_for_others(cache: Cache, held: Held) -> dict[Spot, Mapping[str, int]]:
+    """Return what keeps the Workload off domains that are reserved for others while it is expected to run.
+
+    It would be in the way at the start, with an estimate that is not up, and be allowed to stay.
+    """
+    claim = cache.timekeeper.profile.get(held.key)
+    until = cache.timekeeper.gone_at(claim) if claim is not None else inf
+    return cache.timekeeper.ahead.domains_of_others(held.workload, begun_by=until)
+
+
+def _fail(roster: Roster, held: Held, message: str, settings: NodeFailureSettings) -> SecondPassDecision:
+    workload = held.workload
+    if not settings.fails_fast:
+        roster.unreplaced[held.key] = None
+        return Unreplaced(key=held.key, uid=workload.uid, message=message)
+    # Its quota counts until it has stopped; this keeps it from being evicted twice.
+    held.is_evicting = True
+    return Evict(
+        key=held.key,
+        uid=workload.uid,
+        resource_version=workload.resource_version,
+        reason=EvictionReason.NODE_FAILURES,
+        message=f"Workload was evicted as there was {message}",
+        cluster_queue=held.admission.cluster_queue,
+    )
+
+
+def _failure(lost: Iterable[str], found: Unplaced) -> str:
+    names = sorted(lost)
+    which = f"a failed node: {names[0]}" if len(names) == 1 else f"failed nodes: {', '.join(names)}"
+    return f"no replacement for {which} (pod set {found.pod_set}: {found.message})"
+
+
+def reassigned(admission: Admission, found: Mapping[str, TopologyAssignment]) -> Admission:
+    """Return the admission with these topology assignments in it, by pod set."""
+    return replace(
+        admission,
+        pod_sets=tuple(
+            # Pod sets that lost nothing keep the very same assignment.
+            replace(one, topology=found[one.name], delayed_topology_request=_state(one))
+            if one.name in found
+            else one
+            for one in admission.pod_sets
+        ),
+    )
+
+
+def _state(assignment: PodSetAssignment) -> str | None:
+    return None if assignment.delayed_topology_request is None else DELAYED_READY
+
+
+def _hosts(assignments: Iterable[TopologyAssignment]) -> set[str]:
+    return {host for one in assignments for host in hosts_of(one)}

@@ -1,0 +1,64 @@
+"""What a configuration file says about deciding, as the engine takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from admission.engine.engine import EngineSettings
+from admission.placement.topology.node_health import NodeFailureSettings
+from admission.placement.topology.request import PlacementGates
+from admission.preemption.fair_sharing import FairRule, FairSharing
+from api.config import ControllerConfig
+from api.policy import KUEUE
+from queues.pending.admission_fair_sharing import AdmissionFairSharing
+from queues.pending.ordering import RequeuingTimestamp
+
+
+def engine_settings(config: ControllerConfig) -> EngineSettings:
+    """Return what the engine is told: resources, place after a late start, fair sharing where it is on."""
+    pods_ready = config.kueue.wait_for_pods_ready
+    timestamp = pods_ready.requeuing_strategy.timestamp if pods_ready is not None else "Eviction"
+    sharing, by_usage = config.kueue.fair_sharing, config.kueue.admission_fair_sharing
+    return EngineSettings(
+        resources=config.resources,
+        requeuing_timestamp=RequeuingTimestamp(timestamp),
+        node_failures=node_failure_settings(config),
+        placement=_placement_gates(config),
+        default_policy=config.default_policy or KUEUE,
+        fair_sharing=None if sharing is None else FairSharing(rules=_rules(sharing.preemption_strategies)),
+        admission_fair_sharing=None
+        if by_usage is None
+        else AdmissionFairSharing(
+            half_life_seconds=by_usage.usage_half_life_seconds,
+            sampling_seconds=by_usage.usage_sampling_seconds,
+            resource_weights=by_usage.resource_weights,
+        ),
+    )
+
+
+def node_failure_settings(config: ControllerConfig) -> NodeFailureSettings:
+    """Return when failed nodes are replaced, by Kueue's feature gates.
+
+    The gate for a fixed time is Kueue's older rule; who switches it on asks for that rule.
+    """
+    gates, ours = config.kueue.feature_gates, NodeFailureSettings()
+    by_time = gates.get("TASReplaceNodeDueToNotReadyOverFixedTime", False)
+    return NodeFailureSettings(
+        is_on=gates.get("TASFailedNodeReplacement", ours.is_on),
+        fails_fast=gates.get("TASFailedNodeReplacementFailFast", ours.fails_fast),
+        awaits_pods=gates.get("TASReplaceNodeOnPodTermination", ours.awaits_pods) and not by_time,
+        heeds_taints=gates.get("TASReplaceNodeOnNodeTaints", ours.heeds_taints),
+        skips_pods=gates.get("SkipReassignmentForPodOwnedWorkloads", ours.skips_pods),
+    )
+
+
+def _placement_gates(config: ControllerConfig) -> PlacementGates:
+    gates, ours = config.kueue.feature_gates, PlacementGates()
+    return PlacementGates(
+        is_mixed=gates.get("TASProfileMixed", ours.is_mixed),
+        is_balanced=gates.get("TASBalancedPlacement", ours.is_balanced),
+    )
+
+
+def _rules(names: Sequence[str]) -> tuple[FairRule, ...]:
+    return tuple(FairRule(name) for name in names)

@@ -1,0 +1,141 @@
+"""The passing of time between cycles: estimates are outrun, promises move, leases end, who is due is tried.
+
+A step before every cycle of an engine whose timekeeper is on. It takes the decisions that belong to no head.
+"""
+
+from __future__ import annotations
+
+from admission.backfill.backfill_cycle import Backfill
+from admission.backfill.reservation_preemption import Clearing
+from admission.cache.cache import Cache
+from admission.cache.workload_store import Roster
+from admission.calendar.advance_reservations import KeptCapacity
+from admission.decisions.decision import Evict, Plan
+from admission.nomination.nominate import CyclePolicy
+from admission.preemption.checkpoint_before_eviction import asked_first
+from admission.snapshot.snapshot import Held
+from api.reasons import EvictionReason
+from api.workload import to_rfc3339
+from queues.profile.planned_start import BackfillLease, PlannedStart
+from queues.steps import Steps, finish
+
+
+def is_due(cache: Cache, *, now: float) -> bool:
+    """Return whether time alone calls for a cycle: a promise, a lease or an estimate has come to its end."""
+    keeper = cache.timekeeper
+    if not keeper.is_on:
+        return bool(keeper.changed)
+    # Something was decided, or has come free, since the last look: no clock has to be asked.
+    if keeper.changed or keeper.dues.freed:
+        return True
+    # Who was promised a start may begin sooner by what has changed.
+    if keeper.promises and keeper.may_move:
+        return True
+    return keeper.wake_at is not None and keeper.wake_at <= now
+
+
+def settling(cache: Cache, policy: CyclePolicy, *, now: float) -> Steps[None]:
+    """Bring promises up to `now` in steps: each is looked at again where something may have moved it."""
+    keeper = cache.timekeeper
+    keeper.now = now
+    if not keeper.is_on:
+        return
+    # First: who has outrun an estimate is in the way for longer than the promises below believe.
+    keeper.outrun(cache.held)
+    if keeper.may_move:
+        yield from Backfill(snapshot=cache.snapshot(), keeper=keeper, policy=policy, now=now).settling()
+
+
+def pass_time(
+    cache: Cache, roster: Roster, policy: CyclePolicy, *, now: float, is_settled: bool = False
+) -> tuple[Evict, ...]:
+    """Bring promises and leases up to `now`, and wake whoever may start by that. Returns who gives way.
+
+    `is_settled`: the promises have just been brought up in steps.
+    """
+    keeper = cache.timekeeper
+    keeper.now = now
+    if not keeper.is_on:
+        return ()
+    # Before leases are judged: a promise that moves sooner may end one.
+    if not is_settled:
+        finish(settling(cache, policy, now=now))
+    backfill = Backfill(snapshot=cache.snapshot(), keeper=keeper, policy=policy, now=now)
+    evictions = tuple(_evict(cache, *one, now=now) for one in backfill.expired())
+    for eviction in evictions:
+        held = cache.held[eviction.key]
+        held.is_evicting, held.leaves_by = True, eviction.save_by
+        keeper.note_eviction(held)
+    # On a new picture, in which those just told to go are leaving already.
+    clearing = Clearing(snapshot=cache.snapshot(), keeper=keeper, now=now)
+    for held, kept in tuple(clearing.leaving()):
+        eviction = _clear(cache, held, kept, now=now)
+        held.is_evicting, held.leaves_by = True, eviction.save_by
+        keeper.note_eviction(held)
+        evictions += (eviction,)
+    # By name, since trees are built anew when specs change.
+    names = keeper.take_woken()
+    roster.woken |= {cache.queues[name].tree for name in names if name in cache.queues}
+    return evictions
+
+
+def take_plans(cache: Cache, roster: Roster) -> tuple[Plan, ...]:
+    """Return what is to be told of promises made, moved or withdrawn since it was last asked."""
+    keeper = cache.timekeeper
+    changed, keeper.changed = keeper.changed, {}
+    keeper.wake_at = keeper.next_at()
+    plans = []
+    for key, planned in changed.items():
+        record = roster.records.get(key)
+        # A promise of an object that is gone is told to nobody; a new one of its name has none.
+        if record is not None and (planned is None or planned.uid == record.workload.uid):
+            workload = record.workload
+            plans.append(
+                Plan(
+                    key=key,
+                    uid=workload.uid,
+                    resource_version=workload.resource_version,
+                    planned=planned,
+                    # What was told last, which is what its reader knows.
+                    former=keeper.told.get(key),
+                )
+            )
+        if planned is None:
+            keeper.told.pop(key, None)
+        else:
+            keeper.told[key] = planned
+    return tuple(plans)
+
+
+def _clear(cache: Cache, held: Held, kept: KeptCapacity, *, now: float) -> Evict:
+    workload = held.workload
+    decision = Evict(
+        key=workload.key,
+        uid=workload.uid,
+        resource_version=workload.resource_version,
+        reason=EvictionReason.RESERVATION_DUE,
+        message=f"Gives way: {kept.words}, and this one was to be gone or to give way by then",
+        cluster_queue=held.admission.cluster_queue,
+    )
+    queue = cache.queues[held.admission.cluster_queue]
+    return asked_first(decision, workload, queue.policy, now=now)
+
+
+def _evict(cache: Cache, lease: BackfillLease, planned: PlannedStart, *, now: float) -> Evict:
+    workload = cache.held[lease.key].workload
+    decision = Evict(
+        key=lease.key,
+        uid=lease.uid,
+        resource_version=workload.resource_version,
+        reason=EvictionReason.BACKFILL_LEASE_EXPIRED,
+        message=(
+            f"Started ahead of {planned.key} and gives way to it: that is promised to start at "
+            f"{to_rfc3339(planned.start_at)} on quota or nodes that this one uses"
+        ),
+        preemptor=planned.key,
+        preemptor_uid=planned.uid,
+        preempting_cluster_queue=planned.cluster_queue,
+        cluster_queue=lease.cluster_queue,
+    )
+    queue = cache.queues.get(lease.cluster_queue)
+    return decision if queue is None else asked_first(decision, workload, queue.policy, now=now)

@@ -1,0 +1,130 @@
+"""Is there room at all? Conditions that are necessary for a start, and cheap.
+
+A search for flavors and nodes costs a tenth of a millisecond and more, and in a full cluster most searches
+come to nothing: thousands wait, of a few shapes, and what has just come free is too little for nearly all.
+What is asked here is much less than whether a Workload fits, pod set by pod set:
+
+    some flavor has the quota for it   and   on that flavor's nodes its pods have room, each by itself
+
+Limits of domains, of other pod sets beside it and of several flavors together are left out. So "no" is
+certain, and "yes" means no more than that it is worth a search. What is looked at of a shape is worked out
+once (`QueueState.needs`, which goes with every change of specs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from admission.decisions.assignment_memo import Option
+from admission.flavors.placement_hints import with_wishes
+from admission.flavors.topology_assigner import placement_request
+from admission.placement.topology.pod_room import PodRoom
+from admission.snapshot.snapshot import QueueState, Snapshot
+from api.jobs.resource_requests import PODS
+from api.queueing import PreemptionPolicy
+from queues.pending.pending_queue import Pending
+from queues.profile.capacity_profile import Rooms
+
+# Caps the shapes that one ClusterQueue keeps needs of, as plans are.
+_MOST_SHAPES = 1024
+
+
+def may_have_room(snapshot: Snapshot, queue: QueueState, pending: Pending) -> bool:
+    """Return False only where the Workload could not start now, with the fewest pods that it may run with."""
+    if queue.reservations:
+        # What is kept for some of its Workloads is free for them alone.
+        return True
+    needs = needs_of(snapshot, queue, pending)
+    return all(any(_is_open(snapshot, option) for option in options) for options in needs)
+
+
+def may_have_quota(snapshot: Snapshot, queue: QueueState, pending: Pending) -> bool:
+    """Return False only where the Workload has not the quota to start now, as `may_have_room` does."""
+    if queue.reservations:
+        return True
+    needs = needs_of(snapshot, queue, pending)
+    return all(any(_has_quota(option) for option in options) for options in needs)
+
+
+def rooms_of(snapshot: Snapshot, queue: QueueState, pending: Pending) -> Rooms:
+    """Return for each pod set that is placed on nodes the rooms of the flavors that it could have."""
+    rooms = []
+    for options in needs_of(snapshot, queue, pending):
+        found = [_room(snapshot, option) for option in options]
+        if all(found):
+            rooms.append([room for room in found if room is not None])
+    return rooms
+
+
+def needs_of(snapshot: Snapshot, queue: QueueState, pending: Pending) -> tuple[tuple[Option, ...], ...]:
+    """Return what the Workload needs one option of each of."""
+    needs = queue.needs.get(pending.shape)
+    if needs is None:
+        if len(queue.needs) >= _MOST_SHAPES:
+            queue.needs.clear()
+        needs = queue.needs[pending.shape] = tuple(_needs(snapshot, queue, pending))
+    return needs
+
+
+def never_evicts(queue: QueueState) -> bool:
+    """Return whether nobody is ever evicted for a Workload of this queue, to be moved elsewhere included."""
+    return never_preempts(queue) and not moves_others(queue)
+
+
+def moves_others(queue: QueueState) -> bool:
+    """Return whether others may be moved for a Workload of this queue. That frees nodes, never quota."""
+    placement = queue.policy.placement
+    return placement is not None and placement.consolidation is not None
+
+
+def never_preempts(queue: QueueState) -> bool:
+    """Return whether nobody ever gives way for good to a Workload of this queue."""
+    # Asked of everybody who waits whenever something comes free.
+    preemption, never = queue.spec.preemption, PreemptionPolicy.NEVER
+    return (
+        queue.turns is None
+        and preemption.within_cluster_queue is never
+        and preemption.reclaim_within_cohort is never
+        and preemption.borrow_within_cohort is never
+    )
+
+
+def _is_open(snapshot: Snapshot, option: Option) -> bool:
+    if not _has_quota(option):
+        return False
+    room = _room(snapshot, option)
+    return room is None or room.total() >= room.needed
+
+
+def _has_quota(option: Option) -> bool:
+    return all(amount <= cell.available for cell, amount in option.amounts if amount > 0)
+
+
+def _room(snapshot: Snapshot, option: Option) -> PodRoom | None:
+    """Return the room for the option's pods, None where nodes say nothing of them."""
+    return None if option.request is None else snapshot.fleet.room(option.flavor, option.request)
+
+
+def _needs(snapshot: Snapshot, queue: QueueState, pending: Pending) -> Iterator[tuple[Option, ...]]:
+    for pod_set, asked in zip(pending.workload.pod_sets, pending.requests, strict=True):
+        count = asked.count if pod_set.min_count is None else min(asked.count, pod_set.min_count)
+        if count == 0:
+            continue
+        amounts = {resource: amount * count for resource, amount in asked.per_pod.items()}
+        if PODS in queue.groups:
+            amounts[PODS] = count
+        groups = {group.index: group for resource in amounts if (group := queue.groups.get(resource))}
+        for group in groups.values():
+            options = []
+            for flavor, cells in zip(group.flavors, group.cells, strict=True):
+                is_placed = snapshot.fleet.has_topology(flavor) and flavor not in queue.delayed_flavors
+                request = None
+                if is_placed and flavor in snapshot.flavors:
+                    rules = queue.policy.placement
+                    request = placement_request(
+                        pod_set, asked, snapshot.flavors[flavor], count=count, rules=rules
+                    )
+                    request = with_wishes(request, queue, pending.workload, pod_set)
+                taken = ((cells[name][1], amounts[name]) for name in group.resources if name in amounts)
+                options.append(Option(flavor=flavor, amounts=tuple(taken), request=request))
+            yield tuple(options)

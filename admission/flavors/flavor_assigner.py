@@ -1,0 +1,413 @@
+"""Which flavors a Workload would get: Fit, Preempt or NoFit for each pod set, and why.
+
+For every group of resources whose flavor is chosen together, the flavors are scanned in the ClusterQueue's
+order and graded (`admission.decisions.flavor_mode`). The scan stops at the first that the fungibility policy
+takes, else the best seen counts.
+
+Where the scan stopped is remembered (`FlavorScan`), so that the next attempt goes on from there and a
+Workload does not try its first flavor for ever.
+Source: Kueue, pkg/scheduler/flavorassigner/flavorassigner.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from admission.decisions.assignment import Assignment, Attempt, FlavorChoice, Mode, PodSetChoice, graver
+from admission.decisions.assignment_memo import Weighed, lack_message
+from admission.decisions.flavor_mode import BEST, MODES, WORST, Grade, Granular, is_preferred, should_try_next
+from admission.flavors.placement_hints import reservation_refusal
+from admission.flavors.topology_assigner import topology_refusal
+from admission.snapshot.snapshot import QueueGroup, QueueState, Snapshot
+from api.jobs.resource_requests import PODS, QuotaCheckStrategy
+from api.objects import WirePodSpec
+from api.parsing.quantities import CPU, to_text
+from api.queueing import PreemptionPolicy
+from api.reasons import PendingReason
+from api.selectors import find_untolerated, matches_flavor, taint_text
+from api.workload import PodSet, to_rfc3339
+from queues.pending.pending_queue import FlavorScan, Pending
+from queues.quota.quota_tree import QuotaCell
+from queues.quota.resources import FlavorResource
+from queues.quota.window_timeline import QuotaStep
+
+
+class Oracle(Protocol):
+    """Tells whether evictions could make room; they are tried for the one resource alone."""
+
+    def grade(
+        self, queue: QueueState, pending: Pending, pair: FlavorResource, amount: int, height: int
+    ) -> Grade:
+        """Return what evictions could do for `amount` of `pair`; `height` is the height without any."""
+        ...
+
+
+# A flavor pinned for each pod set and resource: a second look must keep what was nominated.
+Pins = Sequence[Mapping[str, str]]
+
+
+@dataclass(slots=True, kw_only=True)
+class FlavorSearch:
+    """The search for one Workload in one ClusterQueue. `assign` may be called for several counts."""
+
+    snapshot: Snapshot
+    queue: QueueState
+    pending: Pending
+    oracle: Oracle
+    is_fair_sharing: bool = False
+    quota_check: QuotaCheckStrategy = QuotaCheckStrategy.BLOCK_UNDECLARED
+    pins: Pins | None = None
+    # Every question of quota asked so far, with its answer, for `admission.flavors.assignment_cache`.
+    weighed: list[Weighed] = field(default_factory=list)
+
+    def assign(self, counts: Sequence[int] | None = None) -> Assignment:
+        """Return the best flavors for `counts` pods of each pod set (all of them by default), without places.
+
+        Pod sets are served in order, each on top of what those before it took. The first that cannot be
+        served ends the search: the Workload runs as a whole or not at all.
+        """
+        served: list[PodSetChoice] = []
+        usage: dict[FlavorResource, int] = {}
+        # Groups in the order of their first member, so that without groups it is the order of the pod sets.
+        for members in self._members(counts):
+            choices = self._assign_group(members, usage)
+            served += choices
+            # All choices of a group are charged before the search ends: the messages of the
+            # whole group are told.
+            is_unserved = False
+            for choice in choices:
+                _charge(usage, choice)
+                is_unserved |= choice.is_unserved
+            if is_unserved:
+                break
+        # A place is asked for by the caller, once for all pod sets together: they may share nodes.
+        return self._to_assignment(tuple(served), usage)
+
+    def _to_assignment(
+        self, served: tuple[PodSetChoice, ...], usage: dict[FlavorResource, int]
+    ) -> Assignment:
+        tried: list[dict[str, int]] = []
+        borrowing, mode = 0, Mode.FIT if served else Mode.NO_FIT
+        for choice in served:
+            tried.append({resource: chosen.tried for resource, chosen in choice.choices.items()})
+            mode = min(mode, choice.mode)
+            for chosen in choice.choices.values():
+                borrowing = max(borrowing, chosen.height)
+        return Assignment(
+            pod_sets=served,
+            usage=usage,
+            borrowing=borrowing,
+            mode=mode,
+            scan=FlavorScan(
+                tried=tuple(tried),
+                generation=self.queue.tree.generation,
+                # With the cycle: a scan of the cycle just before goes on even where capacity has
+                # come free since (see `nomination`).
+                cycle=self.queue.pending.pop_cycle,
+                shape=self.pending.shape,
+            ),
+        )
+
+    def _members(self, counts: Sequence[int] | None) -> list[list[_Member]]:
+        """Return the pod sets that share their flavors, by topology group, else each alone."""
+        has_pods = PODS in self.queue.groups
+        groups: dict[object, list[_Member]] = {}
+        for index, pod_set in enumerate(self.pending.workload.pod_sets):
+            asked = self.pending.requests[index]
+            count = asked.count if counts is None else counts[index]
+            total = {resource: amount * count for resource, amount in asked.per_pod.items()}
+            # `pods` is no resource of a template. It counts only where a quota names it.
+            if has_pods:
+                total[PODS] = count
+            topology = pod_set.topology_request
+            group = topology.pod_set_group if topology is not None else None
+            member = _Member(index, pod_set, count, total)
+            # The index where there is no group: pod sets without a group share with nobody.
+            groups.setdefault(index if group is None else group, []).append(member)
+        return list(groups.values())
+
+    def _assign_group(
+        self, members: list[_Member], assumed: Mapping[FlavorResource, int]
+    ) -> list[PodSetChoice]:
+        """Return what each of the pod sets gets; they share the flavor of every resource."""
+        requests = members[0].requests if len(members) == 1 else _sum(members)
+        chosen: dict[str, FlavorChoice] = {}
+        reasons: list[str] = []
+        attempts: list[Attempt] = []
+        no_fit_reason = None
+        # A resource group's flavor is chosen with its first resource and holds for the others,
+        # which then stand in `chosen` already.
+        for resource in requests if len(requests) == 1 else sorted(requests, key=_search_order):
+            if resource in chosen or self._is_ignored(resource, requests[resource]):
+                continue
+            scan = self._scan_flavors(members, requests, resource, assumed)
+            attempts += scan.attempts
+            if not scan.choices:
+                # The pod set as a whole is unserved: half of its resources are of no use to it.
+                chosen, reasons, no_fit_reason = {}, scan.reasons, scan.no_fit_reason
+                break
+            chosen.update(scan.choices)
+            reasons += scan.reasons
+        told = _Told(tuple(reasons), tuple(attempts), no_fit_reason)
+        return [_to_choice(member, chosen, told) for member in members]
+
+    def _is_ignored(self, resource: str, amount: int) -> bool:
+        if resource in self.queue.groups:
+            return False
+        # A request of zero needs no quota, also of a resource that nobody offers.
+        return amount == 0 or self.quota_check is QuotaCheckStrategy.IGNORE_UNDECLARED
+
+    def _scan_flavors(
+        self,
+        members: list[_Member],
+        requests: Mapping[str, int],
+        resource: str,
+        assumed: Mapping[FlavorResource, int],
+    ) -> _Scan:
+        """Look at the flavors of the resource's group, from where the last scan stopped."""
+        scan = _Scan()
+        group = self.queue.groups.get(resource)
+        if group is None:
+            scan.reasons.append(f"resource {resource} unavailable in ClusterQueue")
+            scan.no_fit_reason = PendingReason.NO_MATCHING_FLAVOR
+            return scan
+        fungibility = self.queue.spec.fungibility
+        wanted = [(name, requests[name]) for name in group.resources if name in requests]
+        # The last flavor has nothing after it, which is remembered as -1: the next attempt begins
+        # at the first again.
+        best, best_grade, last = None, WORST, len(group.flavors) - 1
+        tried = self._last_tried(members[0].position, resource)
+        while tried < last:
+            tried += 1
+            flavor = group.flavors[tried]
+            refusal = self._refusal(flavor, members, resource)
+            # Labels, taints and topology do not depend on what is used, so they are
+            # asked before any arithmetic.
+            if refusal is not None:
+                scan.note(Attempt(group=group.index, flavor=flavor, reason=refusal.reason), refusal.message)
+                continue
+            grade, grades = self._weigh(group, tried, wanted, assumed, scan)
+            # The fungibility policy takes this one, whatever might come after it.
+            if not should_try_next(grade, fungibility):
+                best, best_grade = (flavor, grades), grade
+                break
+            if is_preferred(grade, best_grade, fungibility.preference):
+                best, best_grade = (flavor, grades), grade
+        if best is not None:
+            # Where the loop stopped, and not which flavor was best: the next attempt looks at those
+            # that have not been seen.
+            scan.choose(best[0], best[1], tried=-1 if tried == last else tried)
+            # It fits, so why others did not is of no interest to anybody.
+            if best_grade.mode is Granular.FIT:
+                scan.reasons.clear()
+        return scan
+
+    def _last_tried(self, pod_set: int, resource: str) -> int:
+        scan = self.pending.scan
+        # The scan may be of fewer pod sets: it ended at the first that could not be served.
+        if scan is None or pod_set >= len(scan.tried):
+            return -1
+        return scan.tried[pod_set].get(resource, -1)
+
+    def _refusal(self, name: str, members: list[_Member], resource: str) -> _Refusal | None:
+        """Return why these pods cannot use the flavor whatever its quota, None where they can."""
+        # All members of a group share one flavor, so one pin that agrees is enough.
+        if self.pins is not None and all(self.pins[m.position].get(resource) != name for m in members):
+            return _Refusal(f"flavor {name} is not the one nominated for {resource}")
+        message = reservation_refusal(self.queue, self.pending.workload, name)
+        if message is not None:
+            return _Refusal(message)
+        for member in members:
+            message = flavor_refusal(self.snapshot, self.queue, name, member.pod_set)
+            if message is not None:
+                return _Refusal(message)
+        return None
+
+    def _weigh(
+        self,
+        group: QueueGroup,
+        index: int,
+        wanted: list[tuple[str, int]],
+        assumed: Mapping[FlavorResource, int],
+        scan: _Scan,
+    ) -> tuple[Grade, list[tuple[str, Grade]]]:
+        """Return the worst grade of the flavor over all resources wanted, and that of each.
+
+        Where one cannot fit, the others are looked at all the same: the gravest reason is told.
+        """
+        worst = BEST
+        grades = []
+        reason: PendingReason | None = None
+        for resource, amount in wanted:
+            pair, cell = group.cells[index][resource]
+            verdict = self._fits(pair, cell, assumed.get(pair, 0), amount)
+            # Kept for `admission.flavors.assignment_cache`: whoever has the same questions answered
+            # alike is answered alike.
+            self.weighed.append(verdict)
+            if verdict.message:
+                scan.reasons.append(verdict.message)
+                reason = graver(reason, verdict.reason)
+            # The worst decides for the flavor, and "worse" is a matter of the queue's preference, too.
+            if is_preferred(worst, verdict.grade, self.queue.spec.fungibility.preference):
+                worst = verdict.grade
+            grades.append((resource, verdict.grade))
+        if worst.mode is Granular.NO_FIT:
+            reason = reason or PendingReason.NO_MATCHING_FLAVOR
+            scan.attempts.append(Attempt(group=group.index, flavor=group.flavors[index], reason=reason))
+        return worst, grades
+
+    def _fits(self, pair: FlavorResource, cell: QuotaCell, assumed: int, amount: int) -> Weighed:
+        """Return whether `amount` more of `pair` fits, on top of what earlier pod sets take."""
+        total = assumed + amount
+        # Beyond what the queue could have on an empty cluster: no eviction and no waiting will ever help.
+        if total > cell.potential:
+            message = _above_capacity(pair, assumed, amount, cell.potential)
+            for step in self.queue.rises(pair):
+                # What its own quota rises by, the most that it can have rises by as well.
+                if total <= cell.potential + step.amount - cell.nominal:
+                    message += _until_then(pair, step)
+                    break
+            return Weighed(pair, cell, total, None, WORST, message, PendingReason.EXCEEDS_MAX_QUOTA)
+        reach = cell.borrow_height(total)
+        # Usage may exceed quota; what is lacking is then the whole request and not the excess as well.
+        lack = total - max(0, cell.available)
+        if lack <= 0:
+            return Weighed(pair, cell, total, reach, Grade(Granular.FIT, reach.height))
+        message = lack_message(pair, lack)
+        # Evictions are worth asking for within the own quota, where lent quota could be called
+        # back, or where the queue may preempt while it borrows. Otherwise only waiting helps.
+        if cell.nominal >= total or reach.can_reclaim or self._can_preempt_while_borrowing():
+            grade = self.oracle.grade(self.queue, self.pending, pair, total, reach.height)
+            return Weighed(pair, cell, total, reach, grade, message)
+        return Weighed(pair, cell, total, reach, WORST, message, PendingReason.WAITING_FOR_QUOTA)
+
+    def _can_preempt_while_borrowing(self) -> bool:
+        preemption = self.queue.spec.preemption
+        return preemption.borrow_within_cohort is not PreemptionPolicy.NEVER or (
+            # Fair sharing lets whoever uses least take from who uses more, borrowing or not.
+            self.is_fair_sharing and preemption.reclaim_within_cohort is not PreemptionPolicy.NEVER
+        )
+
+
+def flavor_refusal(snapshot: Snapshot, queue: QueueState, name: str, pod_set: PodSet) -> str | None:
+    """Return why the pods cannot use the flavor whatever its quota, None where they can."""
+    flavor = snapshot.flavors.get(name)
+    if flavor is None:
+        return f"flavor {name} not found"
+    asked = pod_set.topology_request
+    if flavor.topology_name is not None or asked is not None:
+        message = topology_refusal(snapshot, queue, flavor, asked)
+        if message is not None:
+            return message
+    spec = pod_set.template.spec or _NO_SPEC
+    if flavor.node_taints:
+        # Tolerations of the flavor too: a start adds them to the pods, so the taint will not keep them away.
+        taint = find_untolerated(flavor.node_taints, (*(spec.tolerations or ()), *flavor.tolerations))
+        if taint is not None:
+            return f"untolerated taint {taint_text(taint)} in flavor {name}"
+    if flavor.node_labels and not matches_flavor(spec, flavor.node_labels):
+        return f"flavor {name} doesn't match node affinity"
+    return None
+
+
+# --- the search's working values -------------------------------------------------------------------------
+
+_NO_SPEC = WirePodSpec()
+
+
+class _Member(NamedTuple):
+    position: int
+    pod_set: PodSet
+    pods: int
+    requests: dict[str, int]
+
+
+class _Refusal(NamedTuple):
+    message: str
+    reason: PendingReason = PendingReason.NO_MATCHING_FLAVOR
+
+
+class _Told(NamedTuple):
+    reasons: tuple[str, ...]
+    attempts: tuple[Attempt, ...]
+    no_fit_reason: PendingReason | None
+
+
+@dataclass(slots=True)
+class _Scan:
+    """What one scan through the flavors of a group has found."""
+
+    choices: dict[str, FlavorChoice] = field(default_factory=dict)
+    reasons: list[str] = field(default_factory=list)
+    attempts: list[Attempt] = field(default_factory=list)
+    no_fit_reason: PendingReason | None = None
+
+    def note(self, attempt: Attempt, message: str) -> None:
+        self.attempts.append(attempt)
+        self.reasons.append(message)
+
+    def choose(self, flavor: str, grades: list[tuple[str, Grade]], *, tried: int) -> None:
+        for resource, (mode, height) in grades:
+            self.choices[resource] = FlavorChoice(flavor=flavor, mode=MODES[mode], height=height, tried=tried)
+
+
+def _search_order(resource: str) -> tuple[bool, str]:
+    """Return the order in which resources are served: by name, but cpu last.
+
+    It decides nothing but which group's reason is told where several groups fail; Kueue's order, as observed.
+    """
+    return resource == CPU, resource
+
+
+def _sum(members: list[_Member]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for member in members:
+        for resource, amount in member.requests.items():
+            total[resource] = total.get(resource, 0) + amount
+    return total
+
+
+def _to_choice(member: _Member, chosen: Mapping[str, FlavorChoice], told: _Told) -> PodSetChoice:
+    choices = {resource: chosen[resource] for resource in member.requests if resource in chosen}
+    # Asked for something and got nothing.
+    if member.requests and not choices:
+        mode = Mode.NO_FIT
+    # No reason was told, so nothing was refused on the way.
+    elif not told.reasons:
+        mode = Mode.FIT
+    else:
+        mode = min((one.mode for one in choices.values()), default=Mode.NO_FIT)
+    return PodSetChoice(
+        name=member.pod_set.name,
+        count=member.pods,
+        requests=member.requests,
+        choices=choices,
+        mode=mode,
+        reasons=told.reasons,
+        attempts=told.attempts,
+        no_fit_reason=told.no_fit_reason,
+    )
+
+
+def _charge(usage: dict[FlavorResource, int], choice: PodSetChoice) -> None:
+    for resource, chosen in choice.choices.items():
+        pair = FlavorResource(chosen.flavor, resource)
+        usage[pair] = usage.get(pair, 0) + choice.requests.get(resource, 0)
+
+
+def _until_then(pair: FlavorResource, step: QuotaStep) -> str:
+    amount, at = to_text(pair.resource, step.amount), to_rfc3339(step.at)
+    if step.window is None:
+        return f"; waits for {at}, when the nominal quota is {amount} again"
+    return f"; waits for {at}, when quota window {step.window.name} makes the nominal quota {amount}"
+
+
+def _above_capacity(pair: FlavorResource, assumed: int, amount: int, most: int) -> str:
+    # Canonical amounts, as Kueue's message has them.
+    taken, wanted, capacity = (to_text(pair.resource, value) for value in (assumed, amount, most))
+    return (
+        f"insufficient quota for {pair.resource} in flavor {pair.flavor}, previously considered podsets "
+        f"requests ({taken}) + current podset request ({wanted}) > maximum capacity ({capacity})"
+    )

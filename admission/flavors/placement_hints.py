@@ -1,0 +1,97 @@
+"""From a policy and a Workload's annotations to the wishes that its placement follows.
+
+Who has joined the reservation of a domain is placed in it, whatever else is free.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from admission.calendar.reserved_domains import KeptDomain
+from admission.placement.topology.placement_options import Strategy, Wishes
+from admission.placement.topology.request import Bandwidth, PlacementRequest
+from admission.snapshot.snapshot import QueueState
+from api import keys
+from api.jobs.placement_annotations import STRATEGIES, Metadata, parse_bandwidth, read_key
+from api.jobs.resource_requests import gpus_of
+from api.policy import Aliases, StrategyChoice
+from api.workload import PodSet, Workload
+
+_CHOICES = {
+    StrategyChoice.CONSOLIDATED: Strategy.CONSOLIDATED,
+    StrategyChoice.DISTRIBUTED: Strategy.DISTRIBUTED,
+    StrategyChoice.BALANCED: Strategy.BALANCED,
+}
+# Training waits for its slowest link, serving must outlive a node; what says nothing gets the middle.
+_BY_TYPE = {"training": Strategy.CONSOLIDATED, "inference": Strategy.DISTRIBUTED}
+
+
+def with_wishes(
+    request: PlacementRequest, queue: QueueState, workload: Workload, pod_set: PodSet
+) -> PlacementRequest:
+    """Return the request with what the policy and the Workload's annotations ask of its placement."""
+    request, policy = inside_reservation(request, queue, workload), queue.policy
+    rules = policy.placement
+    if rules is None:
+        return request
+    sources, with_aliases = _sources(workload, pod_set), policy.aliases is Aliases.ARTICLES
+
+    def read(key: str) -> str:
+        return read_key(key, sources, with_aliases=with_aliases)
+
+    wishes = Wishes(
+        strategy=_strategy(rules.strategy, read(keys.PLACEMENT_STRATEGY), read(keys.WORKLOAD_TYPE)),
+        rules=rules.domain_rules,
+        weights=rules.weights,
+        gpus_per_pod=gpus_of(request.per_pod),
+        preferred_domain=read(keys.PREFERRED_DOMAIN),
+        is_latency_sensitive=read(keys.LATENCY_SENSITIVE).lower() == "true",
+        avoids_fragmentation=rules.avoids_fragmentation,
+    )
+    needed = parse_bandwidth(read(keys.NETWORK_BANDWIDTH))
+    if needed is None:
+        return replace(request, wishes=wishes)
+    limited = replace(request.rules, bandwidth=Bandwidth(mbits=needed, label=rules.bandwidth_label))
+    return replace(request, wishes=wishes, rules=limited)
+
+
+def inside_reservation(request: PlacementRequest, queue: QueueState, workload: Workload) -> PlacementRequest:
+    """Return the request limited to the domain that is kept for the Workload, itself where there is none."""
+    domain = reserved_domain(queue, workload)
+    if domain is None:
+        return request
+    return replace(request, rules=replace(request.rules, domain=domain.values))
+
+
+def reserved_domain(queue: QueueState, workload: Workload) -> KeptDomain | None:
+    """Return the domain that is kept for the Workload, None where it has joined no reservation of one."""
+    return next((kept.domain for kept, _ in queue.reservations if kept.is_joined_by(workload)), None)
+
+
+def reservation_refusal(queue: QueueState, workload: Workload, flavor: str) -> str | None:
+    """Return why a Workload that has joined a reserved domain cannot use the flavor, None where it can.
+
+    A flavor of other resources, which stands beside those of the domain and not in their place, is none of
+    its business.
+    """
+    domain = reserved_domain(queue, workload)
+    if domain is None or flavor in domain.flavors:
+        return None
+    for group in queue.groups.values():
+        if flavor in group.flavors and not domain.flavors.isdisjoint(group.flavors):
+            return f"flavor {flavor} has no nodes in the reserved domain {domain.name}"
+    return None
+
+
+def _strategy(choice: StrategyChoice, asked: str, workload_type: str) -> Strategy:
+    if asked.lower() in STRATEGIES:
+        return Strategy(asked.lower())
+    if choice is not StrategyChoice.BY_WORKLOAD_TYPE:
+        return _CHOICES[choice]
+    return _BY_TYPE.get(workload_type.lower(), Strategy.BALANCED)
+
+
+def _sources(workload: Workload, pod_set: PodSet) -> Metadata:
+    metadata = pod_set.template.metadata
+    own = (metadata.annotations, metadata.labels) if metadata is not None else ()
+    return (workload.annotations, *own)

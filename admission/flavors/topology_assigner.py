@@ -1,0 +1,341 @@
+"""The step after the flavors: a place in the topology for every pod set whose flavor has one.
+
+    all fits            place the pods on what is free; the pod set that has no place needs evictions
+    needs evictions     place the pods on the empty cluster; what has no place even there never fits
+
+Pods for which nodes are yet to be provisioned, or that run in another cluster, are placed later: their pod
+sets are admitted with `delayedTopologyRequest: Pending`, and get quota alone. The first are placed once their
+checks are ready, in the second pass.
+
+Pod sets without a topology request are placed all the same where every flavor of their ClusterQueue has a
+topology: what is not placed would not be seen by those who are.
+Source: Kueue, pkg/scheduler/flavorassigner/tas_flavorassigner.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+import msgspec
+from msgspec.structs import replace
+
+from admission.decisions.assignment import Assignment, Attempt, Mode, PodSetChoice
+from admission.flavors.placement_hints import with_wishes
+from admission.placement.replacement import Standing
+from admission.placement.topology.flavor_topology import Amounts
+from admission.placement.topology.place import Place, place_of, taken_per_pod
+from admission.placement.topology.request import NodeRules, PlacementRequest
+from admission.placement.topology_cache import Unplaced
+from admission.snapshot.snapshot import Held, QueueState, Snapshot
+from api.jobs.resource_requests import PodSetRequests
+from api.objects import WirePodSetUpdate, WirePodSpec, WireToleration
+from api.policy import PlacementRules
+from api.queueing import ResourceFlavor
+from api.reasons import PendingReason
+from api.workload import (
+    DELAYED_PENDING,
+    Admission,
+    CheckState,
+    PodSet,
+    PodSetAssignment,
+    TopologyAssignment,
+    TopologyRequest,
+    Workload,
+)
+from queues.pending.pending_queue import Pending
+from queues.steps import Steps
+
+_NO_SPEC = WirePodSpec()
+
+
+def places_all(snapshot: Snapshot, queue: QueueState) -> bool:
+    """Return whether every flavor of the ClusterQueue has a topology."""
+    # Over the queue's own flavors: one flavor without a topology is enough for the pods to
+    # be placed by nobody.
+    names = {name for group in queue.groups.values() for name in group.flavors}
+    return bool(names) and all(snapshot.fleet.has_topology(name) for name in names)
+
+
+def topology_refusal(
+    snapshot: Snapshot, queue: QueueState, flavor: ResourceFlavor, request: TopologyRequest | None
+) -> str | None:
+    """Return why a pod set with this topology request cannot use the flavor, None where it can."""
+    name = flavor.name
+    if request is None:
+        if flavor.topology_name is None or places_all(snapshot, queue):
+            return None
+        return f"Flavor {name!r} supports only TopologyAwareScheduling"
+    if flavor.topology_name is None:
+        return f"Flavor {name!r} does not support TopologyAwareScheduling"
+    # Its Topology is missing, or has no nodes: it will come, or the flavor is misconfigured.
+    if not snapshot.fleet.has_topology(name):
+        return f"Flavor {name!r} information missing in TAS cache"
+    # Every level named anywhere has to be there, those of slices too.
+    named = (request.required, request.preferred, *(layer.topology for layer in request.slices))
+    levels = snapshot.fleet.levels(name)
+    if any(level is not None and level not in levels for level in named):
+        return f"Flavor {name!r} does not contain the requested level"
+    return None
+
+
+def placement_requests(
+    snapshot: Snapshot, queue: QueueState, pending: Pending, assignment: Assignment
+) -> tuple[PlacementRequest, ...]:
+    """Return what is asked of the topologies of the flavors that were assigned."""
+    if not snapshot.fleet.has_flavors:
+        return ()
+    workload = pending.workload
+    found = (
+        (pod_set, _request(snapshot, queue, pod_set, asked, choice))
+        for pod_set, asked, choice in zip(
+            workload.pod_sets, pending.requests, assignment.pod_sets, strict=False
+        )
+    )
+    return tuple(
+        with_wishes(request, queue, workload, pod_set) for pod_set, request in found if request is not None
+    )
+
+
+def _request(
+    snapshot: Snapshot, queue: QueueState, pod_set: PodSet, asked: PodSetRequests, choice: PodSetChoice
+) -> PlacementRequest | None:
+    flavors = {chosen.flavor for chosen in choice.choices.values()}
+    # Flavors of one pod set with different topologies contradict each other; the first by
+    # name counts, everywhere alike.
+    name = next((one for one in sorted(flavors) if snapshot.fleet.has_topology(one)), None)
+    if name is None or choice.count == 0 or choice.delayed is not None:
+        return None
+    flavor = snapshot.flavors[name]
+    return placement_request(pod_set, asked, flavor, count=choice.count, rules=queue.policy.placement)
+
+
+def placement_request(
+    pod_set: PodSet,
+    asked: PodSetRequests,
+    flavor: ResourceFlavor,
+    *,
+    count: int,
+    rules: PlacementRules | None = None,
+) -> PlacementRequest:
+    """Return what `count` pods of the pod set ask of the flavor's topology; `rules` are of a policy."""
+    return PlacementRequest(
+        pod_set=pod_set.name,
+        flavor=flavor.name,
+        count=count,
+        # What the pod takes of its node, before the configuration's transformations: a node
+        # knows nothing of those.
+        per_pod=taken_per_pod(asked.on_node),
+        topology=pod_set.topology_request,
+        rules=_rules(pod_set, flavor),
+        keeps_domains_whole=rules is not None and rules.avoids_fragmentation,
+    )
+
+
+def _rules(pod_set: PodSet, flavor: ResourceFlavor, checks: Collection[CheckState] = ()) -> NodeRules:
+    """Return which nodes the pods may use. `checks`: those that have said what they add to the pods."""
+    spec = pod_set.template.spec or _NO_SPEC
+    # Tolerations of the flavor are added to the pods at the start, so nodes are judged as if they had them.
+    selector, tolerations = dict(spec.node_selector or {}), [*(spec.tolerations or ()), *flavor.tolerations]
+    for added in _updates(checks, pod_set.name):
+        selector.update(added.node_selector or {})
+        tolerations += added.tolerations or ()
+    return NodeRules(
+        node_selector=tuple(sorted(selector.items())),
+        affinity=spec.affinity,
+        tolerations=tuple(tolerations),
+    )
+
+
+def check_tolerations(workload: Workload, assignment: PodSetAssignment) -> tuple[WireToleration, ...]:
+    """Return the tolerations that admission checks add to the pods of a pod set."""
+    updates = _updates(workload.checks, assignment.name)
+    return tuple(one for added in updates for one in added.tolerations or ())
+
+
+def _updates(checks: Collection[CheckState], pod_set: str) -> list[WirePodSetUpdate]:
+    found = [_read_update(update) for check in checks for update in check.pod_set_updates]
+    return [update for update in found if update.name == pod_set]
+
+
+def _read_update(update: Mapping[str, object]) -> WirePodSetUpdate:
+    """Return what a check adds. What cannot be read adds nothing here; the start of the Job says so."""
+    try:
+        # Checked by its controller or by nobody: this comes from another program's status.
+        return msgspec.convert(update, WirePodSetUpdate)
+    except msgspec.ValidationError:
+        return WirePodSetUpdate()
+
+
+def standing(snapshot: Snapshot, held: Held, requests: Collection[PodSetRequests]) -> tuple[Standing, ...]:
+    """Return the placed pod sets of a Workload that holds quota, as they stand.
+
+    Pod sets of flavors that have no topology any more are left out: nobody could say where they go.
+    """
+    return tuple(
+        Standing(request=request, assignment=one.topology)
+        for one, request in _requests_of(snapshot, held, _taken_per_pod(requests))
+        if one.topology is not None
+    )
+
+
+def delayed_requests(
+    snapshot: Snapshot, held: Held, requests: Collection[PodSetRequests]
+) -> tuple[PlacementRequest, ...]:
+    """Return what is asked of the topologies by the pod sets that hold quota and have no place yet."""
+    return tuple(
+        request
+        for one, request in _requests_of(snapshot, held, _taken_per_pod(requests))
+        if one.topology is None and one.delayed_topology_request == DELAYED_PENDING
+    )
+
+
+def requests_again(snapshot: Snapshot, held: Held) -> tuple[PlacementRequest, ...]:
+    """Return what the placed pod sets of a Workload would ask for if they were to be placed anew."""
+    placed = [one.name for one in held.admission.pod_sets if one.topology is not None]
+    # In the order of the pod sets, as `places_of` made them.
+    per_pod = {name: place.per_pod for name, place in zip(placed, held.places, strict=False)}
+    return tuple(
+        request for one, request in _requests_of(snapshot, held, per_pod) if one.topology is not None
+    )
+
+
+def _taken_per_pod(requests: Collection[PodSetRequests]) -> dict[str, Amounts]:
+    return {one.name: taken_per_pod(one.on_node) for one in requests}
+
+
+def _requests_of(
+    snapshot: Snapshot, held: Held, per_pod: Mapping[str, Amounts]
+) -> Iterator[tuple[PodSetAssignment, PlacementRequest]]:
+    """Return the request of each pod set as admitted, whose flavor has a topology."""
+    pod_sets = {one.name: one for one in held.workload.pod_sets}
+    for one in held.admission.pod_sets:
+        pod_set = pod_sets.get(one.name)
+        name = next((flavor for flavor in flavors_of(one) if snapshot.fleet.has_topology(flavor)), None)
+        if name is None or pod_set is None:
+            continue
+        request = PlacementRequest(
+            pod_set=one.name,
+            flavor=name,
+            count=one.count,
+            per_pod=per_pod.get(one.name, taken_per_pod({})),
+            topology=pod_set.topology_request,
+            rules=_rules(pod_set, snapshot.flavors[name], held.workload.checks),
+        )
+        queue = snapshot.queues.get(held.admission.cluster_queue)
+        if queue is not None:
+            request = with_wishes(request, queue, held.workload, pod_set)
+        yield one, request
+
+
+def flavors_of(assignment: PodSetAssignment) -> list[str]:
+    """Return the flavors of a pod set by name; the first that has a topology is where its pods are placed."""
+    return sorted(set(assignment.flavors.values()))
+
+
+def place(
+    snapshot: Snapshot, queue: QueueState, pending: Pending, assignment: Assignment
+) -> Steps[Assignment]:
+    """Return the assignment with a place for every pod set that needs one, or lowered where there is none.
+
+    Pod sets that are placed later are marked, and ask for no place now.
+    """
+    assignment = _with_delays(snapshot, queue, assignment)
+    requests = placement_requests(snapshot, queue, pending, assignment)
+    if not requests:
+        return assignment
+    assignment = replace(assignment, strategy=requests[0].strategy)
+    if assignment.mode is Mode.FIT:
+        yield from snapshot.fleet.preparing(requests)
+        found = snapshot.fleet.place(requests)
+        if not isinstance(found, Unplaced):
+            return with_places(assignment, requests, found)
+        # No place now, but there may be one once others are gone: worth a search for victims.
+        assignment = _lowered(assignment, {found.pod_set}, Mode.PREEMPT, found.message)
+    if assignment.mode is Mode.PREEMPT:
+        # On the empty cluster, cheaply: what does not fit even there is not searched for among victims.
+        found = snapshot.fleet.place(requests, is_empty=True)
+        if isinstance(found, Unplaced):
+            return _lowered(assignment, {found.pod_set}, Mode.NO_FIT, found.message)
+        # They fit on the empty cluster, so evictions decide about all of them.
+        return _lowered(assignment, {request.pod_set for request in requests}, Mode.PREEMPT)
+    return assignment
+
+
+def _with_delays(snapshot: Snapshot, queue: QueueState, assignment: Assignment) -> Assignment:
+    """Return the assignment with a mark on each pod set whose flavor gives its places later.
+
+    Source: Kueue, pkg/scheduler/flavorassigner/tas_flavorassigner.go, podSetTopologyRequest.
+    """
+    if not queue.delayed_flavors:
+        return assignment
+    flavors = {name for name in queue.delayed_flavors if snapshot.fleet.has_topology(name)}
+    return replace(
+        assignment,
+        pod_sets=tuple(
+            replace(choice, delayed=DELAYED_PENDING)
+            if any(chosen.flavor in flavors for chosen in choice.choices.values())
+            else choice
+            for choice in assignment.pod_sets
+        ),
+    )
+
+
+def with_places(
+    assignment: Assignment,
+    requests: Collection[PlacementRequest],
+    placed: Mapping[str, TopologyAssignment],
+) -> Assignment:
+    """Return the assignment with the places found."""
+    return replace(
+        assignment,
+        pod_sets=tuple(
+            # Pod sets without a topology keep their choice as it is.
+            replace(choice, topology=placed[choice.name]) if choice.name in placed else choice
+            for choice in assignment.pod_sets
+        ),
+        places=tuple(
+            place_of(request, placed[request.pod_set]) for request in requests if request.pod_set in placed
+        ),
+    )
+
+
+def places_of(admission: Admission, requests: Collection[PodSetRequests]) -> tuple[Place, ...]:
+    """Return the places that an admission takes."""
+    on_node = {one.name: one.on_node for one in requests}
+    return tuple(
+        Place(
+            flavor=flavor,
+            assignment=one.topology,
+            per_pod=taken_per_pod(on_node.get(one.name, {})),
+        )
+        for one in admission.pod_sets
+        if one.topology is not None
+        # The first flavor only: a pod takes its place once, whatever the number of its flavors.
+        for flavor in flavors_of(one)[:1]
+    )
+
+
+def _lowered(assignment: Assignment, names: Collection[str], mode: Mode, message: str = "") -> Assignment:
+    """Return the assignment with these pod sets in no better mode than `mode`."""
+    pod_sets = tuple(
+        _lowered_choice(choice, mode, message) if choice.name in names else choice
+        for choice in assignment.pod_sets
+    )
+    return replace(assignment, pod_sets=pod_sets, mode=min(choice.mode for choice in pod_sets))
+
+
+def _lowered_choice(choice: PodSetChoice, mode: Mode, message: str) -> PodSetChoice:
+    choices = {
+        resource: replace(chosen, mode=min(chosen.mode, mode)) for resource, chosen in choice.choices.items()
+    }
+    lowered = replace(choice, choices=choices, mode=min(choice.mode, mode))
+    if not message:
+        return lowered
+    # Each sentence once: a second look says the same.
+    reasons = tuple(dict.fromkeys((*choice.reasons, message)))
+    if mode is not Mode.NO_FIT:
+        return replace(lowered, reasons=reasons)
+    # Which of the resources names the flavor does not matter; the place is the pod set's.
+    flavor = next(iter(choice.choices.values())).flavor
+    failed = Attempt(group=0, flavor=flavor, reason=PendingReason.TOPOLOGY_PLACEMENT_FAILED)
+    return replace(lowered, reasons=reasons, attempts=(failed,))

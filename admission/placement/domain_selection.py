@@ -1,0 +1,312 @@
+"""Which domains take the pods: first the level and its domains, then down to the leaves.
+
+Two ways to choose. Best fit, where a level is named: the domain with most room first, but the last one taken
+is the smallest that holds the rest, so that few domains are used and little is left over in them. Least free,
+where any place will do: the fullest domains first, so that empty ones stay whole for those who need them.
+
+Least free looks at nodes alone, so it fills the node with least room wherever that is, and one pod each
+may end up in every rack. Keeping domains whole looks from the top: the fullest block that holds all, in it
+the fullest rack that holds all, and so on down; work that could run anywhere then opens no rack that nobody
+uses while another has room. Kueue has no such rule (its pull request 10406 asks for it).
+
+    1 find       at the wanted level: one domain that holds all; else (preferred) one level up, and so on;
+                 at the top, or where no level is named: several domains
+    2 descend    to the slice level over the children of all chosen domains together, from there on within
+                 each domain apart, as slices must not be torn
+Source: Kueue, tas_flavor_snapshot.go, findLevelWithFitDomains and updateCountsToMinimumGeneric.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from admission.placement.balanced import balanced_shares
+from admission.placement.topology.pod_counts import Counts
+from admission.placement.topology.request import Plan
+
+
+class Share(NamedTuple):
+    """What a domain is given: pods, and leaders (at most one in all)."""
+
+    domain: int
+    pods: int
+    leaders: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortage:
+    """How many slices fit at most, of those that must."""
+
+    fitting: int
+    needed: int
+
+
+class _Found(NamedTuple):
+    level: int
+    domains: list[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chooser:
+    """The choice for `pods` pods and `leaders` (0 or 1), on counts that are up to date.
+
+    `within`: look only below this domain.
+    """
+
+    counts: Counts
+    plan: Plan
+    pods: int
+    leaders: int = 0
+    within: int | None = None
+
+    def choose(self) -> tuple[Share, ...] | Shortage:
+        """Return the leaves and what each is given, or how much fits."""
+        # Not with a leader and not below another domain: Kueue balances the whole gang or not at all.
+        if self.plan.is_balanced and not self.leaders and self.within is None:
+            balanced = self._balanced()
+            if balanced is not None:
+                return balanced
+        found = self._find_domains()
+        if isinstance(found, Shortage):
+            return found
+        size, slice_level = self.plan.slice_size, self.plan.slice_level
+        slices = self.counts.slices, self.counts.slices_with_leader
+        # Slices above the slice level, pods below it: a slice must not be torn by a domain that cuts it.
+        shares = self._hand_out(found.domains, self.pods // size, self.leaders, slices, size)
+        lowest = self.counts.site.tree.depth - 1
+        level = found.level
+        children = self.counts.site.tree.children
+        # Down to the slice level all chosen domains share one pool, so that the level below
+        # them is chosen freely.
+        while level < min(lowest, slice_level):
+            pool = self._sorted(child for share in shares for child in children[share.domain])
+            shares = self._hand_out(pool, self.pods // size, self.leaders, slices, size)
+            level += 1
+        # From there on each domain hands out its own: slices stay together.
+        while level < lowest:
+            level += 1
+            shares = [below for share in shares for below in self._divide(share, level)]
+        # A domain that got nothing was asked for nothing.
+        return tuple(share for share in shares if share.pods or share.leaders)
+
+    def has_place(self) -> bool:
+        """Return whether `choose` finds a place. Domains that hold all in sum can always hand it out."""
+        return not isinstance(self._find_domains(), Shortage)
+
+    def _find_domains(self) -> _Found | Shortage:
+        return self._find_from_above() if self.plan.keeps_domains_whole else self._find(self.plan.level)
+
+    def _balanced(self) -> tuple[Share, ...] | None:
+        """Return an even choice: each unit's share stays in it on the way down."""
+        size, tree = self.plan.slice_size, self.counts.site.tree
+        found = balanced_shares(self.counts, self.plan, self.pods // size)
+        if found is None:
+            return None
+        level, units = found
+        shares = [Share(unit, slices * size, 0) for unit, slices in units]
+        columns = self.counts.slices, self.counts.slices_with_leader
+        while level < self.plan.slice_level:
+            # Level by level, each domain's share stays below it.
+            level += 1
+            shares = [
+                below
+                for share in shares
+                for below in self._hand_out(
+                    self._sorted(tree.children[share.domain]), share.pods // size, 0, columns, size
+                )
+            ]
+        while level < tree.depth - 1:
+            level += 1
+            shares = [below for share in shares for below in self._divide(share, level)]
+        return tuple(share for share in shares if share.pods)
+
+    # --- the level ---------------------------------------------------------------------------------------
+
+    def _find(self, level: int) -> _Found | Shortage:
+        need = self.pods // self.plan.slice_size
+        single = self._single(level, need)
+        if single is not None:
+            # One domain that holds all is better than several, whatever the level.
+            return _Found(level, [single])
+        if self.plan.is_required:
+            # It said "required": nowhere else will do, and nothing above is tried.
+            return Shortage(fitting=self._most(level), needed=need)
+        if level > 0 and not self.plan.is_unconstrained:
+            # Preferred: the next wider level, until one domain holds all.
+            return self._find(level - 1)
+        return self._several(level, need)
+
+    def _find_from_above(self) -> _Found | Shortage:
+        """Narrow down to the fullest domain that holds all, level by level; at the end as everywhere.
+
+        Where no child holds all, the pods are spread within the domain that does.
+        """
+        need = self.pods // self.plan.slice_size
+        narrowed = self
+        # The fullest domain that holds all, level by level, from the top: what could run anywhere
+        # then breaks up nothing empty.
+        for level in range(self.plan.level + 1):
+            single = narrowed._single(level, need)
+            if single is None:
+                # Deeper no single domain holds all: the pods spread inside of the last one.
+                break
+            narrowed = replace(narrowed, within=single)
+        return narrowed._find(self.plan.level)
+
+    def _domains(self, level: int) -> list[int]:
+        tree = self.counts.site.tree
+        if self.within is None:
+            return list(tree.at_level[level])
+        # Below the level asked for lies nothing; the domain itself stands for its level.
+        if tree.level[self.within] >= level:
+            return [tree.ancestor(self.within, level)]
+        below = [self.within]
+        while tree.level[below[0]] < level:
+            below = [child for domain in below for child in tree.children[domain]]
+        return below
+
+    @property
+    def _is_ranked(self) -> bool:
+        """Whether whole levels are asked for their room alone, which is kept in order."""
+        # Whole levels by room alone: the order is kept, and asking costs a bisection.
+        return self.within is None and not self.leaders
+
+    def _single(self, level: int, need: int) -> int | None:
+        """Return the domain that holds all and leaves the least over, None where none holds all."""
+        counts, values = self.counts, self.counts.site.tree.values
+        if self._is_ranked:
+            return counts.ranking(level).tightest(need)
+        column = counts.slices_with_leader if self.leaders else counts.slices
+        pods = counts.pods_with_leader if self.leaders else counts.pods
+        fitting = [one for one in self._domains(level) if column[one] >= need]
+        if self.leaders:
+            # The leader needs a node of its own in there, beside the workers.
+            fitting = [one for one in fitting if counts.leader[one] >= self.leaders]
+        if not fitting:
+            return None
+        return min(fitting, key=lambda one: (column[one], pods[one], values[one]))
+
+    def _most(self, level: int) -> int:
+        """Return how many slices the roomiest domain of the level holds."""
+        if self._is_ranked:
+            return self.counts.ranking(level).most
+        return max((self.counts.slices[one] for one in self._domains(level)), default=0)
+
+    def _several(self, level: int, need: int) -> _Found | Shortage:
+        """Return domains that together hold all, in the order of the choice."""
+        domains: Iterable[int]
+        # Least free: the order of the ranking is the order of the choice.
+        if self._is_ranked and self.plan.is_least_free:
+            domains = self.counts.ranking(level)
+        else:
+            domains = self._sorted(self._domains(level))
+        slices = self.counts.slices, self.counts.slices_with_leader
+        shares = self._hand_out(domains, need, self.leaders, slices, 1)
+        held = sum(share.pods for share in shares)
+        leaders = sum(share.leaders for share in shares)
+        # Not enough in all of them together; what fits is told as a number.
+        if held < need or leaders < self.leaders:
+            return Shortage(fitting=min(held, need), needed=need)
+        return _Found(level, [share.domain for share in shares])
+
+    # --- handing out -------------------------------------------------------------------------------------
+
+    def _divide(self, share: Share, level: int) -> list[Share]:
+        """Hand what one domain was given out to its children, which are of `level`."""
+        counts, unit = self.counts, self.plan.units[level]
+        pool = self._sorted(counts.site.tree.children[share.domain])
+        return self._hand_out(
+            pool, share.pods // unit, share.leaders, (counts.pods, counts.pods_with_leader), unit
+        )
+
+    def _hand_out(
+        self,
+        domains: Iterable[int],
+        need: int,
+        leaders: int,
+        columns: tuple[list[int], list[int]],
+        size: int,
+    ) -> list[Share]:
+        """Give `need` units and the leaders to as few of the domains as the order allows.
+
+        A unit is `size` pods. The columns say how much each domain holds, without and with the leader: in
+        slices at and above the slice level, in pods below it. What does not fit is left out.
+        """
+        # Below the slice level counts are in pods while the columns are in slices.
+        unit = size if columns[0] is self.counts.pods else 1
+        if not leaders:
+            return self._hand_out_pods(domains, need, columns[0], size, unit)
+        hosts = self.counts.leader
+        shares: list[Share] = []
+        rest = deque(domains)
+        while rest and leaders > 0:
+            domain = rest.popleft()
+            hosted = min(leaders, hosts[domain])
+            # The workers are placed, and this domain cannot take the leader: it may take nothing else.
+            if need <= 0 and not hosted:
+                continue
+            column = columns[1] if hosted else columns[0]
+            room = column[domain] // unit
+            # One domain that takes all that is left: the smallest of them, so that little is left over in it.
+            if room >= need and hosted == leaders:
+                if not self.plan.is_least_free:
+                    domain = self._tightest((domain, *rest), need, leaders, column, unit)
+                return [*shares, Share(domain, need * size, leaders)]
+            if room > 0 or hosted:
+                shares.append(Share(domain, min(room, need) * size, hosted))
+                # Never below zero: a domain may hold more than is left.
+                need = max(0, need - room)
+                leaders -= hosted
+        # The leaders are handed out; what is left are plain pods.
+        # Who has no leader to take any more is asked in the order of plain pods.
+        rest_sorted = self._sorted(rest, leaders=0)
+        return [*shares, *self._hand_out_pods(rest_sorted, need, columns[0], size, unit)]
+
+    def _hand_out_pods(
+        self, domains: Iterable[int], need: int, column: list[int], size: int, unit: int
+    ) -> list[Share]:
+        """Give `need` units to domains in their order, as far as it must be read."""
+        shares: list[Share] = []
+        rest = iter(domains)
+        for domain in rest:
+            if need <= 0:
+                break
+            room = column[domain] // unit
+            if room >= need:
+                if not self.plan.is_least_free:
+                    # As above: the last of several is the tightest.
+                    domain = self._tightest((domain, *rest), need, 0, column, unit)
+                return [*shares, Share(domain, need * size, 0)]
+            if room > 0:
+                shares.append(Share(domain, room * size, 0))
+                need -= room
+        return shares
+
+    def _tightest(self, domains: Sequence[int], need: int, leaders: int, column: list[int], unit: int) -> int:
+        """Return the first of those that hold all with the least room over."""
+        hosts = self.counts.leader
+        best, least = domains[0], column[domains[0]] // unit
+        for domain in domains:
+            room = column[domain] // unit
+            if need <= room < least and (not leaders or hosts[domain] >= leaders):
+                best, least = domain, room
+        # Of equal room the first, which is the order of the choice.
+        return best
+
+    def _sorted(self, domains: Iterable[int], leaders: int | None = None) -> list[int]:
+        """Return the domains in the order in which they are taken."""
+        counts, values = self.counts, self.counts.site.tree.values
+        sign = 1 if self.plan.is_least_free else -1
+        if self.leaders if leaders is None else leaders:
+            hosts, slices, pods = counts.leader, counts.slices_with_leader, counts.pods_with_leader
+            # By what the leader needs first: room for it is scarcer than room for a pod.
+            return sorted(domains, key=lambda one: (-hosts[one], sign * slices[one], pods[one], values[one]))
+        # Sorts are stable: by name first, then by what counts more. Nobody is given to a domain without room.
+        room = counts.pods
+        ordered = sorted([one for one in domains if room[one]], key=values.__getitem__)
+        ordered.sort(key=room.__getitem__)
+        ordered.sort(key=counts.slices.__getitem__, reverse=not self.plan.is_least_free)
+        return ordered

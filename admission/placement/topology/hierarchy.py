@@ -1,0 +1,181 @@
+"""What the labels of a cluster's nodes say about its topology, and where they contradict themselves.
+
+Placement reads a node's place as the values of all levels, widest first, so it stands on two things: that a
+node carries every level, and that levels nest, that is, that one value of a level always lies within one
+value of the level above. Two spines that number their leaves from 1 each do not nest by value alone. That
+is no fault: the tree is by whole paths, and `leaf 1 of spine a` is another domain than `leaf 1 of spine b`.
+But a node selector that names only the leaf would match both, so it is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from admission.placement.topology.flavor_topology import Site
+from api.keys import HOSTNAME
+from api.node import NodeInfo
+
+# A label's value is at most this long; longer ids are hashed by whoever writes the labels.
+_LONGEST_VALUE = 63
+_NAMED_AT_MOST = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LevelSummary:
+    """One level: how many domains it has, and how many nodes are in the smallest and the largest."""
+
+    key: str
+    domains: int
+    fewest_nodes: int
+    most_nodes: int
+    # Nodes that carry no value of this level, sorted.
+    lacking: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hierarchy:
+    """Levels widest first, and one sentence for each thing that is wrong with the labels."""
+
+    levels: tuple[LevelSummary, ...]
+    nodes: int
+    problems: tuple[str, ...]
+
+    @property
+    def complete_nodes(self) -> int:
+        """How many nodes carry every level: only these can be placed on."""
+        return self.nodes - len({name for level in self.levels for name in level.lacking})
+
+
+def inspect(nodes: Sequence[NodeInfo], levels: Sequence[str]) -> Hierarchy:
+    """Return what the nodes' labels make of `levels`, widest first. Their order does not matter."""
+    # By name, so that the first example in each sentence is the same every time.
+    ordered = sorted(nodes, key=lambda node: node.name)
+    summaries = tuple(_summary(ordered, levels, depth) for depth in range(len(levels)))
+    problems = [
+        *_lacking_problems(summaries, len(ordered)),
+        *_nesting_problems(ordered, levels),
+        *_shared_hosts(ordered, levels),
+        *_value_problems(ordered, levels),
+    ]
+    return Hierarchy(levels=summaries, nodes=len(ordered), problems=tuple(problems))
+
+
+def _summary(nodes: Sequence[NodeInfo], levels: Sequence[str], depth: int) -> LevelSummary:
+    sizes: dict[tuple[str, ...], int] = {}
+    for node in nodes:
+        path = _path(node.labels, levels[: depth + 1])
+        if path is not None:
+            sizes[path] = sizes.get(path, 0) + 1
+    return LevelSummary(
+        key=levels[depth],
+        domains=len(sizes),
+        fewest_nodes=min(sizes.values(), default=0),
+        most_nodes=max(sizes.values(), default=0),
+        lacking=tuple(node.name for node in nodes if levels[depth] not in node.labels),
+    )
+
+
+def _path(labels: Mapping[str, str], levels: Sequence[str]) -> tuple[str, ...] | None:
+    values = tuple(labels[level] for level in levels if level in labels)
+    # All levels or none: a node that lacks one lies nowhere.
+    return values if len(values) == len(levels) else None
+
+
+def _lacking_problems(levels: Iterable[LevelSummary], nodes: int) -> list[str]:
+    return [
+        f"{len(level.lacking)} of {nodes} nodes lack the label {level.key} and are no part of the topology: "
+        f"{_names(level.lacking)}"
+        for level in levels
+        if level.lacking
+    ]
+
+
+def _nesting_problems(nodes: Sequence[NodeInfo], levels: Sequence[str]) -> list[str]:
+    problems = []
+    for upper, lower in pairwise(levels):
+        within: dict[str, set[str]] = {}
+        for node in nodes:
+            if upper in node.labels and lower in node.labels:
+                within.setdefault(node.labels[lower], set()).add(node.labels[upper])
+        torn = {value: found for value, found in sorted(within.items()) if len(found) > 1}
+        # A host that stands twice is told by name.
+        if torn and lower != HOSTNAME:
+            # One example is enough; the number says how many there are.
+            value, found = next(iter(torn.items()))
+            problems.append(
+                f"{len(torn)} values of {lower} do not nest: {value!r} lies within {upper} "
+                f"{_names(sorted(found))}; they are domains of their own, but a selector needs both labels"
+            )
+    return problems
+
+
+def _shared_hosts(nodes: Sequence[NodeInfo], levels: Sequence[str]) -> list[str]:
+    # Only a host is one node by definition; a leaf switch has many.
+    if HOSTNAME not in levels:
+        return []
+    hosts: dict[str, list[str]] = {}
+    for node in nodes:
+        if HOSTNAME in node.labels:
+            hosts.setdefault(node.labels[HOSTNAME], []).append(node.name)
+    return [
+        f"nodes {_names(names)} share the {HOSTNAME} {host!r}; each host needs a value of its own"
+        for host, names in sorted(hosts.items())
+        if len(names) > 1
+    ]
+
+
+def node_problems(node: NodeInfo, site: Site, topology: str, *, at_host: Sequence[NodeInfo]) -> Iterator[str]:
+    """Yield what is wrong with one node's labels, beside those that are known to the site.
+
+    `at_host`: the nodes of its hostname, itself included.
+    """
+    lacking = [level for level in site.levels if level not in node.labels]
+    if lacking:
+        yield (
+            f"node {node.name} lacks the label {', '.join(lacking)} of Topology {topology}: nothing that "
+            "asks for a topology is placed on it"
+        )
+    yield from _value_problems([node], site.levels)
+    others = [other.name for other in at_host if other is not node]
+    if others and site.is_by_host:
+        yield (
+            f"node {node.name} shares the {HOSTNAME} {node.labels[HOSTNAME]!r} with {', '.join(others)}: "
+            "they count as one host; give each a value of its own"
+        )
+    yield from _torn_values(node, site)
+
+
+def _torn_values(node: NodeInfo, site: Site) -> Iterator[str]:
+    """Yield what does not nest: a value of this node's that also stands under another value above it."""
+    values, tree = tuple(node.labels.get(level, "") for level in site.levels), site.tree
+    # The hostname is left out: two hosts of one name are told on their own.
+    for depth in range(1, len(values) - site.is_by_host):
+        own = values[: depth + 1]
+        twins = [tree.values[one] for one in tree.named(depth, own[-1])]
+        elsewhere = sorted({twin[-2] for twin in twins if twin[-2] != own[-2]})
+        if elsewhere:
+            upper, lower = site.levels[depth - 1 : depth + 1]
+            yield (
+                f"{lower} {own[-1]!r} of node {node.name} lies within {upper} {own[-2]!r}, and elsewhere "
+                f"within {', '.join(elsewhere)}: they are domains of their own"
+            )
+
+
+def _value_problems(nodes: Iterable[NodeInfo], levels: Sequence[str]) -> list[str]:
+    """Return a sentence for each value that no selector can name: empty, or too long."""
+    return [
+        f"node {node.name}: label {level} is {len(node.labels[level])} characters long, more than the "
+        f"{_LONGEST_VALUE} that a selector may name; have the labeller hash it"
+        if node.labels[level]
+        else f"node {node.name}: label {level} is empty, which names no domain"
+        for node in nodes
+        for level in levels
+        if level in node.labels and not 0 < len(node.labels[level]) <= _LONGEST_VALUE
+    ]
+
+
+def _names(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_NAMED_AT_MOST])
+    return shown if len(names) <= _NAMED_AT_MOST else f"{shown} and {len(names) - _NAMED_AT_MOST} more"

@@ -1,0 +1,126 @@
+"""Which nodes refuse the pods of a request whatever is free on them: by taint, selector, affinity, bandwidth,
+and because they are outside the domain that a reservation keeps for the pods.
+
+Worked out once for each node and set of rules, and again when the node changes. Shapes that ask for other
+amounts by the same rules share the answer, and so do the real cluster and the empty one. Nodes whose labels
+read alike in all that the rules name share a verdict: of twenty thousand nodes there are a few kinds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from admission.placement.topology.flavor_topology import Site
+from admission.placement.topology.request import NodeRules
+from api.node import NodeInfo
+from api.selectors import find_untolerated, keys_of_affinity, matches_node, taint_text
+
+# Caps the verdicts that are kept, for rules that name a label of which every node has its own value.
+_MOST_VERDICTS = 1024
+
+_Kind = tuple[str | None, ...]
+
+
+@dataclass(slots=True, eq=False)
+class Refusals:
+    """Why leaves refuse pods of these rules, in the field's words.
+
+    What nodes say counts where every leaf is one; a reserved domain is a matter of the tree.
+    """
+
+    site: Site
+    rules: NodeRules
+    by_leaf: dict[int, str] = field(default_factory=dict)
+    _read_to: int = -1
+    # The labels by which the rules tell nodes apart; whether they name nodes themselves, too.
+    _keys: tuple[str, ...] = field(init=False)
+    _names_nodes: bool = field(init=False)
+    _verdicts: dict[_Kind, str | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        rules = self.rules
+        # Which labels the rules name at all decides which nodes they can tell apart.
+        keys, self._names_nodes = keys_of_affinity(rules.affinity)
+        selected = {key for key, _ in rules.node_selector}
+        bandwidth = {rules.bandwidth.label} if rules.bandwidth is not None else set()
+        self._keys = tuple(sorted(keys | selected | bandwidth))
+
+    @property
+    def _takes_all(self) -> bool:
+        """Whether every node without taints may be used, so that only taints are to be looked at."""
+        rules = self.rules
+        is_open = not rules.node_selector and not rules.domain
+        return is_open and rules.affinity is None and rules.bandwidth is None
+
+    def refresh(self) -> None:
+        """Look again at the nodes that have changed since the last time."""
+        log = self.site.nodes_log
+        # Where leaves are no nodes nobody knows whose taints they have: they refuse nothing by themselves.
+        if self._read_to == log.end or not (self.site.is_by_host or self.rules.domain):
+            return
+        changed = log.since(self._read_to)
+        self._read_to = log.end
+        if changed is not None:
+            self._look_at(changed)
+        elif self._takes_all:
+            # Only those can refuse, and those that did may have lost their taint.
+            self._look_at({**self.by_leaf, **self.site.tainted})
+        else:
+            self._look_at(self.site.tree.at_level[-1])
+
+    def _look_at(self, leaves: Iterable[int]) -> None:
+        nodes, hooked = self.site.nodes, self.site.tree.at_level[-1]
+        takes_all = self._takes_all
+        for leaf in leaves:
+            refusal = None
+            if leaf in hooked:
+                refusal = self._refusal_by_domain(leaf)
+                # A leaf of many nodes goes by their sum, and not by what one of them says.
+                for node in nodes[leaf].values() if refusal is None and self.site.is_by_host else ():
+                    refusal = self._refusal_by_taint(node) if node.taints else None
+                    if refusal is None and not takes_all:
+                        refusal = self._refusal_by_labels(node)
+                    if refusal is not None:
+                        # One node of a host is enough to refuse: pods could be put on it.
+                        break
+            if refusal is None:
+                self.by_leaf.pop(leaf, None)
+            else:
+                self.by_leaf[leaf] = refusal
+
+    def _refusal_by_domain(self, leaf: int) -> str | None:
+        domain = self.rules.domain
+        is_outside = domain and self.site.tree.values[leaf][: len(domain)] != domain
+        return "outsideReservation" if is_outside else None
+
+    def _refusal_by_taint(self, node: NodeInfo) -> str | None:
+        taint = find_untolerated(node.taints, self.rules.tolerations)
+        return None if taint is None else f'taint "{taint_text(taint)}"'
+
+    def _refusal_by_labels(self, node: NodeInfo) -> str | None:
+        """Return why the node's labels will not do, as for all nodes of its kind."""
+        kind: _Kind = (*map(node.labels.get, self._keys),)
+        if self._names_nodes:
+            # Rules that name nodes tell every node apart.
+            kind = (*kind, node.name)
+        if kind not in self._verdicts:
+            # Rules over a label of which each node has its own value: then the answers are worked
+            # out anew, and nothing more.
+            if len(self._verdicts) >= _MOST_VERDICTS:
+                self._verdicts.clear()
+            self._verdicts[kind] = self._judge(node)
+        return self._verdicts[kind]
+
+    def _judge(self, node: NodeInfo) -> str | None:
+        rules = self.rules
+        has_selected, meets = matches_node(
+            dict(rules.node_selector), rules.affinity, name=node.name, labels=node.labels
+        )
+        if not has_selected:
+            return "nodeSelector"
+        if not meets:
+            return "affinity"
+        if rules.bandwidth is not None and not rules.bandwidth.is_met(node.labels):
+            return "networkBandwidth"
+        return None

@@ -1,0 +1,139 @@
+"""Which nodes under placed pods have failed, and in what way.
+
+    gone       the Node object was deleted                                   lost at once
+    silent     it has no Ready condition: nobody keeps it                    lost at once
+    not ready  Ready is False or Unknown                                     lost when its pods are
+    tainted    NoSchedule or NoExecute that the pods do not tolerate         lost when its pods are
+    cordoned   spec.unschedulable, which the node controller makes a taint   lost when its pods are
+
+A fault alone says nothing about the pods: a node that is not ready for a moment still runs them. When a
+fault makes a node *lost* to a Workload is for `admission.reconcile.workload.nodes` to say.
+Source: Kueue, pkg/controller/tas/node_controller.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from api.keys import HOSTNAME
+from api.node import NodeInfo
+from api.objects import WireTaint, WireToleration
+from api.selectors import find_untolerated, taint_text
+from api.workload import TopologyAssignment
+
+# What the node controller puts on a node whose spec.unschedulable is set.
+_CORDON = WireTaint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+
+
+# How long a node may be not ready under running pods, where their end is not waited for. Kueue's constant.
+NOT_READY_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFailureSettings:
+    """When failed nodes are replaced, by Kueue's feature gates and with their defaults.
+
+    `is_on` TASFailedNodeReplacement; `fails_fast` TASFailedNodeReplacementFailFast: evict where there is no
+    replacement. `awaits_pods` TASReplaceNodeOnPodTermination: a node that is not ready is lost once the pods
+    on it have ended or been told to, otherwise after 30 s. `heeds_taints` TASReplaceNodeOnNodeTaints.
+    `skips_pods` SkipReassignmentForPodOwnedWorkloads: a single pod that lost its node has ended with it.
+    """
+
+    is_on: bool = True
+    fails_fast: bool = True
+    awaits_pods: bool = True
+    heeds_taints: bool = True
+    skips_pods: bool = True
+
+
+class Fault(StrEnum):
+    """What is wrong with a node."""
+
+    GONE = "Gone"
+    SILENT = "Silent"
+    NOT_READY = "NotReady"
+    TAINTED = "Tainted"
+    CORDONED = "Cordoned"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFault:
+    """A node under placed pods that has failed. `since` is Unix seconds, 0 where that is not known."""
+
+    node: str
+    fault: Fault
+    since: float = 0.0
+    detail: str = ""
+
+    def __str__(self) -> str:
+        match self.fault:
+            case Fault.GONE:
+                return f"{self.node} was deleted"
+            case Fault.SILENT:
+                return f"{self.node} has no Ready condition"
+            case Fault.NOT_READY:
+                return f"{self.node} is not ready"
+            case Fault.TAINTED:
+                return f"{self.node} has the untolerated taint {self.detail}"
+            case Fault.CORDONED:
+                return f"{self.node} is cordoned"
+
+
+def hosts_of(assignment: TopologyAssignment) -> Iterator[str]:
+    """Yield the nodes that an assignment names; none where its lowest level is not the hostname."""
+    if assignment.levels[-1:] == (HOSTNAME,):
+        for domain in assignment.domains:
+            yield domain.values[-1]
+
+
+def is_sound(node: NodeInfo | None) -> bool:
+    """Return whether nothing at all is wrong with the node, whatever the pods tolerate."""
+    return node is not None and node.is_ready and not node.taints and not node.is_unschedulable
+
+
+def node_fault(
+    name: str, node: NodeInfo | None, tolerations: Sequence[WireToleration] = ()
+) -> NodeFault | None:
+    """Return what is wrong with the node for pods with these tolerations. `node` None: gone."""
+    if node is None:
+        return NodeFault(node=name, fault=Fault.GONE)
+    if node.is_silent:
+        return NodeFault(node=name, fault=Fault.SILENT)
+    if not node.is_ready:
+        return NodeFault(node=name, fault=Fault.NOT_READY, since=node.ready_changed_at)
+    # Cordoning shows twice, as a field and as a taint; it is one fault and not two.
+    taints = [taint for taint in node.taints if taint.key != _CORDON.key]
+    taint = find_untolerated(taints, tolerations) if taints else None
+    if taint is not None:
+        return NodeFault(node=name, fault=Fault.TAINTED, detail=taint_text(taint))
+    # Either of the two is enough: the field is set at once, the taint follows by the node controller.
+    is_cordoned = node.is_unschedulable or len(taints) < len(node.taints)
+    if is_cordoned and find_untolerated((_CORDON,), tolerations) is not None:
+        return NodeFault(node=name, fault=Fault.CORDONED)
+    return None
+
+
+def host_fault(
+    host: str, nodes: Sequence[NodeInfo], tolerations: Sequence[WireToleration] = ()
+) -> NodeFault | None:
+    """Return what is wrong with the nodes of a hostname, None while any of them is well.
+
+    As a rule there is one; where two claim the same hostname, pods can run on either.
+    """
+    # A hostname without any node is a node that is gone.
+    faults = [node_fault(host, node, tolerations) for node in nodes] or [node_fault(host, None)]
+    # Any well node of that name can run the pods.
+    return None if None in faults else faults[0]
+
+
+def is_same_health(one: NodeInfo | None, other: NodeInfo | None) -> bool:
+    """Return whether no fault has come or gone between two versions of a node."""
+    return _health(one) == _health(other)
+
+
+def _health(node: NodeInfo | None) -> tuple[object, ...]:
+    if node is None:
+        return ()
+    return node.is_ready, node.is_silent, node.taints, node.is_unschedulable, node.ready_changed_at

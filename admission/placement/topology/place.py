@@ -1,0 +1,63 @@
+"""Where pods have been placed: a value that is taken of a fleet and given back to it.
+
+What it changes of which leaf is worked out once and kept with it, since a trial takes and gives back the same
+place many times.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from admission.placement.topology.flavor_topology import Amounts
+from admission.placement.topology.request import PlacementRequest
+from admission.placement.topology.tree import Values
+from api.jobs.resource_requests import PODS
+from api.workload import TopologyAssignment
+
+# Which leaves change, by what of each, and by what when it is taken back.
+Change = tuple[list[Values], Amounts, Amounts]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where pods of one pod set are: `per_pod` is taken for each, of leaves of the flavor's nodes."""
+
+    flavor: str
+    assignment: TopologyAssignment
+    per_pod: Amounts
+    _changes: dict[bool, list[Change]] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def changes(self, *, is_by_host: bool) -> list[Change]:
+        """Return what taking the place changes, leaves of equal counts together: kept, for trials."""
+        if is_by_host not in self._changes:
+            # A gang of a thousand pods lies on hosts of equal counts: one change of amounts for all of them.
+            by_count: dict[int, list[Values]] = {}
+            for domain in self.assignment.domains:
+                values = domain.values[-1:] if is_by_host else domain.values
+                by_count.setdefault(domain.count, []).append(values)
+            self._changes[is_by_host] = [
+                (names, times_of(self.per_pod, count), times_of(self.per_pod, -count))
+                for count, names in by_count.items()
+            ]
+        return self._changes[is_by_host]
+
+
+def place_of(request: PlacementRequest, assignment: TopologyAssignment) -> Place:
+    """Return the place that the request takes."""
+    return Place(flavor=request.flavor, assignment=assignment, per_pod=request.per_pod)
+
+
+def taken_per_pod(on_node: Amounts) -> dict[str, int]:
+    """Return what one pod takes of its node, its own place among the node's pods included."""
+    return {**on_node, PODS: 1}
+
+
+def times_of(amounts: Amounts, times: int) -> dict[str, int]:
+    """Return so many times the amounts."""
+    return {resource: amount * times for resource, amount in amounts.items()}
+
+
+def add_times(total: dict[str, int], amounts: Amounts, times: int) -> None:
+    """Add so many times the amounts to the total."""
+    for resource, amount in amounts.items():
+        total[resource] = total.get(resource, 0) + amount * times

@@ -1,0 +1,69 @@
+"""Domains of one level by room, kept in order: the tightest that holds a gang is found by bisection.
+
+    (slices, pods, values)   1,4 r07   2,8 r01   2,8 r03   2,9 r02   …   20,160 r40
+                                       ▲ the least room that holds 2 slices
+
+A thousand racks would else be looked at for each gang, while a gang changes one or two. Domains without room
+for a slice are left out: nobody is ever looking for them, and of a full cluster they are most.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from admission.placement.topology.tree import Values
+
+_Key = tuple[int, int, Values, int]
+
+
+@dataclass(slots=True, eq=False)
+class Ranking:
+    """The domains of a level, the least room first, ties by pods and then by name.
+
+    It reads the columns when it is told that domains have `changed`; what else they do is no matter here.
+    """
+
+    slices: Sequence[int]
+    pods: Sequence[int]
+    values: Sequence[Values]
+    _keys: list[_Key] = field(default_factory=list)
+    _key_of: dict[int, _Key] = field(default_factory=dict)
+
+    def fill(self, domains: Iterable[int]) -> None:
+        """Begin anew with these domains."""
+        # Only domains with room: a full cluster has thousands without.
+        self._key_of = {one: self._key(one) for one in domains if self.slices[one] > 0}
+        self._keys = sorted(self._key_of.values())
+
+    def changed(self, domains: Iterable[int]) -> None:
+        """Put these domains where they belong by now."""
+        keys = self._keys
+        for domain in domains:
+            known = self._key_of.pop(domain, None)
+            if known is not None:
+                # By its whole key, which was built from the same numbers as now: found at once.
+                del keys[bisect_left(keys, known)]
+            if self.slices[domain] > 0:
+                key = self._key_of[domain] = self._key(domain)
+                insort(keys, key)
+
+    def tightest(self, slices: int) -> int | None:
+        """Return the domain with the least room that holds so many slices, None where none does."""
+        # A one-element key sorts before every longer one of the same number, so this is the first
+        # that holds as many.
+        position = bisect_left(self._keys, (slices,))
+        return self._keys[position][-1] if position < len(self._keys) else None
+
+    @property
+    def most(self) -> int:
+        """How many slices the roomiest domain holds."""
+        return self._keys[-1][0] if self._keys else 0
+
+    def __iter__(self) -> Iterator[int]:
+        """Yield the domains that hold any slice, the least room first."""
+        return (key[-1] for key in self._keys)
+
+    def _key(self, domain: int) -> _Key:
+        return self.slices[domain], self.pods[domain], self.values[domain], domain

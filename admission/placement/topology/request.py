@@ -1,0 +1,185 @@
+"""What a pod set asks of a topology, and what it is answered.
+
+Levels are counted from the widest, 0. A slice is a number of pods that must share a domain of the slice's
+level; layers are slices within slices, each of a lower level and a size that divides the one around it.
+Source: Kueue, pkg/cache/scheduler/tas_flavor_snapshot.go; KEP 2724.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+import msgspec
+
+from admission.placement.topology.placement_options import Wishes
+from api.jobs.placement_annotations import parse_bandwidth
+from api.keys import NETWORK_BANDWIDTH
+from api.objects import WireAffinity, WireToleration
+from api.workload import TopologyAssignment, TopologyRequest
+
+KUEUE_STRATEGY = "kueue"
+
+
+@dataclass(frozen=True, slots=True)
+class Bandwidth:
+    """The least network bandwidth of a node, in Mbit/s. A node whose `label` says nothing has none."""
+
+    mbits: int
+    label: str = NETWORK_BANDWIDTH
+
+    def is_met(self, labels: Mapping[str, str]) -> bool:
+        """Return whether a node of these labels has it."""
+        has = parse_bandwidth(labels.get(self.label, ""))
+        return has is not None and has >= self.mbits
+
+
+class NodeRules(msgspec.Struct, frozen=True):
+    """Which nodes the pods may use, as far as their spec, their flavor and their policy say.
+
+    `domain` is the one that their reservation keeps for them, by its level values, widest first; empty: any.
+    """
+
+    node_selector: tuple[tuple[str, str], ...] = ()
+    affinity: WireAffinity | None = None
+    tolerations: tuple[WireToleration, ...] = ()
+    bandwidth: Bandwidth | None = None
+    domain: tuple[str, ...] = ()
+
+
+class PlacementRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """`count` pods of one pod set, each taking `per_pod` of its node. `topology` None: anywhere with room."""
+
+    pod_set: str
+    flavor: str
+    count: int
+    per_pod: Mapping[str, int]
+    topology: TopologyRequest | None = None
+    rules: NodeRules = NodeRules()
+    keeps_domains_whole: bool = False
+    """Pods that may go anywhere go into the fullest block, in it into the fullest rack, and so on."""
+    wishes: Wishes | None = None
+    """What a policy asks for pod sets that ask nothing of the topology themselves."""
+
+    @property
+    def strategy(self) -> str:
+        """The strategy that places it; `kueue` where its own topology request, or no policy, does."""
+        return self.wishes.strategy if self.wishes is not None and self.topology is None else KUEUE_STRATEGY
+
+    @property
+    def group(self) -> str | None:
+        """The pod set group, whose members are placed together."""
+        return self.topology.pod_set_group if self.topology is not None else None
+
+
+class Placement(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the pods go. `leader` is where the leader of the group goes, None without one."""
+
+    assignment: TopologyAssignment
+    leader: TopologyAssignment | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoPlacement:
+    """Why the pods have no place, as a sentence with counts."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementGates:
+    """Kueue's feature gates of placement, with its defaults.
+
+    `is_mixed` TASProfileMixed: pods that may go anywhere go where least is free; otherwise best fit for all.
+    `is_balanced` TASBalancedPlacement: a preferred gang is spread evenly.
+    """
+
+    is_mixed: bool = True
+    is_balanced: bool = False
+
+
+_GATES = PlacementGates()
+_ANYWHERE = TopologyRequest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A request in terms of levels. `units[level]` is the size in which pods are handed to that level's
+    domains, below the slice level.
+    """
+
+    level: int
+    is_required: bool
+    is_unconstrained: bool
+    is_least_free: bool
+    is_balanced: bool
+    keeps_domains_whole: bool
+    slice_level: int
+    slice_size: int
+    units: tuple[int, ...]
+
+
+def make_plan(
+    request: PlacementRequest, levels: tuple[str, ...], gates: PlacementGates = _GATES
+) -> Plan | NoPlacement:
+    """Return the request in terms of `levels`, or why it cannot be met on them."""
+    topology = request.topology or _ANYWHERE
+    named = topology.required or topology.preferred
+    has_level = named is not None
+    # Only slices are named: they may lie anywhere, each in one domain.
+    is_slice_only = not has_level and bool(topology.slices) and not topology.unconstrained
+    lowest = len(levels) - 1
+    wanted = [named] if named is not None else []
+    missing = [one for one in (*wanted, *(layer.topology for layer in topology.slices)) if one not in levels]
+    if missing:
+        return NoPlacement(message=f"no requested topology level: {missing[0]}")
+    # Where nothing is named the lowest level is as good as any; slices alone leave the widest.
+    level = levels.index(named) if named is not None else 0 if is_slice_only else lowest
+    # Without layers every pod is a slice of its own.
+    layers = [(levels.index(layer.topology), layer.size) for layer in topology.slices] or [(lowest, 1)]
+    slice_level, slice_size = layers[0]
+    problem = _layer_problem(request, levels, level, layers)
+    if problem is not None:
+        return NoPlacement(message=problem)
+    return Plan(
+        level=level,
+        is_required=topology.required is not None,
+        is_unconstrained=not has_level,
+        # Least free for those who may go anywhere, so that empty nodes stay for those who need them whole.
+        is_least_free=not has_level and gates.is_mixed,
+        is_balanced=gates.is_balanced and topology.preferred is not None,
+        keeps_domains_whole=request.keeps_domains_whole and not has_level,
+        slice_level=slice_level,
+        slice_size=slice_size,
+        # Below the slice level pods are handed out in inner slices, above it slice by slice.
+        units=tuple(1 if one <= slice_level else _unit(layers[1:], one) for one in range(len(levels))),
+    )
+
+
+def _layer_problem(
+    request: PlacementRequest, levels: tuple[str, ...], level: int, layers: list[tuple[int, int]]
+) -> str | None:
+    slice_level, slice_size = layers[0]
+    # A gang of eleven pods in slices of four can never be placed.
+    if slice_size < 1 or request.count % slice_size:
+        return f"pod count {request.count} must be divisible by slice size {slice_size}"
+    # A slice above the level that holds all pods would have to reach beyond it.
+    if slice_level < level:
+        return (
+            f"podset slice topology {levels[slice_level]} is above the podset topology {levels[level]}; "
+            "it must be at the same level or below"
+        )
+    for (outer, outer_size), (inner, inner_size) in pairwise(layers):
+        if inner <= outer or inner_size < 1 or outer_size % inner_size:
+            return (
+                f"slice layer {levels[inner]} of size {inner_size} must be of a lower level than "
+                f"{levels[outer]} and its size must divide {outer_size}"
+            )
+    return None
+
+
+def _unit(inner_layers: list[tuple[int, int]], level: int) -> int:
+    """Return the size of the outermost inner layer that reaches down to the level, 1 where none does."""
+    # The outermost inner layer that reaches so deep: what lies below it has no rule of its own.
+    return next((size for layer, size in inner_layers if layer >= level), 1)

@@ -1,0 +1,109 @@
+"""The tree of a topology: domains by level, leaves at the bottom.
+
+    level 0   block      b0                 b1
+    level 1   rack       b0,r0    b0,r1     b1,r0
+    level 2   hostname   n0  n1   n2  n3    n4  n5     ◀ leaves
+
+A domain is known by an index that it keeps for good: what is worked out about domains lies in lists beside
+the tree. A domain whose last node left is unhooked, and hooked in again when a node comes back; so a node
+that flaps costs no more than its way to the root. Children stand in the order of their values: ties fall by
+name everywhere, and a stable sort by room then keeps them so.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+Values = tuple[str, ...]
+
+NO_PARENT = -1
+
+
+@dataclass(slots=True, eq=False)
+class DomainTree:
+    """Domains by index. `depth` is the number of levels; a domain of level depth-1 is a leaf."""
+
+    depth: int
+    values: list[Values] = field(default_factory=list)
+    level: list[int] = field(default_factory=list)
+    parent: list[int] = field(default_factory=list)
+    children: list[list[int]] = field(default_factory=list)
+    at_level: list[dict[int, None]] = field(default_factory=list)
+    _index: dict[Values, int] = field(default_factory=dict)
+    # The domains of a level that have the same value, which is one where values nest.
+    _named: dict[tuple[int, str], dict[int, None]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.at_level = [{} for _ in range(self.depth)]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def find(self, values: Values) -> int | None:
+        """Return the domain of these level values, widest first; None where there is none now."""
+        index = self._index.get(values)
+        return index if index is not None and self.is_hooked(index) else None
+
+    def is_hooked(self, index: int) -> bool:
+        """Return whether the domain has any nodes at present."""
+        return index in self.at_level[self.level[index]]
+
+    def hook(self, values: Values) -> int:
+        """Return the domain of these values, put into the tree with all above it if it is not there."""
+        index = self._index.get(values)
+        if index is None:
+            index = self._add(values)
+        level = self.level[index]
+        # Its ancestors are hooked with it, and only where the level lacks it.
+        if index not in self.at_level[level]:
+            self.at_level[level][index] = None
+            self._named.setdefault((level, values[-1]), {})[index] = None
+            # In the order of their values, so that ties fall by name without sorting anything again.
+            if level > 0:
+                insort(self.children[self.hook(values[:-1])], index, key=self.values.__getitem__)
+        return index
+
+    def unhook(self, index: int) -> None:
+        """Take the domain out, and all above it that hold nothing else."""
+        level, value = self.level[index], self.values[index][-1]
+        del self.at_level[level][index]
+        del self._named[level, value][index]
+        parent = self.parent[index]
+        # A root has no parent to leave.
+        if parent != NO_PARENT:
+            self.children[parent].remove(index)
+            if not self.children[parent]:
+                self.unhook(parent)
+
+    def named(self, level: int, value: str) -> tuple[int, ...]:
+        """Return the domains of a level whose own value is this one."""
+        return tuple(self._named.get((level, value), ()))
+
+    def ancestor(self, index: int, level: int) -> int:
+        """Return the domain at `level` that holds this one."""
+        while self.level[index] > level:
+            index = self.parent[index]
+        return index
+
+    def leaves_below(self, index: int) -> Iterator[int]:
+        """Return the leaves of the domain; of a leaf itself."""
+        # A leaf itself is below itself.
+        if self.level[index] == self.depth - 1:
+            yield index
+        for child in self.children[index]:
+            yield from self.leaves_below(child)
+
+    def _add(self, values: Values) -> int:
+        parent = NO_PARENT
+        if len(values) > 1:
+            parent = self._index.get(values[:-1], NO_PARENT)
+            if parent == NO_PARENT:
+                parent = self._add(values[:-1])
+        index = self._index[values] = len(self.values)
+        self.values.append(values)
+        self.level.append(len(values) - 1)
+        self.parent.append(parent)
+        self.children.append([])
+        return index

@@ -1,0 +1,56 @@
+"""What lost work has cost: the price of the very devices it ran on.
+
+    price of a device = node-cost-per-hour of its node ÷ the node's devices       where the node is known
+                      = berth.dev/cost-per-device-hour of its flavor              else
+                      = 0                                                         where nobody says
+
+A node's own price goes first: it is what is paid for it, where a flavor's is one for all its nodes. Which
+node a pod was on is known of what was placed by a topology down to the hostname.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from admission.placement.topology.node_health import hosts_of
+from api.jobs.resource_requests import gpus_of
+from api.keys import NODE_COST_PER_HOUR
+from api.node import NodeInfo
+from api.parsing.prices import price
+from api.workload import Admission, PodSetAssignment
+
+# The price of a device for an hour: of this flavor, on the node of this hostname ("": nobody knows which).
+PriceOf = Callable[[str, str], float]
+
+_SECONDS_PER_HOUR = 3600
+
+
+def node_device_price(node: NodeInfo) -> float | None:
+    """Return what one of the node's devices costs in an hour, None where it has no price or no devices."""
+    devices, per_hour = gpus_of(node.allocatable), price(node.labels.get(NODE_COST_PER_HOUR))
+    return None if per_hour is None or not devices else per_hour / devices
+
+
+def lost_money(admission: Admission, device_seconds: float, price_of: PriceOf) -> float:
+    """Return what lost device-seconds have cost. All devices share in the loss alike.
+
+    Of a Workload without devices nothing is lost that has a price.
+    """
+    shares = [share for one in admission.pod_sets for share in _shares(one)]
+    total = sum(devices for _, _, devices in shares)
+    if not total:
+        return 0.0
+    per_hour = sum(devices * price_of(flavor, host) for flavor, host, devices in shares)
+    return per_hour / total * device_seconds / _SECONDS_PER_HOUR
+
+
+def _shares(pod_set: PodSetAssignment) -> Iterator[tuple[str, str, float]]:
+    """Yield flavor, host and number of the devices that a pod set has there."""
+    hosts = tuple(hosts_of(pod_set.topology)) if pod_set.topology is not None else ()
+    counts = [domain.count for domain in pod_set.topology.domains] if pod_set.topology is not None else []
+    for resource, flavor in pod_set.flavors.items():
+        devices = gpus_of({resource: pod_set.usage.get(resource, 0)})
+        if not hosts:
+            yield flavor, "", devices
+        for host, pods in zip(hosts, counts, strict=False):
+            yield flavor, host, devices * pods / max(1, sum(counts))

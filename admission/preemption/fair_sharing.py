@@ -1,0 +1,290 @@
+"""Victims under fair sharing: the queue with the largest share gives way, where that makes shares fairer.
+
+The preemptor's usage counts as added while shares are compared. From the root down the child with the largest
+share is followed to a ClusterQueue; one of its Workloads is taken if the rule allows it, and the walk begins
+anew, since every taking changes the shares.
+
+    rule 1 (LessThanOrEqualToFinalShare)   the preemptor's new share ≤ the victim's share without it
+    rule 2 (LessThanInitialShare)          the preemptor's new share < the victim's share as it is
+
+Shares are compared between the two children of the nearest common ancestor. Candidates that rule 1 refused
+get a second chance under rule 2, one of each queue.
+Source: Kueue, pkg/scheduler/preemption/fair_strategy.go and fairsharing/; KEP 1714.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from admission.preemption.preemption_request import Need, candidate_order, rank_within, satisfies, uses
+from admission.preemption.replicas import Floors
+from admission.preemption.targets import Target, fill_back, fits
+from admission.snapshot.snapshot import Held, QueueState, Snapshot
+from api.reasons import PreemptionReason
+from queues.quota.fair_sharing import Share, dominant_resource_share
+from queues.quota.quota_tree import QuotaNode
+from queues.steps import Steps
+
+
+class FairRule(StrEnum):
+    """When a Workload of another queue may be evicted under fair sharing."""
+
+    LESS_THAN_OR_EQUAL_TO_FINAL_SHARE = "LessThanOrEqualToFinalShare"
+    LESS_THAN_INITIAL_SHARE = "LessThanInitialShare"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FairSharing:
+    """`fairSharing` of the configuration: the rules, in the order to be tried."""
+
+    rules: tuple[FairRule, ...] = (
+        FairRule.LESS_THAN_OR_EQUAL_TO_FINAL_SHARE,
+        FairRule.LESS_THAN_INITIAL_SHARE,
+    )
+
+
+def fair_targets(snapshot: Snapshot, need: Need, settings: FairSharing) -> Steps[tuple[Target, ...]]:
+    """Return whom to evict so that `need` fits, () where no allowed set would do. The snapshot is left as
+    found.
+    """
+    # One list a queue, each in its own order; queues are put in order by their shares as the search goes.
+    candidates = _collect(snapshot, need)
+    if not any(candidates.values()):
+        return ()
+    mark = snapshot.mark()
+    search = _FairSearch(snapshot=snapshot, need=need, floors=Floors(snapshot))
+    # Fill back with borrowing allowed, as the search itself had it: shares decide, and not who borrows.
+    if (yield from search.run(candidates, settings.rules)):
+        targets = yield from fill_back(snapshot, need, search.targets, is_borrowing=True)
+    else:
+        targets = []
+    snapshot.rollback(mark)
+    return tuple(targets)
+
+
+_Candidates = dict[str, list[Held]]
+
+
+def _collect(snapshot: Snapshot, need: Need) -> _Candidates:
+    """Return the candidates by ClusterQueue: of the own one, and of those that borrow something needed."""
+    own = need.queue
+    found: _Candidates = {}
+    for queue in own.tree.queues:
+        preemption = own.spec.preemption
+        if queue is own:
+            policy = preemption.within_cluster_queue
+        # Who lends may not be touched, however small its share.
+        elif queue.inactive or queue.node.is_within_nominal(need.pairs):
+            continue
+        else:
+            policy = preemption.reclaim_within_cohort
+        held = [
+            one
+            for one in queue.held.values()
+            if uses(one, need)
+            and satisfies(policy, need, one)
+            and not snapshot.is_gone(one)
+            and not need.spares(one, queue)
+        ]
+        if held:
+            rank = rank_within(need, queue)
+            # Those on their way out first: they free their quota whatever is decided here.
+            found[queue.name] = sorted(held, key=lambda one: (not one.is_evicted, rank(one)))
+    return found
+
+
+@dataclass(slots=True, kw_only=True)
+class _FairSearch:
+    """One search. While it runs, the newcomer's usage is added to its queue, except to ask if it fits."""
+
+    snapshot: Snapshot
+    need: Need
+    floors: Floors
+    targets: list[Target] = field(default_factory=list)
+
+    def run(self, candidates: _Candidates, rules: tuple[FairRule, ...]) -> Steps[bool]:
+        """Take candidates until `need` fits; return whether it does. The usage is gone again afterwards."""
+        own, usage = self.need.queue, self.need.usage
+        # Shares are compared as they would be with the newcomer.
+        self.snapshot.add(own, usage)
+        refused: _Candidates = {}
+        done = yield from self._first_pass(candidates, rules[0], refused)
+        if not done and len(rules) > 1:
+            done = yield from self._second_pass(refused)
+        # Taken off again: targets are what the caller wants, and not the newcomer's usage.
+        self.snapshot.remove(own, usage)
+        return done
+
+    def _first_pass(self, candidates: _Candidates, rule: FairRule, refused: _Candidates) -> Steps[bool]:
+        # A queue that stays within its own quota even with the newcomer may claim it back from anyone.
+        is_entitled = self.need.queue.node.is_within_nominal(self.need.pairs)
+        # The ordering looks at the shares anew after each step, because each taking changes them.
+        for queue in _Ordering(self.snapshot, self.need, candidates):
+            yield
+            heads = candidates[queue.name]
+            if queue is self.need.queue:
+                if self._take(queue, heads.pop(0), PreemptionReason.IN_CLUSTER_QUEUE):
+                    return True
+            elif is_entitled:
+                if self._take(queue, heads.pop(0), PreemptionReason.IN_COHORT_RECLAMATION):
+                    return True
+            elif self._take_fairly(queue, heads, rule, refused.setdefault(queue.name, [])):
+                return True
+        return False
+
+    def _take_fairly(self, queue: QueueState, heads: list[Held], rule: FairRule, refused: list[Held]) -> bool:
+        """Take the first that the rule allows; those before it are refused. Returns whether it fits then."""
+        ours, theirs = self._shares(queue)
+        # A preemptor of infinite share, whose weight is 0, takes only from its like.
+        if ours.is_infinite and not theirs.is_infinite:
+            refused += heads
+            heads.clear()
+            return False
+        while heads:
+            # Each is asked once: what rule 1 refuses goes to the second pass.
+            held = heads.pop(0)
+            if rule is FairRule.LESS_THAN_INITIAL_SHARE:
+                is_allowed = ours.order < theirs.order
+            else:
+                # Rule 1: after the eviction the victim's queue must not be worse off than the preemptor's.
+                is_allowed = ours.order <= self._share_without(queue, held).order
+            if is_allowed:
+                return self._take(queue, held, PreemptionReason.IN_COHORT_FAIR_SHARING)
+            refused.append(held)
+        return False
+
+    def _second_pass(self, candidates: _Candidates) -> Steps[bool]:
+        ordering = _Ordering(self.snapshot, self.need, candidates)
+        for queue in ordering:
+            yield
+            ours, theirs = self._shares(queue)
+            # Rule 2: strictly less, and without looking at what the eviction leaves; one from each queue.
+            if ours.order < theirs.order:
+                held = candidates[queue.name][0]
+                if self._take(queue, held, PreemptionReason.IN_COHORT_FAIR_SHARING):
+                    return True
+            # One of each queue, so that this weaker rule cannot empty a queue.
+            ordering.drop(queue)
+        return False
+
+    def _take(self, queue: QueueState, held: Held, reason: PreemptionReason) -> bool:
+        """Take the Workload away, if its application can do without it; return whether `need` fits then."""
+        if (guard := self.floors.take(held, queue)) is not None:
+            self.need.losses.note_kept(self.need.pending.key, held, guard)
+            return False
+        self.snapshot.remove(queue, held.usage, held.places)
+        self.targets.append(Target(held=held, queue=queue, reason=reason))
+        own, usage = self.need.queue, self.need.usage
+        # The newcomer is asked as if it were not counted yet: `fits` adds it itself.
+        own.node.remove(usage)
+        is_fitting = fits(self.snapshot, self.need, is_borrowing=True)
+        own.node.add(usage)
+        return is_fitting
+
+    def _shares(self, queue: QueueState) -> tuple[Share, Share]:
+        ours, theirs = _below_common_ancestor(self.need.queue.node, queue.node)
+        return dominant_resource_share(ours), dominant_resource_share(theirs)
+
+    def _share_without(self, queue: QueueState, held: Held) -> Share:
+        # Not in the journal: it is put back two lines further down.
+        queue.node.remove(held.usage)
+        share = self._shares(queue)[1]
+        queue.node.add(held.usage)
+        return share
+
+
+class _Ordering:
+    """Iterates over the ClusterQueues to take from next; the shares may change between two steps.
+
+    A node is pruned for good once nothing below it can be taken: no candidates are left, or it does not
+    borrow (unless it is the preemptor's own queue, or a cohort above that).
+    """
+
+    def __init__(self, snapshot: Snapshot, need: Need, candidates: _Candidates) -> None:
+        self._snapshot = snapshot
+        self._own = need.queue.node
+        self._order = candidate_order(need)
+        self._candidates = candidates
+        self._pruned: set[int] = set()
+        # Cohorts above the preemptor may be walked through though they do not borrow: its own
+        # queue lies below them.
+        self._path = {id(node) for node in (self._own, *self._own.ancestors())}
+
+    def __iter__(self) -> Iterator[QueueState]:
+        root = self._own.root
+        # Until nothing is left that could give.
+        while id(root) not in self._pruned:
+            node = self._next(root)
+            if node is not None:
+                yield self._snapshot.queues[node.name]
+
+    def drop(self, queue: QueueState) -> None:
+        """Take from this queue no more."""
+        self._pruned.add(id(queue.node))
+
+    def _next(self, node: QuotaNode) -> QuotaNode | None:
+        """Return the queue to take from, None where this step only pruned."""
+        if node.is_queue:
+            if not self._candidates.get(node.name):
+                self._pruned.add(id(node))
+                return None
+            return node
+        best_queue = self._best_queue(node)
+        best_cohort = self._best_cohort(node)
+        if best_queue is None and best_cohort is None:
+            self._pruned.add(id(node))
+            return None
+        # A cohort wins a tie: within it the least fair child can still be chosen.
+        if best_cohort is not None and (best_queue is None or best_cohort[0] >= best_queue[0]):
+            return self._next(best_cohort[1])
+        return best_queue[1] if best_queue is not None else None
+
+    def _best_queue(self, parent: QuotaNode) -> tuple[tuple[float, float], QuotaNode] | None:
+        """Return the child queue of the largest share; of equals the one with the foremost candidate."""
+        best: tuple[tuple[float, float], QuotaNode] | None = None
+        for node in parent.children:
+            if not node.is_queue or id(node) in self._pruned:
+                continue
+            share = dominant_resource_share(node)
+            heads = self._candidates.get(node.name)
+            # Its own queue may give way to itself whatever it borrows; others only while they borrow.
+            if not heads or not (share.is_borrowing or node is self._own):
+                self._pruned.add(id(node))
+                continue
+            if (
+                best is None
+                or share.order > best[0]
+                or (share.order == best[0] and self._is_before(heads[0], best[1]))
+            ):
+                best = (share.order, node)
+        return best
+
+    def _best_cohort(self, parent: QuotaNode) -> tuple[tuple[float, float], QuotaNode] | None:
+        """Return the child cohort of the largest share, the last of equals."""
+        best: tuple[tuple[float, float], QuotaNode] | None = None
+        for node in parent.children:
+            if node.is_queue or id(node) in self._pruned:
+                continue
+            share = dominant_resource_share(node)
+            if not share.is_borrowing and id(node) not in self._path:
+                self._pruned.add(id(node))
+            # The last of equals, as Kueue's loop has it.
+            elif best is None or share.order >= best[0]:
+                best = (share.order, node)
+        return best
+
+    def _is_before(self, held: Held, other: QuotaNode) -> bool:
+        return self._order(held) < self._order(self._candidates[other.name][0])
+
+
+def _below_common_ancestor(a: QuotaNode, b: QuotaNode) -> tuple[QuotaNode, QuotaNode]:
+    """Return the children of the lowest common ancestor on the way to `a` and to `b`."""
+    above_a = [a, *a.ancestors()]
+    above_b = [b, *b.ancestors()]
+    # Both chains end in the root, which they share; what is popped is common, and what is left forks.
+    while above_a[-1] is above_b[-1]:
+        above_a.pop()
+        above_b.pop()
+    return above_a[-1], above_b[-1]

@@ -1,0 +1,167 @@
+"""Who gives way because others have received less, in the order in which they do.
+
+Among Workloads of one ClusterQueue and priority those of a higher level give way to those of a lower
+(`admission.preemption.least_attained`), whole gangs, after their minimum run time: the highest level first,
+then the least loss.
+
+A gang that needs whole nodes is another matter: the cheapest victims are spread over all nodes, and taking
+them one by one would stop half the cluster before one node is empty. So the nodes are ranked by what
+emptying them for one pod costs, and the victims come node by node:
+
+    node-3   free 2, needs 6 more     w7 (4 GPUs), w9 (2)       costs  6 × 60 s    1st: w7, w9
+    node-1   free 0, needs 8 more     w2 (8 GPUs)               costs  8 × 60 s    2nd: w2
+    node-5   held by who must not give way                      never
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from math import inf
+from typing import NamedTuple
+
+from admission.placement.topology.flavor_topology import Site
+from admission.placement.topology.request import PlacementRequest
+from admission.preemption.least_attained import rules_of
+from admission.snapshot.snapshot import Held, QueueState, Snapshot
+from queues.pending.least_attained import next_look
+from queues.pending.pending_queue import Pending
+from queues.quota.resources import FlavorResource
+
+_Taken = tuple[Held, Mapping[str, int], int]
+
+
+class _Node(NamedTuple):
+    """A leaf of the topology: who leaves it for one pod, at what loss, and how many pods it holds at most.
+
+    `level` is the lowest of those who would have to be told, infinity where nobody would.
+    """
+
+    level: float
+    loss: float
+    victims: list[Held]
+    most_pods: int
+
+
+class GivingWay:
+    """Who gives way to one Workload on one picture. Empty where the queue does not take turns."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        queue: QueueState,
+        pending: Pending,
+        pairs: frozenset[FlavorResource],
+        placing: tuple[PlacementRequest, ...],
+    ) -> None:
+        self._snapshot = snapshot
+        self._queue = queue
+        self._pending = pending
+        self._pairs = pairs
+        self._placing = placing
+        self._by_node: list[Held] | None = None
+
+    @property
+    def is_nobody(self) -> bool:
+        """Whether nobody gives way, as far as can be told without looking at each."""
+        turns = self._queue.turns
+        # One look at the book of turns: it keeps who is above a level.
+        return turns is None or next(turns.above(self._pending.level), None) is None
+
+    def in_order(self, *, is_evicted: bool) -> Iterator[Held]:
+        """Yield who is on its way out already, or who would have to be told."""
+        if self.is_nobody:
+            return
+        if len(self._placing) == 1:
+            # Once an object: both callers read the same list, each its part.
+            if self._by_node is None:
+                self._by_node = self._node_by_node(self._placing[0])
+            yield from (held for held in self._by_node if held.is_evicted is is_evicted)
+        else:
+            yield from (held for held in self._eligible() if held.is_evicted is is_evicted)
+
+    def _eligible(self) -> Iterator[Held]:
+        """Yield all who give way; who is on its way out is one of them, whatever its level."""
+        assert self._queue.turns is not None
+        priority = self._pending.workload.priority
+        for held in self._queue.turns.above(self._pending.level):
+            # Turns are among equals; other priorities follow the field's own rules.
+            is_equal = held.workload.priority == priority
+            if is_equal and not self._pairs.isdisjoint(held.pairs) and not self._snapshot.is_gone(held):
+                yield held
+
+    def _node_by_node(self, request: PlacementRequest) -> list[Held]:
+        """Return the victims with those first who empty the cheapest nodes; none where all are not enough.
+
+        A search in vain is not repeated before levels are looked at again: with dozens of gangs waiting,
+        each end of a small Workload would else cost dozens of searches.
+        """
+        assert self._queue.turns is not None
+        in_vain, question = self._queue.turns.in_vain, (self._pending.level, self._pending.shape)
+        least = rules_of(self._queue).minimum_runtime_seconds
+        # The next time that anybody crosses a level: until then a search in vain would be in vain again.
+        look = next_look(self._snapshot.now, minimum_runtime_seconds=least)
+        if in_vain.get(question) == look:
+            return []
+        site = self._snapshot.fleet.search(request.flavor).site
+        wanted = {resource: amount for resource, amount in request.per_pod.items() if amount > 0}
+        on_leaf = self._on_leaves(site)
+        nodes = [self._empty(site, leaf, wanted, on_leaf.get(leaf, ())) for leaf in site.tree.at_level[-1]]
+        # Even if all gave way there would not be enough nodes for the gang.
+        if sum(node.most_pods for node in nodes) < request.count:
+            in_vain[question] = look
+            return []
+        chosen: dict[str, Held] = {}
+        # Nodes that can hold a pod at all.
+        for node in sorted((one for one in nodes if one.most_pods), key=_by_level):
+            for held in node.victims:
+                # Once each: a Workload may have pods on several of the nodes.
+                chosen.setdefault(held.workload.uid, held)
+        return list(chosen.values())
+
+    def _on_leaves(self, site: Site) -> dict[int, list[_Taken]]:
+        on_leaf: dict[int, list[_Taken]] = {}
+        for held in self._eligible():
+            for place in held.places:
+                for domain in place.assignment.domains:
+                    leaf = site.find_leaf(domain.values)
+                    if leaf is not None:
+                        on_leaf.setdefault(leaf, []).append((held, place.per_pod, domain.count))
+        return on_leaf
+
+    def _empty(self, site: Site, leaf: int, wanted: Mapping[str, int], taken: Iterable[_Taken]) -> _Node:
+        """Return what it costs to make room for one pod on the leaf: in order, until it fits."""
+        turns = self._queue.turns
+        assert turns is not None, "asked only where the queue takes turns"
+        free = {resource: site.free(resource)[leaf] for resource in wanted}
+        needed: list[Held] = []
+        loss, level = 0.0, inf
+        fits = _pods(free, wanted) > 0
+        for held, per_pod, count in taken:
+            if not fits:
+                needed.append(held)
+                if not held.is_evicted:
+                    of_victim, its_loss = turns.standing(held.key)
+                    level, loss = min(level, of_victim), loss + its_loss
+            # In order, and all of them, so that `most_pods` counts what the node holds
+            # when everybody has left.
+            for resource in wanted:
+                free[resource] += per_pod.get(resource, 0) * count
+            fits = fits or _pods(free, wanted) > 0
+        return _Node(level, loss, needed, _pods(free, wanted))
+
+
+def _by_level(node: _Node) -> tuple[float, float, float, list[str]]:
+    """Order nodes: whoever has received most gives way first, though it may cost more.
+
+    By the loss alone a small Workload of a middle level would go for every one of the lowest, come back, and
+    send away the next: the same GPU time passes through three hands instead of two.
+
+    Of equals those go who came last, as they are also the last to be served of those who wait. Were it the
+    first, the same few would go again and again, each time as soon as they have climbed the levels.
+    """
+    oldest = min((held.queued_at for held in node.victims), default=0.0)
+    return -node.level, node.loss, -oldest, [held.workload.uid for held in node.victims]
+
+
+def _pods(free: Mapping[str, int], wanted: Mapping[str, int]) -> int:
+    return min((max(0, free[resource]) // amount for resource, amount in wanted.items()), default=0)

@@ -1,0 +1,163 @@
+"""Making a Workload from its Job, and keeping it in step while the Job changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from admission.decisions.api_writes import Action, Event, Purpose, Verb, Write
+from admission.reconcile.checkpoints import taken_over
+from admission.reconcile.job import priorities
+from admission.reconcile.job.view import Held, View
+from admission.reconcile.job.writes import normal, refusal, warning
+from admission.reconcile.workload_writes import workload_patch
+from api import keys
+from api.jobs.checkpoint_annotations import parse_instant
+from api.jobs.job import ComposeError
+from api.jobs.job_workload import (
+    Priority,
+    check_job,
+    copied_annotations,
+    copied_labels,
+    maximum_execution_time_seconds,
+    name_of_workload,
+    pod_sets_body,
+    unknown_keys,
+    wish_problems,
+    workload_body,
+)
+from api.workload import Workload, to_rfc3339
+from queues.estimates.estimator import length_problems
+
+
+def create(view: View) -> tuple[Action, ...]:
+    """Return the creation of the Job's Workload, or the Event that says what stands in the way.
+
+    Keys under berth.dev/ that nobody reads, and wishes for a place that cannot be read, are told here, once,
+    and do not stand in the way.
+    """
+    job = view.job
+    # An unknown class is told and nothing is made: a Workload of the wrong priority would be worse than none.
+    priority = resolved_priority(view)
+    if isinstance(priority, Event):
+        return (priority, *_notices(view))
+    copied = view.context.settings.label_keys_to_copy
+    # Refused with all that is wrong, the notices beside it.
+    try:
+        body = workload_body(job, view.body, priority, label_keys_to_copy=copied)
+    except ComposeError as error:
+        return (refusal(view, error), *_notices(view))
+    name = name_of_workload(job)
+    write = Write(
+        verb=Verb.CREATE,
+        kind="Workload",
+        namespace=job.namespace,
+        name=name,
+        body=msgspec.json.encode(body),
+        purpose=Purpose.CREATE_WORKLOAD,
+        # With the write: nobody is told of a Workload whose creation failed.
+        events=(normal(view, "CreatedWorkload", f"Created Workload: {job.namespace}/{name}", "Create"),),
+    )
+    return (write, *_notices(view))
+
+
+def _notices(view: View) -> Iterator[Event]:
+    """Yield what is wrong with the Job that does not keep it from its queue: of each kind all in one Event.
+
+    Also beside a refusal, so that its owner mends everything at once.
+    """
+    found = (
+        ("UnknownKey", unknown_keys(view.job, view.template)),
+        ("InvalidWish", wish_problems(view.job, view.template, view.context.is_domain)),
+        ("InvalidExpectedRuntime", _length_problems(view)),
+    )
+    return (warning(view, reason, "; ".join(said)) for reason, said in found if said)
+
+
+def _length_problems(view: View) -> tuple[str, ...]:
+    metadata = view.template.get("metadata") or {}
+    sources = (view.job.labels, view.job.annotations, metadata.get("annotations") or {})
+    return length_problems(sources, now=view.now)
+
+
+def rewrite(view: View, held: Held) -> tuple[Action, ...]:
+    """Return the update that gives a waiting Workload the pod sets that its Job now has."""
+    try:
+        pod_sets = pod_sets_body(view.job, view.body)
+    except ComposeError as error:
+        return (refusal(view, error),)
+    note = f"Updated not matching Workload for suspended job: {held.workload.key}"
+    event = normal(view, "UpdatedWorkload", note, "Update")
+    return (workload_patch(held.workload, {"spec": {"podSets": pod_sets}}, Purpose.UPDATE_WORKLOAD, event),)
+
+
+def changed_fields(view: View, held: Held) -> dict[str, Any]:
+    """Return the merge patch of what the Job says otherwise than its Workload, {} for nothing.
+
+    The API freezes the queue and the kind of the priority class while quota is held, the limit on execution
+    time while admitted; then they stay. Raises ComposeError for changes of a Job that could not be queued.
+    """
+    job, workload = view.job, held.workload
+    spec: dict[str, Any] = {}
+    # Frozen while quota is held: the quota is of the queue that gave it.
+    if not workload.has_quota_reservation and job.queue_name != workload.queue_name:
+        spec["queueName"] = job.queue_name or None
+    # A prebuilt Workload is its maker's; only its life follows the Job.
+    if not workload.is_admitted and not job.prebuilt_workload:
+        limit = maximum_execution_time_seconds(job)
+        if limit != workload.maximum_execution_time_seconds:
+            spec["maximumExecutionTimeSeconds"] = limit
+    spec.update(priorities.changed_priority(job.labels, workload, view.context))
+    metadata = _changed_metadata(view, workload)
+    if (spec or metadata) and not workload.is_admitted:
+        # After what was changed is known: a Job that nobody edited is not judged anew at every look.
+        check_job(job, view.body)
+    return {**({"metadata": metadata} if metadata else {}), **({"spec": spec} if spec else {})}
+
+
+def resolved_priority(view: View) -> Priority | Event:
+    """Return the Job's priority, or the Event that says which class is missing."""
+    spec = view.template.get("spec") or {}
+    found = priorities.resolved_priority(view.job.labels, spec, view.context, where="spec.template.spec")
+    if isinstance(found, Priority):
+        return found
+    note = (
+        f"Job {view.job}: {found.field} names {found.what}, which does not exist; create it or name another"
+    )
+    return warning(view, found.reason, note)
+
+
+def _progress(view: View) -> Mapping[str, str]:
+    """Return the Job's annotations, with the checkpoint of a pod in the place of an older one of its own.
+
+    Which step that was the pod does not say.
+    """
+    # What a pod says reaches Berth directly and may be newer than what its Job says.
+    saved_at, annotations = view.context.saved_at(view.job), view.job.annotations
+    own = parse_instant(annotations.get(keys.CHECKPOINT_TIME, "")) or 0.0
+    if saved_at is None or saved_at <= own:
+        return annotations
+    # The Job's step belongs to the older checkpoint, and beside the newer time it would lie.
+    others = {key: value for key, value in annotations.items() if key != keys.CHECKPOINT_STEP}
+    return {**others, keys.CHECKPOINT_TIME: to_rfc3339(saved_at)}
+
+
+def _changed_metadata(view: View, workload: Workload) -> dict[str, Any]:
+    labels = copied_labels(view.job, view.context.settings.label_keys_to_copy)
+    told = taken_over(_progress(view), workload.annotations, now=view.now)
+    annotations: dict[str, str | None] = {**copied_annotations(view.job), **told}
+    if keys.ADMISSION_GATED_BY in workload.annotations:
+        # A gate is opened by taking it off the Job.
+        annotations.setdefault(keys.ADMISSION_GATED_BY, None)
+    changed = {
+        "labels": {key: value for key, value in labels.items() if workload.labels.get(key) != value},
+        "annotations": {
+            # Only what differs: a Workload in step costs no write.
+            key: value
+            for key, value in annotations.items()
+            if workload.annotations.get(key) != value
+        },
+    }
+    return {name: values for name, values in changed.items() if values}

@@ -1,0 +1,65 @@
+"""What the reconciliation of Jobs must be told of the cluster and of the configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from api.jobs.job import Job
+from api.objects import WireToleration
+from api.workload import PodSetAssignment, Workload
+
+FlavorInjection = Callable[[PodSetAssignment], tuple[Mapping[str, str], Sequence[WireToleration]]]
+
+
+class Ancestor(StrEnum):
+    """What stands above a Job in its chain of controllers, as far as queues are concerned."""
+
+    NONE = "None"
+    WAITING = "Waiting"
+    ADMITTED = "Admitted"
+    TOO_DEEP = "TooDeep"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriorityClass:
+    """A scheduling.k8s.io PriorityClass."""
+
+    value: int
+    is_global_default: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSettings:
+    """What the configuration says about Jobs. The defaults are Kueue's.
+
+    `waits_for_pods` (waitForPodsReady): whether PodsReady is reported.
+    """
+
+    manages_without_queue_name: bool = False
+    label_keys_to_copy: tuple[str, ...] = ()
+    waits_for_pods: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobContext:
+    """What a Job's reconciliation needs to know. The mappings may be live; they are only read.
+
+    `injection` gives node labels and tolerations of the flavors assigned to a pod set; `is_namespace_managed`
+    answers managedJobsNamespaceSelector, `is_pod_selected` integrations.podOptions (namespace and labels of a
+    pod that is queued itself); `is_domain` whether a value names a domain of any topology.
+    `awaits_ends` tells whether a Workload's Job has stopped only when its last pod has ended, `saved_at` when
+    a Job's last checkpoint was complete by what its pods say of themselves.
+    """
+
+    injection: FlavorInjection
+    settings: JobSettings = field(default_factory=JobSettings)
+    is_namespace_managed: Callable[[str], bool] = lambda _: True
+    is_pod_selected: Callable[[str, Mapping[str, str]], bool] = lambda *_: True
+    is_domain: Callable[[str], bool] = lambda _: True
+    saved_at: Callable[[Job], float | None] = lambda _: None
+    awaits_ends: Callable[[Workload], bool] = lambda _: False
+    ancestor: Callable[[Job], Ancestor] = lambda _: Ancestor.NONE
+    workload_priority_classes: Mapping[str, int] = field(default_factory=dict)
+    priority_classes: Mapping[str, PriorityClass] = field(default_factory=dict)

@@ -1,0 +1,91 @@
+"""Which priority a Job or a pod has, and by which class.
+
+In this order: the WorkloadPriorityClass named by label, the template's own class, the cluster's default.
+Source: Kueue, pkg/util/priority.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from admission.reconcile.job.context import JobContext
+from api import keys
+from api.jobs.job_workload import Priority
+from api.workload import Workload
+
+_WORKLOAD_PRIORITY_CLASS = "WorkloadPriorityClass"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MissingClass:
+    """A class that is named and does not exist: the reason of the Event, where it is named, what it is."""
+
+    reason: str
+    field: str
+    what: str
+
+
+def resolved_priority(
+    labels: Mapping[str, str], pod_spec: Mapping[str, Any], context: JobContext, *, where: str
+) -> Priority | MissingClass:
+    """Return the priority, or the class that is missing. `where` is the path of `pod_spec`."""
+    if name := labels.get(keys.PRIORITY_CLASS):
+        value = context.workload_priority_classes.get(name)
+        # Checked for None and not for truth: a class of value 0 is a class.
+        if value is not None:
+            return class_priority(name, value)
+        what = f"{_WORKLOAD_PRIORITY_CLASS} {name!r}"
+        return MissingClass(
+            reason="WorkloadPriorityClassNotFound", field=f"label {keys.PRIORITY_CLASS}", what=what
+        )
+    if own := pod_spec.get("priorityClassName"):
+        found = context.priority_classes.get(own)
+        if found is not None:
+            # A WorkloadPriorityClass is only for the queue; a template's class is the pods' priority as well.
+            return _pod_priority(own, found.value)
+        return MissingClass(
+            reason="ErrWorkloadCompose", field=f"{where}.priorityClassName", what=f"PriorityClass {own!r}"
+        )
+    return _default_priority(context)
+
+
+def changed_priority(labels: Mapping[str, str], workload: Workload, context: JobContext) -> dict[str, Any]:
+    """Return the fields of spec in which the Workload's priority lags behind the label, {} for none.
+
+    Another class of the same kind may be named at any time; the kind is frozen while quota is held.
+    """
+    # A label that was taken away changes nothing: the class under which it was queued stays.
+    name = labels.get(keys.PRIORITY_CLASS, "")
+    value = context.workload_priority_classes.get(name)
+    if value is None:
+        return {}
+    reference = workload.priority_class
+    is_ours = reference is not None and reference.kind == _WORKLOAD_PRIORITY_CLASS
+    # Its quota was weighed by a class of another kind; the API refuses the change.
+    if workload.has_quota_reservation and not is_ours:
+        return {}
+    if is_ours and reference is not None and (reference.name, workload.priority) == (name, value):
+        return {}
+    return {"priority": value, "priorityClassRef": class_priority(name, value).reference()}
+
+
+def class_priority(name: str, value: int) -> Priority:
+    """Return the priority of a WorkloadPriorityClass."""
+    return Priority(
+        value=value, class_group=keys.KUEUE_GROUP, class_kind=_WORKLOAD_PRIORITY_CLASS, class_name=name
+    )
+
+
+def _default_priority(context: JobContext) -> Priority:
+    classes = context.priority_classes.items()
+    defaults = ((found.value, name) for name, found in classes if found.is_global_default)
+    # Two defaults can exist for a moment; the API server takes the lower one too.
+    # By value, then by name: two defaults of one value would else depend on the order of a dict.
+    lowest = min(defaults, default=None)
+    return Priority() if lowest is None else _pod_priority(lowest[1], lowest[0])
+
+
+def _pod_priority(name: str, value: int) -> Priority:
+    return Priority(value=value, class_group="scheduling.k8s.io", class_kind="PriorityClass", class_name=name)

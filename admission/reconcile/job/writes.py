@@ -1,0 +1,86 @@
+"""Answers about a Job as requests and Events. Each write carries the version that was seen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from admission.decisions.api_writes import Event, EventType, Purpose, Verb, Write, guarded_patch, job_ref
+from admission.reconcile import status_bodies
+from admission.reconcile.job.view import Held, View
+from admission.reconcile.workload_writes import workload_deletion, workload_patch, workload_status
+from api.jobs.job import ComposeError
+from api.jobs.job_patches import suspend_patch
+from api.jobs.job_workload import owner_reference
+from api.reasons import FinishedReason
+
+
+def normal(view: View, reason: str, note: str, action: str) -> Event:
+    """Return a Normal Event about the Job."""
+    return _event(view, EventType.NORMAL, reason, note, action)
+
+
+def warning(view: View, reason: str, note: str) -> Event:
+    """Return a Warning Event about the Job."""
+    return _event(view, EventType.WARNING, reason, note, "Reconcile")
+
+
+def refusal(view: View, error: ComposeError) -> Event:
+    """Return the Event that says why the Job cannot be queued."""
+    return warning(view, "ErrWorkloadCompose", f"Job {view.job}: {error}")
+
+
+def job_patch(
+    view: View, patch: dict[str, Any], purpose: Purpose, *events: Event, subresource: str = ""
+) -> Write:
+    """Return a merge patch of the Job."""
+    job = view.job
+    return Write(
+        verb=Verb.MERGE_PATCH,
+        kind="Job",
+        namespace=job.namespace,
+        name=job.name,
+        subresource=subresource,
+        body=guarded_patch(patch, uid=job.uid, resource_version=job.resource_version),
+        uid=job.uid,
+        resource_version=job.resource_version,
+        purpose=purpose,
+        events=events,
+    )
+
+
+def suspend(view: View, reason: str, note: str, *, is_restored: bool) -> Write:
+    """Return the first step of a stop; `is_restored`: the template is to be restored afterwards."""
+    event = normal(view, reason, note, "Stop")
+    return job_patch(view, suspend_patch(is_restored=is_restored), Purpose.STOP_JOB, event)
+
+
+def adopt(view: View, held: Held) -> Write:
+    """Return the patch that makes the Job own a Workload that it names."""
+    # Appended: a Workload may have owners that are no controllers.
+    references = held.body.get("metadata", {}).get("ownerReferences") or ()
+    patch = {"metadata": {"ownerReferences": [*references, owner_reference(view.job)]}}
+    return workload_patch(held.workload, patch, Purpose.ADOPT_WORKLOAD)
+
+
+def delete(view: View, held: Held) -> Write:
+    """Return the deletion of a Workload that does not stand for its Job."""
+    note = f"Deleted not matching Workload: {held.workload.key}"
+    return workload_deletion(held.workload, normal(view, "DeletedWorkload", note, "Delete"))
+
+
+def finish(view: View, held: Held, reason: FinishedReason, message: str) -> Write:
+    """Return the write that ends the Workload with its Job."""
+    body = status_bodies.finish(held.raw, reason, message, now=view.now)
+    if reason is FinishedReason.FAILED_TO_START:
+        told = warning(view, reason.value, message)
+    else:
+        told = normal(
+            view, "FinishedWorkload", f"Workload '{held.workload.key}' is declared finished", "Finish"
+        )
+    return workload_status(held.workload, body, Purpose.FINISH, told)
+
+
+def _event(view: View, type_: EventType, reason: str, note: str, action: str) -> Event:
+    job = view.job
+    ref = job_ref(job.namespace, job.name, job.uid)
+    return Event(regarding=ref, type=type_, reason=reason, note=note, action=action)

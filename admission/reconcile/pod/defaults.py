@@ -1,0 +1,57 @@
+"""What a pod is given as it is created, so that it waits for its queue: label, finalizer, gate, role.
+
+Without these it would run: a gate cannot be put on later. Pods of Jobs wait through their Job, pods of a
+DaemonSet for nothing.
+Source: Kueue, pkg/controller/jobs/pod/pod_webhook.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from admission.reconcile.job.context import JobContext
+from admission.reconcile.job.defaults import DEFAULT_NAME
+from admission.reconcile.pod.parents import group_of_leader_worker_set
+from api import keys
+from api.jobs.pod import Pod, is_queued_through, role_of
+
+Changes = dict[tuple[str, ...], object]
+
+
+def pod_defaults(
+    pod: Pod, body: Mapping[str, Any], context: JobContext, *, has_default_queue: bool
+) -> Changes:
+    """Return what a pod that is being created lacks, as whole values by path; {} for one that is not queued.
+
+    `has_default_queue`: in its namespace. A pod that is created on a node already cannot be held.
+    """
+    if pod.node or is_queued_through(pod.owner) or not context.is_namespace_managed(pod.namespace):
+        return {}
+    if not context.is_pod_selected(pod.namespace, pod.labels):
+        return {}
+    labels = dict(pod.labels)
+    if not pod.queue_name and has_default_queue:
+        labels[keys.QUEUE_NAME] = DEFAULT_NAME
+    if not (labels.get(keys.QUEUE_NAME) or context.settings.manages_without_queue_name):
+        return {}
+    if keys.PRIORITY_CLASS not in labels and DEFAULT_NAME in context.workload_priority_classes:
+        labels[keys.PRIORITY_CLASS] = DEFAULT_NAME
+    labels[keys.MANAGED] = "true"
+    of_group, group_annotations = group_of_leader_worker_set(pod)
+    labels |= of_group
+    metadata, spec = body.get("metadata") or {}, body.get("spec") or {}
+    changes: Changes = {
+        ("metadata", "labels"): labels,
+        ("metadata", "finalizers"): _with(metadata.get("finalizers"), keys.POD_FINALIZER),
+        ("spec", "schedulingGates"): _with(spec.get("schedulingGates"), {"name": keys.ADMISSION_GATE}),
+    }
+    if pod.group or of_group:
+        annotations = {**pod.annotations, **group_annotations, keys.ROLE_HASH: role_of(body)}
+        changes["metadata", "annotations"] = annotations
+    return changes
+
+
+def _with(have: list[Any] | None, entry: object) -> list[Any]:
+    present = list(have or ())
+    return present if entry in present else [*present, entry]

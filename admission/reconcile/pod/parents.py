@@ -1,0 +1,162 @@
+"""What serves in a queue gives its pods what they need to wait for that queue.
+
+    Deployment         each replica is a pod by itself: it comes and goes, and is evicted, alone
+    StatefulSet        all replicas are one group, admitted as a whole with the first pod that is made
+    LeaderWorkerSet    each leader and its workers are a group, admitted as a whole when all of them are there
+
+The labels of the owner reach the template when it is created and when it changes; the pods are then held
+like any others. Annotations by which a Workload is placed are passed on too, because whoever writes them on
+the Deployment means its pods.
+Source: Kueue, pkg/controller/jobs/deployment, statefulset and leaderworkerset, the webhooks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from api import keys
+from api.jobs.job_workload import workload_name
+from api.jobs.placement_annotations import gpu_count_fault
+from api.jobs.pod import Pod
+from api.jobs.resource_requests import gpus_of
+from api.parsing.decimals import whole_number
+
+Changes = dict[tuple[str, ...], object]
+
+# The API group of each kind, and what stands for the kind in annotations.
+SERVING_GROUPS = {
+    "Deployment": "apps",
+    "StatefulSet": "apps",
+    "LeaderWorkerSet": "leaderworkerset.x-k8s.io",
+}
+_NAMES = {
+    "Deployment": "deployment",
+    "StatefulSet": "statefulset",
+    "LeaderWorkerSet": "leaderworkerset.x-k8s.io/leaderworkerset",
+}
+_TEMPLATE = ("spec", "template")
+_TEMPLATES = {
+    "LeaderWorkerSet": (
+        ("spec", "leaderWorkerTemplate", "leaderTemplate"),
+        ("spec", "leaderWorkerTemplate", "workerTemplate"),
+    )
+}
+
+_PASSED_ON = (keys.QUEUE_NAME, keys.PRIORITY_CLASS)
+# What counts for the whole and not for each pod.
+_OF_THE_WHOLE = frozenset({keys.GPU_COUNT, keys.ALIASES[keys.GPU_COUNT]})
+_WISHES = (keys.BERTH_TEMPLATE_KEYS | frozenset(keys.ALIASES.values())) - _OF_THE_WHOLE
+
+
+def template_changes(kind: str, body: Mapping[str, Any]) -> Changes:
+    """Return what the templates of what serves lack, as whole values by path.
+
+    {} for one that names no queue: its pods may name one by themselves.
+    """
+    if not ((body.get("metadata") or {}).get("labels") or {}).get(keys.QUEUE_NAME):
+        return {}
+    changes: Changes = {}
+    for path in _TEMPLATES.get(kind, (_TEMPLATE,)):
+        template = _at(body, path)
+        # A LeaderWorkerSet without a template for its leaders makes them like workers.
+        if template:
+            changes |= _changes(kind, body, path, template.get("metadata") or {})
+    return changes
+
+
+def _changes(
+    kind: str, body: Mapping[str, Any], path: tuple[str, ...], template: Mapping[str, Any]
+) -> Changes:
+    metadata = body.get("metadata") or {}
+    labels = metadata.get("labels") or {}
+    of_owner = {**labels, **(metadata.get("annotations") or {})}
+    # The Workload's own words, of annotation and label alike; what the template says itself
+    # comes after and wins.
+    given_labels = {key: labels[key] for key in _PASSED_ON if labels.get(key)}
+    annotations = {
+        **{key: value for key, value in of_owner.items() if key in _WISHES},
+        **(template.get("annotations") or {}),
+        keys.POD_SUSPENDING_PARENT: _NAMES[kind],
+    }
+    if kind == "StatefulSet":
+        given_labels[keys.POD_GROUP_NAME] = group_name(kind, metadata.get("name", ""))
+        # Said once: how many there are to be by now is read from the StatefulSet itself, and to say it anew
+        # would restart all pods for every step of scaling.
+        annotations.setdefault(keys.POD_GROUP_TOTAL_COUNT, str(replicas(body)))
+        annotations |= {
+            keys.POD_GROUP_FAST_ADMISSION: "true",
+            keys.POD_GROUP_SERVING: "true",
+            # So that pods have their place in the group by number from the first.
+            # The StatefulSet controller itself numbers its pods.
+            keys.POD_GROUP_INDEX_LABEL: "apps.kubernetes.io/pod-index",
+        }
+    merged = {"labels": {**(template.get("labels") or {}), **given_labels}, "annotations": annotations}
+    if "metadata" not in (_at(body, path) or {}):
+        # A custom resource's template need not have it, and a patch cannot reach below what is not there.
+        return {(*path, "metadata"): merged}
+    return {(*path, "metadata", name): value for name, value in merged.items()}
+
+
+def group_of_leader_worker_set(pod: Pod) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the labels and annotations by which a pod of a LeaderWorkerSet belongs to its group.
+
+    Empty for other pods. A leader that is just being created may not carry the number of its group yet: its
+    name ends in it.
+    """
+    owner, index = leader_worker_set_of(pod.labels, pod.name)
+    size = pod.annotations.get(keys.LEADER_WORKER_SIZE, "")
+    is_ours = pod.annotations.get(keys.POD_SUSPENDING_PARENT) == _NAMES["LeaderWorkerSet"]
+    # Without all of these it is not ours, or not yet to be told: better in no group than in a wrong one.
+    if not (is_ours and owner and size and index is not None):
+        return {}, {}
+    labels = {keys.POD_GROUP_NAME: group_name("LeaderWorkerSet", f"{owner}-{index}")}
+    return labels, {keys.POD_GROUP_TOTAL_COUNT: size, keys.POD_GROUP_SERVING: "true"}
+
+
+def leader_worker_set_of(labels: Mapping[str, str], name: str = "") -> tuple[str, int | None]:
+    """Return the LeaderWorkerSet that a pod with these labels belongs to, and the number of its group.
+
+    ("", None) for a pod of none; no number where nothing tells it. `name` is the pod's, where it is known.
+    """
+    owner = labels.get(keys.LEADER_WORKER_SET, "")
+    # A name that does not end in a number tells nothing.
+    index = labels.get(keys.LEADER_WORKER_GROUP) or name.removeprefix(f"{owner}-")
+    return owner, whole_number(index) if owner else None
+
+
+def group_name(kind: str, name: str) -> str:
+    """Return the name of the group, and so of its Workload. A new object has no uid yet to make it from."""
+    return workload_name(kind, SERVING_GROUPS[kind], name, "")
+
+
+def replicas(body: Mapping[str, Any]) -> int:
+    """Return how many pods there are to be; 1 where nothing is said."""
+    found = (body.get("spec") or {}).get("replicas")
+    return found if isinstance(found, int) else 1
+
+
+def parent_warnings(body: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what the author should know though nothing is wrong: a GPU count that the pods contradict."""
+    metadata, template = body.get("metadata") or {}, _at(body, _TEMPLATE)
+    if not template:
+        return ()
+    containers = (template.get("spec") or {}).get("containers") or ()
+    gpus = replicas(body) * sum(_gpus(container.get("resources") or {}) for container in containers)
+    of_pods = (template.get("metadata") or {}).get("annotations")
+    fault = gpu_count_fault((metadata.get("annotations"), metadata.get("labels"), of_pods), gpus)
+    return () if fault is None else (fault,)
+
+
+def _gpus(resources: Mapping[str, Any]) -> int:
+    asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    # As its author wrote them: only what reads as an ordinary number can be compared with a wish.
+    amounts = {name: whole_number(str(text)) for name, text in asked.items()}
+    return gpus_of({name: amount for name, amount in amounts.items() if amount is not None})
+
+
+def _at(body: Mapping[str, Any], path: tuple[str, ...]) -> Mapping[str, Any]:
+    found: Any = body
+    for part in path:
+        found = (found or {}).get(part)
+    return found or {}

@@ -1,0 +1,105 @@
+"""Letting pods go: the gate is taken off, and what the admission says goes into the pod, in one patch.
+
+A pod that is still at a gate may get node labels and tolerations, but nothing taken away; what it lost with
+an eviction it gets as another pod. With a topology each pod is told its own domain here: unlike a Job's pods,
+which come after the start, those of a unit are there when it is admitted, so that no second gate is needed.
+Source: Kueue, pkg/controller/jobs/pod (Run, RunWithPodSetsInfo); Kubernetes, KEP-3838.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from admission.decisions.api_writes import Action, Purpose, Write
+from admission.reconcile.pod.view import View
+from admission.reconcile.pod.writes import finish, normal, pod_patch
+from admission.reconcile.workload.context import PlacedPod
+from admission.reconcile.workload.ungate import domains_of
+from api import keys
+from api.jobs.job_patches import start_injection
+from api.jobs.pod import Pod
+from api.jobs.pod_template import Injection, StartConflict, injection_patch
+from api.jobs.pod_workload import Member
+from api.reasons import FinishedReason
+from api.workload import PodSetAssignment
+
+_OWN_GATES = frozenset({keys.ADMISSION_GATE, keys.TOPOLOGY_GATE})
+
+
+def start(view: View) -> tuple[Action, ...]:
+    """Return the patches that let the admitted pods go, or the end of a Workload that can never start."""
+    try:
+        return tuple(_starts(view))
+    # Such a conflict is for good: node labels are added to a pod, never replaced.
+    except StartConflict as conflict:
+        message = f"Pod {view.first}: {conflict}; then delete Workload {view.workload.key} to queue it again"
+        return (finish(view, FinishedReason.FAILED_TO_START, message),)
+
+
+def _starts(view: View) -> Iterator[Write]:
+    for name, assignment in view.assignments.items():
+        members = [member for member in view.kept if view.pod_set_of(member) == name]
+        waiting = [member for member in members if member.pod.is_gated]
+        # None waits: neither injection nor places need be worked out.
+        if not waiting:
+            continue
+        injection = _injection(view, assignment)
+        domains = _domains(view, assignment, members)
+        for member in waiting:
+            domain = domains.get(member.pod.uid) if assignment.topology is not None else {}
+            # Without a place in its topology it waits for one to come free.
+            if domain is not None:
+                yield _start(view, member, injection, domain)
+
+
+def _injection(view: View, assignment: PodSetAssignment) -> Injection:
+    node_labels, tolerations = view.context.injection(assignment)
+    injection = start_injection(view.workload, assignment, node_labels, tolerations)
+    # Gates and choices are for Jobs' templates; a pod is told its own place here.
+    return replace(injection, gates=(), one_of={})
+
+
+def _domains(
+    view: View, assignment: PodSetAssignment, members: Sequence[Member]
+) -> Mapping[str, Mapping[str, str]]:
+    """Return the node labels of each waiting pod's domain by its uid, as far as there are places."""
+    pod_set = next((one for one in view.workload.pod_sets if one.name == assignment.name), None)
+    if pod_set is None or assignment.topology is None:
+        return {}
+    pods = [_placed(member.pod) for member in members if not member.pod.is_finished]
+    return {pod.uid: domain for pod, domain in domains_of(pod_set, assignment.topology, pods)}
+
+
+def _placed(pod: Pod) -> PlacedPod:
+    return PlacedPod(
+        namespace=pod.namespace,
+        name=pod.name,
+        uid=pod.uid,
+        resource_version=pod.resource_version,
+        labels=pod.labels,
+        gates=(keys.TOPOLOGY_GATE,) if pod.is_gated else (),
+        node_selector=pod.node_selector,
+        node=pod.node,
+    )
+
+
+def _start(view: View, member: Member, injection: Injection, domain: Mapping[str, str]) -> Write:
+    pod = member.pod
+    own = replace(injection, node_selector={**injection.node_selector, **domain})
+    patch: dict[str, Any] = injection_patch(member.body, own)
+    gates = [{"name": gate} for gate in pod.gates if gate not in _OWN_GATES]
+    spec = {**patch.get("spec", {}), "schedulingGates": gates or None}
+    metadata = dict(patch.get("metadata", {}))
+    if view.group:
+        # What is put into the pod now would make it one of another role.
+        metadata["annotations"] = {**metadata.get("annotations", {}), keys.ROLE_HASH: member.role}
+    if not pod.has_finalizer:
+        # One that was made without the webhook: from here on its end must not go unseen.
+        present = member.body.get("metadata", {}).get("finalizers") or ()
+        metadata["finalizers"] = [*present, keys.POD_FINALIZER]
+    admission = view.workload.admission
+    queue = admission.cluster_queue if admission is not None else ""
+    event = normal(pod, "Started", f"Admitted by clusterQueue {queue}", "Start")
+    return pod_patch(pod, {"metadata": metadata, "spec": spec}, Purpose.START_POD, event)

@@ -1,0 +1,135 @@
+"""The rules for Workloads that hold quota: checks, stopped queues, missing pods, execution time."""
+
+from __future__ import annotations
+
+from admission.decisions.api_writes import EventType, Purpose, Write
+from admission.preemption.checkpoint_before_eviction import asked_first
+from admission.reconcile import status_bodies
+from admission.reconcile.deadlines import execution_deadline, readiness_deadline
+from admission.reconcile.workload.look import Answer, Look, evict, eviction
+from admission.reconcile.workload_writes import admitted_event, workload_status
+from api.eviction import standing_request
+from api.queueing import StopPolicy
+from api.reasons import ConditionType, EvictionReason, PendingReason
+from api.workload import CheckState
+
+
+def answer_check_list(look: Look) -> Answer:
+    """The list of checks follows the queue's. Who runs is not asked again for checks that are new."""
+    workload, required = look.workload, look.context.required_checks
+    # Who runs has passed its checks; a check that is added later is for those who come after.
+    if workload.is_admitted or not workload.active or {c.name for c in workload.checks} == set(required):
+        return None
+    body = status_bodies.sync_checks(look.raw, required, now=look.now)
+    return None if body is None else (workload_status(look.workload, body, Purpose.SYNC_CHECKS),)
+
+
+def answer_check_failures(look: Look) -> Answer:
+    """A rejected check deactivates; one that wants another try evicts until it may be tried again."""
+    workload = look.workload
+    rejected = [check for check in workload.checks if check.state == "Rejected"]
+    # Deactivation is a write of its own, and comes first; the next look finds it inactive.
+    if rejected and workload.active:
+        return (_rejection(look, rejected),)
+    retries = [check for check in workload.checks if check.state == "Retry"]
+    if not retries or workload.is_evicted or not workload.has_quota_reservation:
+        return None
+    decision = eviction(workload, EvictionReason.ADMISSION_CHECK, "At least one admission check is false")
+    # The latest of all: the Workload waits for every check that asked for a delay.
+    delays = [c.at + c.requeue_after_seconds for c in retries if c.requeue_after_seconds is not None]
+    return (evict(look, decision, requeue_at=max(delays, default=None)),)
+
+
+def answer_checks_ready(look: Look) -> Answer:
+    """A Workload that holds quota is admitted when all its checks are ready."""
+    workload = look.workload
+    if not workload.has_quota_reservation or workload.is_admitted or workload.is_evicted:
+        return None
+    admission = workload.admission
+    states = {check.name: check.state for check in workload.checks}
+    # By the required names and not by the list: a check that is not required any more holds nobody up.
+    is_ready = all(states.get(name) == "Ready" for name in look.context.required_checks)
+    # Quota without a place in the topology is no admission yet: pods would go anywhere.
+    if admission is None or not is_ready or admission.is_delayed:
+        return None
+    awaits_pods = look.context.settings.pods_ready is not None
+    body = status_bodies.complete_admission(look.raw, now=look.now, awaits_pods=awaits_pods)
+    waited = look.now - workload.conditions[ConditionType.QUOTA_RESERVED].at
+    event = admitted_event(look.ref, admission.cluster_queue, waited)
+    return (workload_status(look.workload, body, Purpose.ADMIT, event),)
+
+
+def answer_stopped_queue(look: Look) -> Answer:
+    """HoldAndDrain evicts who runs; any stop takes the quota of who was not yet admitted."""
+    workload, context = look.workload, look.context
+    if not workload.has_quota_reservation or workload.is_evicted:
+        return None
+    if standing_request(workload) is not None:
+        # It is leaving, once it has saved.
+        return None
+    # The LocalQueue first: it is the nearer one, and its message the more useful.
+    for policy, kind, reason in (
+        (context.local_queue_stop, "LocalQueue", EvictionReason.LOCAL_QUEUE_STOPPED),
+        (context.cluster_queue_stop, "ClusterQueue", EvictionReason.CLUSTER_QUEUE_STOPPED),
+    ):
+        # Only those who run are evicted; whoever merely holds quota gives it back without a stop.
+        message = f"The {kind} is stopped"
+        if policy is StopPolicy.HOLD_AND_DRAIN and workload.is_admitted:
+            decision = eviction(workload, reason, message)
+            return (evict(look, asked_first(decision, workload, context.policy, now=look.now)),)
+        if policy in (StopPolicy.HOLD, StopPolicy.HOLD_AND_DRAIN) and not workload.is_admitted:
+            body = status_bodies.release(
+                look.raw, now=look.now, reason=PendingReason.ON_HOLD, message=message
+            )
+            return (workload_status(look.workload, body, Purpose.RELEASE),)
+    return None
+
+
+def answer_readiness(look: Look) -> Answer:
+    """Pods that are not ready in time give their quota back, for longer each time."""
+    workload, settings = look.workload, look.context.settings.pods_ready
+    deadline = readiness_deadline(workload, settings)
+    # `is_due` alone would not do: without the setting there is no deadline at all.
+    if settings is None or deadline is None or not look.is_due(deadline.at):
+        return None
+    count = workload.requeue_count + 1
+    # The last try was one too many. It stays inactive until a person activates it.
+    if settings.backoff_limit is not None and count > settings.backoff_limit:
+        message = "exceeding the maximum number of re-queuing retries"
+        body = status_bodies.target_deactivation(look.raw, "RequeuingLimitExceeded", message, now=look.now)
+        return (workload_status(look.workload, body, Purpose.DEACTIVATE),)
+    message = f"Exceeded the PodsReady timeout {workload.key}"
+    decision = eviction(workload, EvictionReason.PODS_READY_TIMEOUT, message, cause=deadline.cause)
+    # Longer each time, from now on and not from the failure: the write may come late.
+    requeue_at = look.now + settings.backoff_seconds(count)
+    return (evict(look, decision, requeue_at=requeue_at, count=count),)
+
+
+def answer_execution_time(look: Look) -> Answer:
+    """A Workload that has run for as long as it may is deactivated."""
+    if not look.is_due(execution_deadline(look.workload)):
+        return None
+    limit = look.workload.maximum_execution_time_seconds
+    message = "exceeding the maximum execution time"
+    cause = "MaximumExecutionTimeExceeded"
+    note = f"The maximum execution time ({limit}s) exceeded"
+    body = status_bodies.target_deactivation(look.raw, cause, message, now=look.now)
+    return (
+        workload_status(look.workload, body, Purpose.DEACTIVATE, look.event(EventType.WARNING, cause, note)),
+    )
+
+
+def _rejection(look: Look, rejected: list[CheckState]) -> Write:
+    names = ", ".join(check.name for check in rejected)
+    message = f"Admission check(s): {names}, were rejected"
+    body = status_bodies.target_deactivation(
+        look.raw, EvictionReason.ADMISSION_CHECK.value, message, now=look.now
+    )
+    said = "; ".join(check.message for check in rejected)
+    note = f"Deactivating workload because AdmissionCheck for {names} was Rejected: {said}"
+    return workload_status(
+        look.workload,
+        body,
+        Purpose.DEACTIVATE,
+        look.event(EventType.WARNING, "AdmissionCheckRejected", note),
+    )

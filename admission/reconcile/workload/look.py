@@ -1,0 +1,82 @@
+"""One look at a Workload, and the answers that several rules give."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from admission.decisions.api_writes import Action, Event, EventType, ObjectRef, Purpose, Write, workload_ref
+from admission.decisions.decision import Evict
+from admission.reconcile import status_bodies
+from admission.reconcile.workload.context import LifecycleContext, Owner
+from admission.reconcile.workload_writes import evict_events, request_write, status_write
+from api import keys
+from api.reasons import EvictionReason
+from api.status_bodies import StatusEdit
+from api.workload import Workload
+
+Answer = tuple[Action, ...] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """A Workload, its bytes and its context."""
+
+    workload: Workload
+    raw: bytes
+    context: LifecycleContext
+    now: float
+
+    @property
+    def owner(self) -> Owner:
+        """The owner. One that was there once, as the label tells, and is referred to no longer, is gone."""
+        # The garbage collector, or its owner's deletion with orphaning, took the reference away
+        # while the object stayed.
+        if self.context.owner is Owner.NONE and keys.JOB_UID in self.workload.labels:
+            return Owner.MISSING
+        return self.context.owner
+
+    @property
+    def edit(self) -> StatusEdit:
+        """A new edit of the status."""
+        return StatusEdit(self.raw, now=self.now)
+
+    @property
+    def ref(self) -> ObjectRef:
+        """The Workload, for Events."""
+        return workload_ref(self.workload.key.namespace, self.workload.key.name, self.workload.uid)
+
+    def is_due(self, at: float | None) -> bool:
+        """Return whether the instant has come; None never comes."""
+        return at is not None and at <= self.now
+
+    def event(self, type_: EventType, reason: str, note: str) -> Event:
+        """Return an Event about the Workload."""
+        return Event(regarding=self.ref, type=type_, reason=reason, note=note, action="Reconcile")
+
+
+def eviction(workload: Workload, reason: EvictionReason, message: str, *, cause: str = "") -> Evict:
+    """Return the decision to take back the quota of a Workload as it stands."""
+    return Evict(
+        key=workload.key,
+        uid=workload.uid,
+        resource_version=workload.resource_version,
+        reason=reason,
+        message=message,
+        cluster_queue=workload.admission.cluster_queue if workload.admission is not None else "",
+        underlying_cause=cause,
+    )
+
+
+def evict(look: Look, decision: Evict, *, requeue_at: float | None = None, count: int | None = None) -> Write:
+    """Return the eviction, or the request for it where it waits for a checkpoint.
+
+    With `requeue_at` the Workload stays out until then.
+    """
+    if decision.save_by is not None:
+        return request_write(decision, look.raw, decision.save_by, now=look.now)
+    # One edit for both, so that no leader finds an eviction without its back-off.
+    edit = look.edit
+    status_bodies.begin_eviction(edit, decision, now=look.now)
+    if requeue_at is not None:
+        status_bodies.put_requeue_at(edit, requeue_at, count=count)
+    return status_write(decision, edit.to_bytes(), Purpose.EVICT, *evict_events(decision))

@@ -1,0 +1,225 @@
+"""Failed nodes under a placed Workload: told in status.unhealthyNodes, and taken off it when they are well.
+
+A fault makes a node lost to a Workload
+
+    gone, silent      at once
+    not ready         once no pod of the Workload runs on it any more: all have ended or were told to. Without
+                      that gate after 30 s, whatever its pods do
+    tainted           once no pod of the Workload runs on it any more
+
+so that a node which is away for a moment costs nobody anything, and no pod runs beside its replacement. A
+policy may say (spec.placement.recovery) that pods leave such a node at once: they are deleted, and the node
+is lost. The second pass (`admission.engine.second_pass`) then finds other nodes. A pod that was let go to a
+lost node and had not been bound yet would wait for it for ever; it is failed, so that its Job makes another,
+which waits at the gate until it is told where to go.
+
+All this is read from nodes and pods as they are, at each look; nothing has to be remembered.
+Source: Kueue, pkg/controller/tas/node_controller.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+
+from admission.decisions.api_writes import (
+    Event,
+    EventType,
+    ObjectRef,
+    Purpose,
+    Verb,
+    Write,
+    delete_options,
+    guarded_patch,
+)
+from admission.placement.topology.node_health import NOT_READY_SECONDS, Fault, NodeFault, hosts_of
+from admission.reconcile import status_bodies
+from admission.reconcile.workload.context import PlacedPod
+from admission.reconcile.workload.look import Answer, Look, evict, eviction
+from admission.reconcile.workload_writes import workload_status
+from api.keys import HOSTNAME
+from api.reasons import EvictionReason
+from api.workload import Workload, to_rfc3339
+
+# So many fit into status.unhealthyNodes: a cap of the CRD.
+MOST_UNHEALTHY = 8
+
+_TERMINATED = "TerminatedByKueue"
+_DISRUPTED = "DisruptionTarget"
+_UNSCHEDULABLE = "UnschedulableOnAssignedNode"
+
+
+def answer_lost_nodes(look: Look) -> Answer:
+    """The list of unhealthy nodes follows the nodes; pods that wait for a lost one are failed."""
+    if not _is_placed(look):
+        return None
+    lost = tuple(_lost(look))
+    names = {fault.node for fault in lost}
+    # All in one answer: they are about different objects, and none waits for another.
+    writes = [*_unhealthy_write(look, lost), *_leaving_pods(look), *_stranded_pods(look, names)]
+    return tuple(writes) or None
+
+
+def next_look_at(look: Look) -> float | None:
+    """Return when a node will have been not ready for too long; None where that is not waited for."""
+    limits = [] if look.context.settings.node_failures.awaits_pods else [NOT_READY_SECONDS]
+    if look.context.recovery is not None:
+        limits.append(look.context.recovery.not_ready_seconds)
+    if not limits or not _is_placed(look):
+        return None
+    faults = [fault for fault in look.context.faults or () if fault.fault is Fault.NOT_READY]
+    instants = [fault.since + limit for fault in faults for limit in limits]
+    # Only instants to come: what has passed has been dealt with in this look.
+    return min((at for at in instants if at > look.now), default=None)
+
+
+def _is_placed(look: Look) -> bool:
+    workload, settings = look.workload, look.context.settings.node_failures
+    if not settings.is_on or look.context.faults is None:
+        return False
+    if settings.skips_pods and workload.owner_kind == "Pod":
+        return False
+    return workload.has_quota_reservation and not workload.is_evicted
+
+
+def _lost(look: Look) -> Iterator[NodeFault]:
+    """Yield the faults that make a node lost to this Workload now."""
+    settings = look.context.settings.node_failures
+    # Pods that are bound; one at the gate, or unbound, is on no node.
+    running = {pod.node for pod in look.context.pods if pod.node}
+    for fault in look.context.faults or ():
+        match fault.fault:
+            case Fault.GONE | Fault.SILENT:
+                yield fault
+            # Before the general rules: a policy may leave a node on which pods still run.
+            case _ if _is_to_be_left(look, fault):
+                yield fault
+            case Fault.NOT_READY if settings.awaits_pods:
+                if fault.node not in running:
+                    yield fault
+            case Fault.NOT_READY:
+                if look.is_due(fault.since + NOT_READY_SECONDS):
+                    yield fault
+            # A cordoned node is left alone while its pods run: cordoning only says that
+            # nothing new should come.
+            case Fault.TAINTED | Fault.CORDONED if settings.heeds_taints and fault.node not in running:
+                yield fault
+
+
+def _is_to_be_left(look: Look, fault: NodeFault) -> bool:
+    """Return whether a policy takes the pods off the node."""
+    rules = look.context.recovery
+    if rules is None:
+        return False
+    match fault.fault:
+        case Fault.NOT_READY:
+            return look.is_due(fault.since + rules.not_ready_seconds)
+        case Fault.TAINTED:
+            return rules.leave_tainted_nodes
+        case Fault.CORDONED:
+            return rules.leave_cordoned_nodes
+    # GONE and SILENT need no rule: they are lost at once.
+    return False
+
+
+def _unhealthy_write(look: Look, lost: tuple[NodeFault, ...]) -> Iterator[Write]:
+    workload = look.workload
+    names = {fault.node for fault in lost}
+    if names == set(workload.unhealthy_nodes):
+        return
+    # More than the field holds: the work as a whole moves, which is Kueue's answer, too.
+    if len(names) > MOST_UNHEALTHY:
+        message = (
+            "Workload eviction triggered due to multiple assigned nodes failure, including: "
+            f"{', '.join(sorted(names))}"
+        )
+        yield evict(look, eviction(workload, EvictionReason.NODE_FAILURES, message))
+        return
+    # Those known for longer stand first.
+    kept = [name for name in workload.unhealthy_nodes if name in names]
+    in_order = (*kept, *sorted(names.difference(kept)))
+    body = status_bodies.put_unhealthy(look.raw, in_order, now=look.now)
+    events = _events(look, [fault for fault in lost if fault.node not in kept])
+    yield workload_status(workload, body, Purpose.SYNC_NODES, *events)
+
+
+def _events(look: Look, new: Iterable[NodeFault]) -> list[Event]:
+    told = "; ".join(f"node {fault}" for fault in new)
+    return [look.event(EventType.WARNING, "UnhealthyNodes", told)] if told else []
+
+
+# --- pods on lost nodes ---------------------------------------------------------------------------
+
+
+def _leaving_pods(look: Look) -> Iterator[Write]:
+    """Yield the deletion of each pod on a node that a policy has pods leave."""
+    left = {fault.node: fault for fault in look.context.faults or () if _is_to_be_left(look, fault)}
+    for pod in look.context.pods:
+        if pod.node in left:
+            note = f"The pod leaves its node: {left[pod.node]}"
+            yield Write(
+                verb=Verb.DELETE,
+                kind="Pod",
+                namespace=pod.namespace,
+                name=pod.name,
+                body=delete_options(uid=pod.uid),
+                uid=pod.uid,
+                purpose=Purpose.MOVE_POD,
+                events=(_pod_event(pod, note),),
+            )
+
+
+def _stranded_pods(look: Look, lost: Collection[str]) -> Iterator[Write]:
+    """Yield the failing of each pod that was let go to a node where it will never run."""
+    hosts = _assigned(look.workload)
+    for pod in look.context.pods:
+        host = pod.node_selector.get(HOSTNAME)
+        is_stranded = host is not None and (host in lost or host not in hosts)
+        # Without assigned hosts the selector is the user's own, and not ours to judge.
+        if hosts and is_stranded and not pod.is_gated and not pod.node:
+            yield _failing(look, pod, str(host))
+
+
+def _assigned(workload: Workload) -> set[str]:
+    if workload.admission is None:
+        return set()
+    assignments = (one.topology for one in workload.admission.pod_sets if one.topology is not None)
+    return {host for assignment in assignments for host in hosts_of(assignment)}
+
+
+def _failing(look: Look, pod: PlacedPod, host: str) -> Write:
+    """Return the write that ends the pod. As a disruption, so that a Job need not count it as a failure."""
+    # Kubernetes' pod failure policy can ignore failures with the condition DisruptionTarget.
+    message = f"The pod was assigned to node {host}, which has failed, and was not running there"
+    at = to_rfc3339(look.now)
+    conditions = [
+        {
+            "type": type_,
+            "status": "True",
+            "reason": _UNSCHEDULABLE,
+            "message": message,
+            "lastTransitionTime": at,
+        }
+        for type_ in (_TERMINATED, _DISRUPTED)
+    ]
+    patch = {"status": {"phase": "Failed", "reason": _TERMINATED, "conditions": conditions}}
+    return Write(
+        # Strategic, because conditions are merged by type: a PUT would have to carry those of the
+        # kubelet, which change all the time.
+        verb=Verb.STRATEGIC_PATCH,
+        kind="Pod",
+        namespace=pod.namespace,
+        name=pod.name,
+        subresource="status",
+        body=guarded_patch(patch, uid=pod.uid, resource_version=pod.resource_version),
+        uid=pod.uid,
+        resource_version=pod.resource_version,
+        purpose=Purpose.FAIL_POD,
+        events=(_pod_event(pod, message),),
+    )
+
+
+def _pod_event(pod: PlacedPod, note: str) -> Event:
+    ref = ObjectRef(kind="Pod", api_version="v1", namespace=pod.namespace, name=pod.name, uid=pod.uid)
+    return Event(
+        regarding=ref, type=EventType.NORMAL, reason="PodTerminatedByKueue", note=note, action="Terminate"
+    )

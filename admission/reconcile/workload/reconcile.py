@@ -1,0 +1,309 @@
+"""What a Workload needs next, whoever made it: its life outside the decision, as one pure function.
+
+Theory of operation. As with Jobs (`admission.reconcile.job`), each look is level-triggered and ends at the
+first step that has an answer. The steps go from what ends a Workload to what merely tells why it waits:
+
+    going     deleted, finished, its owner gone
+    leaving   deactivated; waited for until it has saved, or until its budgets let it go; evicted without
+              anything that has to be stopped
+    returning back-off over, activated again, its queue running again
+    admitted  checks, stopped queues, pods that are not ready, execution time, failed nodes, pods at the gate
+    waiting   what is wrong with its queue
+
+Nothing here asks for an owner: a Workload made by another program lives the same life. What stops and starts
+a Job stands in `admission.reconcile.job`; so an evicted Workload with an owner keeps its quota until that has
+stopped. Source: Kueue, pkg/controller/core/workload_controller.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from admission.decisions.api_writes import Event, EventType, Purpose, Verb, Write, delete_options
+from admission.decisions.decision import Evict, Wait
+from admission.reconcile import status_bodies
+from admission.reconcile.deadlines import next_deadline, retention_deadline
+from admission.reconcile.workload import admitted
+from admission.reconcile.workload.context import LifecycleContext, LifecycleResult, Owner
+from admission.reconcile.workload.held_back import (
+    answer_held_back,
+    answer_refusal_over,
+    spared_until,
+    taken_back_at,
+)
+from admission.reconcile.workload.look import Answer, Look, eviction
+from admission.reconcile.workload.misplaced import answer_misplaced_pods
+from admission.reconcile.workload.nodes import answer_lost_nodes, next_look_at
+from admission.reconcile.workload.promised import answer_promise
+from admission.reconcile.workload.saving import answer_eviction_request, next_stage_look
+from admission.reconcile.workload.ungate import answer_gated_pods
+from admission.reconcile.workload_writes import (
+    evict_events,
+    finalizer_off,
+    workload_deletion,
+    workload_patch,
+    workload_status,
+    write_of,
+)
+from api import keys
+from api.queueing import StopPolicy
+from api.reasons import ConditionType, EvictionReason, FinishedReason, PendingReason, RequeueReason
+from api.status_bodies import StatusEdit
+from api.workload import Workload
+from queues.estimates.estimator import length_problems
+
+
+def reconcile_workload(
+    workload: Workload, raw: bytes, context: LifecycleContext, *, now: float
+) -> LifecycleResult:
+    """Return what this Workload needs next. Idempotent: once the writes are seen, nothing more is asked for.
+
+    `raw` is the object as last seen. Raises msgspec.DecodeError where it is no JSON object.
+    """
+    look = Look(workload=workload, raw=raw, context=context, now=now)
+    settings = context.settings
+    # All instants at which time alone changes an answer, whichever step answers today.
+    wake_at = next_deadline(workload, pods_ready=settings.pods_ready, retention=settings.retention, now=now)
+    wake_at = _earlier(_earlier(wake_at, next_look_at(look)), next_stage_look(look))
+    wake_at = _earlier(_earlier(wake_at, context.turns_at), taken_back_at(workload))
+    wake_at = _earlier(wake_at, spared_until(workload))
+    for step in _STEPS:
+        answer = step(look)
+        if answer is not None:
+            return LifecycleResult(actions=(*answer, *_notices(look)), wake_at=wake_at)
+    return LifecycleResult(actions=_notices(look), wake_at=wake_at)
+
+
+def _notices(look: Look) -> tuple[Event, ...]:
+    """Return what is wrong with a Workload of its own that stops nothing; a Job's or pod's is told there."""
+    if look.workload.owner_kind is not None or look.workload.is_finished:
+        return ()
+    said = length_problems((look.workload.annotations,), now=look.now)
+    return (look.event(EventType.WARNING, "InvalidExpectedRuntime", "; ".join(said)),) if said else ()
+
+
+# --- going ---------------------------------------------------------------------------------------
+
+
+def _answer_deletion(look: Look) -> Answer:
+    """A deleted Workload is let go; one with a Job when the Job has stopped, which is seen there."""
+    if look.workload.deleted_at is None:
+        return None
+    # With a Job the Job's reconciler takes it off, when the Job has stopped.
+    if look.workload.has_finalizer and look.owner is not Owner.JOB:
+        return (finalizer_off(look.workload, look.raw),)
+    return ()
+
+
+def _answer_end(look: Look) -> Answer:
+    """A finished Workload is let go, and deleted when it has been kept for long enough."""
+    if not look.workload.is_finished:
+        return None
+    if look.workload.has_finalizer and look.owner is not Owner.JOB:
+        return (finalizer_off(look.workload, look.raw),)
+    # Kept for its owner to read; () ends the look: nothing else is done for the dead.
+    if not look.is_due(retention_deadline(look.workload, look.context.settings.retention)):
+        return ()
+    event = look.event(EventType.NORMAL, "Deleted", "Deleted finished workload due to elapsed retention")
+    return (workload_deletion(look.workload, event),)
+
+
+def _answer_orphan(look: Look) -> Answer:
+    """A Workload whose owner is gone has nobody left to run."""
+    if look.owner is not Owner.MISSING:
+        return None
+    message = "The owner of the workload no longer exists"
+    body = status_bodies.finish(look.raw, FinishedReason.OWNER_NOT_FOUND, message, now=look.now)
+    return (workload_status(look.workload, body, Purpose.FINISH),)
+
+
+# --- leaving -------------------------------------------------------------------------------------
+
+
+def _answer_deactivation_target(look: Look) -> Answer:
+    """A Workload marked for deactivation becomes inactive."""
+    if not look.workload.active or not look.workload.is_true(ConditionType.DEACTIVATION_TARGET):
+        return None
+    # spec and status are two writes, and this one is second: the status said why before the spec acts.
+    return (workload_patch(look.workload, {"spec": {"active": False}}, Purpose.DEACTIVATE),)
+
+
+def _answer_inactive(look: Look) -> Answer:
+    """An inactive Workload is evicted, whether it runs or waits, and its back-off is forgotten."""
+    workload = look.workload
+    if workload.active:
+        return None
+    edit = look.edit
+    events: tuple[Event, ...] = ()
+    # Also one that waits: Evicted is how the Job's reconciler hears that it is not to be admitted.
+    if not workload.is_evicted:
+        decision = _deactivation(workload)
+        status_bodies.begin_eviction(edit, decision, now=look.now)
+        events = evict_events(decision)
+    edit.remove_condition(ConditionType.DEACTIVATION_TARGET)
+    edit.put("requeueState", None)
+    # The eviction and the cleaning up in one write.
+    if edit.is_changed:
+        return (workload_status(look.workload, edit.to_bytes(), Purpose.EVICT, *events),)
+    if look.is_due(retention_deadline(workload, look.context.settings.retention)):
+        note = "Deleted job of a workload that was deactivated, due to elapsed retention"
+        return (_owner_deletion(look, look.event(EventType.NORMAL, "Deleted", note)),)
+    return None
+
+
+def _answer_release(look: Look) -> Answer:
+    """An evicted Workload without anything to stop gives its quota back at once."""
+    workload = look.workload
+    if not workload.is_evicted or workload.admission is None:
+        return None
+    if look.owner is not Owner.NONE:
+        # Whoever runs it says when it has stopped; until then it is nobody else's turn to act.
+        # Its Job or another program says when it has stopped.
+        return ()
+    body = status_bodies.release(look.raw, now=look.now)
+    if keys.IS_GROUP_WORKLOAD in workload.annotations:
+        # All of its pods are gone. Until others come, there is nobody whom quota could be given to.
+        edit = StatusEdit(body, now=look.now)
+        status_bodies.await_replacements(edit, workload.conditions[ConditionType.EVICTED].reason)
+        body = edit.to_bytes()
+    return (workload_status(workload, body, Purpose.RELEASE),)
+
+
+# --- returning -----------------------------------------------------------------------------------
+
+
+def _answer_return(look: Look) -> Answer:
+    """An evicted Workload that had to wait for something queues again when that has happened."""
+    requeued = look.workload.conditions.get(ConditionType.REQUEUED)
+    if requeued is None or requeued.status or not look.workload.active:
+        return None
+    found = _return_reason(look, requeued.reason)
+    if found is None:
+        return None
+    reason, message = found
+    body = status_bodies.requeue(look.raw, reason, message, now=look.now)
+    return (workload_status(look.workload, body, Purpose.REQUEUE),)
+
+
+def _return_reason(look: Look, evicted_for: str) -> tuple[RequeueReason, str] | None:
+    context = look.context
+    match evicted_for:
+        case EvictionReason.PODS_READY_TIMEOUT | EvictionReason.ADMISSION_CHECK:
+            # No instant: whoever asked for the retry named none, and it may return at once.
+            if look.workload.requeue_at is None or look.is_due(look.workload.requeue_at):
+                return RequeueReason.BACKOFF_FINISHED, "The workload backoff was finished"
+        case EvictionReason.LOCAL_QUEUE_STOPPED:
+            if context.local_queue_stop is StopPolicy.NONE:
+                message = "The LocalQueue was restarted after being stopped"
+                return RequeueReason.LOCAL_QUEUE_RESTARTED, message
+        case EvictionReason.CLUSTER_QUEUE_STOPPED:
+            if context.cluster_queue_stop is StopPolicy.NONE:
+                message = "The ClusterQueue was restarted after being stopped"
+                return RequeueReason.CLUSTER_QUEUE_RESTARTED, message
+        # `startswith`, since a deactivation says by what: DeactivatedDueTo...
+        case _ if evicted_for.startswith(EvictionReason.DEACTIVATED):
+            return RequeueReason.REACTIVATED, "The workload was reactivated"
+    return None
+
+
+# --- waiting -------------------------------------------------------------------------------------
+
+
+def _answer_queue_problem(look: Look) -> Answer:
+    """A Workload that cannot even be tried says why, once."""
+    workload, problem = look.workload, look.context.queue_problem
+    if workload.admission is not None:
+        return None
+    # The problem is gone, and the condition may still tell of a gate.
+    if problem is None:
+        return _gates_cleared(look)
+    reason, message = problem
+    standing = workload.conditions.get(ConditionType.QUOTA_RESERVED)
+    if standing is not None and (standing.status, standing.reason, standing.message) == (
+        False,
+        reason.value,
+        message,
+    ):
+        return None
+    write = write_of(_wait(workload, reason, message), look.raw, now=look.now)
+    return None if write is None else (write,)
+
+
+def _gates_cleared(look: Look) -> Answer:
+    standing = look.workload.conditions.get(ConditionType.QUOTA_RESERVED)
+    # Only a gate's message is taken back: any other is replaced by the next cycle's answer.
+    if standing is None or standing.reason != PendingReason.ADMISSION_GATED:
+        return None
+    decision = _wait(look.workload, PendingReason.PENDING_EVALUATION, "All admission gates are cleared")
+    body = status_bodies.wait(look.raw, decision, now=look.now)
+    event = look.event(EventType.NORMAL, "AdmissionGateCleared", decision.message)
+    return None if body is None else (workload_status(look.workload, body, Purpose.WAIT, event),)
+
+
+_STEPS: tuple[Callable[[Look], Answer], ...] = (
+    # The order is the theory (see above): a step may rely on those before it having had nothing to say.
+    _answer_deletion,
+    _answer_end,
+    _answer_orphan,
+    _answer_deactivation_target,
+    _answer_inactive,
+    answer_eviction_request,
+    answer_held_back,
+    _answer_release,
+    _answer_return,
+    admitted.answer_check_list,
+    admitted.answer_check_failures,
+    admitted.answer_checks_ready,
+    admitted.answer_stopped_queue,
+    admitted.answer_readiness,
+    admitted.answer_execution_time,
+    answer_lost_nodes,
+    answer_misplaced_pods,
+    answer_gated_pods,
+    answer_refusal_over,
+    _answer_queue_problem,
+    answer_promise,
+)
+
+
+def _earlier(one: float | None, other: float | None) -> float | None:
+    return min((at for at in (one, other) if at is not None), default=None)
+
+
+def _deactivation(workload: Workload) -> Evict:
+    message = "The workload is deactivated"
+    target = workload.conditions.get(ConditionType.DEACTIVATION_TARGET)
+    if target is None or not target.status:
+        return eviction(workload, EvictionReason.DEACTIVATED, message)
+    return eviction(
+        workload, EvictionReason.DEACTIVATED, f"{message} due to {target.message}", cause=target.reason
+    )
+
+
+def _wait(workload: Workload, reason: PendingReason, message: str) -> Wait:
+    return Wait(
+        key=workload.key,
+        uid=workload.uid,
+        resource_version=workload.resource_version,
+        reason=reason,
+        message=message,
+    )
+
+
+def _owner_deletion(look: Look, event: Event) -> Write:
+    """Return the deletion of the Job or pod of a Workload, and so of the Workload; without one, of itself."""
+    workload = look.workload
+    # The whole chain from its top: the Workload of a Job that lives on would be made again.
+    if look.owner is not Owner.JOB or workload.owner_name is None:
+        return workload_deletion(workload, event)
+    uid = workload.owner_uid or ""
+    return Write(
+        verb=Verb.DELETE,
+        kind=workload.owner_kind or "Job",
+        namespace=workload.key.namespace,
+        name=workload.owner_name,
+        body=delete_options(uid=uid),
+        uid=uid,
+        purpose=Purpose.DELETE_JOB,
+        events=(event,),
+    )

@@ -1,0 +1,54 @@
+"""What cycles came to, counted for metrics: attempts, preemptions that were skipped, victims sought anew.
+
+Decisions alone do not tell it: a head that is tried again and waits for the same reason gives no decision.
+Counts only rise; `skips` is the last cycle's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from admission.decisions.decision import Admit
+from admission.scheduler.outcomes import Outcome
+from api.keys import WORKLOAD_TYPE
+from api.workload import Workload
+
+# Anything else is counted as UNKNOWN, so that a typing error makes no series of its own.
+WORKLOAD_TYPES = ("training", "inference", "batch")
+UNKNOWN = "unknown"
+SUCCESS, UNSCHEDULABLE = "success", "unschedulable"
+
+
+class CycleTally:
+    """Counts outcomes. One task owns it."""
+
+    def __init__(self) -> None:
+        # By workload type and result.
+        self.attempts: Counter[tuple[str, str]] = Counter()
+        # By ClusterQueue and result.
+        self.recomputations: Counter[tuple[str, str]] = Counter()
+        # By ClusterQueue, in the last cycle that tried its head.
+        self.skips: dict[str, int] = {}
+
+    def count(self, outcomes: Iterable[Outcome]) -> None:
+        """Count one cycle."""
+        for outcome in outcomes:
+            queue, workload = outcome.queue.name, outcome.pending.workload
+            result = SUCCESS if isinstance(outcome.decision, Admit) else UNSCHEDULABLE
+            self.attempts[workload_type(workload), result] += 1
+            self.skips[queue] = int(outcome.is_preemption_skipped)
+            if outcome.recomputation is not None:
+                self.recomputations[queue, outcome.recomputation] += 1
+
+
+def workload_type(workload: Workload) -> str:
+    """Return the type that the Workload or the first pod template that has one names, else UNKNOWN."""
+    named = workload.labels.get(WORKLOAD_TYPE) or workload.annotations.get(WORKLOAD_TYPE)
+    for pod_set in workload.pod_sets:
+        metadata = pod_set.template.metadata
+        if named is None and metadata is not None:
+            named = (metadata.labels or {}).get(WORKLOAD_TYPE) or (metadata.annotations or {}).get(
+                WORKLOAD_TYPE
+            )
+    return named if named in WORKLOAD_TYPES else UNKNOWN

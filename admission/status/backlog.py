@@ -1,0 +1,47 @@
+"""The backlog of a ClusterQueue as metrics show it: how many different requests wait, for how much, how long.
+
+Counted by groups of equal requests, so that thousands of equal Workloads cost one step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from queues.pending.pending_queue import PendingQueue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backlog:
+    """Who waits in one ClusterQueue.
+
+    `active_shapes` and `parked_shapes` count different requests; `requested` is all that they ask for, by
+    resource, in canonical units. `oldest_at` (Unix seconds) is since when the first of the highest priority
+    waits, be it parked or not; None where nobody waits.
+    """
+
+    active_shapes: int
+    parked_shapes: int
+    requested: Mapping[str, int]
+    oldest_at: float | None
+
+
+def backlog(queue: PendingQueue) -> Backlog:
+    """Return the backlog of a queue."""
+    active: set[bytes] = set()
+    parked: set[bytes] = set()
+    requested: dict[str, int] = {}
+    first: tuple[int, float] | None = None
+    for pending, size, is_parked in queue.groups():
+        (parked if is_parked else active).add(pending.shape)
+        for pod_set in pending.requests:
+            for resource, amount in pod_set.total().items():
+                requested[resource] = requested.get(resource, 0) + size * amount
+        rank = (-pending.workload.priority, pending.queued_at)
+        first = rank if first is None else min(first, rank)
+    return Backlog(
+        active_shapes=len(active),
+        parked_shapes=len(parked),
+        requested=requested,
+        oldest_at=first[1] if first is not None else None,
+    )

@@ -1,0 +1,83 @@
+"""The last eviction of a Workload that has not started again: when, why, for whom, and from where it goes on.
+
+Worked out from the objects alone: the condition Evicted, its message (which names the preemptor by uid, as
+Kueue's does), the counts in the status, and the last checkpoint that it told of.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from api.jobs.checkpoint_annotations import CheckpointFacts, checkpoint_facts
+from api.workload import Workload, WorkloadKey, to_rfc3339
+
+# Kueue's words: "Preempted to accommodate a workload (UID: …, JobUID: …) due to …".
+_PREEMPTOR = re.compile(r"\(UID: ([^,)]+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastEviction:
+    """The last eviction of a Workload that has not started again. `at` in Unix seconds.
+
+    `preemptor_uid` is empty where it gave way to nobody in particular; `preemptor` is None where that one is
+    gone. `ran_seconds` is for how long all its attempts ran, `attempts` how many they were.
+    """
+
+    at: float
+    reason: str
+    preemptor_uid: str
+    preemptor: WorkloadKey | None
+    facts: CheckpointFacts
+    ran_seconds: float
+    attempts: int
+
+
+def past_eviction(workload: Workload, key_of: Callable[[str], WorkloadKey | None]) -> PastEviction | None:
+    """Return the eviction that the Workload has not got over yet; `key_of` finds a Workload by its uid."""
+    evicted = workload.eviction
+    if evicted is None or workload.is_finished:
+        return None
+    named = _PREEMPTOR.search(evicted.message)
+    uid = named[1] if named is not None else ""
+    return PastEviction(
+        at=evicted.at,
+        reason=evicted.reason,
+        preemptor_uid=uid,
+        preemptor=key_of(uid) if uid else None,
+        facts=checkpoint_facts(workload),
+        ran_seconds=float(workload.accumulated_execution_seconds),
+        attempts=sum(workload.evictions.values()),
+    )
+
+
+def eviction_json(found: PastEviction | None) -> dict[str, Any] | None:
+    """Return it as JSON has it, None for none."""
+    if found is None:
+        return None
+    saved_at = found.facts.saved_at
+    return {
+        "at": to_rfc3339(found.at),
+        "reason": found.reason,
+        "preemptorUid": found.preemptor_uid,
+        "preemptor": str(found.preemptor) if found.preemptor is not None else "",
+        "checkpointTime": to_rfc3339(saved_at) if saved_at is not None else "",
+        "checkpointStep": found.facts.step,
+        "lostSeconds": lost_seconds(found),
+    }
+
+
+def lost_seconds(found: PastEviction) -> float | None:
+    """Return how much of its run time is lost, in seconds; None where it told of no checkpoint.
+
+    After several attempts it may be less: nothing tells when the last one began, nor for how long it waited
+    before that.
+    """
+    saved_at = found.facts.saved_at
+    if saved_at is None:
+        return None
+    # Never more than all that ever ran, however long ago the checkpoint was.
+    since = max(0.0, found.at - saved_at)
+    return min(since, found.ran_seconds) if found.ran_seconds else since

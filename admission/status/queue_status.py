@@ -1,0 +1,91 @@
+"""Status of ClusterQueues, LocalQueues and Cohorts, as whole objects for PUT .../status.
+
+Built from the object's last seen bytes, so what we do not know survives; None where nothing would change.
+Source: Kueue, pkg/controller/core/clusterqueue_controller.go, localqueue_controller.go, cohort_controller.go.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from admission.status.views import ClusterQueueView, CohortView, FlavorUsages, LocalQueueView
+from api.parsing.quantities import to_text
+from api.past_usage import to_fair_sharing_status
+from api.status_bodies import StatusEdit
+
+# What a share is written as when weight 0 meets borrowing: there is no larger number on the wire.
+MAX_SHARE = 2**63 - 1
+
+
+def cluster_queue_status(
+    raw: bytes, view: ClusterQueueView, *, now: float, with_share: bool = False, fault: str | None = None
+) -> bytes | None:
+    """Return the ClusterQueue with its status brought up to date.
+
+    `with_share`: fair sharing is on. `fault` says which rules its spec breaks, None: none.
+    """
+    edit = _begun(raw, view, now=now, fault=fault, with_borrowed=True)
+    if with_share:
+        edit.put("fairSharing", {"weightedShare": min(view.weighted_share, MAX_SHARE)})
+    return edit.to_bytes() if edit.is_changed else None
+
+
+def local_queue_status(
+    raw: bytes, view: LocalQueueView, *, now: float, fault: str | None = None
+) -> bytes | None:
+    """Return the LocalQueue with its status brought up to date. `fault`: as for ClusterQueues."""
+    edit = _begun(raw, view, now=now, fault=fault, with_borrowed=False)
+    if view.past_usage is not None:
+        edit.put("fairSharing", to_fair_sharing_status(view.past_usage))
+    return edit.to_bytes() if edit.is_changed else None
+
+
+def _begun(
+    raw: bytes, view: ClusterQueueView | LocalQueueView, *, now: float, fault: str | None, with_borrowed: bool
+) -> StatusEdit:
+    """Return the status of a queue with what both kinds of queues tell."""
+    edit = StatusEdit(raw, now=now)
+    _put_fault(edit, fault)
+    _put_condition(edit, view.is_active, view.reason or "Ready", view.message)
+    edit.put("pendingWorkloads", view.pending)
+    edit.put("reservingWorkloads", view.reserving)
+    edit.put("admittedWorkloads", view.admitted)
+    edit.put("flavorsReservation", _flavors(view.flavors_reservation, with_borrowed=with_borrowed))
+    edit.put("flavorsUsage", _flavors(view.flavors_usage, with_borrowed=with_borrowed))
+    return edit
+
+
+def cohort_status(raw: bytes, view: CohortView, *, now: float) -> bytes | None:
+    """Return the Cohort with its share brought up to date."""
+    edit = StatusEdit(raw, now=now)
+    edit.put("fairSharing", {"weightedShare": min(view.weighted_share, MAX_SHARE)})
+    return edit.to_bytes() if edit.is_changed else None
+
+
+def _put_fault(edit: StatusEdit, fault: str | None) -> None:
+    """Say that the spec breaks a rule. A queue in order carries no such condition, as Kueue's do not."""
+    if fault is None:
+        edit.remove_condition("Valid")
+    else:
+        edit.set_condition("Valid", False, reason="InvalidSpec", message=fault)
+
+
+def _put_condition(edit: StatusEdit, is_active: bool, reason: str, message: str) -> None:
+    edit.set_condition("Active", is_active, reason=str(reason), message=message)
+
+
+def _flavors(usages: FlavorUsages, *, with_borrowed: bool) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": flavor,
+            "resources": [
+                {
+                    "name": resource,
+                    "total": to_text(resource, usage.total),
+                    **({"borrowed": to_text(resource, usage.borrowed)} if with_borrowed else {}),
+                }
+                for resource, usage in resources.items()
+            ],
+        }
+        for flavor, resources in usages.items()
+    ]

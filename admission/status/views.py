@@ -1,0 +1,315 @@
+"""Frozen pictures of queues, cohorts and of the engine, for status, metrics and people.
+
+Nothing here decides. Amounts are canonical integers; `borrowed` is what a ClusterQueue uses beyond its own
+nominal quota of that flavor and resource.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from admission.cache.cache import Cache
+from admission.calendar.advance_reservations import KeptCapacity
+from admission.calendar.quota_windows import QuotaInForce, window_problems
+from admission.snapshot.snapshot import Held, QueueState
+from admission.status.calendar_view import ReservationEntry, WindowEntry, reservation_entries, window_entries
+from api.past_usage import PastUsage
+from api.policy import AdmissionPolicy
+from api.queueing import Cohort, LocalQueue
+from api.reasons import InactiveReason
+from api.workload import WorkloadKey
+from queues.quota.fair_sharing import dominant_resource_share
+from queues.quota.quota_tree import QuotaNode
+from queues.quota.resources import FlavorResource
+
+LocalQueueKey = tuple[str, str]
+
+
+class Usage(NamedTuple):
+    """How much of one resource of one flavor is used, and how much of that is borrowed."""
+
+    total: int
+    borrowed: int
+
+
+FlavorUsages = Mapping[str, Mapping[str, Usage]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterQueueView:
+    """A ClusterQueue as its status shows it. `weighted_share` is its dominant resource share, rounded up.
+
+    `quotas_in_force` are those that a quota window has put in place of the object's, `reservations` those in
+    force, and which have begun.
+    """
+
+    name: str
+    is_active: bool
+    reason: InactiveReason | None
+    message: str
+    active_pending: int
+    parked_pending: int
+    reserving: int
+    admitted: int
+    flavors_reservation: FlavorUsages
+    flavors_usage: FlavorUsages
+    weighted_share: int
+    quotas_in_force: Mapping[FlavorResource, QuotaInForce] = field(default_factory=dict)
+    reservations: tuple[tuple[KeptCapacity, bool], ...] = ()
+
+    @property
+    def pending(self) -> int:
+        """How many wait, parked ones too."""
+        return self.active_pending + self.parked_pending
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalQueueView:
+    """A LocalQueue as its status shows it; `parked` of its `pending` ones wait for something to change.
+
+    With admission fair sharing `past_usage` is what it has consumed, and `fair_usage` the number that its
+    place goes by; else None.
+    """
+
+    namespace: str
+    name: str
+    is_active: bool
+    reason: InactiveReason | None
+    message: str
+    pending: int
+    parked: int
+    reserving: int
+    admitted: int
+    flavors_reservation: FlavorUsages
+    flavors_usage: FlavorUsages
+    past_usage: PastUsage | None = None
+    fair_usage: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CohortView:
+    """A Cohort as status and metrics show it; `problem` is set where it is in a cycle or cannot be read.
+
+    `above` are the cohorts above it, its parent first. `admitted` counts the Workloads of its subtree.
+    """
+
+    name: str
+    above: tuple[str, ...]
+    admitted: int
+    weighted_share: int
+    problem: str | None
+    subtree: Mapping[FlavorResource, int] = field(default_factory=dict)
+    usage: Mapping[FlavorResource, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyView:
+    """An AdmissionPolicy as its status shows it. `problem` is set where it cannot be used and is not in
+    force.
+
+    `cluster_queues` are those that it governs now, sorted; `calendar_problems` what is wrong with single
+    windows and reservations, each a sentence; `quotas_in_force` what its open windows have put in place of
+    the quotas of which ClusterQueues; `windows` and `reservations` all entries of its calendar.
+    """
+
+    name: str
+    uid: str
+    problem: str | None
+    cluster_queues: tuple[str, ...] = ()
+    calendar_problems: tuple[str, ...] = ()
+    quotas_in_force: tuple[tuple[str, FlavorResource, QuotaInForce], ...] = ()
+    windows: tuple[WindowEntry, ...] = ()
+    reservations: tuple[ReservationEntry, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingWorkload:
+    """A waiting Workload, in a list that stands in queue order."""
+
+    key: WorkloadKey
+    priority: int
+    local_queue: LocalQueueKey
+    queued_at: float
+    is_parked: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Touched:
+    """Whose status may have changed since the last question."""
+
+    cluster_queues: frozenset[str] = frozenset()
+    local_queues: frozenset[LocalQueueKey] = frozenset()
+    cohorts: frozenset[str] = frozenset()
+    policies: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineStatistics:
+    """Sizes of the engine's state and counts since its start."""
+
+    workloads: int
+    cluster_queues: int
+    local_queues: int
+    active_pending: int
+    parked_pending: int
+    reserving: int
+    assumed: int
+    cycles: int
+    admits: int
+    evicts: int
+
+
+def cluster_queue_view(queue: QueueState) -> ClusterQueueView:
+    """Return the ClusterQueue's status."""
+    admitted = [held for held in queue.held.values() if held.is_admitted]
+    return ClusterQueueView(
+        name=queue.name,
+        is_active=not queue.inactive,
+        reason=queue.inactive[0].reason if queue.inactive else None,
+        message=_inactive_message(queue),
+        active_pending=queue.pending.active_count,
+        parked_pending=queue.pending.parked_count,
+        reserving=len(queue.held),
+        admitted=len(admitted),
+        flavors_reservation=_to_usages(_sum_usage(queue.held.values()), queue.node),
+        flavors_usage=_to_usages(_sum_usage(admitted), queue.node),
+        weighted_share=dominant_resource_share(queue.node).rounded(),
+        quotas_in_force=queue.quotas_in_force,
+        reservations=queue.reservations,
+    )
+
+
+def local_queue_view(
+    cache: Cache, key: LocalQueueKey, members: Iterable[WorkloadKey]
+) -> LocalQueueView | None:
+    """Return the LocalQueue's status, None where there is no such queue; `members` are its Workloads."""
+    spec = cache.local_queues.get(key)
+    if spec is None:
+        return None
+    keys = list(members)
+    held = [cache.held[one] for one in keys if one in cache.held]
+    admitted = [one for one in held if one.is_admitted]
+    queue = cache.queues.get(spec.cluster_queue)
+    waiting = [one for one in keys if queue is not None and one in queue.pending]
+    reason, message = _local_queue_problem(cache, key, spec, queue)
+    ledger = cache.ledger if queue is not None and queue.usage_of is not None else None
+    return LocalQueueView(
+        namespace=key[0],
+        name=key[1],
+        is_active=reason is None,
+        reason=reason,
+        message=message,
+        pending=len(waiting),
+        parked=sum(1 for one in waiting if queue is not None and queue.pending.is_parked(one)),
+        reserving=len(held),
+        admitted=len(admitted),
+        flavors_reservation=_to_usages(_sum_usage(held), queue.node if queue is not None else None),
+        flavors_usage=_to_usages(_sum_usage(admitted), queue.node if queue is not None else None),
+        past_usage=ledger.past_usage(key) if ledger is not None else None,
+        fair_usage=cache.usage_of(key) if ledger is not None else None,
+    )
+
+
+def cohort_view(cache: Cache, name: str) -> CohortView | None:
+    """Return the Cohort's status, None where nobody names it."""
+    node = cache.hierarchy.cohorts.get(name)
+    if node is None:
+        return None
+    cycle = cache.hierarchy.cohort_cycles.get(name)
+    problem = cache.unreadable.get((Cohort, name))
+    if cycle is not None:
+        # `cycle` wins over an unreadable object: it is the one that others have to mend, too.
+        problem = f"cohorts form a cycle ({cycle}); change spec.parentName of one of them"
+    held = (one for queue in node.queues() for one in cache.queues[queue.name].held.values())
+    return CohortView(
+        name=name,
+        above=tuple(parent.name for parent in node.ancestors()),
+        admitted=sum(1 for one in held if one.is_admitted),
+        weighted_share=dominant_resource_share(node).rounded(),
+        problem=problem,
+        subtree={pair: cell.subtree for pair, cell in node.cells.items()},
+        usage={pair: cell.usage for pair, cell in node.cells.items()},
+    )
+
+
+def _local_queue_problem(
+    cache: Cache, key: LocalQueueKey, spec: LocalQueue, queue: QueueState | None
+) -> tuple[InactiveReason | None, str]:
+    unreadable = cache.unreadable.get((LocalQueue, key))
+    # What cannot be read may be anything; its last good version still decides, and is not shown as
+    # if all were well.
+    if unreadable is not None:
+        return InactiveReason.UNKNOWN, unreadable
+    if spec.is_stopped:
+        return InactiveReason.STOPPED, "LocalQueue is stopped"
+    if queue is None:
+        return InactiveReason.CLUSTER_QUEUE_DOES_NOT_EXIST, "Can't submit new workloads to clusterQueue"
+    if queue.inactive:
+        return InactiveReason.CLUSTER_QUEUE_IS_INACTIVE, "Can't submit new workloads to clusterQueue"
+    return None, "Can submit new workloads to localQueue"
+
+
+def _to_usages(usage: Mapping[FlavorResource, int], node: QuotaNode | None) -> FlavorUsages:
+    """Return usage by flavor and resource, every declared pair included. `node` None: nothing is borrowed."""
+    # Declared pairs with zero as well, as Kueue's status has them.
+    pairs = {*usage, *(node.quotas if node is not None else ())}
+    result: dict[str, dict[str, Usage]] = {}
+    for pair in sorted(pairs):
+        total = usage.get(pair, 0)
+        # Measured by the own nominal quota and not by the subtree's: status shows what this queue borrows.
+        nominal = node.cell(pair).nominal if node is not None else total
+        result.setdefault(pair.flavor, {})[pair.resource] = Usage(total, max(0, total - nominal))
+    return result
+
+
+def _sum_usage(held: Iterable[Held]) -> dict[FlavorResource, int]:
+    """Return what these Workloads hold together."""
+    total: dict[FlavorResource, int] = {}
+    for one in held:
+        for pair, amount in one.usage.items():
+            total[pair] = total.get(pair, 0) + amount
+    return total
+
+
+def _inactive_message(queue: QueueState) -> str:
+    """Return the sentence of the Active condition."""
+    if not queue.inactive:
+        idle = "; spec.concurrentAdmissionPolicy has no effect: each is admitted once, where it fits first"
+        return f"Can admit new workloads{idle if queue.spec.is_concurrent_admission else ''}"
+    return "Can't admit new workloads: " + "; ".join(problem.message for problem in queue.inactive)
+
+
+def policy_view(cache: Cache, name: str) -> PolicyView | None:
+    """Return the policy's status, None where there is no such policy."""
+    problem = cache.unreadable.get((AdmissionPolicy, name))
+    if problem is not None:
+        return PolicyView(name=name, uid="", problem=problem)
+    policy = cache.policies.get(name)
+    if policy is None:
+        return None
+    # By identity: two policies may be equal in all but their names.
+    governed = [queue for queue in cache.queues.values() if queue.policy is policy]
+    return PolicyView(
+        name=name,
+        uid=policy.uid,
+        problem=None,
+        cluster_queues=tuple(sorted(queue.name for queue in governed)),
+        calendar_problems=tuple(_calendar_problems(cache, policy)),
+        quotas_in_force=tuple(
+            (queue.name, pair, present)
+            for queue in sorted(governed, key=lambda queue: queue.name)
+            for pair, present in sorted(queue.quotas_in_force.items())
+        ),
+        windows=window_entries(cache, policy),
+        reservations=reservation_entries(cache, policy),
+    )
+
+
+def _calendar_problems(cache: Cache, policy: AdmissionPolicy) -> Iterator[str]:
+    governing = {queue.name: queue.policy for queue in cache.queues.values()}
+    now = cache.timekeeper.now
+    overlaps = cache.overlaps.of(policy, now=now)
+    yield from window_problems(policy, cache.cluster_queues, governing, overlaps, now=now)
+    yield from cache.reservations.problems.get(policy.name, ())

@@ -1,0 +1,273 @@
+"""The CustomResourceDefinitions that Berth serves, generated from the models.
+
+Names, columns and subresources follow Kueue's, so that kubectl habits and dashboards carry over; the kinds
+that Kueue has not are under berth.dev. Only v1beta2 is served, without a conversion webhook: a cluster needs
+nothing running to read its own objects. Manifests of v1beta1 are converted when they are read from a file
+(api.definitions.conversion).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+from pydantic import BaseModel
+
+from api import models
+from api.definitions.structural_schema import structural_schema
+from api.keys import KUEUE_GROUP
+from api.models.markers import RULES
+
+BERTH_GROUP = "berth.dev"
+
+# What `kubectl get berth` lists.
+_CATEGORY = "berth"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A column of `kubectl get`; with `wide` only of `kubectl get -o wide`."""
+
+    name: str
+    path: str
+    description: str
+    type: str = "string"
+    # Wide columns keep the plain table within a terminal's 80 characters.
+    wide: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """What a CustomResourceDefinition says besides the schema of its model."""
+
+    model: type[BaseModel]
+    plural: str
+    group: str = KUEUE_GROUP
+    version: str = "v1beta2"
+    namespaced: bool = False
+    short_names: Sequence[str] = ()
+    columns: Sequence[Column] = ()
+    selectable_fields: Sequence[str] = ()
+
+    @property
+    def name(self) -> str:
+        """The kind's own name, such as ClusterQueue."""
+        return self.model.__name__
+
+
+_AGE = Column(
+    name="Age", path=".metadata.creationTimestamp", type="date", description="Time since it was created"
+)
+_PENDING = Column(
+    name="Pending Workloads",
+    path=".status.pendingWorkloads",
+    type="integer",
+    description="Workloads that wait",
+)
+
+
+def _admitted_workloads(*, wide: bool) -> Column:
+    return Column(
+        name="Admitted Workloads",
+        path=".status.admittedWorkloads",
+        type="integer",
+        description="Workloads that are admitted and not finished",
+        wide=wide,
+    )
+
+
+def _condition(type_: str, description: str) -> Column:
+    # A JSONPath filter, since conditions are a list; kubectl shows an empty cell where there is none.
+    return Column(
+        name=type_, path=f".status.conditions[?(@.type=='{type_}')].status", description=description
+    )
+
+
+KINDS: tuple[Kind, ...] = (
+    Kind(
+        model=models.ClusterQueue,
+        plural="clusterqueues",
+        short_names=("cq",),
+        columns=(
+            Column(name="Cohort", path=".spec.cohortName", description="Cohort it lends to and borrows from"),
+            Column(
+                name="Strategy",
+                path=".spec.queueingStrategy",
+                description="Whether a head that does not fit blocks those behind it",
+                wide=True,
+            ),
+            _PENDING,
+            _admitted_workloads(wide=True),
+            _AGE,
+        ),
+    ),
+    Kind(
+        model=models.LocalQueue,
+        plural="localqueues",
+        namespaced=True,
+        short_names=("queue", "queues", "lq"),
+        columns=(
+            Column(name="ClusterQueue", path=".spec.clusterQueue", description="ClusterQueue that serves it"),
+            _PENDING,
+            _admitted_workloads(wide=False),
+            _AGE,
+        ),
+    ),
+    Kind(
+        model=models.Workload,
+        plural="workloads",
+        namespaced=True,
+        short_names=("kwl", "kueueworkload", "kueueworkloads"),
+        columns=(
+            Column(name="Queue", path=".spec.queueName", description="LocalQueue it waits in"),
+            Column(
+                name="Reserved in",
+                path=".status.admission.clusterQueue",
+                description="ClusterQueue whose quota it holds",
+            ),
+            _condition("Admitted", "Whether it may run"),
+            _condition("Finished", "Whether it has ended"),
+            _AGE,
+        ),
+        # For `kubectl get workloads --field-selector`, and for informers that want one ClusterQueue's.
+        selectable_fields=(".status.admission.clusterQueue",),
+    ),
+    Kind(model=models.Cohort, plural="cohorts", short_names=("co",), columns=(_AGE,)),
+    Kind(
+        model=models.ResourceFlavor,
+        plural="resourceflavors",
+        short_names=("flavor", "flavors", "rf"),
+        columns=(_AGE,),
+    ),
+    Kind(model=models.Topology, plural="topologies", short_names=("topo",), columns=(_AGE,)),
+    Kind(model=models.AdmissionCheck, plural="admissionchecks", short_names=("ac",), columns=(_AGE,)),
+    Kind(
+        model=models.WorkloadPriorityClass,
+        plural="workloadpriorityclasses",
+        short_names=("wpc",),
+        columns=(
+            Column(name="Value", path=".value", type="integer", description="Priority of its Workloads"),
+            _AGE,
+        ),
+    ),
+    Kind(
+        model=models.AdmissionPolicy,
+        plural="admissionpolicies",
+        group=BERTH_GROUP,
+        version="v1alpha1",
+        short_names=("apol",),
+        columns=(
+            Column(
+                name="Precedence", path=".spec.precedence", type="integer", description="The highest counts"
+            ),
+            _condition("Accepted", "Whether it is in force"),
+            Column(
+                name="ClusterQueues",
+                path=".status.clusterQueueCount",
+                type="integer",
+                description="ClusterQueues that it governs",
+            ),
+            Column(
+                name="Open windows",
+                path=".status.quotasInForce[*].window",
+                description="Quota windows that are open now",
+            ),
+            Column(
+                name="Message",
+                path=".status.conditions[?(@.type=='Accepted')].message",
+                description="What is wrong with it, or has no effect",
+                wide=True,
+            ),
+            _AGE,
+        ),
+    ),
+)
+"""Every kind that Berth defines, in the order in which they are printed."""
+
+
+def crds() -> list[dict[str, Any]]:
+    """Return one CustomResourceDefinition (apiextensions.k8s.io/v1) for each of KINDS."""
+    return [crd(kind) for kind in KINDS]
+
+
+def crd_yaml(kind: Kind) -> str:
+    """Return the CustomResourceDefinition of one kind as YAML."""
+    return yaml.safe_dump(crd(kind), sort_keys=False, width=110, allow_unicode=True)
+
+
+def crd(kind: Kind) -> dict[str, Any]:
+    """Return the CustomResourceDefinition of one kind."""
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{kind.plural}.{kind.group}"},
+        "spec": {
+            # No webhook converts: with one version stored and served there is nothing to convert.
+            "conversion": {"strategy": "None"},
+            "group": kind.group,
+            "names": _names(kind),
+            "scope": "Namespaced" if kind.namespaced else "Cluster",
+            "versions": [_version(kind)],
+        },
+    }
+
+
+def _names(kind: Kind) -> dict[str, Any]:
+    return {
+        "categories": [_CATEGORY],
+        "kind": kind.name,
+        "listKind": f"{kind.name}List",
+        "plural": kind.plural,
+        "shortNames": list(kind.short_names),
+        "singular": kind.name.lower(),
+    }
+
+
+def _version(kind: Kind) -> dict[str, Any]:
+    schema = _object_schema(kind.model)
+    version: dict[str, Any] = {
+        "name": kind.version,
+        "additionalPrinterColumns": [_column(column) for column in kind.columns],
+        "schema": {"openAPIV3Schema": schema},
+        "served": True,
+        "storage": True,
+    }
+    if kind.selectable_fields:
+        version["selectableFields"] = [{"jsonPath": path} for path in kind.selectable_fields]
+    # Only kinds with a status have the subresource: it would make the API server drop a
+    # status from ordinary writes.
+    if "status" in schema["properties"]:
+        version["subresources"] = {"status": {}}
+    return version
+
+
+def _column(column: Column) -> dict[str, Any]:
+    # Priority 0 is shown always, any other only with -o wide.
+    wide = {"priority": 1} if column.wide else {}
+    return {
+        "name": column.name,
+        "type": column.type,
+        "jsonPath": column.path,
+        "description": column.description,
+        **wide,
+    }
+
+
+def _object_schema(model: type[BaseModel]) -> dict[str, Any]:
+    """Return the schema of whole objects. What every object has is the API server's to define."""
+    schema = structural_schema(model)
+    standard = {
+        "apiVersion": {"type": "string", "description": "Group and version of this form of the object."},
+        "kind": {"type": "string", "description": "Kind of the object."},
+        "metadata": {"type": "object"},
+    }
+    # Of metadata a CRD may restrict no more than name and generateName.
+    own = {name: child for name, child in schema["properties"].items() if name not in standard}
+    rules = {RULES: schema[RULES]} if RULES in schema else {}
+    return {
+        "description": schema["description"],
+        "type": "object",
+        **({"required": schema["required"]} if "required" in schema else {}),
+        "properties": {**standard, **own},
+        **rules,
+    }

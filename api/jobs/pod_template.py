@@ -1,0 +1,340 @@
+"""Pod templates as plain objects: what a Workload keeps of them, what a start adds, what a stop takes away.
+
+A template is edited as the JSON it is, never through the partial structs of `api.objects`: a pod has hundreds
+of fields and all of them must survive. Nothing given is altered; results share unchanged parts with it.
+Source: Kueue, pkg/podset/podset.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from api import keys
+from api.parsing.quantities import QuantityError, canonical, parse
+from api.workload import NOTHING
+
+Template = Mapping[str, Any]
+
+# Labels that the API server writes into a Job's template, and that its selector needs.
+_SERVER_LABELS = frozenset({"controller-uid", "job-name"})
+_SERVER_PREFIX = "batch.kubernetes.io/"
+
+# Keys that only Kueue and Berth write into a template: they are overwritten at a start, removed at a stop.
+_OWN_KEYS = frozenset(
+    {keys.POD_SET, keys.WORKLOAD, keys.CLUSTER_QUEUE_NAME, keys.LOCAL_QUEUE_NAME, keys.MANAGED}
+)
+# Annotations that ProvisioningRequest checks have a start add.
+_AUTOSCALING_PREFIX = "autoscaling.x-k8s.io/"
+
+# What makes a container another one. Fields that every version of the CRD keeps: comparing one that a
+# server prunes would find a difference for ever.
+_COMPARED = ("name", "image", "command", "args", "restartPolicy")
+# What a start adds to besides labels and annotations.
+_STARTED = ("nodeSelector", "tolerations", "schedulingGates")
+_HOLDERS = ("initContainers", "containers")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Injection:
+    """What a start adds to a pod template.
+
+    `gates` are names of scheduling gates. `one_of` are node labels with the values that a node may have.
+    """
+
+    labels: Mapping[str, str] = field(default_factory=lambda: NOTHING)
+    annotations: Mapping[str, str] = field(default_factory=lambda: NOTHING)
+    node_selector: Mapping[str, str] = field(default_factory=lambda: NOTHING)
+    tolerations: tuple[Mapping[str, Any], ...] = ()
+    gates: tuple[str, ...] = ()
+    one_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+class StartConflict(ValueError):
+    """Two sources want different values for one key of the template, so the pods cannot start as admitted."""
+
+    def __init__(self, field: str, have: str, want: str) -> None:
+        super().__init__(
+            f"{field} is {have!r}, but its admission needs {want!r}; remove it from the template"
+        )
+        self.field, self.have, self.want = field, have, want
+
+
+def sanitised(template: Template) -> dict[str, Any]:
+    """Return the template as a Workload keeps it: labels, annotations and the whole spec.
+
+    All labels and annotations are kept, because a stop restores them from here. Of variables given twice in
+    one container's env the last counts, as in a pod; a list with doubles could not be applied.
+    """
+    kept = {name: values for name in ("labels", "annotations") if (values := _metadata(template, name))}
+    # The template goes into a CRD whose lists are keyed by name, where a Job's are not: the API server
+    # refuses a Workload with two env entries of a name that it accepted in the Job.
+    spec = dict(template.get("spec") or {})
+    for holder in _HOLDERS:
+        if spec.get(holder):
+            spec[holder] = [_without_doubles(container) for container in spec[holder]]
+    return {"metadata": kept, "spec": spec}
+
+
+def resource_faults(template: Template) -> list[str]:
+    """Return what is wrong with the template's containers and their quantities, each a sentence.
+
+    A quantity that is none or is negative, the resource `pods` (counted by itself), and no container at all.
+    """
+    spec = template.get("spec") or {}
+    if not spec.get("containers"):
+        return ["spec.template.spec.containers is empty: a pod needs at least one container"]
+    return [
+        fault
+        for where, resources in _resource_holders(spec)
+        for kind in ("requests", "limits")
+        for name, quantity in (resources.get(kind) or {}).items()
+        if (fault := _quantity_fault(f"{where}.resources.{kind}[{name}]", name, quantity))
+    ]
+
+
+def has_same_containers(one: Template, other: Template) -> bool:
+    """Return whether both run the same containers with the same resources.
+
+    Quantities are compared by value: "1000m" is "1".
+    """
+    return all(
+        _shapes((one.get("spec") or {}).get(holder)) == _shapes((other.get("spec") or {}).get(holder))
+        for holder in _HOLDERS
+    )
+
+
+def has_same_tolerations(one: Template, other: Template) -> bool:
+    """Return whether both tolerate the same taints, in any order."""
+    mine, theirs = _tolerations(one), _tolerations(other)
+    return len(mine) == len(theirs) and all(toleration in theirs for toleration in mine)
+
+
+def has_same_directives(one: Template, other: Template) -> bool:
+    """Return whether labels, annotations, node selector, required node affinity and gates are the same.
+
+    Labels and annotations count only where the other template holds all of them: Workloads made by other
+    writers keep a part.
+    """
+    mine, theirs = one.get("spec") or {}, other.get("spec") or {}
+    # Only what decides where a pod may run is compared. Priority, service account and volumes may differ
+    # without the admission being about other pods.
+    if any(
+        (mine.get(name) or None) != (theirs.get(name) or None) for name in ("nodeSelector", "schedulingGates")
+    ):
+        return False
+    if _required_affinity(mine) != _required_affinity(theirs):
+        return False
+    return not _is_complete(other) or all(
+        _metadata(one, name) == _metadata(other, name) for name in ("labels", "annotations")
+    )
+
+
+def merged_injection(first: Injection, update: Mapping[str, Any]) -> Injection:
+    """Return an injection with an admission check's podSetUpdates entry in it. Raises StartConflict."""
+    return Injection(
+        labels=_merged("label", first.labels, update.get("labels")),
+        annotations=_merged("annotation", first.annotations, update.get("annotations")),
+        node_selector=_merged("nodeSelector", first.node_selector, update.get("nodeSelector")),
+        tolerations=(*first.tolerations, *(update.get("tolerations") or ())),
+        gates=first.gates,
+        one_of=first.one_of,
+    )
+
+
+def injection_patch(template: Template, injection: Injection) -> dict[str, Any]:
+    """Return the merge patch that brings the injection into the template; empty where it is there already.
+
+    Raises StartConflict where the user's own label, annotation or node selector says something else.
+    """
+    spec = template.get("spec") or {}
+    wanted = {
+        "nodeSelector": _merged("nodeSelector", spec.get("nodeSelector"), injection.node_selector),
+        "tolerations": _extended(spec.get("tolerations"), injection.tolerations),
+        "schedulingGates": _extended(
+            spec.get("schedulingGates"), ({"name": name} for name in injection.gates)
+        ),
+    }
+    if injection.one_of:
+        wanted["affinity"] = _narrowed(spec.get("affinity"), injection.one_of)
+    labels = _merged("label", _metadata(template, "labels"), injection.labels)
+    annotations = _merged("annotation", _metadata(template, "annotations"), injection.annotations)
+    return _patch(template, {"labels": labels, "annotations": annotations}, wanted)
+
+
+def restore_patch(template: Template, original: Template) -> dict[str, Any]:
+    """Return the merge patch that brings the template back to the Workload's; empty where nothing differs.
+
+    What the API server itself wrote stays. From a Workload whose writer kept only a part of the metadata,
+    labels and annotations other than our own are left alone.
+    """
+    spec = original.get("spec") or {}
+    wanted = {name: spec.get(name) for name in (*_STARTED, "affinity")}
+    metadata = {
+        name: _restored(_metadata(template, name), _metadata(original, name), _is_complete(original))
+        for name in ("labels", "annotations")
+    }
+    return _patch(template, metadata, wanted)
+
+
+def _patch(
+    template: Template, metadata: Mapping[str, Mapping[str, str]], spec: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the merge patch from the template to these labels, annotations and fields of the spec."""
+    labels = {
+        name: changes
+        for name, want in metadata.items()
+        if (changes := _changes(_metadata(template, name), want))
+    }
+    have = template.get("spec") or {}
+    fields: dict[str, Any] = {}
+    for name, want in spec.items():
+        if name in ("nodeSelector", "affinity"):
+            if changes := _changes(have.get(name) or {}, want or {}):
+                fields[name] = changes
+        elif (have.get(name) or None) != (want or None):
+            fields[name] = want or None
+    return {**({"metadata": labels} if labels else {}), **({"spec": fields} if fields else {})}
+
+
+def _changes(have: Mapping[str, Any], want: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the merge patch from one object to another; lists are replaced as a whole."""
+    changes: dict[str, Any] = {key: None for key in have if key not in want}
+    for key, value in want.items():
+        # A key that is absent from `want` has been set to null above: that is how a merge patch removes.
+        # Lists cannot be merged that way, so they are replaced.
+        present = have.get(key)
+        if isinstance(present, Mapping) and isinstance(value, Mapping):
+            if inner := _changes(present, value):
+                changes[key] = inner
+        elif present != value:
+            changes[key] = value
+    return changes
+
+
+def _narrowed(affinity: Mapping[str, Any] | None, one_of: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """Return the affinity with one more requirement a label, in each of its alternatives."""
+    added = [{"key": key, "operator": "In", "values": list(values)} for key, values in one_of.items()]
+    # Terms are alternatives, expressions within one are all required: a requirement that must hold
+    # whatever the user's alternative has to go into each of them. An absent affinity is one term
+    # that asks for nothing.
+    terms = (_required_affinity({"affinity": affinity}) or {}).get("nodeSelectorTerms") or [{}]
+    narrowed = [
+        {**term, "matchExpressions": _extended(term.get("matchExpressions"), added)} for term in terms
+    ]
+    of_nodes = (affinity or {}).get("nodeAffinity") or {}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": narrowed}}
+    return {**(affinity or {}), "nodeAffinity": {**of_nodes, **required}}
+
+
+def _restored(have: Mapping[str, str], original: Mapping[str, str], is_complete: bool) -> dict[str, str]:
+    # Labels such as controller-uid are the API server's and immutable in effect: a patch that removed them
+    # would be refused, and with it the whole stop.
+    kept = {
+        key: value
+        for key, value in have.items()
+        if _is_server_label(key)
+        or not (is_complete or key in _OWN_KEYS or key.startswith(_AUTOSCALING_PREFIX))
+    }
+    return {**original, **kept} if is_complete else {**kept, **original}
+
+
+def _is_complete(original: Template) -> bool:
+    """Return whether the Workload's template holds all labels of the Job's: the server's are among them."""
+    return any(_is_server_label(key) for key in _metadata(original, "labels"))
+
+
+def _is_server_label(key: str) -> bool:
+    return key in _SERVER_LABELS or key.startswith(_SERVER_PREFIX)
+
+
+def _metadata(template: Template, name: str) -> Mapping[str, str]:
+    found: Mapping[str, str] | None = (template.get("metadata") or {}).get(name)
+    return found or NOTHING
+
+
+def _merged(field: str, have: Mapping[str, str] | None, want: Mapping[str, str] | None) -> dict[str, str]:
+    merged = dict(have or {})
+    # A user's own value is never overwritten. Running elsewhere than the user wrote would be as wrong as
+    # running elsewhere than was admitted, so neither wins and the conflict is told.
+    for key, value in (want or {}).items():
+        if key not in _OWN_KEYS and merged.get(key, value) != value:
+            raise StartConflict(f"{field} {key}", merged[key], value)
+        merged[key] = value
+    return merged
+
+
+def _extended(
+    have: Sequence[Mapping[str, Any]] | None, more: Iterable[Mapping[str, Any]]
+) -> list[Mapping[str, Any]]:
+    extended = list(have or ())
+    for entry in more:
+        if not any(_without_empty(entry) == _without_empty(present) for present in extended):
+            extended.append(entry)
+    return extended
+
+
+def _required_affinity(spec: Mapping[str, Any]) -> Any:
+    node_affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    return node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+
+
+def _tolerations(template: Template) -> list[dict[str, Any]]:
+    return [_without_empty(entry) for entry in (template.get("spec") or {}).get("tolerations") or ()]
+
+
+def _without_empty(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a toleration without what is absent by another spelling: empty texts, operator Equal."""
+    return {
+        name: value
+        for name, value in entry.items()
+        if value not in (None, "") and (name, value) != ("operator", "Equal")
+    }
+
+
+def _shapes(containers: Sequence[Mapping[str, Any]] | None) -> list[dict[str, Any]]:
+    return [_shape(container) for container in containers or ()]
+
+
+def _shape(container: Mapping[str, Any]) -> dict[str, Any]:
+    shape = {name: container[name] for name in _COMPARED if container.get(name)}
+    # Of a variable only its plain value: newer sources of values are pruned by older CRDs.
+    shape["env"] = {variable.get("name"): variable.get("value") for variable in container.get("env") or ()}
+    resources = container.get("resources") or {}
+    for kind in ("requests", "limits"):
+        shape[kind] = {name: _comparable(quantity) for name, quantity in (resources.get(kind) or {}).items()}
+    return shape
+
+
+def _comparable(quantity: Any) -> str:
+    try:
+        return canonical(quantity)
+    except QuantityError:
+        return str(quantity)
+
+
+def _without_doubles(container: Mapping[str, Any]) -> dict[str, Any]:
+    env = container.get("env")
+    if not env:
+        return dict(container)
+    return {**container, "env": list({variable.get("name"): variable for variable in env}.values())}
+
+
+def _resource_holders(spec: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    holders = [("spec.template.spec", spec)] + [
+        (f"spec.template.spec.{holder}[{container.get('name', '')}]", container)
+        for holder in _HOLDERS
+        for container in spec.get(holder) or ()
+    ]
+    return [(where, held["resources"]) for where, held in holders if held.get("resources")]
+
+
+def _quantity_fault(where: str, resource: str, quantity: Any) -> str | None:
+    if resource == "pods":
+        return f"{where} is {quantity!r}: the resource pods is counted by itself; remove it"
+    try:
+        value = parse(quantity)
+    except QuantityError as error:
+        return f"{where}: {error}"
+    return f"{where} is {quantity!r}: a quantity cannot be negative" if value < 0 else None

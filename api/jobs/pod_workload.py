@@ -1,0 +1,254 @@
+"""The Workload of a pod, or of a group of pods: its name, its pod sets, its whole object for creation.
+
+    a pod by itself      Workload `pod-<name>-<hash>`, one pod set `main`, the pod is its controller
+    a group of pods      Workload of the group's name, a pod set for each role, all members are owners
+
+What may run together is what the group says of itself: every member carries the group's name and how many
+they are. As long as they contradict each other nothing is made of them, and each is told.
+Source: Kueue, pkg/controller/jobs/pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from api import keys
+from api.jobs.job import MAIN_POD_SET, ComposeError
+from api.jobs.job_workload import (
+    Priority,
+    copied_annotations,
+    copied_labels,
+    is_label_value,
+    maximum_execution_time_seconds,
+    workload_name,
+)
+from api.jobs.pod import POD_GROUP, POD_KIND, Pod, role_of
+from api.jobs.pod_template import resource_faults, sanitised
+from api.jobs.topology_request import topology_request_body
+from api.objects import OwnerReference
+from api.parsing.decimals import whole_number
+from api.validation.jobs import job_errors
+
+_CORE_VERSION = "v1"
+# The most pod sets that a Workload holds.
+MAX_ROLES = 18
+# The rules are those of a Job's template; a pod is its own template.
+_TEMPLATE_PATH = "spec.template."
+
+
+class Member:
+    """A pod and its object, which is decoded when first asked for: most looks at a group need no more than
+    the values.
+    """
+
+    def __init__(self, pod: Pod, raw: bytes) -> None:
+        self.pod = pod
+        self._raw = raw
+
+    @cached_property
+    def body(self) -> Mapping[str, Any]:
+        """The pod's object as it stands."""
+        return _DECODER.decode(self._raw)
+
+    @cached_property
+    def role(self) -> str:
+        """The pod set that it belongs to in a group."""
+        return self.pod.annotations.get(keys.ROLE_HASH) or role_of(self.body)
+
+
+def name_of_pod_workload(pod: Pod) -> str:
+    """Return the name of the Workload of a pod by itself."""
+    return workload_name(POD_KIND, POD_GROUP, pod.name, pod.uid)
+
+
+def pod_sets_of_pod(member: Member) -> list[dict[str, Any]]:
+    """Return spec.podSets of a pod by itself. Raises ComposeError."""
+    _check(member, count=1)
+    return [_pod_set(MAIN_POD_SET, 1, member)]
+
+
+def group_total(members: Sequence[Member]) -> int:
+    """Return how many pods the group is to have. Raises ComposeError where its members contradict."""
+    first = members[0].pod
+    # Of the first pod, and the others are compared with it: which of two that contradict is
+    # right nobody can tell.
+    text = first.annotations.get(keys.POD_GROUP_TOTAL_COUNT, "")
+    total = whole_number(text)
+    if not total:
+        raise ComposeError(
+            f"annotation {keys.POD_GROUP_TOTAL_COUNT} is {text!r}, but a group needs a whole number from 1"
+        )
+    for member in members[1:]:
+        other = member.pod.annotations.get(keys.POD_GROUP_TOTAL_COUNT, "")
+        if other != text:
+            raise _contradiction(first, text, member.pod, other, keys.POD_GROUP_TOTAL_COUNT)
+        if member.pod.queue_name != first.queue_name:
+            raise _contradiction(first, first.queue_name, member.pod, member.pod.queue_name, keys.QUEUE_NAME)
+    return total
+
+
+def is_fast(members: Iterable[Member]) -> bool:
+    """Return whether the group is admitted as a whole as soon as its first pod is there."""
+    return any(one.pod.annotations.get(keys.POD_GROUP_FAST_ADMISSION) == "true" for one in members)
+
+
+def pod_sets_of_group(members: Sequence[Member], total: int) -> list[dict[str, Any]]:
+    """Return spec.podSets of a group: one a role, by name. Raises ComposeError.
+
+    Of a group that is admitted fast the first pod stands for all `total`.
+    """
+    # The first pod of each role, and how many there are. Counted and not listed: the total is whatever
+    # somebody wrote into an annotation, and a list of so many would take the controller's memory.
+    roles: dict[str, tuple[Member, int]] = {}
+    # The pods to come are not there to be asked for their roles, so they are taken to be like the first.
+    if is_fast(members):
+        roles[members[0].role] = (members[0], total)
+    else:
+        for member in members:
+            first, count = roles.get(member.role, (member, 0))
+            roles[member.role] = (first, count + 1)
+    if len(roles) > MAX_ROLES:
+        raise ComposeError(f"the group has pods of {len(roles)} kinds, but at most {MAX_ROLES} can be queued")
+    for first, count in roles.values():
+        _check(first, count=count)
+    # By name: the order of the pods is the order in which they were heard of.
+    return [_pod_set(role, count, first) for role, (first, count) in sorted(roles.items())]
+
+
+def pod_workload_body(
+    members: Sequence[Member],
+    pod_sets: list[dict[str, Any]],
+    priority: Priority,
+    *,
+    group: str = "",
+    keeper: OwnerReference | None = None,
+    label_keys_to_copy: Iterable[str] = (),
+) -> dict[str, Any]:
+    """Return the whole Workload object of a pod, or with `group` of that group, ready to be created.
+
+    `keeper` as in `owner_references`.
+    """
+    pod = members[0].pod
+    spec: dict[str, Any] = {"active": True, "podSets": pod_sets, "priority": priority.value}
+    if pod.queue_name:
+        spec["queueName"] = pod.queue_name
+    if reference := priority.reference():
+        spec["priorityClassRef"] = reference
+    if limit := maximum_execution_time_seconds(pod):
+        spec["maximumExecutionTimeSeconds"] = limit
+    labels = copied_labels(pod, label_keys_to_copy)
+    annotations = copied_annotations(pod)
+    # A group's Workload has no uid label: it has as many owners as pods, and is found by its name.
+    if group:
+        annotations[keys.IS_GROUP_WORKLOAD] = "true"
+        if application := _application_of_group(pod):
+            annotations[keys.REPLICA_OF] = application
+    else:
+        labels[keys.JOB_UID] = pod.uid
+        annotations[keys.JOB_OWNER_KIND] = f"{_CORE_VERSION}, Kind={POD_KIND}"
+        annotations[keys.JOB_OWNER_NAME] = pod.name
+        if pod.application:
+            annotations[keys.REPLICA_OF] = pod.application
+    return {
+        "apiVersion": keys.KUEUE_VERSION,
+        "kind": "Workload",
+        "metadata": {
+            "name": group or name_of_pod_workload(pod),
+            "namespace": pod.namespace,
+            # An application's or a queue's name may be longer than a label holds; the API server
+            # would refuse the whole Workload.
+            "labels": {key: value for key, value in labels.items() if is_label_value(value)},
+            "annotations": annotations,
+            "finalizers": [keys.RESOURCE_IN_USE],
+            "ownerReferences": owner_references(members, is_group=bool(group), keeper=keeper),
+        },
+        "spec": spec,
+    }
+
+
+def owner_references(
+    members: Sequence[Member], *, is_group: bool, keeper: OwnerReference | None = None
+) -> list[dict[str, Any]]:
+    """Return who owns the Workload: its pod, the members of its group, or who keeps a serving group up.
+
+    The pods of a serving group come and go one by one: were they the owners, the garbage collector would
+    take the Workload in the moment between the last of them and its successor. `keeper` is one that is not
+    among the owners of the pods.
+    """
+    if not is_group:
+        return [{**_reference(members[0].pod), "controller": True, "blockOwnerDeletion": True}]
+    if keeper is not None:
+        return [_owner(keeper)]
+    references = [_keeper(one.pod) or _reference(one.pod) for one in members]
+    # By uid, once each: the pods of one keeper have all the same owner.
+    return list({reference["uid"]: reference for reference in references}.values())
+
+
+def _application_of_group(pod: Pod) -> str:
+    """Return of what the group of this pod is a replica; empty where it is none."""
+    if not pod.is_serving:
+        return ""
+    # Before the owner: its leaders are a StatefulSet's. A replica of such a set is a leader with its workers.
+    if leader_worker_set := pod.labels.get(keys.LEADER_WORKER_SET):
+        return f"LeaderWorkerSet/{leader_worker_set}"
+    # All replicas of a StatefulSet are one group.
+    return pod.application if pod.owner is not None and pod.owner.kind == "StatefulSet" else ""
+
+
+def _keeper(pod: Pod) -> dict[str, Any] | None:
+    owner = pod.owner
+    # One StatefulSet keeps up the leaders of all groups of a LeaderWorkerSet, and outlives each of them. That
+    # set is the owner where it is known, else the pods are.
+    if not pod.is_serving or owner is None or keys.LEADER_WORKER_SET in pod.labels:
+        return None
+    return _owner(owner)
+
+
+def _owner(owner: OwnerReference) -> dict[str, Any]:
+    return {"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid}
+
+
+def _reference(pod: Pod) -> dict[str, Any]:
+    return {"apiVersion": _CORE_VERSION, "kind": POD_KIND, "name": pod.name, "uid": pod.uid}
+
+
+def _check(member: Member, *, count: int) -> None:
+    """Raise ComposeError with all that keeps a pod from being queued."""
+    body = member.body
+    # A pod in the place of a Job's template: the rules are the same, and so are their words but for the path.
+    as_job = {
+        "metadata": body.get("metadata"),
+        "spec": {"parallelism": count, "completions": count, "template": body},
+    }
+    faults = [*map(str, job_errors(as_job)), *resource_faults(body)]
+    if faults:
+        raise ComposeError("; ".join(faults).replace(_TEMPLATE_PATH, ""))
+
+
+def _pod_set(name: str, count: int, member: Member) -> dict[str, Any]:
+    template = sanitised(member.body)
+    # Where this pod stands now, and at which gates, is not what the next of its kind asks for.
+    for field in ("schedulingGates", "nodeName"):
+        template["spec"].pop(field, None)
+    pod_set: dict[str, Any] = {"name": name, "count": count, "template": template}
+    annotations = member.pod.annotations
+    request = topology_request_body(annotations)
+    if request is not None:
+        # Whoever makes the pods may number them by a label of his own; else the group's index counts.
+        label = annotations.get(keys.POD_GROUP_INDEX_LABEL) or keys.POD_GROUP_INDEX
+        pod_set["topologyRequest"] = {**request, "podIndexLabel": label}
+    return pod_set
+
+
+def _contradiction(one: Pod, has: str, other: Pod, other_has: str, key: str) -> ComposeError:
+    return ComposeError(
+        f"{key} is {has!r} on pod {one.name} and {other_has!r} on pod {other.name},"
+        " but must be the same on all pods of a group"
+    )
+
+
+_DECODER = msgspec.json.Decoder(dict[str, Any])

@@ -1,0 +1,51 @@
+"""A pod set's topology request, read from the annotations of its pod template.
+
+Whether the annotations go together is asked before (`api.validation.jobs`); what breaks a rule is not read.
+Source: Kueue, pkg/controller/jobframework (topology annotations) and its API reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from api import keys
+from api.parsing.decimals import whole_number
+
+_LEVELS = {
+    keys.REQUIRED_TOPOLOGY: "required",
+    keys.PREFERRED_TOPOLOGY: "preferred",
+    keys.SLICE_REQUIRED_TOPOLOGY: "podSetSliceRequiredTopology",
+}
+
+
+class _Layer(msgspec.Struct):
+    topology: str
+    size: int
+
+
+_LAYERS = msgspec.json.Decoder(list[_Layer])
+
+
+def topology_request_body(annotations: Mapping[str, str]) -> dict[str, Any] | None:
+    """Return the podSets[].topologyRequest that a Job's template asks for, None where it asks for none."""
+    body: dict[str, Any] = {field: annotations[key] for key, field in _LEVELS.items() if annotations.get(key)}
+    if annotations.get(keys.UNCONSTRAINED_TOPOLOGY) == "true":
+        body["unconstrained"] = True
+    if (size := whole_number(annotations.get(keys.SLICE_SIZE))) is not None:
+        body["podSetSliceSize"] = size
+    if layers := _layers(annotations.get(keys.SLICE_CONSTRAINTS)):
+        body["podsetSliceRequiredTopologyConstraints"] = layers
+    # Ranks follow the completion index, where the Job is Indexed.
+    return {**body, "podIndexLabel": keys.COMPLETION_INDEX} if body else None
+
+
+def _layers(text: str | None) -> list[dict[str, Any]]:
+    try:
+        layers = _LAYERS.decode(text or "[]")
+    # An annotation has room for lists nested deeper than the reader follows.
+    except (msgspec.MsgspecError, RecursionError):
+        return []
+    return [{"topology": layer.topology, "size": layer.size} for layer in layers]

@@ -1,0 +1,225 @@
+"""The three patches that say what to change: merge patch, JSON patch, strategic merge patch.
+
+All work on plain JSON and never alter what they are given: the result shares the unchanged parts. Server-side
+apply, which says what to have, is in `managed`.
+
+Source: RFC 7386, RFC 6902; k8s.io/apimachinery, pkg/util/strategicpatch.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from copy import deepcopy
+
+from api.kube.embedded.apply.errors import ApiError, bad_request
+from api.kube.embedded.apply.schema import Json, JsonObject, Schema
+
+# A patch with more operations than this is refused, as by the real server.
+_MAX_OPERATIONS = 10_000
+
+
+def merge_patch(target: Json, patch: Json) -> Json:
+    """Return `target` after an RFC 7386 merge patch: objects are merged, null removes, all else replaces."""
+    if not isinstance(patch, dict):
+        return patch
+    out = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            out.pop(key, None)
+        else:
+            out[key] = merge_patch(out.get(key), value)
+    return out
+
+
+def json_patch(document: JsonObject, operations: Json) -> Json:
+    """Return `document` after an RFC 6902 patch, all operations or none.
+
+    Raises ApiError: 400 for what is no patch, 422 for one that does not apply, a failed test included.
+    """
+    if not isinstance(operations, list) or not all(isinstance(item, dict) for item in operations):
+        raise bad_request("error decoding patch: a JSON patch is a list of operations")
+    if len(operations) > _MAX_OPERATIONS:
+        message = f"The allowed maximum operations in a JSON patch is {_MAX_OPERATIONS}"
+        raise ApiError(413, "RequestEntityTooLarge", f"{message}, got {len(operations)}")
+    # The document hangs under one key, so that the root is a place like any other.
+    # A copy: a patch that fails half way must leave nothing behind.
+    root: JsonObject = {"": deepcopy(document)}
+    for operation in operations:
+        try:
+            _operate(root, operation)
+        # Whatever does not apply is the client's fault, and told in the server's one sentence for it.
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise _unapplicable() from error
+    return root[""]
+
+
+def _operate(root: JsonObject, operation: JsonObject) -> None:
+    path = operation["path"]
+    match operation["op"]:
+        case "add":
+            _add(root, path, operation["value"])
+        case "remove":
+            _remove(root, path)
+        case "replace":
+            # A replace of what is not there fails, while `add` would make it.
+            _get(root, path)
+            _replace(root, path, operation["value"])
+        case "move":
+            _add(root, path, _remove(root, operation["from"]))
+        case "copy":
+            # A copy of the value, not another name for it: later operations may change either.
+            _add(root, path, deepcopy(_get(root, operation["from"])))
+        case "test":
+            # A missing field equals null, as in the library that the real server uses.
+            if _get(root, path, missing_is_null=True) != operation.get("value"):
+                raise _unapplicable()
+        case other:
+            raise bad_request(f"Unexpected kind: {other}")
+
+
+def _unapplicable() -> ApiError:
+    message = "the server rejected our request due to an error in our request"
+    return ApiError(422, "Invalid", message)
+
+
+def _place(root: JsonObject, path: str) -> tuple[Json, str]:
+    """Return the container of the value at `path`, and the value's key in it."""
+    if path and not path.startswith("/"):
+        raise ValueError(path)
+    # RFC 6901: first "~1", then "~0", or "~01" would become "/".
+    *way, last = [part.replace("~1", "/").replace("~0", "~") for part in path.split("/")]
+    container: Json = root
+    for part in way:
+        container = container[_index(part)] if isinstance(container, list) else container[part]
+    return container, last
+
+
+def _index(text: str) -> int:
+    if not text.isdigit():
+        raise IndexError(text)
+    return int(text)
+
+
+def _get(root: JsonObject, path: str, *, missing_is_null: bool = False) -> Json:
+    container, key = _place(root, path)
+    if isinstance(container, list):
+        return container[_index(key)]
+    return container.get(key) if missing_is_null else container[key]
+
+
+def _add(root: JsonObject, path: str, value: Json) -> None:
+    container, key = _place(root, path)
+    if not isinstance(container, list):
+        container[key] = value
+        return
+    # "-" is the place behind the last item.
+    index = len(container) if key == "-" else _index(key)
+    if index > len(container):
+        raise IndexError(path)
+    container.insert(index, value)
+
+
+def _replace(root: JsonObject, path: str, value: Json) -> None:
+    container, key = _place(root, path)
+    container[_index(key) if isinstance(container, list) else key] = value
+
+
+def _remove(root: JsonObject, path: str) -> Json:
+    container, key = _place(root, path)
+    return container.pop(_index(key) if isinstance(container, list) else key)
+
+
+def strategic_merge(schema: Schema, target: Json, patch: Json) -> Json:
+    """Return `target` after a strategic merge patch: a merge patch that knows which lists have keys.
+
+    Items of such lists are merged one by one. `$patch`, `$deleteFromPrimitiveList`, `$setElementOrder` and
+    `$retainKeys` are obeyed.
+    """
+    if not isinstance(patch, dict):
+        return patch
+    directive = patch.get("$patch")
+    if directive == "delete":
+        # $patch: delete in an item of a list is handled where its list is merged.
+        return {}
+    given = {key: value for key, value in patch.items() if not key.startswith("$")}
+    if directive == "replace":
+        return given
+    out = dict(target) if isinstance(target, dict) else {}
+    if (kept := patch.get("$retainKeys")) is not None:
+        # $retainKeys clears all other keys first, so that one of a union replaces the other.
+        out = {key: value for key, value in out.items() if key in kept}
+    for key, value in given.items():
+        _merge_field(schema.child(key), out, key, value)
+    _obey_lists(schema, out, patch)
+    return out
+
+
+def _merge_field(schema: Schema, out: JsonObject, key: str, value: Json) -> None:
+    if value is None:
+        out.pop(key, None)
+    elif isinstance(value, dict):
+        out[key] = strategic_merge(schema, out.get(key), value)
+    elif isinstance(value, list) and schema.merges:
+        out[key] = _merge_list(schema, out.get(key) or [], value)
+    else:
+        out[key] = value
+
+
+def _merge_list(schema: Schema, current: Sequence[Json], patch: Sequence[Json]) -> list[Json]:
+    if not schema.merge_key:
+        # Scalars have no key: what is there stays, what is new is added.
+        joined = [*current, *(item for item in patch if item not in current)]
+        return _in_order(schema, joined, patch, current)
+    # One item that says so replaces the list as a whole; the items beside it are the new list.
+    if any(isinstance(item, dict) and item.get("$patch") == "replace" for item in patch):
+        return [item for item in patch if "$patch" not in item]
+    merged = list(current)
+    for item in patch:
+        _merge_item(schema, merged, item)
+    return _in_order(schema, merged, patch, current)
+
+
+def _merge_item(schema: Schema, merged: list[Json], item: Json) -> None:
+    key = schema.merge_key
+    if not isinstance(item, dict) or key not in item:
+        raise bad_request(f"map: {item} does not contain declared merge key: {key}")
+    place = next((at for at, each in enumerate(merged) if each.get(key) == item[key]), None)
+    if item.get("$patch") == "delete":
+        # Deleting what is not there is no error, so that a patch may be sent twice.
+        merged[:] = [each for each in merged if each.get(key) != item[key]]
+    elif place is None:
+        merged.append(strategic_merge(schema.item(), None, item))
+    else:
+        merged[place] = strategic_merge(schema.item(), merged[place], item)
+
+
+def _obey_lists(schema: Schema, out: JsonObject, patch: JsonObject) -> None:
+    for directive, value in patch.items():
+        name, _, key = directive.partition("/")
+        if name == "$deleteFromPrimitiveList":
+            out[key] = [item for item in out.get(key) or [] if item not in value]
+        elif name == "$setElementOrder" and key in out:
+            out[key] = _in_order(schema.child(key), out[key], value, out[key])
+
+
+def _in_order(
+    schema: Schema, items: Sequence[Json], order: Sequence[Json], before: Sequence[Json]
+) -> list[Json]:
+    """Return the items with those of `order` in that order, and the others among them as they stood `before`.
+
+    One that `order` does not name comes ahead of a named one only if it stood ahead of it.
+    """
+
+    def identity(item: Json) -> str:
+        return str(item.get(schema.merge_key) if schema.merge_key and isinstance(item, dict) else item)
+
+    # Reversed, so that of an identity given twice the first place counts.
+    wanted = {identity(item): place for place, item in reversed(list(enumerate(order)))}
+    stood = {identity(item): place for place, item in enumerate(before)}
+    named = deque(sorted((i for i in items if identity(i) in wanted), key=lambda i: wanted[identity(i)]))
+    others = deque(item for item in items if identity(item) not in wanted)
+    out: list[Json] = []
+    while named and others:
+        # New ones stood nowhere and count as first among the others.
+        stood_ahead = stood.get(identity(others[0]), -1) < stood.get(identity(named[0]), -1)
+        out.append((others if stood_ahead else named).popleft())
+    return [*out, *named, *others]

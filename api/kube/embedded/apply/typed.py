@@ -1,0 +1,304 @@
+"""Comparing, merging and cutting objects along their type: the arithmetic under server-side apply.
+
+Every function walks a value beside its `Schema`. What is atomic counts as one leaf; items of other lists are
+told apart by their keys, never by their place.
+
+Source: sigs.k8s.io/structured-merge-diff, typed/{tofieldset,compare,merge,remove}.go.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from api.kube.embedded.apply.field_sets import Fields, child_schema, is_member, item_element, node, shown
+from api.kube.embedded.apply.schema import Json, JsonObject, Schema, Type
+
+
+class _Absent:
+    """Stands for a value that is not there, which JSON's null is not."""
+
+
+# JSON's null is a value that may be set; this is none, and is compared by identity.
+_ABSENT: Final = _Absent()
+
+
+class Comparison(NamedTuple):
+    """How an object changed, as three sets of paths. A container that came or went counts whole."""
+
+    added: Fields
+    modified: Fields
+    removed: Fields
+
+
+def field_set(schema: Schema, value: Json) -> Fields:
+    """Return the paths that applying `value` claims: its leaves, and the items of its granular lists."""
+    fields: Fields = {}
+    if not _is_open(schema, value):
+        return fields
+    if isinstance(value, list):
+        for below in value:
+            fields[item_element(schema, below)] = node(True, field_set(schema.item(), below)) or {}
+        return fields
+    for key, below in value.items():
+        # A free key is claimed beside what it holds; a declared field is only the way to it.
+        is_claimed = key not in schema.properties or _is_leaf(schema.child(key), below)
+        # A declared field on the way to a leaf is nobody's: else applying spec.a would claim all of spec.
+        claimed = node(is_claimed, field_set(schema.child(key), below))
+        if claimed is not None:
+            fields[f"f:{key}"] = claimed
+    return fields
+
+
+def _is_leaf(schema: Schema, value: Json) -> bool:
+    # An empty list whose items are owned one by one is none: there is nothing in it to own.
+    return not _is_open(schema, value) and not (value == [] and schema.is_granular_array)
+
+
+def compare(schema: Schema, old: Json, new: Json) -> Comparison:
+    """Return what has to happen to `old` to give `new`."""
+    added, modified, removed = _compare(schema, old, new)
+    return Comparison(added or {}, modified or {}, removed or {})
+
+
+_Differences = tuple[Fields | None, Fields | None, Fields | None]
+_SAME: Final[_Differences] = (None, None, None)
+
+
+def _compare(schema: Schema, old: Json, new: Json) -> _Differences:
+    # A side that is absent makes the whole of the other count, each container and each leaf.
+    if old is _ABSENT:
+        return _whole(schema, new), None, None
+    if new is _ABSENT:
+        return None, None, _whole(schema, old)
+    # Python's 1 == True and 1 == 1.0; a change of type is a change all the same.
+    if old == new and type(old) is type(new):
+        return _SAME
+    # Only where both sides are leaves is the change one of value; else it is one of parts, even when a
+    # container has become empty.
+    if not (_is_open(schema, old) or _is_open(schema, new)):
+        return None, {}, None
+    return _compare_parts(schema, old, new)
+
+
+def _compare_parts(schema: Schema, old: Json, new: Json) -> _Differences:
+    # `or {}`: a container that has become null or empty is compared as one without parts.
+    if isinstance(old or {}, dict) and isinstance(new or {}, dict):
+        return _compare_maps(schema, old or {}, new or {})
+    return _compare_items(schema, _parts(schema, old), _parts(schema, new))
+
+
+def _compare_maps(schema: Schema, old: JsonObject, new: JsonObject) -> _Differences:
+    # Most fields of most writes are as they were: those are passed over before anything is made for them.
+    changed = [key for key, value in new.items() if key not in old or old[key] != value]
+    changed += [key for key in old if key not in new]
+    fields: tuple[Fields, Fields, Fields] = ({}, {}, {})
+    for key in changed:
+        found = _compare(schema.child(key), old.get(key, _ABSENT), new.get(key, _ABSENT))
+        _collect(fields, f"f:{key}", found)
+    return fields[0] or None, fields[1] or None, fields[2] or None
+
+
+def _compare_items(schema: Schema, old: Mapping[str, Json], new: Mapping[str, Json]) -> _Differences:
+    fields: tuple[Fields, Fields, Fields] = ({}, {}, {})
+    # In the order of the new list, and what is gone behind it: the sets do not care, the reader
+    # of a test does.
+    for element in [*new, *(each for each in old if each not in new)]:
+        before, after = old.get(element, _ABSENT), new.get(element, _ABSENT)
+        _collect(fields, element, _compare(child_schema(schema, element), before, after))
+    return fields[0] or None, fields[1] or None, fields[2] or None
+
+
+def _collect(fields: tuple[Fields, Fields, Fields], element: str, found: _Differences) -> None:
+    for kept, below in zip(fields, found, strict=True):
+        if below is not None:
+            kept[element] = below
+
+
+def _whole(schema: Schema, value: Json) -> Fields:
+    """Return every path of `value`, containers included; the value's own path is the returned node's."""
+    if not _is_open(schema, value):
+        return {}
+    out: Fields = {".": {}}
+    if isinstance(value, dict):
+        for key, below in value.items():
+            out[f"f:{key}"] = _whole(schema.child(key), below)
+    else:
+        for below in value:
+            out[item_element(schema, below)] = _whole(schema.item(), below)
+    return out
+
+
+def _is_open(schema: Schema, value: Json) -> bool:
+    """Whether the parts of this value are owned apart. What is empty, atomic or scalar is one leaf."""
+    # An empty container is a leaf: owning it is owning that it is empty.
+    if not value or schema.atomic:
+        return False
+    if isinstance(value, dict):
+        return schema.type in (Type.OBJECT, Type.MAP, Type.ANY)
+    return isinstance(value, list) and schema.is_granular_array
+
+
+def _parts(schema: Schema, value: Json) -> Mapping[str, Json]:
+    if isinstance(value, dict):
+        return {f"f:{key}": below for key, below in value.items()}
+    if isinstance(value, list):
+        return {item_element(schema, below): below for below in value}
+    return {}
+
+
+def merge(schema: Schema, live: Json, applied: Json) -> Json:
+    """Return `live` overlaid with `applied`. Nothing is dropped: what only `live` has stays."""
+    # null says "remove" to the merge that follows; an atomic value is replaced as a whole.
+    if applied is None or live is None or schema.atomic:
+        return applied
+    if isinstance(applied, dict) and isinstance(live, dict):
+        return {**live, **{key: _merged(schema, live, key, below) for key, below in applied.items()}}
+    if isinstance(applied, list) and isinstance(live, list) and schema.is_granular_array:
+        return _merge_items(schema, live, applied)
+    # A list that is no map and no set is one value.
+    return applied
+
+
+def _merged(schema: Schema, live: Mapping[str, Json], key: str, applied: Json) -> Json:
+    return merge(schema.child(key), live[key], applied) if key in live else applied
+
+
+def _merge_items(schema: Schema, live: Sequence[Json], applied: Sequence[Json]) -> list[Json]:
+    """Interleave two granular lists: the applied order holds, and what only `live` has keeps its neighbours.
+
+    Both lists are walked together. An item that only `live` has is taken when it is met; an item of both is
+    taken at its applied place, and `live`'s copy is passed over unless it is the next shared one to come.
+    """
+    ours = [(item_element(schema, item), item) for item in live]
+    theirs = [(item_element(schema, item), item) for item in applied]
+    # Of items that wrongly share a key the first one counts.
+    known = dict(reversed(ours))
+    wanted = {element for element, _ in theirs}
+    shared = deque(element for element, _ in theirs if element in known)
+    out: list[Json] = []
+    taken: set[str] = set()
+    left = right = 0
+    while left < len(ours) or right < len(theirs):
+        # The empty text is no item's element: elements begin with "k:" or "v:".
+        element, item = ours[left] if left < len(ours) else ("", None)
+        if left < len(ours) and element not in wanted:
+            out.append(item)
+            left += 1
+            continue
+        # Passed over: a shared item that is not the next shared one. It comes at its applied place.
+        turn = theirs[right][0] if right < len(theirs) else ""
+        if left < len(ours) and element != turn and turn and shared and shared[0] != element:
+            left += 1
+            continue
+        # Spent: one that is taken now, or was taken when the applied list came to it first.
+        if left < len(ours) and (element == turn or element in taken):
+            left += 1
+        if turn:
+            # Merged with the live item of the same key, wherever in the list that stood.
+            out.append(merge(schema.item(), known.get(turn), theirs[right][1]))
+            taken.add(turn)
+            right += 1
+            if shared and shared[0] == turn:
+                shared.popleft()
+    return out
+
+
+def remove(schema: Schema, value: Json, fields: Fields) -> Json:
+    """Return `value` without the paths in `fields`. A container that loses everything becomes None."""
+    if not fields:
+        return value
+    if isinstance(value, dict):
+        # What is taken out of an atomic object takes all of it along.
+        return (None if schema.atomic else _remove_keys(schema, value, fields)) if value else None
+    if isinstance(value, list):
+        return _remove_items(schema, value, fields) if value and schema.is_granular_array else None
+    return value
+
+
+def _remove_keys(schema: Schema, value: Mapping[str, Json], fields: Fields) -> Json:
+    out = {}
+    for key, below in value.items():
+        found = fields.get(f"f:{key}")
+        if found is None:
+            out[key] = below
+        elif not is_member(found):
+            out[key] = remove(schema.child(key), below, found)
+    # None, so that a container which nobody fills any more goes too, as in the real server.
+    return out or None
+
+
+def _remove_items(schema: Schema, value: Sequence[Json], fields: Fields) -> Json:
+    out = []
+    for below in value:
+        found = fields.get(item_element(schema, below))
+        if found is None:
+            out.append(below)
+        elif not is_member(found):
+            out.append(remove(schema.item(), below, found))
+    return out or None
+
+
+def misfits(schema: Schema, value: Json, path: str = "") -> Iterator[str]:
+    """Yield why `value` cannot be applied as this type: wrong forms, undeclared fields, duplicate items.
+
+    Server-side apply looks at the body as it came, before anything is dropped or defaulted.
+    """
+    # These forms take anything, or are judged by their own readers.
+    if value is None or schema.type in (Type.ANY, Type.QUANTITY, Type.INT_OR_STRING):
+        return
+    match schema.type:
+        case Type.OBJECT | Type.MAP if isinstance(value, dict):
+            yield from _field_misfits(schema, value, path)
+        case Type.ARRAY if isinstance(value, list):
+            yield from _item_misfits(schema, value, path)
+        case type_ if not _has_form(type_, value):
+            got = "string" if isinstance(value, str) else repr(value)
+            yield f"{path}: expected {_FORMS[type_]}, got {got}"
+
+
+_FORMS: Final[Mapping[Type, str]] = {
+    Type.OBJECT: "map",
+    Type.MAP: "map",
+    Type.ARRAY: "list",
+    Type.STRING: "string",
+    Type.TIME: "string",
+    Type.BYTES: "string",
+    Type.INTEGER: "numeric (int or float)",
+    Type.NUMBER: "numeric (int or float)",
+    Type.BOOLEAN: "boolean",
+}
+
+
+def _has_form(type_: Type, value: Json) -> bool:
+    match _FORMS[type_]:
+        case "string":
+            return isinstance(value, str)
+        # A dict or list where another form was declared; the cases above have let the right ones through.
+        case "boolean":
+            return isinstance(value, bool)
+        case "map" | "list":
+            # No scalar is a container.
+            return False
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _field_misfits(schema: Schema, value: JsonObject, path: str) -> Iterator[str]:
+    for key, below in value.items():
+        if schema.values is None and key not in schema.properties and not schema.is_open:
+            yield f"{path}.{key}: field not declared in schema"
+        else:
+            yield from misfits(schema.child(key), below, f"{path}.{key}")
+
+
+def _item_misfits(schema: Schema, value: Sequence[Json], path: str) -> Iterator[str]:
+    seen = set()
+    for index, below in enumerate(value):
+        here = f"{path}[{index}]"
+        # Told by its keys, as the real server does: its index means nothing to who applies.
+        if schema.is_granular_array:
+            element = item_element(schema, below)
+            here = f"{path}{shown((element,))}"
+            if element in seen:
+                yield f"{path}: duplicate entries for key {shown((element,))}"
+            seen.add(element)
+        yield from misfits(schema.item(), below, here)

@@ -1,0 +1,346 @@
+"""The built-in kinds that the server knows from its first moment."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from api.kube.embedded.apply.builtin_types import Decoder, builtin_schema
+from api.kube.embedded.apply.schema import JsonObject, Schema
+from api.kube.embedded.kinds.catalog import Catalog
+from api.kube.embedded.kinds.columns import COLUMNS
+from api.kube.embedded.kinds.crds import CrdStrategy
+from api.kube.embedded.kinds.defaults import Defaulter
+from api.kube.embedded.kinds.events import EVENT_FIELDS, to_core_event, to_events_event
+from api.kube.embedded.kinds.jobs import JobStrategy
+from api.kube.embedded.kinds.kinds import Decoded, Kind, Strategy
+from api.kube.embedded.kinds.pods import PodStrategy
+from api.kube.embedded.kinds.strategies import (
+    ApiServiceStrategy,
+    ClaimStrategy,
+    ConfigMapStrategy,
+    CountedStrategy,
+    CreatedByPutStrategy,
+    CronJobStrategy,
+    DisruptionBudgetStrategy,
+    EventStrategy,
+    LeaseStrategy,
+    NamespaceStrategy,
+    NodeStrategy,
+    PathNameStrategy,
+    PriorityClassStrategy,
+    QuotaStrategy,
+    RuntimeClassStrategy,
+    SecretStrategy,
+    ServiceStrategy,
+    StatusStrategy,
+    WebhookStrategy,
+)
+from api.kube.embedded.store import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    """One line of the table below. `type` is the kind's name in builtin_types.txt where that differs."""
+
+    group: str = ""
+    version: str = "v1"
+    plural: str
+    kind: str
+    strategy: Callable[[], Strategy] = Strategy
+    namespaced: bool = True
+    short: Sequence[str] = ()
+    categories: Sequence[str] = ()
+    subresources: Sequence[str] = ()
+    selectable: Sequence[str] = ()
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    type: str = ""
+
+
+_STATUS: Final = ("status",)
+_POD_FIELDS: Final = (
+    "spec.nodeName",
+    "spec.restartPolicy",
+    "spec.schedulerName",
+    "spec.serviceAccountName",
+    "spec.hostNetwork",
+    "status.phase",
+    "status.podIP",
+    "status.nominatedNodeName",
+)
+_RBAC: Final = "rbac.authorization.k8s.io"
+_HOOKS: Final = "admissionregistration.k8s.io"
+
+_ROWS: Final = (
+    _Row(
+        plural="namespaces",
+        kind="Namespace",
+        strategy=NamespaceStrategy,
+        namespaced=False,
+        short=("ns",),
+        subresources=("status", "finalize"),
+        selectable=("status.phase",),
+    ),
+    _Row(
+        plural="nodes",
+        kind="Node",
+        strategy=NodeStrategy,
+        namespaced=False,
+        short=("no",),
+        subresources=_STATUS,
+        selectable=("spec.unschedulable",),
+    ),
+    _Row(
+        plural="pods",
+        kind="Pod",
+        strategy=PodStrategy,
+        short=("po",),
+        categories=("all",),
+        subresources=("status", "binding", "eviction"),
+        selectable=_POD_FIELDS,
+    ),
+    _Row(
+        plural="events",
+        kind="Event",
+        strategy=EventStrategy,
+        short=("ev",),
+        selectable=EVENT_FIELDS,
+        aliases={"source": "source.component"},
+    ),
+    _Row(plural="configmaps", kind="ConfigMap", strategy=ConfigMapStrategy, short=("cm",)),
+    _Row(plural="secrets", kind="Secret", strategy=SecretStrategy, selectable=("type",)),
+    _Row(plural="serviceaccounts", kind="ServiceAccount", short=("sa",), subresources=("token",)),
+    _Row(
+        plural="services",
+        kind="Service",
+        strategy=ServiceStrategy,
+        short=("svc",),
+        categories=("all",),
+        subresources=_STATUS,
+    ),
+    _Row(
+        plural="persistentvolumeclaims",
+        kind="PersistentVolumeClaim",
+        strategy=ClaimStrategy,
+        short=("pvc",),
+        subresources=_STATUS,
+    ),
+    _Row(plural="limitranges", kind="LimitRange", strategy=CreatedByPutStrategy, short=("limits",)),
+    _Row(
+        plural="resourcequotas",
+        kind="ResourceQuota",
+        strategy=QuotaStrategy,
+        short=("quota",),
+        subresources=_STATUS,
+    ),
+    _Row(plural="podtemplates", kind="PodTemplate", strategy=CountedStrategy),
+    _Row(
+        group="batch",
+        plural="jobs",
+        kind="Job",
+        strategy=JobStrategy,
+        categories=("all",),
+        subresources=_STATUS,
+        selectable=("status.successful",),
+        aliases={"status.successful": "status.succeeded"},
+    ),
+    _Row(
+        group="batch",
+        plural="cronjobs",
+        kind="CronJob",
+        strategy=CronJobStrategy,
+        short=("cj",),
+        categories=("all",),
+        subresources=_STATUS,
+    ),
+    _Row(
+        group="apps",
+        plural="deployments",
+        kind="Deployment",
+        strategy=StatusStrategy,
+        short=("deploy",),
+        categories=("all",),
+        subresources=_STATUS,
+    ),
+    _Row(
+        group="apps",
+        plural="replicasets",
+        kind="ReplicaSet",
+        strategy=StatusStrategy,
+        short=("rs",),
+        categories=("all",),
+        subresources=_STATUS,
+    ),
+    _Row(
+        group="apps",
+        plural="statefulsets",
+        kind="StatefulSet",
+        strategy=StatusStrategy,
+        short=("sts",),
+        categories=("all",),
+        subresources=_STATUS,
+    ),
+    _Row(
+        group="apps",
+        plural="daemonsets",
+        kind="DaemonSet",
+        strategy=StatusStrategy,
+        short=("ds",),
+        categories=("all",),
+        subresources=_STATUS,
+    ),
+    _Row(group="coordination.k8s.io", plural="leases", kind="Lease", strategy=LeaseStrategy),
+    _Row(
+        group="scheduling.k8s.io",
+        plural="priorityclasses",
+        kind="PriorityClass",
+        strategy=PriorityClassStrategy,
+        namespaced=False,
+        short=("pc",),
+    ),
+    _Row(
+        group="node.k8s.io",
+        plural="runtimeclasses",
+        kind="RuntimeClass",
+        strategy=RuntimeClassStrategy,
+        namespaced=False,
+    ),
+    _Row(
+        group="policy",
+        plural="poddisruptionbudgets",
+        kind="PodDisruptionBudget",
+        strategy=DisruptionBudgetStrategy,
+        short=("pdb",),
+        subresources=_STATUS,
+    ),
+    _Row(
+        group="apiextensions.k8s.io",
+        plural="customresourcedefinitions",
+        kind="CustomResourceDefinition",
+        strategy=CrdStrategy,
+        namespaced=False,
+        short=("crd", "crds"),
+        categories=("api-extensions",),
+        subresources=_STATUS,
+    ),
+    _Row(
+        group="apiregistration.k8s.io",
+        plural="apiservices",
+        kind="APIService",
+        strategy=ApiServiceStrategy,
+        namespaced=False,
+        categories=("api-extensions",),
+        subresources=_STATUS,
+    ),
+    _Row(group=_RBAC, plural="roles", kind="Role", strategy=PathNameStrategy),
+    _Row(group=_RBAC, plural="rolebindings", kind="RoleBinding", strategy=PathNameStrategy),
+    _Row(group=_RBAC, plural="clusterroles", kind="ClusterRole", strategy=PathNameStrategy, namespaced=False),
+    _Row(
+        group=_RBAC,
+        plural="clusterrolebindings",
+        kind="ClusterRoleBinding",
+        strategy=PathNameStrategy,
+        namespaced=False,
+    ),
+    _Row(
+        group=_HOOKS,
+        plural="mutatingwebhookconfigurations",
+        kind="MutatingWebhookConfiguration",
+        strategy=WebhookStrategy,
+        namespaced=False,
+        categories=("api-extensions",),
+    ),
+    _Row(
+        group=_HOOKS,
+        plural="validatingwebhookconfigurations",
+        kind="ValidatingWebhookConfiguration",
+        strategy=WebhookStrategy,
+        namespaced=False,
+        categories=("api-extensions",),
+    ),
+)
+
+
+def serve_builtin_kinds(store: Store, catalog: Catalog) -> None:
+    """Add every built-in kind to the catalog."""
+    for row in _ROWS:
+        catalog.add(_kind(row, store))
+    catalog.add(_events_view(store))
+
+
+def _kind(row: _Row, store: Store) -> Kind:
+    schema = builtin_schema(row.type or row.kind)
+    api_version = f"{row.group}/{row.version}" if row.group else row.version
+    strategy = row.strategy()
+    empty = _empty(schema, api_version, row.kind)
+    strategy.blank_status = empty.get("status", {})
+    return Kind(
+        group=row.group,
+        version=row.version,
+        plural=row.plural,
+        kind=row.kind,
+        namespaced=row.namespaced,
+        collection=store.collection(row.group, row.plural),
+        schema=schema,
+        strategy=strategy,
+        decode=_decoder(schema),
+        fill=_filler(schema, strategy),
+        empty=empty,
+        singular=row.kind.lower(),
+        list_kind=f"{row.kind}List",
+        short_names=row.short,
+        categories=row.categories,
+        subresources=row.subresources,
+        columns=COLUMNS.get(row.plural, ()),
+        selectable=row.selectable,
+        selectable_aliases=row.aliases,
+    )
+
+
+def _decoder(schema: Schema) -> Callable[[JsonObject], Decoded]:
+    decoder = Decoder(schema)
+
+    def decode(body: JsonObject) -> Decoded:
+        item = decoder.decode(body)
+        return Decoded(item, tuple(decoder.unknown))
+
+    return decode
+
+
+def _filler(schema: Schema, strategy: Strategy) -> Callable[[JsonObject], None]:
+    defaulter = Defaulter(schema)
+
+    def fill(item: JsonObject) -> None:
+        defaulter.fill(item)
+        strategy.fill(item)
+
+    return fill
+
+
+def _empty(schema: Schema, api_version: str, kind: str) -> JsonObject:
+    return {"apiVersion": api_version, "kind": kind, **Decoder(schema).empty()}
+
+
+def _events_view(store: Store) -> Kind:
+    """Return events.k8s.io/v1, which shows the core group's events."""
+    schema = builtin_schema("events.Event")
+    strategy = EventStrategy()
+    return Kind(
+        group="events.k8s.io",
+        version="v1",
+        plural="events",
+        kind="Event",
+        namespaced=True,
+        collection=store.collection("", "events"),
+        schema=schema,
+        strategy=strategy,
+        decode=_decoder(schema),
+        fill=_filler(schema, strategy),
+        empty=_empty(schema, "events.k8s.io/v1", "Event"),
+        singular="event",
+        list_kind="EventList",
+        short_names=("ev",),
+        columns=COLUMNS["events"],
+        selectable=("reason", "type"),
+        to_stored=to_core_event,
+        from_stored=to_events_event,
+    )

@@ -1,0 +1,183 @@
+"""Pods: what the server decides about them, and what an update may change.
+
+Source: k8s.io/kubernetes, pkg/registry/core/pod and pkg/apis/core/validation.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from typing import Final
+
+from api.kube.embedded.apply.errors import FieldError, forbidden_field, invalid_value
+from api.kube.embedded.apply.schema import JsonObject
+from api.kube.embedded.kinds.kinds import Strategy, World
+from api.kube.embedded.kinds.pod_admission import admit_pod
+from api.kube.embedded.kinds.pod_spec import containers_of, pod_spec_faults, take, take_node_affinity
+from api.parsing.quantities import parse
+
+_MUTABLE_FIELDS: Final = (
+    "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,"
+    "`spec.tolerations` (only additions to existing tolerations),"
+    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+)
+_FINISHED_PHASES: Final = ("Succeeded", "Failed")
+
+
+class PodStrategy(Strategy):
+    """The rules for Pods."""
+
+    counts_generations = True
+    is_graceful = True
+    returns_deleted = True
+    reset_by_main = ("status",)
+
+    def fill(self, item: JsonObject) -> None:
+        """Keep the two forms of the pod's address in step; the single one counts."""
+        status = item["status"]
+        address, addresses = status.get("podIP"), status.get("podIPs")
+        # The single one counts, as older clients write it alone.
+        if address and (not addresses or addresses[0].get("ip") != address):
+            status["podIPs"] = [{"ip": address}]
+        elif addresses:
+            status["podIP"] = addresses[0].get("ip", "")
+
+    def prepare_create(self, item: JsonObject, world: World) -> None:
+        """Set the phase, the quality of service and, for gated pods, the condition that says so."""
+        del world
+        # Whatever status came along: only a kubelet says more than this.
+        item["status"] = {"phase": "Pending", "qosClass": quality_of_service(item["spec"])}
+        if item["spec"].get("schedulingGates"):
+            condition = {
+                "type": "PodScheduled",
+                "status": "False",
+                "lastProbeTime": None,
+                "lastTransitionTime": None,
+                "reason": "SchedulingGated",
+                "message": "Scheduling is blocked due to non-empty scheduling gates",
+            }
+            item["status"]["conditions"] = [condition]
+
+    def admit(self, item: JsonObject, world: World) -> None:
+        """Add what the cluster adds, or refuse."""
+        admit_pod(item, world)
+
+    def faults(self, item: JsonObject) -> Iterable[FieldError]:
+        """Yield what is wrong with the pod."""
+        yield from pod_spec_faults(item["spec"], "spec")
+
+    def update_faults(self, new: JsonObject, old: JsonObject) -> Iterable[FieldError]:
+        """Yield the changes that a pod's spec does not allow."""
+        return _spec_update_faults(new["spec"], old["spec"])
+
+    def prepare_status(self, new: JsonObject, old: JsonObject) -> None:
+        """Take the status; owners stay, and so does the quality of service that clients may leave out."""
+        # A status endpoint changes no spec, whatever the body carries.
+        new["spec"] = old["spec"]
+        if owners := old["metadata"].get("ownerReferences"):
+            new["metadata"]["ownerReferences"] = owners
+        else:
+            new["metadata"].pop("ownerReferences", None)
+        if "qosClass" in old["status"]:
+            new["status"].setdefault("qosClass", old["status"]["qosClass"])
+
+    def grace_seconds(self, item: JsonObject, asked: int | None) -> int:
+        """Return how long its kubelet has to stop it: nothing for a pod that no kubelet runs."""
+        spec = item["spec"]
+        # Nobody would be there to say that it has ended, and it would stay for ever.
+        if not spec.get("nodeName") or item["status"].get("phase") in _FINISHED_PHASES:
+            return 0
+        wanted = spec.get("terminationGracePeriodSeconds", 0) if asked is None else asked
+        return max(int(wanted), 0) if wanted >= 0 else 1
+
+
+def quality_of_service(spec: JsonObject) -> str:
+    """Return the QoS class: Guaranteed, Burstable or BestEffort, by cpu and memory of all containers."""
+    requests: list[Mapping[str, Fraction]] = []
+    limits: list[Mapping[str, Fraction]] = []
+    for container in containers_of(spec):
+        resources = container.get("resources", {})
+        requests.append(_counted(resources.get("requests")))
+        limits.append(_counted(resources.get("limits")))
+    if not any(requests) and not any(limits):
+        return "BestEffort"
+    # Both resources in each container, or one that may burst would pass for the whole pod.
+    is_guaranteed = all(len(limit) == len(_QOS_RESOURCES) for limit in limits)
+    same = all(not request or request == limit for request, limit in zip(requests, limits, strict=True))
+    return "Guaranteed" if is_guaranteed and same else "Burstable"
+
+
+_QOS_RESOURCES: Final = ("cpu", "memory")
+
+
+def _counted(resources: Mapping[str, str] | None) -> Mapping[str, Fraction]:
+    found = {name: parse((resources or {}).get(name, "0")) for name in _QOS_RESOURCES}
+    return {name: amount for name, amount in found.items() if amount > 0}
+
+
+def _spec_update_faults(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
+    if new == old:
+        return
+    for key in ("containers", "initContainers"):
+        # Told alone: pairs of containers could not be compared any further.
+        if len(new.get(key) or ()) != len(old.get(key) or ()):
+            yield forbidden_field(f"spec.{key}", "pod updates may not add or remove containers")
+            return
+    if faults := list(_deadline_update_faults(new, old)):
+        yield from faults
+        return
+    yield from _tolerations_update_faults(new.get("tolerations", []), old.get("tolerations", []))
+    # Gates only go, so that a pod which was let go cannot be caught again.
+    for index, gate in enumerate(new.get("schedulingGates", ())):
+        if gate not in old.get("schedulingGates", ()):
+            why = f"only deletion is allowed, but found new scheduling gate '{gate.get('name')}'"
+            yield forbidden_field(f"spec.schedulingGates[{index}].name", why)
+    allowed = _with_mutable_fields(old, new)
+    # Nothing has placed it yet, so where it may go may still be narrowed: that is how a pod
+    # is told its domain.
+    if old.get("schedulingGates"):
+        yield from _gated_faults(new, old)
+        take(allowed, new, "nodeSelector")
+        take_node_affinity(allowed, new)
+    if new != allowed:
+        yield forbidden_field("spec", f"pod updates may not change fields other than {_MUTABLE_FIELDS}")
+
+
+def _deadline_update_faults(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
+    path, seconds = "spec.activeDeadlineSeconds", new.get("activeDeadlineSeconds")
+    before = old.get("activeDeadlineSeconds")
+    if seconds is None and before is not None:
+        yield invalid_value(path, None, "must not update from a positive integer to nil value")
+    elif seconds is not None and seconds < 0:
+        yield invalid_value(path, seconds, "must be between 0 and 2147483647, inclusive")
+    elif seconds is not None and before is not None and seconds > before:
+        yield invalid_value(path, seconds, "must be less than or equal to previous value")
+
+
+def _with_mutable_fields(old: JsonObject, new: JsonObject) -> JsonObject:
+    """Return the old spec with everything taken from the new one that any pod may change."""
+    allowed = dict(old)
+    for key in ("activeDeadlineSeconds", "tolerations", "schedulingGates"):
+        take(allowed, new, key)
+    for key in ("containers", "initContainers"):
+        pairs = zip(old.get(key, ()), new.get(key, ()), strict=False)
+        if key in old:
+            allowed[key] = [{**was, "image": now.get("image", "")} for was, now in pairs]
+    return allowed
+
+
+def _gated_faults(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
+    before, after = old.get("nodeSelector", {}), new.get("nodeSelector", {})
+    # Narrowed, never widened: what its owner asked for stays true.
+    if any(after.get(key) != value for key, value in before.items()):
+        why = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
+        yield invalid_value("spec.nodeSelector", after, why)
+
+
+def _tolerations_update_faults(new: Sequence[JsonObject], old: Sequence[JsonObject]) -> Iterator[FieldError]:
+    def bare(toleration: JsonObject) -> JsonObject:
+        return {key: value for key, value in toleration.items() if key != "tolerationSeconds"}
+
+    # Added ones are fine; the time that a toleration lasts may change as well.
+    kept = [bare(each) for each in new]
+    if any(bare(each) not in kept for each in old):
+        why = "existing toleration can not be modified except its tolerationSeconds"
+        yield forbidden_field("spec.tolerations", why)

@@ -1,0 +1,224 @@
+"""AdmissionPolicy objects to the frozen values of `api.policy`.
+
+The schema and its defaults are the model's (`api.models.admission_policy`), the rules between fields those of
+`api.validation`, so that the API server, a manifest in a file and the controller say the same of an object.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from math import fsum
+from typing import Any
+
+import msgspec
+
+from api import models
+from api.models.admission_policy import AdmissionPolicySpec
+from api.models.policy_placement import DomainRules as DomainRulesModel
+from api.models.policy_placement import PlacementSection
+from api.models.policy_placement import ScoringWeights as WeightsModel
+from api.models.policy_preemption import PreemptionSection
+from api.models.policy_preemption import VictimRules as VictimRulesModel
+from api.models.policy_time import Backfill as BackfillModel
+from api.models.policy_time import CapacityReservation as ReservationModel
+from api.models.policy_time import Ordering as OrderingModel
+from api.models.policy_time import QuotaWindow as WindowModel
+from api.objects import Meta, Wire, WireSelector
+from api.parsing.problems import SpecError
+from api.parsing.quantities import amount
+from api.policy import (
+    AdmissionPolicy,
+    Aliases,
+    Backfill,
+    BackfillMode,
+    CapacityReservation,
+    Consolidation,
+    DomainRules,
+    Estimates,
+    OnOverrun,
+    Ordering,
+    OrderingMode,
+    PlacementRules,
+    PreemptionRules,
+    QuotaWindow,
+    Recovery,
+    Schedule,
+    ScoringWeights,
+    SizeRule,
+    StrategyChoice,
+    VictimRules,
+)
+from api.validation import validate
+
+_SECONDS_PER_HOUR = 3600.0
+
+
+class AdmissionPolicyObject(Wire, frozen=True):
+    """berth.dev AdmissionPolicy; its spec stays bytes until the model reads it."""
+
+    metadata: Meta
+    spec: msgspec.Raw = msgspec.Raw(b"{}")
+    status: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+def to_admission_policy(wire: AdmissionPolicyObject) -> AdmissionPolicy:
+    """Return the policy. Raises SpecError naming every field that cannot be used."""
+    meta = wire.metadata
+    obj = {
+        "apiVersion": "berth.dev/v1alpha1",
+        "kind": "AdmissionPolicy",
+        "metadata": {"name": meta.name},
+        "spec": msgspec.json.decode(wire.spec),
+    }
+    # All faults at once: an administrator mends them in one edit.
+    faults = validate(obj)
+    if faults:
+        raise SpecError("; ".join(map(str, faults)))
+    spec = models.AdmissionPolicy.model_validate(obj).spec
+    selector = spec.cluster_queues.selector
+    return AdmissionPolicy(
+        name=meta.name,
+        uid=meta.uid,
+        generation=meta.generation,
+        precedence=spec.precedence,
+        queue_names=frozenset(spec.cluster_queues.names or ()),
+        selector=_selector(selector.model_dump(by_alias=True)) if selector is not None else None,
+        aliases=Aliases(spec.aliases),
+        **_sections(spec),
+    )
+
+
+def _sections(spec: AdmissionPolicySpec) -> dict[str, Any]:
+    estimates = spec.estimates
+    return {
+        "ordering": _ordering(spec.ordering) if spec.ordering else None,
+        "backfill": _backfill(spec.backfill) if spec.backfill else None,
+        "preemption": _preemption(spec.preemption) if spec.preemption else None,
+        "placement": _placement(spec.placement) if spec.placement else None,
+        "quota_windows": tuple(_window(window) for window in spec.quota_windows or ()),
+        "reservations": tuple(_reservation(one) for one in spec.reservations or ()),
+        "estimates": Estimates(**estimates.model_dump()) if estimates else None,
+    }
+
+
+def _ordering(section: OrderingModel) -> Ordering:
+    return Ordering(
+        mode=OrderingMode(section.mode),
+        # Zero is how the object says that nobody ages.
+        age_seconds=section.age_seconds or None,
+        level_ends=tuple(hours * _SECONDS_PER_HOUR for hours in section.levels),
+    )
+
+
+def _backfill(section: BackfillModel) -> Backfill:
+    mode = BackfillMode(section.mode)
+    return Backfill(
+        mode=mode,
+        # Only Conservative promises more than one start at a time.
+        reservation_depth=section.reservation_depth if mode is BackfillMode.CONSERVATIVE else 1,
+        window_seconds=section.window_seconds,
+        resolution_seconds=section.resolution_seconds,
+        max_tested=section.max_tested,
+        on_overrun=OnOverrun(section.on_overrun),
+        eta_depth=section.eta_depth,
+    )
+
+
+def _preemption(section: PreemptionSection) -> PreemptionRules:
+    # The other fields have the names of the value's own: a field that is added to one and not to
+    # the other fails here.
+    numbers = section.model_dump(exclude={"rules"})
+    return PreemptionRules(rules=_victim_rules(section.rules), **numbers)
+
+
+def _victim_rules(rules: VictimRulesModel) -> VictimRules:
+    protected, done, fresh = rules.protect_priority, rules.protect_nearly_done, rules.require_fresh_checkpoint
+    inference, uncheckpointed = rules.prefer_inference, rules.protect_uncheckpointed
+    return VictimRules(
+        protected_priority=protected.min_priority if protected and protected.enabled else None,
+        prefers_inference=inference is not None and inference.enabled,
+        protected_remaining_seconds=done.remaining_seconds if done and done.enabled else None,
+        protects_uncheckpointed=uncheckpointed is not None and uncheckpointed.enabled,
+        checkpoint_max_age_seconds=fresh.max_age_seconds if fresh and fresh.enabled else None,
+    )
+
+
+def _placement(section: PlacementSection) -> PlacementRules:
+    consolidation = section.consolidation
+    return PlacementRules(
+        strategy=StrategyChoice(section.strategy),
+        domain_rules=_domain_rules(section.domain_rules) if section.domain_rules else None,
+        weights=_weights(section.scoring_weights),
+        avoids_fragmentation=section.fragmentation == "Avoid",
+        consolidation=Consolidation(**consolidation.model_dump()) if consolidation else None,
+        recovery=Recovery(**section.recovery.model_dump()) if section.recovery else None,
+        bandwidth_label=section.bandwidth_label,
+    )
+
+
+def _domain_rules(rules: DomainRulesModel) -> DomainRules:
+    # By size, whatever order they were written in: the first that is large enough is the rule of a gang.
+    sizes = sorted(rules.size_rules or (), key=lambda rule: rule.max_nodes)
+    return DomainRules(
+        leaf_level=rules.leaf_level,
+        adjacency_label=rules.adjacency_label,
+        max_nodes_per_leaf=rules.max_nodes_per_leaf,
+        max_gpus_per_leaf=rules.max_gpus_per_leaf,
+        size_rules=tuple(
+            SizeRule(
+                max_nodes=rule.max_nodes,
+                leaves=rule.leaves,
+                is_adjacent=rule.adjacent,
+                is_complete=rule.complete,
+            )
+            for rule in sizes
+        ),
+    )
+
+
+def _weights(weights: WeightsModel) -> ScoringWeights:
+    given = weights.model_dump()
+    # fsum, so that weights which add up to 1 on paper stay as they were written.
+    total = fsum(given.values())
+    return ScoringWeights(**{name: value / total for name, value in given.items()})
+
+
+def _window(window: WindowModel) -> QuotaWindow:
+    schedule = None
+    if window.schedule is not None and window.duration_seconds is not None:
+        schedule = Schedule(
+            cron=window.schedule, time_zone=window.time_zone, duration_seconds=window.duration_seconds
+        )
+    return QuotaWindow(
+        name=window.name,
+        cluster_queue=window.cluster_queue,
+        flavor=window.flavor,
+        resource=window.resource,
+        nominal=amount(window.resource, window.nominal_quota),
+        start_at=_at(window.start) if window.start is not None else None,
+        end_at=_at(window.end) if window.end is not None else None,
+        schedule=schedule,
+        reclaim_lead_seconds=window.reclaim_lead_seconds,
+    )
+
+
+def _reservation(one: ReservationModel) -> CapacityReservation:
+    return CapacityReservation(
+        name=one.name,
+        local_queue=(one.namespace, one.local_queue),
+        start_at=_at(one.start),
+        end_at=_at(one.end),
+        amounts={
+            (each.flavor, each.resource): amount(each.resource, each.amount) for each in one.resources or ()
+        },
+        domain=tuple(one.domain.split("/")) if one.domain is not None else (),
+    )
+
+
+def _at(text: str) -> float:
+    # RFC 3339 allows lower-case letters, and not every Python reads them.
+    return datetime.fromisoformat(text.upper()).timestamp()
+
+
+def _selector(selector: dict[str, Any]) -> WireSelector:
+    return msgspec.convert(selector, WireSelector)

@@ -1,0 +1,117 @@
+"""The body of POST /v1/checkpoints: what a running job tells of its checkpoints, checked field by field.
+
+    {"step": 1200, "time": "2026-01-31T12:00:00Z", "saveSeconds": 28.4}     a checkpoint is complete
+    {"resumedAt": "2026-01-31T12:05:00Z"}                                   useful work has begun (again)
+
+Both forms may stand in one report. A field that nobody reads is refused rather than passed over: a misspelt
+one would be lost without a word, and its sender is a program that has no other way to notice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import msgspec
+
+from api.jobs.checkpoint_annotations import CLOCK_SKEW_SECONDS, MOST_SECONDS, MOST_STEPS, parse_instant
+
+# A report is under 200 bytes. Whatever is larger than this is none.
+MAX_REPORT_BYTES = 4096
+FIELDS = ("step", "time", "saveSeconds", "resumedAt")
+_INSTANT = "an RFC 3339 time such as 2026-01-31T12:00:00Z"
+_T = TypeVar("_T")
+
+
+class BadReportError(ValueError):
+    """The report is not taken: the HTTP status to answer with, and a sentence that names the field."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """One report, with instants in Unix seconds. None: it does not say. `saved_at` and `step` go together."""
+
+    saved_at: float | None = None
+    step: int | None = None
+    save_seconds: float | None = None
+    resumed_at: float | None = None
+
+
+def read_report(body: bytes | bytearray, *, now: float) -> Report:
+    """Return what the body says. Raises BadReportError: 413, 400 for no JSON, 422 for what is not believed.
+
+    An instant ahead of `now` by less than clocks differ counts as now, so that the next report of the same
+    job is not taken for an older one.
+    """
+    if len(body) > MAX_REPORT_BYTES:
+        raise BadReportError(413, f"a report has up to {MAX_REPORT_BYTES} bytes, this one {len(body)}")
+    given = _decode(body)
+    unknown = sorted(given.keys() - set(FIELDS))
+    if unknown:
+        # One name is enough to find the slip; which one must not depend on the order of a set.
+        raise BadReportError(422, f"{unknown[0]!r} is no field of a report; there are {', '.join(FIELDS)}")
+    report = Report(
+        saved_at=_field(given, "time", lambda value: _instant(value, now), _INSTANT),
+        step=_field(given, "step", _step, f"a whole number from 0 to {MOST_STEPS}"),
+        save_seconds=_field(given, "saveSeconds", _length, f"seconds from 0 to {MOST_SECONDS:.0f}"),
+        resumed_at=_field(given, "resumedAt", lambda value: _instant(value, now), _INSTANT),
+    )
+    # After all fields have been read: a wrong field is named before a missing one.
+    _check_whole(report)
+    return report
+
+
+def _decode(body: bytes | bytearray) -> Mapping[str, Any]:
+    try:
+        given = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadReportError(400, f"the body is no JSON: {error}") from error
+    if not isinstance(given, dict):
+        raise BadReportError(422, "the body must be a JSON object with the fields " + ", ".join(FIELDS))
+    return given
+
+
+def _field(given: Mapping[str, Any], name: str, read: Callable[[Any], _T | None], expected: str) -> _T | None:
+    value = given.get(name)
+    if value is None:
+        return None
+    found = read(value)
+    if found is None:
+        shown = msgspec.json.encode(value).decode()[:80]
+        raise BadReportError(422, f"{name} is {shown}, but must be {expected}")
+    return found
+
+
+def _instant(value: Any, now: float) -> float | None:
+    at = parse_instant(value) if isinstance(value, str) else None
+    if at is not None and at > now + CLOCK_SKEW_SECONDS:
+        ahead = at - now
+        raise BadReportError(
+            422,
+            f"{value} lies {ahead:.0f} s in the future; a clock may be ahead by {CLOCK_SKEW_SECONDS:.0f} s",
+        )
+    return None if at is None or at <= 0 else min(at, now)
+
+
+def _step(value: Any) -> int | None:
+    # `type() is int`, because True is an instance of int.
+    return value if type(value) is int and 0 <= value <= MOST_STEPS else None
+
+
+def _length(value: Any) -> float | None:
+    # No NaN comes this way: JSON has none.
+    return float(value) if type(value) in (int, float) and 0 <= value <= MOST_SECONDS else None
+
+
+def _check_whole(report: Report) -> None:
+    if (report.step is None) != (report.saved_at is None):
+        raise BadReportError(422, "a checkpoint has both: step, and the time when it was complete")
+    if report.saved_at is None and report.resumed_at is None:
+        raise BadReportError(422, "a report tells step and time of a checkpoint, or resumedAt")
+    if report.saved_at is None and report.save_seconds is not None:
+        raise BadReportError(422, "saveSeconds belongs to a checkpoint: tell its step and time as well")

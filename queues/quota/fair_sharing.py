@@ -1,0 +1,93 @@
+"""The dominant resource share: how much of what could be lent a queue or cohort has borrowed.
+
+For a node n with a parent, over the resources r (all flavors together):
+
+    borrowed(r) = Σ max(0, usage − subtree quota)           what n uses beyond its own
+    lendable(r) = Σ potential(parent)                       the most its parent could ever give
+    share       = max over r of borrowed(r) · 1000 / lendable(r), divided by n's weight
+
+Who has the smallest share goes first, who has the largest gives way first. A node of weight 0 that borrows
+has an infinite share; two such are compared by the share before the weight.
+Source: Kueue, pkg/cache/scheduler/fair_sharing.go; KEP 1714.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import ceil, inf
+
+from queues.quota.quota_tree import QuotaNode
+from queues.quota.resources import FlavorResource
+
+# What an infinite share is written as: there is no larger number on the wire.
+MAX_SHARE = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """A dominant resource share. Shares are compared by `order`.
+
+    `order` is the weighted share and, between infinite ones only, the share before the weight. `borrowed` are
+    the flavors and resources used beyond the own quota.
+    """
+
+    order: tuple[float, float] = (0.0, 0.0)
+    borrowed: frozenset[FlavorResource] = frozenset()
+
+    @property
+    def is_infinite(self) -> bool:
+        """Whether a node of weight 0 borrows."""
+        return self.order[0] == inf
+
+    @property
+    def is_borrowing(self) -> bool:
+        """Whether anything is used beyond the own quota, even where the share of it is 0."""
+        return bool(self.borrowed)
+
+    def is_borrowing_any(self, pairs: Iterable[FlavorResource]) -> bool:
+        """Return whether one of `pairs` is used beyond the own quota."""
+        return not self.borrowed.isdisjoint(pairs)
+
+    def rounded(self) -> int:
+        """Return the share as status shows it: rounded up."""
+        return MAX_SHARE if self.is_infinite else ceil(self.order[0])
+
+
+_NO_SHARE = Share()
+
+
+def dominant_resource_share(node: QuotaNode) -> Share:
+    """Return the node's share of what its parent could lend. A root cannot borrow, so it has no share."""
+    if node.parent is None:
+        return _NO_SHARE
+    by_resource: dict[str, int] = {}
+    pairs = []
+    # Declared pairs alone, as in Kueue: use of what nobody declares any more is no borrowing of a share.
+    for pair, cell in node.cells.items():
+        beyond = cell.usage - cell.subtree
+        if beyond > 0:
+            by_resource[pair.resource] = by_resource.get(pair.resource, 0) + beyond
+            pairs.append(pair)
+    if not pairs:
+        return _NO_SHARE
+    lendable = _lendable(node.parent)
+    # What nobody could lend has no share to be measured by, and borrowing of it weighs nothing.
+    ratio = max(
+        (amount * 1000 / lendable[name] for name, amount in by_resource.items() if lendable[name] > 0),
+        default=0.0,
+    )
+    # Kept as two numbers: infinity by itself would make all nodes of weight 0 equal.
+    weighted = (inf, ratio) if node.weight_milli == 0 else (ratio / (node.weight_milli / 1000), 0.0)
+    return Share(order=weighted, borrowed=frozenset(pairs))
+
+
+def _lendable(node: QuotaNode) -> Mapping[str, int]:
+    """Return the most that the node could ever give, by resource, all flavors together."""
+    if node.lendable is None:
+        lendable: dict[str, int] = {}
+        # Over the root's pairs: the parent could be given what is declared anywhere above it.
+        for pair in node.root.cells:
+            lendable[pair.resource] = lendable.get(pair.resource, 0) + node.cell(pair).potential
+        node.lendable = lendable
+    return node.lendable

@@ -1,0 +1,112 @@
+"""ClusterQueue and Cohort specs to quota trees: who hangs below whom, and which names form a cycle.
+
+A Cohort that is only named, by a ClusterQueue or as a parent, exists without quota and without limits.
+Cohorts whose parents lead back to themselves have no root, so their whole tree is out of order: its
+ClusterQueues stand alone here, are named in `queue_cycles`, and admit nothing until the cycle is broken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from api.queueing import ClusterQueue, Cohort, ResourceGroup, ResourceQuota
+from queues.quota.quota_tree import QuotaNode
+from queues.quota.resources import FlavorResource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hierarchy:
+    """The quota trees of a cluster.
+
+    `cycles` holds, for ClusterQueues and Cohorts that cannot reach a root, the cycle as "a → b → a".
+    """
+
+    queues: Mapping[str, QuotaNode] = field(default_factory=dict)
+    cohorts: Mapping[str, QuotaNode] = field(default_factory=dict)
+    queue_cycles: Mapping[str, str] = field(default_factory=dict)
+    cohort_cycles: Mapping[str, str] = field(default_factory=dict)
+
+
+def build_hierarchy(cluster_queues: Iterable[ClusterQueue], cohorts: Iterable[Cohort]) -> Hierarchy:
+    """Return the trees that the specs describe; equal input in any order gives equal trees."""
+    # By name, so that children stand in the same order whatever order the objects came in: sums are
+    # equal, and so are messages.
+    queue_specs = sorted(cluster_queues, key=lambda spec: spec.name)
+    parents = _parents(queue_specs, {spec.name: spec for spec in cohorts})
+    cohort_cycles = _cycles(parents)
+    nodes = _cohort_nodes(parents, cohorts, cohort_cycles)
+    queues, queue_cycles = {}, {}
+    for spec in queue_specs:
+        queues[spec.name] = node = QuotaNode(
+            spec.name,
+            is_queue=True,
+            quotas=to_quotas(spec.resource_groups),
+            weight_milli=spec.fair_weight_milli,
+        )
+        # Left alone and not hung below a cycle: `build` and every walk to the root would never end.
+        if spec.cohort in cohort_cycles:
+            queue_cycles[spec.name] = cohort_cycles[spec.cohort]
+        elif spec.cohort is not None:
+            nodes[spec.cohort].adopt(node)
+    for node in (*nodes.values(), *queues.values()):
+        # Whole trees are built from their roots; a cohort in a cycle is a root by itself here, and
+        # so is its queue.
+        if node.parent is None:
+            node.build()
+    return Hierarchy(queues=queues, cohorts=nodes, queue_cycles=queue_cycles, cohort_cycles=cohort_cycles)
+
+
+def to_quotas(groups: tuple[ResourceGroup, ...]) -> dict[FlavorResource, ResourceQuota]:
+    """Return the quotas of all groups by flavor and resource."""
+    return {
+        FlavorResource(flavor.name, resource): quota
+        for group in groups
+        for flavor in group.flavors
+        for resource, quota in flavor.resources.items()
+    }
+
+
+def _parents(queue_specs: Iterable[ClusterQueue], cohorts: Mapping[str, Cohort]) -> dict[str, str | None]:
+    """Return every cohort, declared or only named, and its parent, in sorted order."""
+    parents = {spec.cohort: None for spec in queue_specs if spec.cohort is not None}
+    # What is declared wins over what is only named, which has no parent.
+    named: dict[str, str | None] = {**parents, **{name: spec.parent for name, spec in cohorts.items()}}
+    for parent in list(named.values()):
+        if parent is not None:
+            named.setdefault(parent, None)
+    return dict(sorted(named.items()))
+
+
+def _cycles(parents: Mapping[str, str | None]) -> dict[str, str]:
+    """Return the cohorts that never reach a root, each with the cycle that it runs into."""
+    found: dict[str, str] = {}
+    for name in parents:
+        trail: list[str] = []
+        current: str | None = name
+        # Followed to its end from every name: trees are a few levels deep, and a cleverer walk
+        # would have to tell the tail of a trail from its cycle.
+        while current is not None and current not in trail:
+            trail.append(current)
+            current = parents[current]
+        if current is not None:
+            # From where the trail meets itself on: what leads into a cycle is no part of it.
+            found[name] = " → ".join([*trail[trail.index(current) :], current])
+    return found
+
+
+def _cohort_nodes(
+    parents: Mapping[str, str | None], cohorts: Iterable[Cohort], cycles: Mapping[str, str]
+) -> dict[str, QuotaNode]:
+    specs = {spec.name: spec for spec in cohorts}
+    nodes = {}
+    for name in parents:
+        # Named and not declared: no quota, no limits, weight 1.
+        spec = specs.get(name, Cohort(name=name))
+        nodes[name] = QuotaNode(
+            name, is_queue=False, quotas=to_quotas(spec.resource_groups), weight_milli=spec.fair_weight_milli
+        )
+    for name, parent in parents.items():
+        if parent is not None and name not in cycles:
+            nodes[parent].adopt(nodes[name])
+    return nodes

@@ -1,0 +1,256 @@
+"""Who waits in which queue, who is tried in vain, and what wakes it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from admission.decisions.decision import Wait
+from api.keys import ADMISSION_GATED_BY
+from api.queueing import (
+    ClusterQueue,
+    LocalQueue,
+    QueueingStrategy,
+    ResourceFlavor,
+    StopPolicy,
+)
+from api.reasons import ConditionType, PendingReason
+from api.workload import Workload
+from tests.builders import (
+    NAMESPACE,
+    World,
+    admits,
+    finished,
+    make_cluster_queue,
+    make_cohort,
+    make_condition,
+    make_pod_set,
+    make_template,
+    make_workload,
+    reserved,
+    waits,
+    with_conditions,
+)
+
+STRICT = QueueingStrategy.STRICT_FIFO
+
+
+def make_world(*values: object) -> World:
+    return World().put(*values)
+
+
+def test_a_freed_quota_wakes_the_parked() -> None:
+    running = reserved(make_workload("a", gpus=4))
+    world = make_world(make_cluster_queue(quota=4), running, make_workload("b", gpus=2))
+    world.settle()
+    assert world.parked() == ["b"]
+
+    world.put(finished(running))
+
+    assert admits(world.settle()) == ["b"]
+
+
+def test_a_freed_quota_wakes_the_whole_tree_of_cohorts() -> None:
+    running = reserved(make_workload("a", queue="left", gpus=4))
+    world = make_world(
+        make_cohort("root"),
+        make_cohort("other", parent="root"),
+        make_cluster_queue("left", quota=4, cohort="root"),
+        make_cluster_queue("right", cohort="other"),
+        running,
+        make_workload("b", queue="right", gpus=2),
+    )
+    assert admits(world.settle()) == []
+
+    world.remove(Workload, running.key)
+
+    assert admits(world.settle()) == ["b"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(make_cluster_queue(quota=4), id="the ClusterQueue's quota is raised"),
+        pytest.param(make_cohort("team", quota=4), id="the cohort gets quota"),
+        pytest.param(
+            make_cluster_queue("lender", quota=4, cohort="team"), id="a ClusterQueue joins the cohort"
+        ),
+    ],
+)
+def test_a_change_of_quota_wakes_the_parked(change: object) -> None:
+    if isinstance(change, ClusterQueue) and change.name == "queue":
+        change = replace(change, cohort="team")
+    world = make_world(make_cluster_queue(quota=1, cohort="team"), make_workload(gpus=4))
+    assert admits(world.settle()) == []
+
+    world.put(change)
+
+    assert admits(world.settle()) == ["w"]
+
+
+def test_a_changed_flavor_wakes_the_parked() -> None:
+    pods = (make_pod_set(template=make_template({"gpu": 1}, node_selector={"model": "h100"})),)
+    flavor = ResourceFlavor(name="default", node_labels={"model": "a100"})
+    world = make_world(flavor, make_cluster_queue(quota=4), make_workload(pod_sets=pods))
+    assert admits(world.settle()) == []
+
+    world.put(replace(flavor, node_labels={"model": "h100"}))
+
+    assert admits(world.settle()) == ["w"]
+
+
+def test_a_tree_in_which_nothing_can_change_is_left_alone() -> None:
+    world = make_world(make_cluster_queue(quota=4, queueing_strategy=STRICT), make_workload(gpus=5))
+    world.settle()
+
+    assert world.active() == ["w"]
+    assert not world.engine.has_heads(now=world.now)
+    assert world.engine.cycle(now=world.now) == ()
+
+
+def test_a_strict_head_that_does_not_fit_holds_up_all_behind_it() -> None:
+    world = make_world(
+        make_cluster_queue(quota=4, queueing_strategy=STRICT),
+        make_workload("large", gpus=5),
+        make_workload("small", gpus=1, at=1),
+    )
+
+    assert admits(world.settle()) == []
+    assert world.active() == ["large", "small"]
+
+
+def test_a_best_effort_head_that_does_not_fit_is_passed() -> None:
+    world = make_world(
+        make_cluster_queue(quota=4), make_workload("large", gpus=5), make_workload("small", gpus=1, at=1)
+    )
+
+    decisions = world.settle()
+
+    assert admits(decisions) == ["small"]
+    assert waits(decisions) == {"large": "ExceedsMaxQuota"}
+    assert world.parked() == ["large"]
+
+
+def test_the_same_wait_is_told_once() -> None:
+    world = make_world(make_cluster_queue(quota=4), make_workload(gpus=5))
+    (first,) = world.settle()
+    assert isinstance(first, Wait)
+    assert first.requests == {"main": {"gpu": 5}}
+
+    world.put(make_cluster_queue("other", quota=1), make_cluster_queue(quota=4, fair_weight_milli=2000))
+
+    assert world.settle() == []
+
+
+def test_those_like_a_workload_that_did_not_fit_are_told_the_same_once() -> None:
+    world = make_world(make_cluster_queue(quota=1))
+    world.put(*(make_workload(name, gpus=2, at=at) for name, at in (("a", 1.0), ("b", 2.0), ("c", 3.0))))
+    (told,) = world.settle()
+    assert isinstance(told, Wait)
+
+    first, rest = world.engine.explain(1), world.engine.explain(5)
+
+    assert [wait.key.name for wait in (*first, *rest)] == ["b", "c"]
+    assert {(wait.reason, wait.message) for wait in (*first, *rest)} == {(told.reason, told.message)}
+    world.put(make_workload("late", gpus=2, at=4.0))
+    assert world.cycle() == ()
+    assert [wait.key.name for wait in world.engine.explain(5)] == ["late"]
+    assert world.engine.explain(5) == ()
+
+
+def test_those_behind_a_strict_head_are_told_behind_whom_they_wait() -> None:
+    world = make_world(make_cluster_queue(quota=4, queueing_strategy=STRICT))
+    world.put(make_workload("large", gpus=5, at=1.0), make_workload("small", gpus=1, at=2.0))
+    world.settle()
+
+    (wait,) = world.engine.explain(5)
+
+    assert (wait.key.name, wait.reason) == ("small", PendingReason.PENDING_EVALUATION)
+    assert (
+        wait.message
+        == f"waits behind {NAMESPACE}/large: ClusterQueue queue is StrictFIFO and admits in order alone"
+    )
+
+
+def test_a_back_off_ends_by_the_clock() -> None:
+    world = make_world(make_cluster_queue(quota=4), make_workload(requeue_at=1060.0))
+    assert world.settle() == []
+    assert world.engine.next_wake_at() == 1060.0
+
+    world.now = 1060.0
+
+    assert admits(world.settle()) == ["w"]
+
+
+def test_a_workload_told_not_to_requeue_waits_for_word() -> None:
+    held_back = make_condition(ConditionType.REQUEUED, False, reason="PodsReadyTimeout")
+    workload = with_conditions(make_workload(), held_back)
+    world = make_world(make_cluster_queue(quota=4), workload)
+    assert world.settle() == []
+
+    world.put(with_conditions(workload, make_condition(ConditionType.REQUEUED, reason="BackoffFinished")))
+
+    assert admits(world.settle()) == ["w"]
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        pytest.param(make_workload(active=False), id="it is deactivated"),
+        pytest.param(make_workload(annotations={ADMISSION_GATED_BY: "example.com/gate"}), id="it is gated"),
+        pytest.param(make_workload(deleted_at=5.0), id="it is being deleted"),
+        pytest.param(make_workload(queue="nowhere"), id="its queue does not exist"),
+        pytest.param(
+            with_conditions(make_workload(), make_condition(ConditionType.WAITING_FOR_REPLACEMENT_PODS)),
+            id="it lacks pods",
+        ),
+    ],
+)
+def test_a_workload_does_not_queue_where(workload: Workload) -> None:
+    world = make_world(make_cluster_queue(quota=4), workload)
+
+    assert world.settle() == []
+    assert world.active() == world.parked() == []
+
+
+def test_a_workload_moves_with_its_queue_name() -> None:
+    world = make_world(make_cluster_queue(quota=0), make_cluster_queue("other", quota=4), make_workload())
+    world.settle()
+
+    world.put(make_workload(queue="other", generation=2))
+
+    assert admits(world.settle()) == ["w"]
+    assert world.holding() == {"w": "other"}
+
+
+def test_the_workloads_of_a_stopped_local_queue_leave_and_come_back() -> None:
+    world = make_world(make_cluster_queue(quota=0), make_workload())
+    queue = LocalQueue(namespace=NAMESPACE, name="queue", cluster_queue="queue")
+
+    world.put(replace(queue, stop_policy=StopPolicy.HOLD))
+    world.settle()
+    assert world.active() == world.parked() == []
+
+    world.put(queue)
+    assert len(world.engine.pending("queue")) == 1
+
+
+def test_a_stopped_cluster_queue_admits_nothing_until_it_runs_again() -> None:
+    world = make_world(make_cluster_queue(quota=4, stop_policy=StopPolicy.HOLD), make_workload())
+    assert world.settle() == []
+
+    world.put(make_cluster_queue(quota=4))
+
+    assert admits(world.settle()) == ["w"]
+
+
+def test_removing_a_cluster_queue_takes_its_workloads_out_and_a_new_one_takes_them_in() -> None:
+    world = make_world(make_cluster_queue(quota=0), make_workload())
+    world.settle()
+
+    world.remove(ClusterQueue, "queue")
+    assert world.engine.pending("queue") == ()
+
+    world.put(make_cluster_queue(quota=4))
+    assert admits(world.settle()) == ["w"]

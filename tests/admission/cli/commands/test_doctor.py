@@ -1,0 +1,157 @@
+"""`berth doctor`: what people, scripts and kubectl are told of a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from admission.cli.__main__ import main
+from admission.cli.common.errors import ExitCode
+from admission.cli.trial.embedded_cluster import create, install_kinds
+from api.kube.client import KubeClient
+from api.kube.resources import NODES, RESOURCE_FLAVORS, TOPOLOGIES, VALIDATING_WEBHOOKS, Resource
+
+SPINE, LEAF = "network.topology.nvidia.com/spine", "network.topology.nvidia.com/leaf"
+HOST = "kubernetes.io/hostname"
+
+
+def make_node(name: str, *, gpus: int = 8, **labels: str) -> dict[str, Any]:
+    keys = {"spine": SPINE, "leaf": LEAF}
+    amounts = {"cpu": "64", **({"nvidia.com/gpu": str(gpus)} if gpus else {})}
+    return {
+        "metadata": {"name": name, "labels": {HOST: name, **{keys[key]: one for key, one in labels.items()}}},
+        "status": {"allocatable": amounts, "conditions": [{"type": "Ready", "status": "True"}]},
+    }
+
+
+LEFT_OVER = {
+    "metadata": {"name": "kueue-validating-webhook-configuration"},
+    "webhooks": [
+        {
+            "name": "vjob.kb.io",
+            "clientConfig": {"service": {"namespace": "kueue-system", "name": "kueue-webhook-service"}},
+            "failurePolicy": "Fail",
+            "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+        }
+    ],
+}
+TWO_LEAVES = [make_node(f"n{index}", spine="s", leaf=f"l{index // 2}") for index in range(4)]
+
+
+def fill(kubeconfig: str, *objects: tuple[Resource, dict[str, Any]]) -> str:
+    async def put() -> None:
+        async with await KubeClient.connect(kubeconfig) as client:
+            await install_kinds(client)
+            for resource, manifest in objects:
+                head = {"apiVersion": resource.api_version, "kind": resource.kind}
+                await create(client, resource, {**head, **manifest})
+
+    asyncio.run(put())
+    return kubeconfig
+
+
+def diagnose(capsys: pytest.CaptureFixture[str], kubeconfig: str, *flags: str) -> tuple[int, str]:
+    code = main(["doctor", "--kubeconfig", kubeconfig, *flags])
+    return code, capsys.readouterr().out
+
+
+def test_the_hierarchy_is_found_by_its_labels(bare_server: str, capsys: pytest.CaptureFixture[str]) -> None:
+    fill(bare_server, *((NODES, node) for node in TWO_LEAVES))
+
+    code, out = diagnose(capsys, bare_server)
+
+    lines = [line.split() for line in out.splitlines()]
+    assert code == ExitCode.DONE
+    assert out.startswith("4 nodes, 4 ready, 32 nvidia.com/gpu\n")
+    assert "preset topograph0 (topograph up to 0.5): 4 of 4 nodes carry every level" in out
+    assert [SPINE, "1", "4", "0"] in lines
+    assert [LEAF, "2", "2", "0"] in lines
+
+
+def test_the_topology_can_be_applied_as_printed(bare_server: str, capsys: pytest.CaptureFixture[str]) -> None:
+    fill(bare_server, *((NODES, node) for node in TWO_LEAVES))
+    _, out = diagnose(capsys, bare_server, "-o", "topology")
+
+    fill(bare_server, (TOPOLOGIES, yaml.safe_load(out)))
+    _, out = diagnose(capsys, bare_server)
+
+    assert "Topology default: 4 of 4 nodes carry every level" in out
+    assert "To use this hierarchy" not in out
+
+
+def test_a_node_without_a_level_is_named_and_one_without_devices_is_not_meant(
+    bare_server: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    others = [make_node("lost", spine="s"), make_node("control-plane", gpus=0)]
+    fill(bare_server, *((NODES, node) for node in (*TWO_LEAVES, *others)))
+
+    code, out = diagnose(capsys, bare_server)
+
+    assert code == ExitCode.DONE
+    assert f"1 of 5 nodes lack the label {LEAF} and are no part of the topology: lost" in out
+    assert "control-plane" not in out
+    assert "control-plane" in diagnose(capsys, bare_server, "--all-nodes")[1]
+
+
+def test_a_webhook_that_kueue_left_behind_is_named_with_the_command_that_removes_it(
+    bare_server: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(bare_server, (VALIDATING_WEBHOOKS, LEFT_OVER))
+
+    code, out = diagnose(capsys, bare_server)
+
+    assert code == ExitCode.DOES_NOT_HOLD
+    assert "kubectl delete validatingwebhookconfigurations kueue-validating-webhook-configuration" in out
+
+
+def test_a_flavor_of_an_unknown_topology_is_named(
+    bare_server: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(
+        bare_server,
+        (
+            RESOURCE_FLAVORS,
+            {"metadata": {"name": "a100"}, "spec": {"topologyName": "gone", "nodeLabels": {"a": "b"}}},
+        ),
+    )
+
+    code, out = diagnose(capsys, bare_server)
+
+    assert code == ExitCode.DOES_NOT_HOLD
+    assert "ResourceFlavor a100 names the Topology 'gone', which does not exist" in out
+
+
+def test_scripts_read_all_of_it_as_json(bare_server: str, capsys: pytest.CaptureFixture[str]) -> None:
+    fill(bare_server, *((NODES, node) for node in TWO_LEAVES))
+
+    _, out = diagnose(capsys, bare_server, "-o", "json", "--levels", f"{LEAF},{HOST}")
+
+    found = json.loads(out)
+    assert found["devices"] == {"nvidia.com/gpu": 32}
+    assert [level["domains"] for level in found["views"][0]["hierarchy"]["levels"]] == [2, 4]
+    assert found["views"][0]["topology"]["spec"]["levels"] == [{"nodeLabel": LEAF}, {"nodeLabel": HOST}]
+
+
+@pytest.mark.parametrize(
+    ("flags", "want"),
+    [
+        pytest.param(
+            ["--preset", "azure"], "no label preset is named 'azure'; known are nvl72", id="unknown preset"
+        ),
+        pytest.param(
+            ["--preset", "aws"], "no node carries a label of the preset aws", id="preset without labels"
+        ),
+        pytest.param(["--levels", "a,,b"], "--levels 'a,,b' holds an empty key", id="empty level"),
+    ],
+)
+def test_a_wrong_flag_is_one_sentence(
+    flags: list[str], want: str, bare_server: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["doctor", "--kubeconfig", bare_server, *flags]) == ExitCode.WRONG_USAGE
+
+    assert want in capsys.readouterr().err

@@ -1,0 +1,60 @@
+"""What the shared types of arguments read, and what they refuse."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from admission.cli.common.arguments import NodesWish, existing_file, nodes_wish, port, positive, speed
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "want"),
+    [
+        pytest.param(nodes_wish, "138x8", NodesWish(count=138, gpus_per_node=8), id="nodes by GPUs"),
+        pytest.param(nodes_wish, "2×4", NodesWish(count=2, gpus_per_node=4), id="the sign is read too"),
+        pytest.param(nodes_wish, "3x0", NodesWish(count=3, gpus_per_node=0), id="nodes without GPUs"),
+        pytest.param(speed, "0.5", 0.5, id="slower than the clock"),
+        pytest.param(speed, "600", 600.0, id="faster than the clock"),
+        pytest.param(positive, "7", 7, id="a number"),
+        pytest.param(port, "0", 0, id="any port"),
+        pytest.param(port, "65535", 65535, id="the last port"),
+    ],
+)
+def test_what_is_read(read: Callable[[str], object], text: str, want: object) -> None:
+    assert read(text) == want
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "want"),
+    [
+        pytest.param(nodes_wish, "16", "NODESxGPUS such as 16x8", id="a number is no shape"),
+        pytest.param(nodes_wish, "0x8", "1 to 20000 nodes", id="no node at all"),
+        pytest.param(nodes_wish, "999999x8", "1 to 20000 nodes", id="too many nodes"),
+        pytest.param(nodes_wish, "-1x8", "NODESxGPUS", id="fewer than no nodes"),
+        pytest.param(speed, "0", "above 0", id="time that stands still"),
+        pytest.param(speed, "nan", "above 0", id="not a number"),
+        pytest.param(speed, "fast", "no speed", id="a word"),
+        pytest.param(positive, "0", "1 or more", id="none"),
+        pytest.param(positive, "2.5", "whole number", id="a half"),
+        pytest.param(port, "65536", "no port", id="a port too high"),
+        pytest.param(port, "http", "no port", id="a service name"),
+        pytest.param(existing_file, "/nowhere/at/all", "does not exist", id="a missing file"),
+        pytest.param(existing_file, "/", "is a directory", id="a directory"),
+    ],
+)
+def test_what_is_refused(read: Callable[[str], object], text: str, want: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=want) as refusal:
+        read(text)
+
+    assert text in str(refusal.value)
+
+
+def test_an_existing_file_is_taken(tmp_path: Path) -> None:
+    file = tmp_path / "jobs.csv"
+    file.touch()
+
+    assert existing_file(str(file)) == file

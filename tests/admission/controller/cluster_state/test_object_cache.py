@@ -1,0 +1,77 @@
+"""The mirror: the newer of what arrives twice, and nothing that comes back from the dead."""
+
+from __future__ import annotations
+
+import pytest
+
+from admission.controller.cluster_state.object_cache import Mirror
+from api.objects import Meta, OwnerReference
+
+
+def meta(uid: str = "first", version: str = "5", *, owner: str = "") -> Meta:
+    """Return metadata of the object `w`."""
+    owners = (OwnerReference(api_version="v1", kind="Job", name="j", uid=owner, controller=True),)
+    return Meta(
+        name="w",
+        namespace="team",
+        uid=uid,
+        resource_version=version,
+        owner_references=owners if owner else None,
+    )
+
+
+def knowing(*known: Meta) -> Mirror[str]:
+    mirror: Mirror[str] = Mirror()
+    for one in known:
+        mirror.see(one, one.uid, b"")
+    return mirror
+
+
+@pytest.mark.parametrize(
+    ("arriving", "want"),
+    [
+        pytest.param(meta(version="6"), True, id="a later version is news"),
+        pytest.param(meta(version="5"), False, id="the same version is none"),
+        pytest.param(meta(version="4"), False, id="an earlier version is none"),
+        pytest.param(meta(version="10"), True, id="versions are numbers, not texts"),
+        pytest.param(meta("second", "6"), True, id="another of the name, made later, is news"),
+        pytest.param(meta("second", "4"), False, id="another of the name, seen late, is none"),
+        pytest.param(meta("second", ""), False, id="a version that is none is the oldest"),
+    ],
+)
+def test_what_is_news(arriving: Meta, want: bool) -> None:
+    assert knowing(meta()).is_news(arriving) is want
+
+
+def test_a_deleted_object_does_not_come_back() -> None:
+    mirror = knowing(meta())
+
+    assert mirror.forget(meta())
+
+    assert mirror.get(("team", "w")) is None
+    assert mirror.has_gone("first")
+    assert not mirror.is_news(meta(version="9"))
+
+
+def test_one_whose_name_was_taken_does_not_come_back() -> None:
+    mirror = knowing(meta(), meta("second", "6"))
+
+    assert mirror.has_gone("first")
+    assert not mirror.is_news(meta(version="9"))
+
+
+def test_the_end_of_the_old_one_leaves_the_new_one_alone() -> None:
+    mirror = knowing(meta(), meta("second", "6"))
+
+    assert not mirror.forget(meta(version="7"))
+
+    seen = mirror.by_uid("second")
+    assert seen is not None
+    assert seen.value == "second"
+
+
+def test_an_object_is_found_by_its_owner_until_it_has_another() -> None:
+    mirror = knowing(meta(owner="job-1"), meta(version="6", owner="job-2"))
+
+    assert mirror.owned_by("job-1") == ()
+    assert [seen.value for seen in mirror.owned_by("job-2")] == ["first"]

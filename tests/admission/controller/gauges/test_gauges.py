@@ -1,0 +1,123 @@
+"""The gauges of queues, read from what the controller knows."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+
+from admission.controller.cluster_state.workload_counts import Unadmitted
+from admission.controller.gauges.reader import (
+    CohortGauges,
+    GaugeReader,
+    GaugeSettings,
+    LocalQueueGauges,
+    QueueGauges,
+)
+from admission.controller.metrics.labels import MetricLabels
+from api.kube.informer import ChangeType
+from api.objects import WireSelector
+from tests.admission.controller.known import (
+    Known,
+    Object,
+    cluster_queue_object,
+    local_queue_object,
+    made,
+    namespace_object,
+    workload_object,
+)
+
+WAITS = Unadmitted("NoReservation", "PendingEvaluation")
+
+
+def known_queue(*objects: Object, **spec: object) -> Known:
+    """Return a controller that knows a ClusterQueue of 1.5 cores and its LocalQueue, and these."""
+    return Known(
+        namespace_object("default"),
+        made("ResourceFlavor", "f"),
+        cluster_queue_object("cq", "1500m", **spec),
+        local_queue_object("main", "default", "cq"),
+        *objects,
+    )
+
+
+def queue_gauges(known: Known, *, with_quotas: bool = False) -> QueueGauges:
+    """Return the picture of the only ClusterQueue."""
+    reader = GaugeReader(knowledge=known.knowledge, settings=GaugeSettings(with_quotas=with_quotas))
+    (found,) = (one for one in reader.pictures(now=1e9) if isinstance(one, QueueGauges))
+    return found
+
+
+def local_gauges(known: Known, labels: MetricLabels | None = None) -> list[LocalQueueGauges]:
+    """Return the pictures of all LocalQueues."""
+    reader = GaugeReader(knowledge=known.knowledge, labels=labels or MetricLabels())
+    return [one for one in reader.pictures(now=0.0) if isinstance(one, LocalQueueGauges)]
+
+
+def test_quota_and_what_is_reserved_of_it_are_shown_in_cores() -> None:
+    gauges = queue_gauges(known_queue(), with_quotas=True)
+
+    (quota,) = gauges.quotas
+    assert (quota.flavor, quota.resource, quota.nominal, quota.reserved) == ("f", "cpu", 1.5, 0.0)
+    assert quota.borrowing_limit == inf
+
+
+def test_without_being_asked_for_there_is_no_series_for_each_quota() -> None:
+    gauges = queue_gauges(known_queue())
+
+    assert (gauges.quotas, gauges.weighted_share) == ((), None)
+
+
+def test_waiting_workloads_are_counted_by_shape_by_what_they_ask_for_and_by_why_they_wait() -> None:
+    known = known_queue(
+        workload_object("one", "default", "main", created="2001-09-09T01:46:30Z"),
+        workload_object("two", "default", "main", created="2001-09-09T01:46:35Z"),
+    )
+
+    gauges = queue_gauges(known)
+
+    assert (gauges.pending_active, gauges.active_shapes, gauges.parked_shapes) == (2, 1, 0)
+    assert gauges.requested == {"cpu": 2.0}
+    assert gauges.head_age_seconds == 10.0
+    assert gauges.unadmitted == {WAITS: 2}
+    (local,) = local_gauges(known)
+    assert (local.pending_active, local.pending_inadmissible, local.unadmitted) == (2, 0, {WAITS: 2})
+
+
+def test_a_finished_workload_is_counted_until_it_is_deleted() -> None:
+    finished = {"type": "Finished", "status": "True", "reason": "Succeeded", "message": ""}
+    done = {**workload_object("one", "default", "main"), "status": {"conditions": [finished]}}
+    known = known_queue(done)
+
+    before = queue_gauges(known).finished, local_gauges(known)[0].finished
+    known.tell(done, ChangeType.DELETED)
+
+    assert before == (1, 1)
+    assert (queue_gauges(known).finished, local_gauges(known)[0].finished) == (0, 0)
+
+
+def test_cohorts_show_what_is_below_them_and_where_they_stand() -> None:
+    known = known_queue(made("Cohort", "team", spec={"parentName": "org"}), cohortName="team")
+
+    reader = GaugeReader(knowledge=known.knowledge)
+    cohorts = [one for one in reader.pictures(now=0.0) if isinstance(one, CohortGauges)]
+
+    assert [(one.name, one.parent, one.root) for one in cohorts] == [
+        ("org", "", "org"),
+        ("team", "org", "org"),
+    ]
+    assert [list(one.quota.values()) for one in cohorts] == [[1.5], [1.5]]
+    gauges = queue_gauges(known)
+    assert (gauges.cohort, gauges.root) == ("team", "org")
+
+
+@pytest.mark.parametrize(("team", "want"), [("vision", ["main"]), ("speech", [])])
+def test_local_queues_that_the_selector_leaves_out_have_no_metrics(team: str, want: list[str]) -> None:
+    labels = MetricLabels(selector=WireSelector(match_labels={"team": "vision"}))
+    known = Known(namespace_object("default"), cluster_queue_object("cq"), labels=labels)
+    known.tell(
+        {**local_queue_object("main", "default", "cq")}
+        | {"metadata": {"name": "main", "namespace": "default", "labels": {"team": team}}}
+    )
+
+    assert [one.name for one in local_gauges(known, labels)] == want

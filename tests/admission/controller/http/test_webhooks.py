@@ -1,0 +1,570 @@
+"""The webhooks as kube-apiserver meets them."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+
+from admission.controller.cluster_state.cluster_state import KnowledgeSettings
+from admission.controller.http.webhooks import Webhooks
+from admission.reconcile.pod.parents import group_name
+from api import keys
+from api.http.server import HttpServer
+from api.jobs.pod import role_hash
+from api.objects import WireSelector
+from tests.admission.controller.known import (
+    Known,
+    cluster_queue_object,
+    local_queue_object,
+    made,
+    namespace_object,
+)
+
+Object = dict[str, Any]
+LEADER_WORKER_SET = "leaderworkerset.x-k8s.io/leaderworkerset"
+
+
+@asynccontextmanager
+async def serving(known: Known, *, is_ready: bool = True) -> AsyncIterator[str]:
+    """Serve; yield the URL."""
+    async with HttpServer(Webhooks(known.knowledge, lambda: is_ready).routes()) as server:
+        yield server.url
+
+
+@pytest.fixture
+async def url() -> AsyncIterator[str]:
+    """Give the URL of webhooks in a cluster where namespace b has a default queue and classes have one."""
+    async with serving(
+        Known(
+            namespace_object("a"),
+            namespace_object("b"),
+            local_queue_object("default", "b", "cq"),
+            made("WorkloadPriorityClass", "default", value=5),
+        )
+    ) as url:
+        yield url
+
+
+def review(new: Object | None, old: Object | None = None, **fields: Any) -> Object:
+    """Return the review of a creation, of an update where there is an old object, or of a deletion."""
+    shown = new or old
+    assert shown is not None
+    group, _, version = shown["apiVersion"].rpartition("/")
+    operation = "DELETE" if new is None else "UPDATE" if old is not None else "CREATE"
+    return {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": "review-1",
+            "kind": {"group": group, "version": version, "kind": shown["kind"]},
+            "operation": operation,
+            "namespace": shown["metadata"].get("namespace", ""),
+            "name": shown["metadata"].get("name", ""),
+            "userInfo": {"username": "tester"},
+            "object": new,
+            "oldObject": old,
+            "dryRun": False,
+            "options": {"kind": "CreateOptions"},
+            **fields,
+        },
+    }
+
+
+async def ask(url: str, path: str, body: object) -> tuple[int, Any]:
+    """Return status and answer."""
+    async with aiohttp.ClientSession() as session, session.post(url + path, json=body) as answer:
+        return answer.status, await answer.json()
+
+
+async def response(url: str, path: str, question: Object) -> Object:
+    """Return the response in the review that came back."""
+    status, answer = await ask(url, path, question)
+    assert status == 200, answer
+    assert (answer["apiVersion"], answer["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
+    assert answer["response"].pop("uid") == "review-1"
+    found: Object = answer["response"]
+    return found
+
+
+def job(namespace: str = "a", *, suspend: bool | None = False, **given: Any) -> Object:
+    """Return a Job; `labels` and `owners` go into its metadata."""
+    spec: Object = {"template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}
+    if suspend is not None:
+        spec["suspend"] = suspend
+    return made("Job", "j", namespace, version="batch/v1", spec=spec, **given)
+
+
+def patched(obj: Object, answer: Object) -> Object:
+    """Return the object with the answer's patch, all of whose steps add."""
+    result = copy.deepcopy(obj)
+    if "patch" not in answer:
+        return result
+    assert answer["patchType"] == "JSONPatch"
+    for step in json.loads(base64.b64decode(answer["patch"])):
+        assert step["op"] == "add"
+        *parents, last = (part.replace("~1", "/") for part in step["path"].split("/")[1:])
+        target = result
+        for parent in parents:
+            target = target[parent]
+        target[last] = step["value"]
+    return result
+
+
+# --- /mutate -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suspend", [False, None], ids=["false", "not set"])
+async def test_a_new_job_in_a_queue_is_suspended(url: str, suspend: bool | None) -> None:
+    new = job(labels={keys.QUEUE_NAME: "lq", keys.PRIORITY_CLASS: "low"}, suspend=suspend)
+
+    answer = await response(url, "/mutate", review(new))
+
+    assert answer["allowed"]
+    want = copy.deepcopy(new)
+    want["spec"]["suspend"] = True
+    assert patched(new, answer) == want
+
+
+@pytest.mark.parametrize("labels", [{}, {"team": "b"}], ids=["no labels", "other labels"])
+async def test_a_new_job_gets_the_default_queue_and_class(url: str, labels: dict[str, str]) -> None:
+    new = job("b", labels=labels) if labels else job("b")
+
+    result = patched(new, await response(url, "/mutate", review(new)))
+
+    assert result["metadata"]["labels"] == {
+        **labels,
+        keys.QUEUE_NAME: "default",
+        keys.PRIORITY_CLASS: "default",
+    }
+    assert result["spec"]["suspend"] is True
+
+
+async def test_the_namespace_is_the_requests_where_the_object_names_none(url: str) -> None:
+    new = job("")
+    result = patched(new, await response(url, "/mutate", review(new, namespace="b")))
+
+    assert result["metadata"]["labels"][keys.QUEUE_NAME] == "default"
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        pytest.param(review(job()), id="a Job in no queue"),
+        pytest.param(
+            review(job(labels={keys.QUEUE_NAME: "lq"}), old=job(labels={keys.QUEUE_NAME: "lq"})),
+            id="a Job that is there",
+        ),
+        pytest.param(review(cluster_queue_object("cq")), id="another kind"),
+        pytest.param(review(None, old=job(labels={keys.QUEUE_NAME: "lq"})), id="a deletion"),
+    ],
+)
+async def test_others_are_left_as_they_are(url: str, question: Object) -> None:
+    assert await response(url, "/mutate", question) == {"allowed": True}
+
+
+async def test_a_child_of_a_job_in_a_queue_is_left_to_its_parent() -> None:
+    known = Known(namespace_object("a"), job(labels={keys.QUEUE_NAME: "lq"}))
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j", "controller": True}
+
+    async with serving(known) as url:
+        answer = await response(url, "/mutate", review(job(owners=[owner], labels={keys.QUEUE_NAME: "lq"})))
+
+    assert answer == {"allowed": True}
+
+
+async def test_a_job_is_refused_for_now_while_queues_are_not_known() -> None:
+    async with serving(Known(), is_ready=False) as url:
+        status, answer = await ask(url, "/mutate", review(job()))
+
+    assert (status, answer["error"]) == (503, "the caches have not synced yet; try again in a moment")
+
+
+# --- /validate -----------------------------------------------------------------------------------
+
+
+def flavor(**spec: Any) -> Object:
+    """Return a ResourceFlavor."""
+    return made("ResourceFlavor", "f", spec=spec)
+
+
+def workload(**annotations: str) -> Object:
+    """Return a Workload."""
+    template = {"spec": {"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Never"}}
+    spec = {"podSets": [{"name": "main", "count": 1, "template": template}]}
+    return made("Workload", "w", "a", spec=spec, annotations=annotations)
+
+
+@pytest.mark.parametrize(
+    ("obj", "want"),
+    [
+        pytest.param(
+            cluster_queue_object("cq", "-1"),
+            'spec.resourceGroups[0].flavors[0].resources[0].nominalQuota is "-1": must not be negative',
+            id="a ClusterQueue",
+        ),
+        pytest.param(
+            made("Cohort", "c", spec={"parentName": "c"}),
+            'spec.parentName is "c": a Cohort cannot be its own parent',
+            id="a Cohort",
+        ),
+        pytest.param(
+            flavor(nodeLabels={"zone": "a b"}),
+            'spec.nodeLabels[zone] is "a b"',
+            id="a ResourceFlavor",
+        ),
+        pytest.param(
+            workload(**{keys.ADMISSION_GATED_BY: "soon"}),
+            f'metadata.annotations[{keys.ADMISSION_GATED_BY}] is "soon": a gate needs a domain',
+            id="a Workload",
+        ),
+        pytest.param(
+            job(labels={keys.QUEUE_NAME: "My Queue"}),
+            f'metadata.labels[{keys.QUEUE_NAME}] is "My Queue": must be a DNS subdomain',
+            id="a Job",
+        ),
+    ],
+)
+async def test_what_is_wrong_is_refused_with_a_sentence(url: str, obj: Object, want: str) -> None:
+    answer = await response(url, "/validate", review(obj))
+
+    assert not answer["allowed"]
+    assert (answer["status"]["code"], answer["status"]["reason"]) == (422, "Invalid")
+    assert answer["status"]["message"].startswith(want)
+
+
+@pytest.mark.parametrize(
+    "obj",
+    [
+        cluster_queue_object("cq", "8"),
+        made("Cohort", "c"),
+        flavor(nodeLabels={"zone": "a"}),
+        workload(),
+        job(labels={keys.QUEUE_NAME: "lq"}),
+        made("LocalQueue", "lq", "a", spec={"clusterQueue": "cq"}),
+    ],
+    ids=lambda obj: obj["kind"],
+)
+async def test_what_is_right_is_allowed(url: str, obj: Object) -> None:
+    assert await response(url, "/validate", review(obj)) == {"allowed": True}
+
+
+async def test_all_that_is_wrong_is_said_at_once(url: str) -> None:
+    queue = cluster_queue_object("cq", "-1", fairSharing={"weight": "-1"})
+
+    message = (await response(url, "/validate", review(queue)))["status"]["message"]
+
+    assert "nominalQuota" in message
+    assert "fairSharing" in message
+
+
+async def test_a_change_that_may_not_be_is_refused(url: str) -> None:
+    old, new = (job(labels={keys.QUEUE_NAME: name}) for name in ("a", "b"))
+
+    answer = await response(url, "/validate", review(new, old))
+
+    assert answer["status"]["message"].endswith("cannot change while the Job is not suspended; it was 'a'")
+
+
+async def test_a_queue_cannot_be_taken_off_where_there_is_a_default_one(url: str) -> None:
+    old, new = job("b", labels={keys.QUEUE_NAME: "a"}, suspend=True), job("b", suspend=True)
+
+    answer = await response(url, "/validate", review(new, old))
+
+    assert answer["status"]["message"] == (
+        f"metadata.labels[{keys.QUEUE_NAME}] is not set: cannot be removed in a namespace with a LocalQueue"
+        " named default; it was 'a'"
+    )
+
+
+async def test_it_can_be_where_there_is_none(url: str) -> None:
+    old, new = job(labels={keys.QUEUE_NAME: "a"}, suspend=True), job(suspend=True)
+
+    assert (await response(url, "/validate", review(new, old)))["allowed"]
+
+
+async def test_an_object_that_is_going_away_is_let_go(url: str) -> None:
+    old = cluster_queue_object("cq", "8")
+    new = cluster_queue_object("cq", "-1")
+    new["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+
+    assert (await response(url, "/validate", review(new, old)))["allowed"]
+
+
+async def test_a_deletion_is_allowed(url: str) -> None:
+    assert (await response(url, "/validate", review(None, cluster_queue_object("cq", "-1"))))["allowed"]
+
+
+async def test_a_key_that_nobody_reads_is_a_warning(url: str) -> None:
+    answer = await response(url, "/validate", review(job(labels={"berth.dev/opportunistik": "true"})))
+
+    assert answer["allowed"]
+    (warning,) = answer["warnings"]
+    assert "berth.dev/opportunistik" in warning
+    assert "berth.dev/opportunistic" in warning
+
+
+# --- both ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["/mutate", "/validate"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param([], id="a list"),
+        pytest.param({"kind": "AdmissionReview"}, id="no request"),
+        pytest.param({"request": {"uid": "1", "operation": "DREAM"}}, id="no operation"),
+        pytest.param(
+            {
+                "request": {
+                    "uid": "1",
+                    "operation": "CREATE",
+                    "kind": {"group": "batch", "version": "v1", "kind": "Job"},
+                    "object": 7,
+                }
+            },
+            id="an object that is none",
+        ),
+    ],
+)
+async def test_what_is_no_review_is_a_400(url: str, path: str, body: object) -> None:
+    status, _ = await ask(url, path, body)
+
+    assert status == 400
+
+
+@pytest.mark.parametrize("path", ["/mutate", "/validate"])
+async def test_a_review_nested_too_deep_is_a_400(url: str, path: str) -> None:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(url + path, data=b'{"request": ' + b"[" * 99_999) as answer,
+    ):
+        assert answer.status == 400
+        assert "this is no AdmissionReview" in await answer.text()
+
+
+# --- /mutate for pods ----------------------------------------------------------------------------
+
+
+def pod(namespace: str = "a", *, spec: Object | None = None, **given: Any) -> Object:
+    """Return a pod as its author, or a Deployment, sends it."""
+    containers = [{"name": "c", "image": "i"}]
+    return made("Pod", "p", namespace, version="v1", spec={"containers": containers, **(spec or {})}, **given)
+
+
+@pytest.fixture
+async def pods_url() -> AsyncIterator[str]:
+    """Give the URL of webhooks that hold pods, in a cluster as `url` has it."""
+    async with serving(
+        Known(
+            namespace_object("a"),
+            namespace_object("b"),
+            local_queue_object("default", "b", "cq"),
+            settings=KnowledgeSettings(with_pods=True),
+        )
+    ) as url:
+        yield url
+
+
+async def test_a_new_pod_in_a_queue_is_held_at_the_gate(pods_url: str) -> None:
+    new = pod(labels={keys.QUEUE_NAME: "lq"}, spec={"schedulingGates": [{"name": "example.com/other"}]})
+
+    held = patched(new, await response(pods_url, "/mutate", review(new)))
+
+    assert held["metadata"]["labels"] == {keys.QUEUE_NAME: "lq", keys.MANAGED: "true"}
+    assert held["metadata"]["finalizers"] == [keys.POD_FINALIZER]
+    gates = [gate["name"] for gate in held["spec"]["schedulingGates"]]
+    assert gates == ["example.com/other", keys.ADMISSION_GATE]
+
+
+async def test_a_pod_that_is_held_already_is_not_changed(pods_url: str) -> None:
+    new = pod(labels={keys.QUEUE_NAME: "lq"})
+    held = patched(new, await response(pods_url, "/mutate", review(new)))
+
+    assert "patch" not in await response(pods_url, "/mutate", review(held))
+
+
+async def test_a_new_pod_of_a_group_is_told_its_role(pods_url: str) -> None:
+    new = pod(labels={keys.QUEUE_NAME: "lq", keys.POD_GROUP_NAME: "g"}, annotations={"kept": "yes"})
+
+    held = patched(new, await response(pods_url, "/mutate", review(new)))
+
+    assert held["metadata"]["annotations"] == {"kept": "yes", keys.ROLE_HASH: role_hash(new["spec"])}
+
+
+async def test_a_pod_without_a_queue_goes_to_the_default_queue_of_its_namespace(pods_url: str) -> None:
+    new = pod("b")
+
+    held = patched(new, await response(pods_url, "/mutate", review(new)))
+
+    assert held["metadata"]["labels"][keys.QUEUE_NAME] == "default"
+
+
+@pytest.mark.parametrize(
+    "new",
+    [
+        pytest.param(pod(), id="it names no queue"),
+        pytest.param(
+            pod(labels={keys.QUEUE_NAME: "lq"}, spec={"nodeName": "n"}), id="it is on a node already"
+        ),
+        pytest.param(
+            pod(
+                labels={keys.QUEUE_NAME: "lq"},
+                owners=[
+                    {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": True}
+                ],
+            ),
+            id="its Job is queued for it",
+        ),
+    ],
+)
+async def test_a_pod_is_left_as_it_is_where(pods_url: str, new: Object) -> None:
+    assert "patch" not in await response(pods_url, "/mutate", review(new))
+
+
+async def test_pods_are_left_alone_where_they_are_not_managed(url: str) -> None:
+    assert "patch" not in await response(url, "/mutate", review(pod(labels={keys.QUEUE_NAME: "lq"})))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"pod_selector": WireSelector(match_labels={"held": "yes"})},
+        {"pod_namespace_selector": WireSelector(match_labels={"held": "yes"})},
+    ],
+    ids=["by its labels", "by those of its namespace"],
+)
+@pytest.mark.parametrize("is_selected", [True, False])
+async def test_only_pods_that_are_selected_are_held(options: dict[str, Any], is_selected: bool) -> None:
+    held = {"held": "yes" if is_selected else "no"}
+    settings = KnowledgeSettings(with_pods=True, **options)
+    async with serving(Known(namespace_object("a", **held), settings=settings)) as url:
+        new = pod(labels={keys.QUEUE_NAME: "lq", **held})
+
+        assert ("patch" in await response(url, "/mutate", review(new))) is is_selected
+
+
+# --- /mutate for what serves ---------------------------------------------------------------------
+
+
+def serving_object(kind: str = "Deployment", *, replicas: int = 2, **given: Any) -> Object:
+    """Return a Deployment or StatefulSet named chat; `template` goes into its template's metadata."""
+    container = {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "2"}}}
+    template = {"metadata": given.pop("template", {}), "spec": {"containers": [container]}}
+    spec = {"replicas": replicas, "template": template}
+    return made(kind, "chat", "a", version="apps/v1", spec=spec, **given)
+
+
+@pytest.fixture
+async def serving_url() -> AsyncIterator[str]:
+    """Give the URL of webhooks that hold the pods of Deployments and StatefulSets."""
+    kinds = frozenset({"Deployment", "LeaderWorkerSet", "StatefulSet"})
+    settings = KnowledgeSettings(with_pods=True, serving_kinds=kinds)
+    async with serving(Known(namespace_object("a"), settings=settings)) as url:
+        yield url
+
+
+@pytest.mark.parametrize("old", [None, serving_object()], ids=["new", "changed"])
+async def test_a_deployment_passes_its_queue_and_its_wishes_on_to_its_pods(
+    serving_url: str, old: Object | None
+) -> None:
+    wish = "topology.scheduler/latency-sensitive"
+    new = serving_object(
+        labels={keys.QUEUE_NAME: "lq", keys.PRIORITY_CLASS: "high", "team": "a"},
+        annotations={wish: "true", "other": "stays"},
+        template={"labels": {"app": "chat"}},
+    )
+
+    got = patched(new, await response(serving_url, "/mutate", review(new, old)))
+
+    metadata = got["spec"]["template"]["metadata"]
+    assert metadata["labels"] == {"app": "chat", keys.QUEUE_NAME: "lq", keys.PRIORITY_CLASS: "high"}
+    assert metadata["annotations"] == {wish: "true", keys.POD_SUSPENDING_PARENT: "deployment"}
+
+
+async def test_a_stateful_set_makes_one_group_of_its_pods(serving_url: str) -> None:
+    new = serving_object("StatefulSet", replicas=3, labels={keys.QUEUE_NAME: "lq"})
+
+    got = patched(new, await response(serving_url, "/mutate", review(new)))
+
+    metadata = got["spec"]["template"]["metadata"]
+    assert metadata["labels"][keys.POD_GROUP_NAME].startswith("statefulset-chat-")
+    assert metadata["annotations"][keys.POD_GROUP_TOTAL_COUNT] == "3"
+    assert metadata["annotations"][keys.POD_GROUP_SERVING] == "true"
+    assert metadata["annotations"][keys.POD_GROUP_FAST_ADMISSION] == "true"
+
+
+async def test_what_serves_without_a_queue_is_not_changed(serving_url: str) -> None:
+    assert "patch" not in await response(serving_url, "/mutate", review(serving_object()))
+
+
+async def test_a_deployment_is_left_alone_where_it_is_not_managed(pods_url: str) -> None:
+    new = serving_object(labels={keys.QUEUE_NAME: "lq"})
+
+    assert "patch" not in await response(pods_url, "/mutate", review(new))
+
+
+@pytest.mark.parametrize(("count", "want"), [("4", 0), ("2", 1)], ids=["as the pods", "otherwise"])
+async def test_a_gpu_count_that_the_pods_contradict_is_a_warning(
+    serving_url: str, count: str, want: int
+) -> None:
+    new = serving_object(labels={keys.QUEUE_NAME: "lq"}, annotations={keys.GPU_COUNT: count})
+
+    warnings = (await response(serving_url, "/mutate", review(new))).get("warnings", [])
+
+    assert len(warnings) == want
+
+
+async def test_an_absurd_number_of_gpus_keeps_no_owner_of_pods_from_its_queue(serving_url: str) -> None:
+    new = serving_object(labels={keys.QUEUE_NAME: "lq"})
+    (container,) = new["spec"]["template"]["spec"]["containers"]
+    container["resources"] = {"limits": {"nvidia.com/gpu": "9" * 5000}}
+
+    assert "patch" in await response(serving_url, "/mutate", review(new))
+
+
+async def test_a_leader_worker_set_passes_its_queue_on_to_leaders_and_workers(serving_url: str) -> None:
+    containers = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
+    templates = {"size": 3, "leaderTemplate": {"metadata": {}, **containers}, "workerTemplate": containers}
+    new = made(
+        "LeaderWorkerSet",
+        "big",
+        "a",
+        version="leaderworkerset.x-k8s.io/v1",
+        labels={keys.QUEUE_NAME: "lq"},
+        spec={"leaderWorkerTemplate": templates},
+    )
+
+    got = patched(new, await response(serving_url, "/mutate", review(new)))
+
+    for name in ("leaderTemplate", "workerTemplate"):
+        metadata = got["spec"]["leaderWorkerTemplate"][name]["metadata"]
+        assert metadata["labels"] == {keys.QUEUE_NAME: "lq"}
+        assert metadata["annotations"][keys.POD_SUSPENDING_PARENT] == LEADER_WORKER_SET
+
+
+@pytest.mark.parametrize(
+    ("name", "labels"),
+    [("big-1", {}), ("big-1-2", {keys.LEADER_WORKER_GROUP: "1"})],
+    ids=["a leader that has no number yet", "a worker"],
+)
+async def test_a_leader_and_its_workers_are_one_group(
+    serving_url: str, name: str, labels: dict[str, str]
+) -> None:
+    new = pod(
+        labels={keys.QUEUE_NAME: "lq", keys.LEADER_WORKER_SET: "big", **labels},
+        annotations={keys.LEADER_WORKER_SIZE: "3", keys.POD_SUSPENDING_PARENT: LEADER_WORKER_SET},
+    )
+    new["metadata"]["name"] = name
+
+    held = patched(new, await response(serving_url, "/mutate", review(new)))
+
+    assert held["metadata"]["labels"][keys.POD_GROUP_NAME] == group_name("LeaderWorkerSet", "big-1")
+    assert held["metadata"]["annotations"][keys.POD_GROUP_TOTAL_COUNT] == "3"
+    assert held["metadata"]["annotations"][keys.POD_GROUP_SERVING] == "true"

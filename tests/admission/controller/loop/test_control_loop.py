@@ -1,0 +1,153 @@
+"""The brain: who is looked at again, and when, after a write on another object did not come about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import pytest
+
+from admission.controller.cluster_state.cluster_state import Knowledge, KnowledgeSettings
+from admission.controller.loop import reconcile_queue
+from admission.controller.loop.control_loop import Brain
+from admission.controller.loop.status_writer import StatusBoard
+from admission.controller.metrics.decision_recorder import Journal
+from admission.controller.metrics.registry import Metrics
+from admission.controller.writer.executor import Moot, Refused, Result, Target, Vanished, Written
+from admission.decisions.api_writes import Purpose, Verb, Write
+from admission.decisions.decision import Decision, Reassign, Wait
+from admission.engine.engine import Engine
+from admission.reconcile.workload import LifecycleResult
+from api.kube.errors import Conflict, Forbidden, Invalid, KubeError
+from tests.admission.controller.fakes import FakeRecorder
+from tests.admission.controller.tenancy import make_workload
+from tests.admission.controller.virtualtime import VirtualLoop, end
+from tests.admission.world import encode
+
+UNGATE = Write(
+    verb=Verb.MERGE_PATCH, kind="Pod", namespace="team", name="pod", body=b"{}", purpose=Purpose.UNGATE_POD
+)
+
+
+class FakeTerm:
+    """Takes writes, and is busy with each until `answer` is called."""
+
+    is_paused, is_alone, unconfirmed = False, True, 0
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self.asked_at: list[float] = []
+        self._loop = loop
+        self._busy: set[Target] = set()
+
+    async def carry_out(self, decisions: Sequence[Decision | Reassign]) -> None:
+        """Nothing is decided here."""
+
+    async def flush(self) -> None:
+        """Nothing is reserved here."""
+
+    def submit(self, write: Write, *, priority: int = 1) -> None:
+        """Take note of when."""
+        assert priority
+        self.asked_at.append(self._loop.time())
+        self._busy.add(Target(write.kind, write.namespace, write.name))
+
+    def tell(self, decision: Wait) -> bool:
+        """Nobody waits here."""
+        return bool(decision)
+
+    def is_busy(self, target: Target) -> bool:
+        """Whether it has not been answered."""
+        return target in self._busy
+
+    def answer(self, brain: Brain, result: Result) -> None:
+        """Answer the write."""
+        self._busy.clear()
+        brain.finished(UNGATE, result)
+
+
+class Stage:
+    """A brain with one Workload, which wants a pod ungated whenever it is looked at."""
+
+    def __init__(self) -> None:
+        self.loop = VirtualLoop()
+        metrics = Metrics(version="test")
+        journal = Journal(FakeRecorder(), metrics, monotonic=self.loop.monotonic)
+        self.knowledge = Knowledge(Engine(), journal, self.loop, KnowledgeSettings())
+        board = StatusBoard(self.knowledge.engine, with_share=False, is_busy=lambda _: False)
+        self.brain = Brain(self.knowledge, board, journal, self.loop)
+        self.term = FakeTerm(self.loop)
+        workload = make_workload("w", "a", 1, 0)
+        workload["metadata"] |= {"uid": "uid-w", "resourceVersion": "7", "generation": 1}
+        self.brain.is_synced = True
+        self.brain.post(partial(self.knowledge.see_raw, "Workload", encode(workload)))
+        self._running = self.loop.create_task(self.brain.run())
+        self.loop.run_for(0.1)
+
+    def begin(self) -> None:
+        """Lead."""
+        self.loop.call_soon(self._begin)
+        self.loop.run_for(0.1)
+
+    def _begin(self) -> None:
+        self.brain.begin(self.term)
+
+    def answer(self, result: Result, *, wait_seconds: float) -> list[float]:
+        """Answer the write, wait, and return when it was asked for anew."""
+        known, at = len(self.term.asked_at), self.loop.time()
+        self.term.answer(self.brain, result)
+        self.loop.run_for(wait_seconds)
+        return [round(asked - at, 1) for asked in self.term.asked_at[known:]]
+
+
+@pytest.fixture
+def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    """Give a stage that leads."""
+    monkeypatch.setattr(
+        reconcile_queue, "reconcile_workload", lambda *_, **__: LifecycleResult(actions=(UNGATE,))
+    )
+    made = Stage()
+    made.begin()
+    assert len(made.term.asked_at) == 1
+    yield made
+    end(made.loop)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(Forbidden("no", status=403), id="forbidden"),
+        pytest.param(Invalid("no", status=422), id="invalid"),
+        pytest.param(Conflict("no", status=409), id="another was faster again and again"),
+    ],
+)
+def test_who_asked_asks_again_after_growing_rests_while_the_write_is_refused(
+    error: KubeError, stage: Stage
+) -> None:
+    for rest in (1.0, 2.0, 4.0):
+        assert stage.answer(Refused(error=error), wait_seconds=rest + 0.5) == [rest]
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        pytest.param(Moot(raw=b""), id="the pod has changed"),
+        pytest.param(Vanished(), id="the pod is gone"),
+    ],
+)
+def test_who_asked_looks_again_at_once_when(result: Result, stage: Stage) -> None:
+    assert stage.answer(result, wait_seconds=0.5) == [0.0]
+
+
+def test_who_asked_waits_for_the_watch_once_the_write_is_taken(stage: Stage) -> None:
+    assert stage.answer(Written(raw=b""), wait_seconds=60.0) == []
+
+
+def test_who_is_turned_away_while_the_object_rests_asks_again_when_its_rest_is_over(stage: Stage) -> None:
+    stage.term.answer(stage.brain, Refused(error=Forbidden("no", status=403)))
+    stage.loop.run_for(0.5)
+    stage.brain.post(lambda: stage.knowledge.mark("Workload", ("team", "w")))
+
+    stage.loop.run_for(0.2)
+    assert len(stage.term.asked_at) == 1
+    stage.loop.run_for(0.5)
+    assert len(stage.term.asked_at) == 2

@@ -1,0 +1,177 @@
+"""The status board: what is due, in which order, and how much at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from admission.controller.loop.status_writer import BURST, WRITES_PER_SECOND, BoardKey, StatusBoard
+from admission.decisions.api_writes import Purpose, Write
+from api.objects import Meta
+from tests.admission.controller.known import Known, cluster_queue_object, made
+
+NOW = 1_800_000_000.0
+
+
+class Stage:
+    """A board of so many ClusterQueues, named q0, q1, ..."""
+
+    def __init__(self, queues: int = 1) -> None:
+        self.busy: set[BoardKey] = set()
+        names = [f"q{number}" for number in range(queues)]
+        self.known = Known(made("ResourceFlavor", "f"), *(cluster_queue_object(name, "4") for name in names))
+        self.board = StatusBoard(
+            self.known.knowledge.engine, with_share=False, is_busy=lambda key: key in self.busy
+        )
+        for name in names:
+            self.see(name)
+
+    def see(self, name: str, *, uid: str = "first", version: str = "5", **status: Any) -> None:
+        """Let the board see the queue."""
+        metadata = Meta(name=name, uid=uid, resource_version=version)
+        raw = {"metadata": {"name": name, "uid": uid, "resourceVersion": version}, "status": status}
+        self.board.see("ClusterQueue", metadata, msgspec.json.encode(raw))
+
+    def due(self, at: float = 0.0) -> list[Write]:
+        """Return the writes of this second."""
+        return [write for write in self.board.due(now=NOW, monotonic=at) if write is not None]
+
+
+def test_a_queue_is_written_once_and_again_when_its_status_is_lost() -> None:
+    stage = Stage()
+    (write,) = stage.due()
+    assert (write.name, write.subresource, write.resource_version) == ("q0", "status", "5")
+    assert stage.due() == []
+
+    stage.see("q0", version="6")
+
+    assert [one.resource_version for one in stage.due()] == ["6"]
+
+
+def test_a_status_that_says_it_already_is_not_written() -> None:
+    stage = Stage()
+    (write,) = stage.due()
+
+    stage.see("q0", version="6", **msgspec.json.decode(write.body)["status"])
+
+    assert stage.due() == []
+
+
+@pytest.mark.parametrize(
+    ("uid", "version", "want"),
+    [
+        pytest.param("first", "4", [], id="an older version says nothing"),
+        pytest.param("first", "5", [], id="the same version neither"),
+        pytest.param("second", "4", ["second"], id="another object of the name does"),
+    ],
+)
+def test_what_arrives_late(uid: str, version: str, want: list[str]) -> None:
+    stage = Stage()
+    stage.due()
+
+    stage.see("q0", uid=uid, version=version)
+
+    assert [write.uid for write in stage.due()] == want
+
+
+def test_a_queue_with_a_write_on_its_way_waits_for_the_answer() -> None:
+    stage = Stage()
+    stage.busy.add(("ClusterQueue", "", "q0"))
+    assert stage.due() == []
+
+    stage.busy.clear()
+
+    assert [write.name for write in stage.due()] == ["q0"]
+
+
+def test_a_queue_that_is_gone_is_not_written() -> None:
+    stage = Stage(queues=2)
+
+    stage.board.forget("ClusterQueue", Meta(name="q0", uid="first"))
+    stage.board.forget("ClusterQueue", Meta(name="q1", uid="an earlier one of the name"))
+
+    assert [write.name for write in stage.due()] == ["q1"]
+
+
+def test_the_budget_is_a_burst_and_then_a_steady_flow() -> None:
+    stage = Stage(queues=int(BURST) + 20)
+
+    assert len(stage.due(at=0.0)) == BURST
+    assert stage.due(at=0.0) == []
+    assert len(stage.due(at=2.0)) == 2 * WRITES_PER_SECOND
+
+
+def test_who_waits_longest_is_written_first() -> None:
+    stage = Stage(queues=int(BURST) + 2)
+    stage.due(at=0.0)
+
+    stage.board.mark("ClusterQueue", "", "q0")
+
+    assert [write.name for write in stage.due(at=60.0)][:2] == [f"q{int(BURST)}", f"q{int(BURST) + 1}"]
+
+
+def test_it_says_when_to_come_back() -> None:
+    stage = Stage(queues=int(BURST) + 1)
+    stage.due(at=0.0)
+    assert stage.board.seconds_to_next(0.0) == pytest.approx(1 / WRITES_PER_SECOND)
+
+    stage.due(at=60.0)
+
+    assert stage.board.seconds_to_next(60.0) is None
+
+
+def answer(stage: Stage, write: Write, *, version: str, keeps: bool = True) -> None:
+    """Let the server take the write and answer: the object with the status as sent, or without it."""
+    body = msgspec.json.decode(write.body)
+    status = body["status"] if keeps else {}
+    metadata = {**body["metadata"], "resourceVersion": version}
+    raw = msgspec.json.encode({**body, "metadata": metadata, "status": status})
+    stage.board.see_raw("ClusterQueue", raw)
+    stage.board.note_written(write, raw)
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_what_the_server_does_not_keep_is_not_written_again_and_again(keeps: bool) -> None:
+    """A definition older than this Berth drops the fields that it does not know."""
+    stage = Stage()
+    (write,) = stage.due()
+
+    answer(stage, write, version="6", keeps=keeps)
+    assert stage.due() == []
+
+    # Whoever changes the object may have brought the definition up to date.
+    stage.see("q0", version="7")
+    assert [one.resource_version for one in stage.due()] == ["7"]
+
+
+def test_a_status_that_was_refused_is_written_again() -> None:
+    stage = Stage()
+    (first,) = stage.due()
+    answer(stage, first, version="6")
+    stage.known.tell(cluster_queue_object("q0", "8"))
+    stage.see("q0", version="7")
+    assert len(stage.due()) == 1
+
+    stage.board.mark("ClusterQueue", "", "q0")
+
+    assert len(stage.due()) == 1
+
+
+@pytest.mark.parametrize(
+    "is_refused", [pytest.param(False, id="a conflict"), pytest.param(True, id="a refusal, then a finalizer")]
+)
+def test_anothers_version_is_not_taken_for_what_was_written(is_refused: bool) -> None:
+    """Somebody labels the queue while its status is on its way: what is read then is not our status."""
+    stage = Stage()
+    (lost,) = stage.due()
+    metadata = {"name": "q0", "uid": "first", "resourceVersion": "9", "labels": {"by": "somebody"}}
+    theirs = msgspec.json.encode({"metadata": metadata, "status": {}})
+
+    stage.board.see_raw("ClusterQueue", theirs)
+    if is_refused:
+        stage.board.note_written(replace(lost, purpose=Purpose.ADD_FINALIZER), theirs)
+
+    assert [write.resource_version for write in stage.due()] == ["9"]

@@ -1,0 +1,83 @@
+"""What an eviction has cost: counted in device-seconds and money, and said to whoever owns the work."""
+
+from __future__ import annotations
+
+import pytest
+
+from admission.controller.metrics.eviction_metrics import EvictionMetrics
+from admission.controller.metrics.registry import Metrics
+from api.reasons import ConditionType
+from tests.builders import make_condition, make_workload, reserved, with_conditions
+
+NOW = 100_000.0
+KEPT = "It goes on from its checkpoint of 1970-01-02T03:36:40Z"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "saved_at", "seconds", "money", "want"),
+    [
+        pytest.param(
+            4,
+            NOW - 600,
+            2400,
+            24.0,
+            f"{KEPT}; 600 s of work on 4 devices are lost, 24.00 by its price",
+            id="priced",
+        ),
+        pytest.param(0, NOW - 600, 600, 0.0, f"{KEPT}; 600 s of work on 1 device are lost", id="no devices"),
+        pytest.param(
+            1,
+            None,
+            900,
+            9.0,
+            "It told of no checkpoint; 900 s of work on 1 device are lost, 9.00 by its price",
+            id="silent",
+        ),
+        pytest.param(
+            1,
+            NOW + 5000,
+            900,
+            9.0,
+            "It told of no checkpoint; 900 s of work on 1 device are lost, 9.00 by its price",
+            id="of the future",
+        ),
+        pytest.param(
+            2,
+            NOW - 0.5,
+            1,
+            0.01,
+            "It goes on from its checkpoint of 1970-01-02T03:46:39Z; nothing is lost",
+            id="just saved",
+        ),
+    ],
+)
+def test_what_an_eviction_has_lost_is_counted_and_said(
+    gpus: int, saved_at: float | None, seconds: float, money: float, want: str
+) -> None:
+    metrics = Metrics(version="test")
+    before = reserved(make_workload("w", gpus=gpus), at=NOW - 900)
+    evicted = make_condition(ConditionType.EVICTED, reason="Preempted", at=NOW)
+
+    lost = EvictionMetrics(metrics).note_loss(
+        before, with_conditions(before, evicted), saved_at=saved_at, now=NOW, price_of=lambda *_: 36.0
+    )
+
+    labels = {"replica_role": metrics.role, "cluster_queue": "queue", "reason": "Preempted"}
+    counted = [
+        metrics.registry.get_sample_value(f"berth_evicted_{name}_lost_total", labels)
+        for name in ("device_seconds", "cost")
+    ]
+    assert counted == [pytest.approx(seconds), pytest.approx(money)]
+    assert lost is not None
+    assert lost.text() == want
+
+
+def test_an_eviction_is_counted_once() -> None:
+    before = reserved(make_workload("w", gpus=1), at=NOW - 900)
+    after = with_conditions(before, make_condition(ConditionType.EVICTED, reason="Preempted", at=NOW))
+
+    again = EvictionMetrics(Metrics(version="test")).note_loss(
+        after, after, saved_at=None, now=NOW, price_of=lambda *_: 36.0
+    )
+
+    assert again is None

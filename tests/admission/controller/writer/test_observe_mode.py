@@ -1,0 +1,57 @@
+"""Shadow mode: what was decided is believed for a while, then taken back; nothing is written."""
+
+from __future__ import annotations
+
+from admission.controller.writer.executor import Target
+from admission.controller.writer.observe_mode import BELIEVED_SECONDS, Observer
+from admission.decisions.decision import DecisionId, Evict, Wait
+from api.reasons import EvictionReason, PendingReason
+from api.workload import WorkloadKey
+from tests.admission.controller.fakes import FakeClock, make_write
+
+
+def evict(name: str) -> Evict:
+    """Return a decision that takes a Workload's quota."""
+    key = WorkloadKey("team", name)
+    return Evict(
+        key=key, uid=name, resource_version="1", reason=EvictionReason.PREEMPTED, message="gives way"
+    )
+
+
+def wait(name: str) -> Wait:
+    """Return why a Workload waits."""
+    key, reason = WorkloadKey("team", name), PendingReason.WAITING_FOR_QUOTA
+    return Wait(key=key, uid=name, resource_version="1", reason=reason, message="no room")
+
+
+async def test_a_decision_is_taken_back_once_it_has_been_believed_for_long_enough() -> None:
+    clock, forgotten = FakeClock(), list[DecisionId]()
+    observer = Observer(clock, forgotten.append)
+    await observer.carry_out([evict("early")])
+    clock.at += BELIEVED_SECONDS / 2
+    await observer.carry_out([evict("late")])
+    await observer.flush()
+    assert (forgotten, observer.unconfirmed) == ([], 2)
+
+    clock.at += BELIEVED_SECONDS / 2
+    await observer.flush()
+
+    assert ([one.key.name for one in forgotten], observer.unconfirmed) == (["early"], 1)
+
+
+async def test_a_wait_changes_nothing_that_would_be_taken_back() -> None:
+    observer = Observer(FakeClock(), lambda _: None)
+
+    await observer.carry_out([wait("w")])
+
+    assert observer.unconfirmed == 0
+    assert observer.tell(wait("w"))
+
+
+async def test_nothing_is_ever_under_way() -> None:
+    observer = Observer(FakeClock(), lambda _: None)
+
+    observer.submit(make_write("w"))
+
+    assert not observer.is_busy(Target("Workload", "team", "w"))
+    assert not observer.is_paused

@@ -1,0 +1,338 @@
+"""The choice of flavors: labels, taints, fungibility, the resumed scan, the words for why not.
+
+Rules of Kueue's documentation of ResourceFlavors and FlavorFungibility.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from admission.decisions.decision import Admit, Wait
+from admission.engine.engine import EngineSettings
+from api.jobs.resource_requests import QuotaCheckStrategy, ResourceSettings
+from api.objects import WireTaint, WireToleration
+from api.queueing import (
+    ClusterQueue,
+    FlavorFungibility,
+    FlavorQuotas,
+    FungibilityPolicy,
+    FungibilityPreference,
+    Preemption,
+    PreemptionPolicy,
+    QueueingStrategy,
+    ResourceFlavor,
+    ResourceGroup,
+    Topology,
+)
+from api.workload import PodSet, TopologyRequest, Workload
+from tests.builders import (
+    World,
+    admits,
+    evicts,
+    make_cluster_queue,
+    make_group,
+    make_pod_set,
+    make_quota,
+    make_template,
+    make_workload,
+    reserved,
+    waits,
+)
+
+TRY_NEXT = FungibilityPolicy.TRY_NEXT_FLAVOR
+STOP = FungibilityPolicy.MAY_STOP_SEARCH
+A100 = ResourceFlavor(name="a100", node_labels={"model": "a100"})
+H100 = ResourceFlavor(name="h100", node_labels={"model": "h100"})
+TAINTED = ResourceFlavor(name="spot", node_taints=(WireTaint(key="spot", effect="NoSchedule"),))
+
+
+def make_world(*values: object, **settings: Any) -> World:
+    resources = ResourceSettings(**settings)
+    return World(settings=EngineSettings(resources=resources)).put(A100, H100, TAINTED, *values)
+
+
+def two_flavors(a100: int = 4, h100: int = 4, **fields: Any) -> ClusterQueue:
+    return make_cluster_queue(groups=(make_group(a100=a100, h100=h100),), **fields)
+
+
+def flavors_of(world: World) -> dict[str, str]:
+    """Return the flavor of the GPUs of everyone who holds quota."""
+    return {key.name: admission.pod_sets[0].flavors["gpu"] for key, admission in world.engine.admissions()}
+
+
+def asking(**template: Any) -> Workload:
+    return make_workload(pod_sets=(make_pod_set(template=make_template({"gpu": 1}, **template)),))
+
+
+@pytest.mark.parametrize(
+    ("workload", "want"),
+    [
+        pytest.param(make_workload(), "a100", id="the first flavor that fits"),
+        pytest.param(asking(node_selector={"model": "h100"}), "h100", id="the one that the pods select"),
+        pytest.param(asking(node_selector={"zone": "x"}), "a100", id="a label of no flavor does not matter"),
+        pytest.param(make_workload(gpus=5), None, id="none that is large enough"),
+        pytest.param(asking(node_selector={"model": "b200"}), None, id="none that has the label"),
+    ],
+)
+def test_a_workload_gets(workload: Workload, want: str | None) -> None:
+    world = make_world(two_flavors(), workload)
+
+    world.settle()
+
+    assert flavors_of(world) == ({} if want is None else {"w": want})
+
+
+def test_a_full_flavor_is_passed_for_the_next() -> None:
+    world = make_world(two_flavors(), make_workload("a", gpus=3), make_workload("b", gpus=3, at=1))
+
+    world.settle()
+
+    assert flavors_of(world) == {"a": "a100", "b": "h100"}
+
+
+def test_a_tainted_flavor_needs_a_toleration_of_the_pods_or_of_the_flavor() -> None:
+    toleration = WireToleration(key="spot", operator="Exists")
+    queue = make_cluster_queue(groups=(make_group(spot=4),))
+
+    refused = make_world(queue, make_workload())
+    tolerated = make_world(queue, asking(tolerations=(toleration,)))
+    allowed = make_world(
+        ResourceFlavor(name="spot", node_taints=TAINTED.node_taints, tolerations=(toleration,)),
+        queue,
+        make_workload(),
+    )
+
+    (refusal,) = refused.settle()
+    assert isinstance(refusal, Wait)
+    assert (refusal.reason, refusal.message) == (
+        "NoMatchingFlavor",
+        "couldn't assign flavors to pod set main: untolerated taint spot:NoSchedule in flavor spot",
+    )
+    assert admits(tolerated.settle()) == ["w"]
+    assert admits(allowed.settle()) == ["w"]
+
+
+def test_resources_of_one_group_share_a_flavor_and_those_of_another_have_their_own() -> None:
+    def quotas(name: str, gpu: int, cpu: int) -> FlavorQuotas:
+        resources = {"gpu": make_quota(gpu), "cpu": make_quota(cpu, resource="cpu")}
+        return FlavorQuotas(name=name, resources=resources)
+
+    together = ResourceGroup(
+        covered_resources=("cpu", "gpu"), flavors=(quotas("a100", 9, 1), quotas("h100", 9, 9))
+    )
+    queue = make_cluster_queue(groups=(together, make_group(spot=9, resource="disk")))
+    pods = (make_pod_set(requests={"gpu": 1, "cpu": 2, "disk": 1}, template=None),)
+    spot = ResourceFlavor(name="spot")
+
+    (decision,) = make_world(spot, queue, make_workload(pod_sets=pods)).settle()
+
+    assert isinstance(decision, Admit)
+    assert decision.admission.pod_sets[0].flavors == {"gpu": "h100", "cpu": "h100", "disk": "spot"}
+
+
+def test_pod_sets_may_get_different_flavors_each_on_top_of_the_last() -> None:
+    pods = (make_pod_set("a", 3), make_pod_set("b", 3))
+
+    (decision,) = make_world(two_flavors(), make_workload(pod_sets=pods)).settle()
+
+    assert isinstance(decision, Admit)
+    assert [one.flavors["gpu"] for one in decision.admission.pod_sets] == ["a100", "h100"]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "want"),
+    [
+        pytest.param(QuotaCheckStrategy.BLOCK_UNDECLARED, [], id="blocks the Workload"),
+        pytest.param(
+            QuotaCheckStrategy.IGNORE_UNDECLARED, ["w"], id="is let through where that is configured"
+        ),
+    ],
+)
+def test_a_resource_that_the_queue_does_not_cover(strategy: QuotaCheckStrategy, want: list[str]) -> None:
+    pods = (make_pod_set(requests={"gpu": 1, "license": 1}),)
+    world = make_world(two_flavors(), make_workload(pod_sets=pods), quota_check=strategy)
+
+    decisions = world.settle()
+
+    assert admits(decisions) == want
+    assert waits(decisions) == ({} if want else {"w": "NoMatchingFlavor"})
+
+
+def test_asking_for_nothing_of_an_uncovered_resource_is_no_obstacle() -> None:
+    pods = (make_pod_set(requests={"gpu": 1, "license": 0}),)
+
+    assert admits(make_world(two_flavors(), make_workload(pod_sets=pods)).settle()) == ["w"]
+
+
+def test_pods_count_where_the_queue_covers_them() -> None:
+    queue = make_cluster_queue(groups=(make_group(default=9), make_group(default=2, resource="pods")))
+    world = make_world(
+        queue,
+        make_workload("a", pod_sets=(make_pod_set(count=2),)),
+        make_workload("b", pod_sets=(make_pod_set(count=1),), at=1),
+    )
+
+    assert admits(world.settle()) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("fungibility", "want"),
+    [
+        pytest.param(
+            FlavorFungibility(when_can_borrow=STOP), "a100", id="stops at a flavor that needs borrowing"
+        ),
+        pytest.param(
+            FlavorFungibility(when_can_borrow=TRY_NEXT), "h100", id="or looks for one that needs none"
+        ),
+    ],
+)
+def test_the_search(fungibility: FlavorFungibility, want: str) -> None:
+    lender = make_cluster_queue("lender", cohort="team", groups=(make_group(a100=9, h100=9),))
+    world = make_world(
+        lender, two_flavors(a100=1, cohort="team", fungibility=fungibility), make_workload(gpus=2)
+    )
+
+    world.settle()
+
+    assert flavors_of(world) == {"w": want}
+
+
+# The first flavor needs an eviction, the second needs borrowing.
+@pytest.mark.parametrize(
+    ("preference", "want_evictions"),
+    [
+        pytest.param(None, {}, id="borrowing is preferred by default"),
+        pytest.param(FungibilityPreference.BORROWING_OVER_PREEMPTION, {}, id="borrowing over preemption"),
+        pytest.param(
+            FungibilityPreference.PREEMPTION_OVER_BORROWING,
+            {"low": "InClusterQueue"},
+            id="preemption over borrowing",
+        ),
+    ],
+)
+def test_of_borrowing_and_preemption(
+    preference: FungibilityPreference | None, want_evictions: dict[str, str]
+) -> None:
+    queue = two_flavors(
+        h100=0,
+        cohort="team",
+        fungibility=FlavorFungibility(
+            when_can_borrow=TRY_NEXT, when_can_preempt=TRY_NEXT, preference=preference
+        ),
+        preemption=Preemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY),
+    )
+    lender = make_cluster_queue("lender", cohort="team", groups=(make_group(h100=9),))
+    low = reserved(make_workload("low", gpus=4), flavor="a100")
+    world = make_world(lender, queue, low, make_workload("high", gpus=4, priority=5))
+
+    assert evicts(world.settle()) == want_evictions
+
+
+def test_a_head_that_is_skipped_goes_on_with_the_next_flavor() -> None:
+    # Both want the cohort's last a100 by borrowing; the loser has h100 left to try.
+    fungibility = FlavorFungibility(when_can_borrow=STOP)
+    lender = make_cluster_queue("lender", cohort="team", groups=(make_group(a100=2),))
+    queues = [
+        make_cluster_queue(
+            name,
+            cohort="team",
+            groups=(make_group(a100=0, h100=2),),
+            fungibility=fungibility,
+            queueing_strategy=QueueingStrategy.STRICT_FIFO,
+        )
+        for name in ("one", "two")
+    ]
+    world = make_world(
+        lender,
+        *queues,
+        make_workload("a", queue="one", gpus=2),
+        make_workload("b", queue="two", gpus=2, at=1),
+    )
+
+    first = world.cycle()
+    second = world.cycle()
+
+    assert (admits(first), waits(first)) == (["a"], {"b": "WaitingForQuota"})
+    assert admits(second) == ["b"]
+    assert flavors_of(world) == {"a": "a100", "b": "h100"}
+
+
+@pytest.mark.parametrize(
+    ("quota", "used", "want"),
+    [
+        pytest.param(
+            4,
+            3,
+            ("WaitingForQuota", "insufficient unused quota for gpu in flavor default, 1 more needed"),
+            id="something must come free",
+        ),
+        pytest.param(
+            1,
+            0,
+            (
+                "ExceedsMaxQuota",
+                "insufficient quota for gpu in flavor default, previously considered podsets requests (0) + "
+                "current podset request (2) > maximum capacity (1)",
+            ),
+            id="it can never fit",
+        ),
+    ],
+)
+def test_the_word_and_the_sentence_say_what_is_missing(quota: int, used: int, want: tuple[str, str]) -> None:
+    running = [reserved(make_workload("running", gpus=used))] if used else []
+    world = make_world(make_cluster_queue(quota=quota), *running, make_workload(gpus=2))
+
+    (decision,) = world.settle()
+
+    assert isinstance(decision, Wait)
+    assert decision.reason == want[0]
+    assert decision.message == f"couldn't assign flavors to pod set main: {want[1]}"
+
+
+def test_the_mildest_reason_over_alternatives_counts() -> None:
+    queue = make_cluster_queue(groups=(make_group(a100=1, h100=4),))
+    running = reserved(make_workload("running", gpus=3), flavor="h100")
+
+    decisions = make_world(queue, running, make_workload(gpus=2)).settle()
+
+    assert waits(decisions) == {"w": "WaitingForQuota"}
+
+
+def topology_pods(request: TopologyRequest | None) -> PodSet:
+    return make_pod_set(topology_request=request)
+
+
+@pytest.mark.parametrize(
+    ("flavor", "request_", "want"),
+    [
+        pytest.param(
+            ResourceFlavor(name="default", topology_name="racks"),
+            None,
+            (
+                "TopologyPlacementFailed",
+                'topology "racks" doesn\'t allow to fit any of 1 pod(s). Total nodes: 0',
+            ),
+            id="a flavor with a topology without nodes",
+        ),
+        pytest.param(
+            ResourceFlavor(name="default"),
+            TopologyRequest(required="rack"),
+            ("NoMatchingFlavor", "Flavor 'default' does not support TopologyAwareScheduling"),
+            id="a topology wish for a flavor without one",
+        ),
+    ],
+)
+def test_what_finds_no_place_in_a_topology_waits_and_is_told(
+    flavor: ResourceFlavor, request_: TopologyRequest | None, want: tuple[str, str]
+) -> None:
+    topology = Topology(name="racks", levels=("rack",))
+    workload = make_workload(pod_sets=(topology_pods(request_),))
+    world = make_world(topology, flavor, make_cluster_queue(quota=4), workload)
+
+    (decision,) = world.settle()
+
+    assert isinstance(decision, Wait)
+    assert decision.reason == want[0]
+    assert want[1] in decision.message

@@ -1,0 +1,137 @@
+"""What reports and annotations make of a Job's checkpoint: an instant goes forward and never lies ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from admission.reconcile.checkpoints import disbelief, newest, progress, refusal, taken_over
+from api.keys import CHECKPOINT_MEASURED as MEASURED
+from api.keys import CHECKPOINT_STEP as STEP
+from api.keys import CHECKPOINT_TIME as TIME
+from api.wire.checkpoint_report import Report
+from api.workload import to_rfc3339, to_seconds
+
+NOW = 1_769_860_800.0
+
+
+def saved(ago: float, step: int = 1, save_seconds: float | None = None) -> Report:
+    return Report(saved_at=NOW - ago, step=step, save_seconds=save_seconds)
+
+
+def told(ago: float, step: str = "1") -> dict[str, str]:
+    return {TIME: to_rfc3339(NOW - ago), STEP: step}
+
+
+def written(present: Mapping[str, str], *reports: Report, started: float | None = None) -> dict[str, str]:
+    return progress(present, reports, started_at=started, now=NOW).annotations
+
+
+@pytest.mark.parametrize(
+    ("present", "reports", "want"),
+    [
+        pytest.param({}, [saved(60, 5)], told(60, "5"), id="the first checkpoint"),
+        pytest.param(told(60), [saved(30, 9)], told(30, "9"), id="a newer one"),
+        pytest.param(told(60), [saved(60, 1)], {}, id="the same again changes nothing"),
+        pytest.param(told(60), [saved(90, 1)], {}, id="an older one changes nothing"),
+        pytest.param(told(60, "9"), [saved(30, 2)], told(30, "2"), id="the step may go down"),
+        pytest.param({}, [saved(30, 9), saved(60, 5)], told(30, "9"), id="of several the newest"),
+        pytest.param(told(-9000), [saved(30, 9)], told(30, "9"), id="a known one of the future is none"),
+        pytest.param({TIME: "noon"}, [saved(30, 9)], told(30, "9"), id="nor is one that cannot be read"),
+    ],
+)
+def test_the_newest_checkpoint_counts(
+    present: dict[str, str], reports: list[Report], want: dict[str, str]
+) -> None:
+    assert written(present, *reports) == want
+
+
+def test_what_is_older_than_what_is_known_is_told_so() -> None:
+    assert progress(told(60), [saved(90)], started_at=None, now=NOW).is_outdated
+    assert not progress(told(60), [saved(60)], started_at=None, now=NOW).is_outdated
+
+
+@given(st.lists(st.integers(0, 1000), min_size=1, max_size=6), st.randoms())
+def test_the_order_of_reports_does_not_matter(agos: list[int], random: object) -> None:
+    reports = [saved(ago, step=ago) for ago in agos]
+    one_by_one: dict[str, str] = {}
+    for report in reports:
+        one_by_one |= written(one_by_one, report)
+
+    assert one_by_one[TIME] == written({}, *reports)[TIME] == to_rfc3339(NOW - min(agos))
+
+
+def test_the_last_five_savings_are_kept() -> None:
+    present: dict[str, str] = {}
+    for number in range(7):
+        present |= written(present, saved(100 - number, save_seconds=number))
+
+    assert msgspec.json.decode(present[MEASURED]) == {"save": [2, 3, 4, 5, 6]}
+
+
+def test_a_restart_is_measured_once_an_attempt() -> None:
+    first = written({}, Report(resumed_at=NOW - 30), started=NOW - 100)
+    again = written(first, Report(resumed_at=NOW - 10), started=NOW - 100)
+    next_attempt = written(first, Report(resumed_at=NOW), started=NOW - 50)
+
+    assert msgspec.json.decode(first[MEASURED])["restart"] == [70.0]
+    assert again == {}
+    assert msgspec.json.decode(next_attempt[MEASURED])["restart"] == [70.0, 50.0]
+
+
+@pytest.mark.parametrize(
+    ("job", "workload", "want", "want_refusal"),
+    [
+        pytest.param(told(60), {}, told(60), "", id="the first is taken over"),
+        pytest.param(told(30), told(60), {TIME: told(30)[TIME]}, "", id="a newer one too"),
+        pytest.param(told(90), told(60), {}, "the last one known", id="an older one is not"),
+        pytest.param(told(-120), {}, {}, "in the future", id="nor one of the future"),
+        pytest.param(told(30), told(-120), {TIME: told(30)[TIME]}, "", id="which is mended by a good one"),
+        pytest.param({TIME: "noon"}, told(60), {}, "no RFC 3339", id="nor what is no time"),
+        pytest.param(told(60), told(60), {}, "", id="the same is not written again"),
+        pytest.param({MEASURED: "x"}, {}, {MEASURED: "x"}, "", id="what was measured goes along"),
+    ],
+)
+def test_what_a_workload_takes_over(
+    job: dict[str, str], workload: dict[str, str], want: dict[str, str], want_refusal: str
+) -> None:
+    assert taken_over(job, workload, now=NOW) == want
+    said = refusal(job, workload, now=NOW)
+    assert (want_refusal in said) if said is not None else want_refusal == ""
+
+
+def test_a_clock_that_is_a_little_ahead_is_believed() -> None:
+    assert to_seconds(taken_over(told(-50), {}, now=NOW)[TIME]) == NOW + 50
+
+
+@pytest.mark.parametrize(
+    ("members", "want"),
+    [
+        pytest.param([], {}, id="of nobody none"),
+        pytest.param([told(90), told(30), {}], told(30), id="the newest"),
+        pytest.param([told(90), told(-9000), {TIME: "noon"}], told(90), id="that can be believed"),
+        pytest.param([{}, {STEP: "3"}], {}, id="none where nobody tells of one"),
+    ],
+)
+def test_the_checkpoint_of_a_group(members: list[dict[str, str]], want: dict[str, str]) -> None:
+    assert newest(members, now=NOW) == want
+
+
+@pytest.mark.parametrize(
+    ("annotations", "want"),
+    [
+        pytest.param({}, "", id="none"),
+        pytest.param(told(9000), "", id="however old"),
+        pytest.param(told(-9000), "lies in the future", id="of the future"),
+        pytest.param({TIME: "noon"}, "is no RFC 3339 time", id="unreadable"),
+    ],
+)
+def test_a_checkpoint_is_not_believed(annotations: dict[str, str], want: str) -> None:
+    said = disbelief(annotations, now=NOW)
+
+    assert (said is not None) == bool(want)
+    assert want in (said or "")

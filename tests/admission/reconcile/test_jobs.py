@@ -1,0 +1,617 @@
+"""What a Job and its Workloads ask for, look by look: each row is one situation."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from admission.decisions.api_writes import Action, Event, Write
+from admission.reconcile.job import Ancestor, JobContext, JobSettings, PriorityClass, reconcile_job
+from tests.admission.world import (
+    START,
+    UID,
+    Object,
+    World,
+    context,
+    encode,
+    job_object,
+    purposes,
+    read_job,
+    read_workload,
+)
+
+Change = Callable[[Object], None]
+
+
+def born(job: Object | None = None) -> Object:
+    """Return the Workload that Berth creates for a Job."""
+    world = World()
+    world.add(job or job_object())
+    world.settle()
+    return world.objects["Workload", world.only_workload()]
+
+
+def held(*changes: Change, job: Object | None = None) -> Object:
+    """Return the Workload of a Job, changed."""
+    workload = copy.deepcopy(born(job))
+    for change in changes:
+        change(workload)
+    return workload
+
+
+def said(type_: str, reason: str = "r", message: str = "m", status: str = "True") -> Change:
+    """Return the change that writes a condition."""
+    condition = {
+        "type": type_,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": "2027-01-15T07:00:00Z",
+    }
+
+    def change(workload: Object) -> None:
+        workload.setdefault("status", {}).setdefault("conditions", []).append(condition)
+
+    return change
+
+
+def reserved(workload: Object) -> None:
+    """Give a Workload quota for two pods."""
+    assignment = {"name": "main", "count": 2, "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": "2"}}
+    workload.setdefault("status", {})["admission"] = {
+        "clusterQueue": "cq",
+        "podSetAssignments": [assignment],
+    }
+    said("QuotaReserved", "QuotaReserved")(workload)
+
+
+def admitted(workload: Object) -> None:
+    """Admit a Workload."""
+    reserved(workload)
+    said("Admitted", "Admitted")(workload)
+
+
+def renamed(name: str) -> Change:
+    """Return the change that makes it another object."""
+    return lambda workload: workload["metadata"].update(name=name, uid=name)
+
+
+def deleting(workload: Object) -> None:
+    """Ask for a Workload's deletion."""
+    workload["metadata"]["deletionTimestamp"] = "2027-01-15T07:00:00Z"
+
+
+def with_status(job: Object, **status: Any) -> Object:
+    """Return a Job with this status."""
+    return {**job, "status": status}
+
+
+def running(**status: Any) -> Object:
+    """Return an unsuspended Job with two pods."""
+    started = {"active": 2, "ready": 2, "startTime": "2027-01-15T07:00:00Z", **status}
+    return with_status(job_object(suspend=False), **started)
+
+
+def ended(type_: str) -> Object:
+    """Return a finished Job."""
+    return running(active=0, conditions=[{"type": type_, "status": "True", "message": "why"}])
+
+
+def look(job: Object, *workloads: Object, **fields: Any) -> tuple[Action, ...]:
+    """Return what they ask for."""
+    pairs = [read_workload(workload) for workload in workloads]
+    return reconcile_job(read_job(job), encode(job), pairs, context(**fields), now=START)
+
+
+STOPPING = {"kueue.x-k8s.io/stopping": "true"}
+UNQUEUED = {"kueue.x-k8s.io/queue-name": None}
+PREBUILT = {"kueue.x-k8s.io/prebuilt-workload-name": "built"}
+
+
+@pytest.mark.parametrize(
+    ("job", "workloads", "want"),
+    [
+        pytest.param(job_object(labels=UNQUEUED), [], [], id="a Job without a queue is not touched"),
+        pytest.param(job_object(), [], ["create-workload"], id="a queued Job gets a Workload"),
+        pytest.param(
+            job_object(suspend=False),
+            [],
+            ["stop-job", "create-workload"],
+            id="one created running is stopped too",
+        ),
+        pytest.param(job_object(), [held()], [], id="a waiting Job needs nothing"),
+        pytest.param(job_object(), [held(reserved)], [], id="quota alone does not start it"),
+        pytest.param(job_object(), [held(admitted)], ["start-job"], id="an admitted one is started"),
+        pytest.param(
+            job_object(annotations=STOPPING),
+            [held(admitted)],
+            ["restore-job"],
+            id="a stop that was begun is ended before the next start",
+        ),
+        pytest.param(
+            with_status(job_object(), startTime="2027-01-15T07:00:00Z"),
+            [held(admitted)],
+            [],
+            id="a start waits until the Job controller has seen the suspension",
+        ),
+        pytest.param(
+            with_status(
+                job_object(),
+                startTime="2027-01-15T07:00:00Z",
+                conditions=[{"type": "Suspended", "status": "True"}],
+            ),
+            [held(admitted)],
+            ["clear-start-time"],
+            id="an older server's start time is cleared before the template changes",
+        ),
+        pytest.param(
+            with_status(job_object(managedBy="example.com/other"), startTime="2027-01-15T07:00:00Z"),
+            [held(admitted)],
+            ["clear-start-time"],
+            id="a foreign Job controller is not waited for",
+        ),
+        pytest.param(
+            with_status(job_object(), active=1), [held(admitted)], [], id="no start while old pods run"
+        ),
+        pytest.param(running(), [held(admitted, said("PodsReady"))], [], id="a running Job needs nothing"),
+        pytest.param(running(), [held()], ["stop-job"], id="one that runs unadmitted is stopped"),
+        pytest.param(
+            running(), [held(admitted, said("Evicted"))], ["stop-job"], id="an eviction stops the Job first"
+        ),
+        pytest.param(
+            with_status(job_object(annotations=STOPPING), active=1),
+            [held(admitted, said("Evicted"))],
+            [],
+            id="and waits for its pods",
+        ),
+        pytest.param(
+            job_object(annotations=STOPPING),
+            [held(admitted, said("Evicted"))],
+            ["restore-job"],
+            id="then restores the template",
+        ),
+        pytest.param(
+            job_object(), [held(admitted, said("Evicted"))], ["release"], id="and releases the quota last"
+        ),
+        pytest.param(job_object(), [held(said("Evicted"))], [], id="after which it waits"),
+        pytest.param(ended("Complete"), [held(admitted)], ["finish"], id="a finished Job ends its Workload"),
+        pytest.param(
+            ended("Failed"),
+            [held(admitted, said("Finished"))],
+            ["remove-finalizer"],
+            id="an ended Workload is let go",
+        ),
+        pytest.param(ended("Complete"), [], [], id="a finished Job gets no new Workload"),
+        pytest.param(
+            running(), [held(admitted, said("Finished"))], ["stop-job"], id="no Job runs on an ended Workload"
+        ),
+        pytest.param(
+            job_object(),
+            [held(said("Finished"))],
+            ["remove-finalizer"],
+            id="an ended Workload of a stopped Job is let go",
+        ),
+        pytest.param(
+            job_object(), [held(), held(renamed("b"))], ["delete-workload"], id="of two Workloads one goes"
+        ),
+        pytest.param(
+            job_object(parallelism=1), [held()], ["update-workload"], id="a waiting Workload follows its Job"
+        ),
+        pytest.param(
+            job_object(parallelism=1),
+            [held(reserved)],
+            ["delete-workload"],
+            id="one that holds quota for another shape goes",
+        ),
+        pytest.param(
+            with_status(job_object(parallelism=1), active=1),
+            [held(admitted)],
+            [],
+            id="but not while pods still run",
+        ),
+        pytest.param(
+            job_object(),
+            [held(deleting)],
+            ["remove-finalizer"],
+            id="a deleted Workload of a stopped Job is let go",
+        ),
+        pytest.param(
+            running(),
+            [held(admitted, deleting)],
+            ["stop-job"],
+            id="under a running Job it waits for the stop",
+        ),
+        pytest.param(
+            job_object(labels=UNQUEUED),
+            [held()],
+            ["delete-workload"],
+            id="who left the queue while waiting is taken out",
+        ),
+        pytest.param(
+            {**job_object(), "metadata": {**job_object()["metadata"], "deletionTimestamp": "x"}},
+            [],
+            [],
+            id="a Job that is being deleted gets nothing new",
+        ),
+        pytest.param(job_object(labels=PREBUILT), [], [], id="a prebuilt Workload is waited for"),
+        pytest.param(
+            job_object(labels=PREBUILT, suspend=False), [], ["stop-job"], id="its Job does not run meanwhile"
+        ),
+    ],
+)
+def test_a_look_asks_for(job: Object, workloads: list[Object], want: list[str]) -> None:
+    assert purposes(look(job, *workloads)) == want
+
+
+@pytest.mark.parametrize(
+    ("fields", "job", "want"),
+    [
+        pytest.param(
+            {"settings": JobSettings(manages_without_queue_name=True)},
+            job_object(labels=UNQUEUED, suspend=False),
+            ["stop-job", "create-workload"],
+            id="all Jobs may be managed",
+        ),
+        pytest.param(
+            {"is_namespace_managed": lambda _: False}, job_object(), [], id="not in namespaces left out"
+        ),
+        pytest.param(
+            {"ancestor": lambda _: Ancestor.WAITING},
+            job_object(suspend=False),
+            ["stop-job"],
+            id="a child waits for its ancestor",
+        ),
+        pytest.param(
+            {"ancestor": lambda _: Ancestor.ADMITTED},
+            job_object(suspend=False),
+            [],
+            id="and runs with it, without a Workload",
+        ),
+        pytest.param(
+            {"ancestor": lambda _: Ancestor.TOO_DEEP},
+            job_object(),
+            ["JobNestingTooDeep"],
+            id="a chain without end is told",
+        ),
+    ],
+)
+def test_whose_job_it_is(fields: dict[str, Any], job: Object, want: list[str]) -> None:
+    assert purposes(look(job, **fields)) == want
+
+
+CLASSES = {
+    "workload_priority_classes": {"gold": 100},
+    "priority_classes": {
+        "high": PriorityClass(value=50),
+        "default-b": PriorityClass(value=7, is_global_default=True),
+        "default-a": PriorityClass(value=9, is_global_default=True),
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("job", "fields", "want"),
+    [
+        pytest.param(job_object(), {}, (0, None), id="without any class: none"),
+        pytest.param(
+            job_object(
+                labels={"kueue.x-k8s.io/priority-class": "gold"}, pod_spec={"priorityClassName": "high"}
+            ),
+            CLASSES,
+            (100, "gold"),
+            id="the label's class goes first",
+        ),
+        pytest.param(
+            job_object(pod_spec={"priorityClassName": "high"}),
+            CLASSES,
+            (50, "high"),
+            id="then the template's",
+        ),
+        pytest.param(job_object(), CLASSES, (7, "default-b"), id="then the lowest default"),
+    ],
+)
+def test_where_the_priority_comes_from(
+    job: Object, fields: dict[str, Any], want: tuple[int, str | None]
+) -> None:
+    (write,) = look(job, **fields)
+
+    assert isinstance(write, Write)
+    spec = msgspec.json.decode(write.body)["spec"]
+    assert (spec["priority"], spec.get("priorityClassRef", {}).get("name")) == want
+
+
+@pytest.mark.parametrize(
+    ("job", "want_reason", "want_note"),
+    [
+        pytest.param(
+            job_object(labels={"kueue.x-k8s.io/priority-class": "nil"}),
+            "WorkloadPriorityClassNotFound",
+            "Job team/j: label kueue.x-k8s.io/priority-class names WorkloadPriorityClass 'nil', which does"
+            " not exist; create it or name another",
+            id="an unknown WorkloadPriorityClass",
+        ),
+        pytest.param(
+            job_object(pod_spec={"priorityClassName": "nil"}),
+            "ErrWorkloadCompose",
+            "Job team/j: spec.template.spec.priorityClassName names PriorityClass 'nil', which does not"
+            " exist; create it or name another",
+            id="an unknown PriorityClass",
+        ),
+        pytest.param(
+            job_object(parallelism=0),
+            "ErrWorkloadCompose",
+            "Job team/j: spec.parallelism is 0: it asks for no pods; set it to 1 or more",
+            id="no pods",
+        ),
+    ],
+)
+def test_a_job_that_cannot_be_queued_is_told_why(job: Object, want_reason: str, want_note: str) -> None:
+    (event,) = look(job)
+
+    assert isinstance(event, Event)
+    assert (event.type, event.reason, event.note) == ("Warning", want_reason, want_note)
+    assert event.regarding.name == "j"
+
+
+def test_a_misspelt_key_is_told_once_and_stands_in_nobodys_way() -> None:
+    job = job_object(annotations={"berth.dev/checkpoint-tim": "x"})
+
+    assert purposes(look(job)) == ["create-workload", "UnknownKey"]
+    assert purposes(look(job, held(job=job))) == []
+
+
+def test_a_conflict_with_the_users_template_ends_the_workload() -> None:
+    job = job_object(pod_spec={"nodeSelector": {"zone": "b"}})
+
+    (write,) = look(job, held(admitted, job=job))
+
+    assert isinstance(write, Write)
+    (finished,) = [
+        c for c in msgspec.json.decode(write.body)["status"]["conditions"] if c["type"] == "Finished"
+    ]
+    assert (finished["reason"], finished["message"]) == (
+        "FailedToStart",
+        "Job team/j: nodeSelector zone is 'b', but its admission needs 'a'; remove it from the template;"
+        f" then delete Workload team/{born()['metadata']['name']} to queue it again",
+    )
+    assert write.events[0].type == "Warning"
+
+
+def body_of(action: Action) -> dict[str, Any]:
+    """Return what a write sends."""
+    assert isinstance(action, Write)
+    body: dict[str, Any] = msgspec.json.decode(action.body)
+    return body
+
+
+def test_writes_carry_what_was_seen() -> None:
+    (start,) = look(job_object(), held(admitted))
+
+    assert body_of(start)["metadata"] == {"uid": UID, "resourceVersion": "1"}
+    assert isinstance(start, Write)
+    assert (start.uid, start.resource_version, start.kind, start.name) == (UID, "1", "Job", "j")
+
+
+@pytest.mark.parametrize(
+    ("job", "workload", "fields", "want"),
+    [
+        pytest.param(
+            job_object(labels={"kueue.x-k8s.io/queue-name": "other"}),
+            held(),
+            {},
+            {"spec": {"queueName": "other"}},
+            id="another queue",
+        ),
+        pytest.param(
+            job_object(labels={"kueue.x-k8s.io/queue-name": "other"}),
+            held(reserved),
+            {},
+            None,
+            id="the queue is frozen while quota is held",
+        ),
+        pytest.param(
+            job_object(labels={"kueue.x-k8s.io/priority-class": "gold"}),
+            held(),
+            CLASSES,
+            {
+                "spec": {
+                    "priority": 100,
+                    "priorityClassRef": {
+                        "group": "kueue.x-k8s.io",
+                        "kind": "WorkloadPriorityClass",
+                        "name": "gold",
+                    },
+                }
+            },
+            id="another priority class",
+        ),
+        pytest.param(
+            job_object(labels={"kueue.x-k8s.io/priority-class": "gold"}),
+            held(reserved),
+            CLASSES,
+            None,
+            id="its presence is frozen while quota is held",
+        ),
+        pytest.param(
+            job_object(labels={"team": "a"}),
+            held(),
+            {"settings": JobSettings(label_keys_to_copy=("team",))},
+            {"labels": {"team": "a"}},
+            id="a label that is to be copied",
+        ),
+        pytest.param(
+            job_object(),
+            held(job=job_object(annotations={"kueue.x-k8s.io/admission-gated-by": "x/y"})),
+            {},
+            {"annotations": {"kueue.x-k8s.io/admission-gated-by": None}},
+            id="a gate that was opened",
+        ),
+    ],
+)
+def test_changes_of_the_job_reach_its_workload(
+    job: Object, workload: Object, fields: dict[str, Any], want: dict[str, Any] | None
+) -> None:
+    actions = look(job, workload, **fields)
+
+    if want is None:
+        assert actions == ()
+        return
+    body = body_of(actions[0])
+    guard = {key: workload["metadata"][key] for key in ("uid", "resourceVersion")}
+    metadata = {key: value for key, value in want.items() if key != "spec"}
+    assert body["metadata"] == {**metadata, **guard}
+    assert body.get("spec") == want.get("spec")
+
+
+READY = said("PodsReady", "Started", "All pods reached readiness and the workload is running")
+
+
+@pytest.mark.parametrize(
+    ("job", "workload", "want"),
+    [
+        pytest.param(running(ready=1), held(admitted), ("False", "WaitForStart"), id="not yet"),
+        pytest.param(running(), held(admitted), ("True", "Started"), id="all there"),
+        pytest.param(
+            running(ready=1), held(admitted, READY), ("False", "WaitForRecovery"), id="one was lost"
+        ),
+        pytest.param(
+            running(),
+            held(admitted, said("PodsReady", "WaitForRecovery", status="False")),
+            ("True", "Recovered"),
+            id="all there again",
+        ),
+    ],
+)
+def test_readiness_of_pods_is_told(job: Object, workload: Object, want: tuple[str, str]) -> None:
+    (write,) = look(job, workload)
+
+    conditions = {c["type"]: c for c in body_of(write)["status"]["conditions"]}
+    assert (conditions["PodsReady"]["status"], conditions["PodsReady"]["reason"]) == want
+
+
+def test_readiness_is_not_told_where_nobody_waits_for_it() -> None:
+    settings = JobSettings(waits_for_pods=False)
+
+    assert look(running(), held(admitted), settings=settings) == ()
+
+
+def reclaiming(count: int) -> Change:
+    """Return the change that gives pods' quota back."""
+    return lambda workload: workload["status"].update(reclaimablePods=[{"name": "main", "count": count}])
+
+
+@pytest.mark.parametrize(
+    ("before", "want"),
+    [
+        pytest.param([], [{"name": "main", "count": 1}], id="what is not needed is given back"),
+        pytest.param([reclaiming(1)], None, id="once"),
+        pytest.param([reclaiming(2)], None, id="and never taken again"),
+    ],
+)
+def test_quota_that_is_not_needed_again_is_given_back(
+    before: list[Change], want: list[Object] | None
+) -> None:
+    actions = look(running(active=1, ready=1, succeeded=1), held(admitted, READY, *before))
+
+    assert [body_of(action)["status"]["reclaimablePods"] for action in actions] == ([want] if want else [])
+
+
+def test_of_a_deleted_job_only_the_workloads_are_let_go() -> None:
+    job = job_object()
+    job["metadata"]["deletionTimestamp"] = "2027-01-15T07:00:00Z"
+
+    assert purposes(look(job, held(admitted, deleting))) == ["remove-finalizer"]
+    assert purposes(look(job, held(admitted))) == []
+
+
+def test_finalizers_of_others_stay() -> None:
+    workload = held(deleting, lambda w: w["metadata"]["finalizers"].append("example.com/mine"))
+
+    (write,) = look(job_object(), workload)
+
+    assert body_of(write)["metadata"]["finalizers"] == ["example.com/mine"]
+
+
+def built(**owner: Any) -> Object:
+    """Return a prebuilt Workload, with an owner where one is given."""
+    workload = held(renamed("built"))
+    reference = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "p", "controller": True, **owner}
+    workload["metadata"].update(labels={}, ownerReferences=[reference] if owner else [])
+    return workload
+
+
+def test_a_prebuilt_workload_of_somebody_else_is_refused_and_left_alone() -> None:
+    event, *rest = look(job_object(labels=PREBUILT), built(uid="p"))
+
+    assert isinstance(event, Event)
+    assert event.note == (
+        "Job team/j: Workload team/built, named by kueue.x-k8s.io/prebuilt-workload-name, belongs to Pod p;"
+        " name another one"
+    )
+    assert rest == []
+    finished = {"type": "Complete", "status": "True"}
+    assert look(with_status(job_object(labels=PREBUILT), conditions=[finished]), built(uid="p")) == ()
+
+
+def test_a_prebuilt_workload_is_adopted_beside_other_references() -> None:
+    workload = built(uid="p", controller=False)
+
+    (write,) = look(job_object(labels=PREBUILT), workload)
+
+    owners = body_of(write)["metadata"]["ownerReferences"]
+    assert [(owner["kind"], owner.get("controller")) for owner in owners] == [("Pod", False), ("Job", True)]
+
+
+def test_the_order_of_workloads_does_not_matter() -> None:
+    ours, other = held(admitted), held(renamed("b"))
+
+    assert look(job_object(), ours, other) == look(job_object(), other, ours)
+
+
+def test_a_context_needs_only_an_injection() -> None:
+    assert JobContext(injection=lambda _: ({}, ())).settings == JobSettings()
+
+
+@pytest.mark.parametrize(
+    ("awaits_ends", "want"),
+    [
+        pytest.param(True, [], id="a policy waits for it"),
+        pytest.param(False, ["release"], id="Kueue does not"),
+    ],
+)
+def test_quota_is_given_back_while_the_last_pod_still_ends_where(awaits_ends: bool, want: list[str]) -> None:
+    job = with_status(job_object(), terminating=1)
+
+    actions = look(job, held(admitted, said("Evicted")), awaits_ends=lambda _: awaits_ends)
+
+    assert purposes(actions) == want
+
+
+BAD = {
+    "berth.dev/expected-runtime-seconds": "soon",
+    "berth.dev/expected-completion-time": "tomorrow",
+    "berth.dev/placement-strategy": "Tight",
+    "berth.dev/latency-sensitive": "very",
+    "berth.dev/paralelism": "ddp",
+    "berth.dev/oportunistic": "true",
+}
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_whatever_is_wrong_with_a_job_is_told_at_once_each_kind_in_one_event(is_refused: bool) -> None:
+    labels = {"kueue.x-k8s.io/max-exec-time-seconds": "never"} if is_refused else {}
+    events = [one for one in look(job_object(annotations=BAD, labels=labels)) if isinstance(one, Event)]
+
+    notes = {event.reason: event.note for event in events}
+    assert len(notes) == len(events)
+    assert "paralelism" in notes["UnknownKey"]
+    assert "oportunistic" in notes["UnknownKey"]
+    assert "Tight" in notes["InvalidWish"]
+    assert "very" in notes["InvalidWish"]
+    assert "'soon'" in notes["InvalidExpectedRuntime"]
+    assert "'tomorrow'" in notes["InvalidExpectedRuntime"]
+    assert ("ErrWorkloadCompose" in notes) is is_refused

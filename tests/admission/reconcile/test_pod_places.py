@@ -1,0 +1,104 @@
+"""Where admitted pods are sent by topology, as their gates go."""
+
+from __future__ import annotations
+
+from admission.decisions.decision import Admit
+from admission.reconcile.workload_writes import write_of
+from api import keys
+from api.keys import HOSTNAME
+from api.workload import Admission, DomainCount, PodSetAssignment, TopologyAssignment
+from tests.admission.podworld import (
+    PodWorld,
+    make_world,
+    member_object,
+    pod_object,
+)
+
+
+def admit_on(world: PodWorld, name: str, *hosts: str, levels: tuple[str, ...] = (HOSTNAME,)) -> None:
+    """Admit a Workload of one pod set on these hosts, one pod on each time that a host is named."""
+    workload, raw = world.workload(name)
+    counts = {host: hosts.count(host) for host in dict.fromkeys(hosts)}
+    domains = tuple(DomainCount(values=(host,), count=count) for host, count in counts.items())
+    assignment = PodSetAssignment(
+        name=workload.pod_sets[0].name,
+        count=len(hosts),
+        flavors={"cpu": "f"},
+        usage={"cpu": 1000 * len(hosts)},
+        topology=TopologyAssignment(levels=levels, domains=domains),
+    )
+    decision = Admit(
+        key=workload.key,
+        uid=workload.uid,
+        resource_version=workload.resource_version,
+        admission=Admission(cluster_queue="cq", pod_sets=(assignment,)),
+        is_admitted=True,
+    )
+    write = write_of(decision, raw, now=world.now)
+    assert write is not None
+    world.apply(write)
+    world.settle()
+
+
+def hosts_of(world: PodWorld) -> dict[str, str]:
+    """Return the host that each pod was told."""
+    return {
+        name: world.objects["Pod", name]["spec"].get("nodeSelector", {}).get(HOSTNAME, "")
+        for name in world.pods()
+    }
+
+
+def test_a_placed_pod_is_told_its_host_as_it_is_let_go() -> None:
+    world = make_world(pod_object(annotations={keys.REQUIRED_TOPOLOGY: HOSTNAME}))
+
+    admit_on(world, world.only_workload(), "n1")
+
+    assert hosts_of(world) == {"p": "n1"}
+    assert not world.pod("p").gates
+
+
+def test_a_pod_placed_without_asking_is_marked_so_that_it_is_counted_once() -> None:
+    world = make_world(pod_object())
+
+    admit_on(world, world.only_workload(), "n1")
+
+    assert world.pod("p").annotations[keys.UNCONSTRAINED_TOPOLOGY] == "true"
+
+
+def test_the_pods_of_a_group_take_their_places_by_rank() -> None:
+    preferred = {keys.PREFERRED_TOPOLOGY: "rack"}
+    ranks = {"a": "2", "b": "0", "c": "1"}
+    world = make_world(
+        *(
+            member_object(name, 3, annotations=preferred, labels={keys.POD_GROUP_INDEX: rank})
+            for name, rank in ranks.items()
+        )
+    )
+
+    admit_on(world, "g", "n1", "n1", "n2")
+
+    assert hosts_of(world) == {"a": "n2", "b": "n1", "c": "n1"}
+
+
+def test_a_replacement_takes_the_place_that_came_free() -> None:
+    preferred = {keys.PREFERRED_TOPOLOGY: "rack"}
+    world = make_world(*(member_object(name, annotations=preferred) for name in ("a", "b")))
+    admit_on(world, "g", "n1", "n2")
+    first = next(name for name, host in hosts_of(world).items() if host == "n1")
+    world.run()
+    world.end(first, "Failed")
+
+    world.add(member_object("c", annotations=preferred, created=1))
+    world.settle()
+
+    assert hosts_of(world)["c"] == "n1"
+
+
+def test_where_the_topology_ends_above_the_hosts_each_pod_is_told_one_domain() -> None:
+    world = make_world(*(member_object(name, annotations={keys.PREFERRED_TOPOLOGY: "rack"}) for name in "ab"))
+
+    admit_on(world, "g", "r1", "r2", levels=("rack",))
+
+    told = sorted(world.objects["Pod", name]["spec"]["nodeSelector"]["rack"] for name in "ab")
+    assert told == ["r1", "r2"]
+    assert all("affinity" not in world.objects["Pod", name]["spec"] for name in "ab")

@@ -1,0 +1,551 @@
+"""What a Workload asks for, look by look, whoever made it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from admission.decisions.api_writes import Action, Event, Write
+from admission.reconcile.deadlines import PodsReadySettings, RetentionSettings
+from admission.reconcile.workload import (
+    LifecycleContext,
+    LifecycleResult,
+    LifecycleSettings,
+    Owner,
+    reconcile_workload,
+)
+from api.queueing import StopPolicy
+from api.reasons import PendingReason
+from api.workload import to_rfc3339
+from tests.admission.world import Object, purposes, read_workload
+
+NOW = 1_800_000_000.0
+AGO = 600.0
+Change = Callable[[Object], None]
+
+
+def make(*changes: Change) -> Object:
+    """Return a waiting Workload, changed."""
+    workload: Object = {
+        "metadata": {
+            "name": "w",
+            "namespace": "team",
+            "uid": "u",
+            "resourceVersion": "7",
+            "generation": 1,
+            "labels": {},
+            "annotations": {},
+        },
+        "spec": {
+            "queueName": "lq",
+            "active": True,
+            "podSets": [{"name": "main", "count": 1, "template": {}}],
+        },
+        "status": {"conditions": []},
+    }
+    for change in changes:
+        change(workload)
+    return workload
+
+
+def said(
+    type_: str, reason: str = "r", message: str = "m", *, status: str = "True", ago: float = AGO
+) -> Change:
+    """Return the change that writes a condition, ten minutes old."""
+    condition = {
+        "type": type_,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": to_rfc3339(NOW - ago),
+    }
+    return lambda workload: workload["status"]["conditions"].append(condition)
+
+
+def spec(**fields: Any) -> Change:
+    """Return the change of fields of the spec."""
+    return lambda workload: workload["spec"].update(fields)
+
+
+def status(**fields: Any) -> Change:
+    """Return the change of fields of the status."""
+    return lambda workload: workload["status"].update(fields)
+
+
+def metadata(**fields: Any) -> Change:
+    """Return the change of fields of the metadata."""
+    return lambda workload: workload["metadata"].update(fields)
+
+
+def reserved(workload: Object) -> None:
+    """Give a Workload quota."""
+    assignment = {"name": "main", "count": 1, "flavors": {}, "resourceUsage": {}}
+    status(admission={"clusterQueue": "cq", "podSetAssignments": [assignment]})(workload)
+    said("QuotaReserved", "QuotaReserved")(workload)
+
+
+def admitted(workload: Object) -> None:
+    """Admit a Workload, ten minutes ago."""
+    reserved(workload)
+    said("Admitted", "Admitted")(workload)
+
+
+def checks(**states: str) -> Change:
+    """Return the change that writes admission checks."""
+    at = to_rfc3339(NOW - AGO)
+    entries = [
+        {"name": name, "state": state, "message": "because", "lastTransitionTime": at}
+        for name, state in states.items()
+    ]
+    return status(admissionChecks=entries)
+
+
+KEPT = metadata(finalizers=["kueue.x-k8s.io/resource-in-use"])
+DELETED = metadata(deletionTimestamp=to_rfc3339(NOW))
+OFF = spec(active=False)
+MISSING = PendingReason.MISCONFIGURED, "LocalQueue team/lq doesn't exist; create it"
+
+
+def look(workload: Object, **fields: Any) -> LifecycleResult:
+    """Return what the Workload asks for."""
+    value, raw = read_workload(workload)
+    return reconcile_workload(value, raw, LifecycleContext(**fields), now=NOW)
+
+
+def only(result: LifecycleResult) -> Write:
+    """Return the only action, which must be a write."""
+    (action,) = result.actions
+    assert isinstance(action, Write)
+    return action
+
+
+def body_of(action: Action) -> dict[str, Any]:
+    """Return what a write sends."""
+    assert isinstance(action, Write)
+    body: dict[str, Any] = msgspec.json.decode(action.body)
+    return body
+
+
+def told(action: Action) -> dict[str, tuple[str, str]]:
+    """Return status and reason of each condition that a write sends."""
+    return {c["type"]: (c["status"], c["reason"]) for c in body_of(action)["status"]["conditions"]}
+
+
+@pytest.mark.parametrize(
+    ("workload", "fields", "want"),
+    [
+        pytest.param(make(), {}, [], id="a waiting Workload needs nothing"),
+        pytest.param(make(admitted), {}, [], id="a running one needs nothing"),
+        pytest.param(make(KEPT, DELETED), {}, ["remove-finalizer"], id="a deleted one is let go"),
+        pytest.param(make(DELETED), {}, [], id="once"),
+        pytest.param(
+            make(admitted, KEPT, DELETED),
+            {"owner": Owner.JOB},
+            [],
+            id="one with a Job is let go when that has stopped",
+        ),
+        pytest.param(
+            make(KEPT, DELETED),
+            {"owner": Owner.MISSING},
+            ["remove-finalizer"],
+            id="one without its Job at once",
+        ),
+        pytest.param(make(said("Finished"), KEPT), {}, ["remove-finalizer"], id="an ended one is let go"),
+        pytest.param(make(said("Finished")), {}, [], id="and kept"),
+        pytest.param(make(admitted), {"owner": Owner.MISSING}, ["finish"], id="without its owner it ends"),
+        pytest.param(
+            make(metadata(labels={"kueue.x-k8s.io/job-uid": "gone"})),
+            {},
+            ["finish"],
+            id="also when the reference to the owner was taken away",
+        ),
+        pytest.param(
+            make(admitted, said("DeactivationTarget")), {}, ["deactivate"], id="a target is deactivated"
+        ),
+        pytest.param(make(OFF), {}, ["evict"], id="an inactive one is evicted, waiting or not"),
+        pytest.param(
+            make(OFF, said("Evicted", "Deactivated")), {"queue_problem": None}, [], id="and then stays out"
+        ),
+        pytest.param(
+            make(OFF, said("Evicted", "Deactivated"), status(requeueState={"count": 3})),
+            {},
+            ["evict"],
+            id="its back-off is forgotten",
+        ),
+        pytest.param(
+            make(admitted, said("Evicted", "Preempted")),
+            {},
+            ["release"],
+            id="nothing to stop: released at once",
+        ),
+        pytest.param(
+            make(admitted, said("Evicted", "Preempted")),
+            {"owner": Owner.JOB},
+            [],
+            id="with a Job the quota waits for it",
+        ),
+        pytest.param(
+            make(admitted, said("Evicted", "Preempted")),
+            {"owner": Owner.OTHER},
+            [],
+            id="and with another owner for that",
+        ),
+        pytest.param(make(), {"queue_problem": MISSING}, ["wait"], id="what is wrong with the queue is told"),
+        pytest.param(
+            make(said("QuotaReserved", *MISSING, status="False")),
+            {"queue_problem": MISSING},
+            [],
+            id="once too",
+        ),
+        pytest.param(
+            make(admitted), {"queue_problem": MISSING}, [], id="who runs is not bothered by its queue's end"
+        ),
+        pytest.param(
+            make(said("QuotaReserved", "AdmissionGated", status="False")),
+            {},
+            ["wait"],
+            id="opened gates are told",
+        ),
+    ],
+)
+def test_a_look_asks_for(workload: Object, fields: dict[str, Any], want: list[str]) -> None:
+    assert purposes(look(workload, **fields).actions) == want
+
+
+def requeued(reason: str) -> Change:
+    """Return the change that keeps a released Workload out of the queue."""
+    return said("Requeued", reason, status="False")
+
+
+def back_at(at: float) -> Change:
+    """Return the change that sets the end of the back-off."""
+    return status(requeueState={"count": 1, "requeueAt": to_rfc3339(at)})
+
+
+@pytest.mark.parametrize(
+    ("changes", "fields", "want"),
+    [
+        pytest.param([requeued("PodsReadyTimeout"), back_at(NOW + 60)], {}, None, id="not before its time"),
+        pytest.param(
+            [requeued("PodsReadyTimeout"), back_at(NOW)], {}, "BackoffFinished", id="when its time has come"
+        ),
+        pytest.param(
+            [requeued("AdmissionCheck")], {}, "BackoffFinished", id="at once where no delay was asked"
+        ),
+        pytest.param([requeued("Deactivated")], {}, "Reactivated", id="when it is active again"),
+        pytest.param(
+            [requeued("DeactivatedDueToAdmissionCheck")], {}, "Reactivated", id="whoever deactivated it"
+        ),
+        pytest.param([requeued("Deactivated"), OFF, said("Evicted")], {}, None, id="not while inactive"),
+        pytest.param(
+            [requeued("LocalQueueStopped")], {}, "LocalQueueRestarted", id="when its LocalQueue runs again"
+        ),
+        pytest.param(
+            [requeued("LocalQueueStopped")],
+            {"local_queue_stop": StopPolicy.HOLD},
+            None,
+            id="not while that is on hold",
+        ),
+        pytest.param(
+            [requeued("ClusterQueueStopped")],
+            {},
+            "ClusterQueueRestarted",
+            id="when its ClusterQueue runs again",
+        ),
+        pytest.param(
+            [requeued("ClusterQueueStopped")],
+            {"cluster_queue_stop": None},
+            None,
+            id="not while that does not exist",
+        ),
+    ],
+)
+def test_who_was_evicted_returns(changes: list[Change], fields: dict[str, Any], want: str | None) -> None:
+    result = look(make(*changes), **fields)
+
+    assert [told(action)["Requeued"] for action in result.actions] == ([("True", want)] if want else [])
+
+
+def test_a_deactivation_says_what_caused_it() -> None:
+    target = said(
+        "DeactivationTarget", "MaximumExecutionTimeExceeded", "exceeding the maximum execution time"
+    )
+
+    write = only(look(make(admitted, OFF, target, back_at(NOW))))
+
+    sent = body_of(write)["status"]
+    (evicted,) = [c for c in sent["conditions"] if c["type"] == "Evicted"]
+    assert evicted["reason"] == "DeactivatedDueToMaximumExecutionTimeExceeded"
+    assert evicted["message"] == "The workload is deactivated due to exceeding the maximum execution time"
+    assert "DeactivationTarget" not in told(write)
+    assert "requeueState" not in sent
+    assert sent["schedulingStats"]["evictions"] == [
+        {"reason": "Deactivated", "underlyingCause": "MaximumExecutionTimeExceeded", "count": 1}
+    ]
+    assert [event.reason for event in write.events] == [
+        "EvictedDueToDeactivatedDueToMaximumExecutionTimeExceeded"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "required", "want"),
+    [
+        pytest.param([reserved], ("a",), "sync-checks", id="a new check is entered"),
+        pytest.param([checks(a="Ready")], (), "sync-checks", id="one that is no longer asked for goes"),
+        pytest.param([reserved, checks(a="Pending")], ("a",), None, id="a pending one is waited for"),
+        pytest.param([reserved, checks(a="Ready", b="Pending")], ("a", "b"), None, id="and so is every one"),
+        pytest.param([reserved, checks(a="Ready")], ("a",), "admit", id="all ready: admitted"),
+        pytest.param([reserved], (), "admit", id="none asked for: admitted"),
+        pytest.param([checks(a="Ready")], ("a",), None, id="but not without quota"),
+        pytest.param([admitted], ("a",), None, id="who runs is not asked for new checks"),
+        pytest.param([reserved, checks(a="Rejected")], ("a",), "deactivate", id="a rejection deactivates"),
+        pytest.param([admitted, checks(a="Rejected")], ("a",), "deactivate", id="also who runs"),
+        pytest.param([reserved, checks(a="Retry")], ("a",), "evict", id="a retry evicts"),
+        pytest.param([checks(a="Retry")], ("a",), None, id="but not who holds nothing"),
+    ],
+)
+def test_admission_checks(changes: list[Change], required: tuple[str, ...], want: str | None) -> None:
+    result = look(make(*changes), required_checks=required)
+
+    assert purposes(result.actions) == ([want] if want else [])
+
+
+def test_a_delayed_topology_is_waited_for() -> None:
+    workload = make(reserved)
+    (assignment,) = workload["status"]["admission"]["podSetAssignments"]
+    assignment["delayedTopologyRequest"] = "Pending"
+
+    assert look(workload).actions == ()
+
+
+def test_an_admission_after_checks_tells_how_long_they_took() -> None:
+    write = only(look(make(reserved, metadata(ownerReferences=[{"uid": "o", "controller": True}]))))
+
+    assert told(write)["Admitted"] == ("True", "Admitted")
+    assert told(write)["PodsReady"] == ("False", "WaitForStart")
+    assert [event.note for event in write.events] == [
+        "Admitted by ClusterQueue cq, wait time since reservation was 600s"
+    ]
+
+
+def test_a_retry_keeps_the_workload_out_for_the_longest_delay() -> None:
+    def delays(workload: Object) -> None:
+        for entry, seconds in zip(workload["status"]["admissionChecks"], (900, 700), strict=True):
+            entry["requeueAfterSeconds"] = seconds
+
+    write = only(look(make(reserved, checks(a="Retry", b="Retry"), delays), required_checks=("a", "b")))
+
+    sent = body_of(write)["status"]
+    assert sent["requeueState"] == {"requeueAt": to_rfc3339(NOW - AGO + 900)}
+    assert told(write)["Evicted"] == ("True", "AdmissionCheck")
+    assert {entry["state"] for entry in sent["admissionChecks"]} == {"Pending"}
+
+
+def test_a_rejection_names_the_checks() -> None:
+    write = only(look(make(reserved, checks(a="Rejected", b="Ready")), required_checks=("a", "b")))
+
+    (target,) = [c for c in body_of(write)["status"]["conditions"] if c["type"] == "DeactivationTarget"]
+    assert (target["reason"], target["message"]) == ("AdmissionCheck", "Admission check(s): a, were rejected")
+    assert write.events[0].note == (
+        "Deactivating workload because AdmissionCheck for a was Rejected: because"
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "fields", "want"),
+    [
+        pytest.param(
+            admitted,
+            {"local_queue_stop": StopPolicy.HOLD_AND_DRAIN},
+            ("Evicted", "True", "LocalQueueStopped"),
+            id="a drained LocalQueue evicts who runs",
+        ),
+        pytest.param(
+            admitted,
+            {"cluster_queue_stop": StopPolicy.HOLD_AND_DRAIN},
+            ("Evicted", "True", "ClusterQueueStopped"),
+            id="a drained ClusterQueue evicts who runs",
+        ),
+        pytest.param(
+            reserved,
+            {"cluster_queue_stop": StopPolicy.HOLD, "required_checks": ("a",)},
+            ("QuotaReserved", "False", "OnHold"),
+            id="any stop takes a reservation back",
+        ),
+        pytest.param(admitted, {"cluster_queue_stop": StopPolicy.HOLD}, None, id="Hold lets run who runs"),
+    ],
+)
+def test_stopped_queues(change: Change, fields: dict[str, Any], want: tuple[str, str, str] | None) -> None:
+    result = look(make(change, checks(a="Pending")), **fields)
+
+    if want is None:
+        assert result.actions == ()
+        return
+    type_, *rest = want
+    assert told(only(result))[type_] == tuple(rest)
+
+
+def pods_ready(**fields: Any) -> dict[str, Any]:
+    """Return a context with these settings of waitForPodsReady."""
+    return {"settings": LifecycleSettings(pods_ready=PodsReadySettings(**fields))}
+
+
+NOT_READY = said("PodsReady", "WaitForStart", status="False")
+LOST = said("PodsReady", "WaitForRecovery", status="False", ago=100)
+
+
+@pytest.mark.parametrize(
+    ("changes", "fields", "want", "want_wake"),
+    [
+        pytest.param([NOT_READY], pods_ready(timeout_seconds=700), None, NOW + 100, id="there is time left"),
+        pytest.param([NOT_READY], pods_ready(timeout_seconds=600), "evict", None, id="the time is over"),
+        pytest.param(
+            [said("PodsReady")], pods_ready(timeout_seconds=1), None, None, id="ready pods have no deadline"
+        ),
+        pytest.param(
+            [], pods_ready(timeout_seconds=1), None, None, id="nor have pods that nobody reports on"
+        ),
+        pytest.param(
+            [NOT_READY],
+            {"settings": LifecycleSettings(pods_ready=None)},
+            None,
+            None,
+            id="nor where it is off",
+        ),
+        pytest.param(
+            [LOST], pods_ready(recovery_timeout_seconds=120), None, NOW + 20, id="a recovery has its own time"
+        ),
+        pytest.param([LOST], pods_ready(recovery_timeout_seconds=100), "evict", None, id="which ends too"),
+        pytest.param(
+            [LOST], pods_ready(recovery_timeout_seconds=0), None, None, id="or never, where it is zero"
+        ),
+        pytest.param(
+            [NOT_READY, status(requeueState={"count": 2})],
+            pods_ready(timeout_seconds=1, backoff_limit=2),
+            "deactivate",
+            None,
+            id="too many times",
+        ),
+    ],
+)
+def test_pods_must_be_ready_in_time(
+    changes: list[Change], fields: dict[str, Any], want: str | None, want_wake: float | None
+) -> None:
+    result = look(make(admitted, *changes), **fields)
+
+    assert purposes(result.actions) == ([want] if want else [])
+    assert result.wake_at == want_wake
+
+
+def test_each_time_out_keeps_the_workload_out_for_twice_as_long() -> None:
+    write = only(
+        look(make(admitted, NOT_READY, status(requeueState={"count": 2})), **pods_ready(timeout_seconds=1))
+    )
+
+    sent = body_of(write)["status"]
+    assert sent["requeueState"] == {"count": 3, "requeueAt": to_rfc3339(NOW + 240)}
+    assert sent["schedulingStats"]["evictions"][0]["underlyingCause"] == "WaitForStart"
+    assert write.events[0].note == "Exceeded the PodsReady timeout team/w"
+
+
+def test_the_back_off_has_a_maximum() -> None:
+    settings = PodsReadySettings()
+
+    assert [settings.backoff_seconds(count) for count in (1, 2, 6, 7, 5000)] == [60, 120, 1920, 3600, 3600]
+
+
+@pytest.mark.parametrize(
+    ("limit", "past", "want", "want_wake"),
+    [
+        pytest.param(700, 0, [], NOW + 100, id="there is time left"),
+        pytest.param(700, 50, [], NOW + 50, id="earlier runs count"),
+        pytest.param(600, 0, ["deactivate"], None, id="the time is over"),
+    ],
+)
+def test_execution_time_is_limited(limit: int, past: int, want: list[str], want_wake: float | None) -> None:
+    workload = make(
+        admitted,
+        spec(maximumExecutionTimeSeconds=limit),
+        status(accumulatedPastExecutionTimeSeconds=past),
+    )
+
+    result = look(workload)
+
+    assert purposes(result.actions) == want
+    assert result.wake_at == want_wake
+
+
+BY_US = [OFF, said("Evicted", "DeactivatedDueToAdmissionCheck")]
+OWNED = metadata(ownerReferences=[{"kind": "Job", "name": "j", "uid": "job", "controller": True}])
+
+
+@pytest.mark.parametrize(
+    ("changes", "owner", "seconds", "want"),
+    [
+        pytest.param([said("Finished")], Owner.NONE, 900, None, id="an ended Workload is kept for a while"),
+        pytest.param([said("Finished")], Owner.NONE, 600, ("Workload", "w"), id="and then deleted"),
+        pytest.param(BY_US, Owner.NONE, 600, ("Workload", "w"), id="one that we deactivated is deleted"),
+        pytest.param([*BY_US, OWNED], Owner.JOB, 600, ("Job", "j"), id="with its Job"),
+        pytest.param(
+            [OFF, said("Evicted", "Deactivated")],
+            Owner.NONE,
+            0,
+            None,
+            id="but not one that a user deactivated",
+        ),
+    ],
+)
+def test_objects_are_kept_for_a_time(
+    changes: list[Change], owner: Owner, seconds: float, want: tuple[str, str] | None
+) -> None:
+    retention = RetentionSettings(after_finished_seconds=seconds, after_deactivated_seconds=seconds)
+    settings = LifecycleSettings(retention=retention)
+
+    result = look(make(*changes), owner=owner, settings=settings)
+
+    found = [(a.kind, a.name) for a in result.actions if isinstance(a, Write) and a.verb == "delete"]
+    assert found == ([want] if want else [])
+    assert result.wake_at == (None if want or seconds == 0 else NOW + 300)
+
+
+def test_the_end_of_a_back_off_is_waited_for() -> None:
+    assert look(make(requeued("PodsReadyTimeout"), back_at(NOW + 60))).wake_at == NOW + 60
+
+
+def test_the_reason_of_waiting_is_told_with_an_event() -> None:
+    write = only(look(make(), queue_problem=MISSING))
+
+    assert told(write) == {"QuotaReserved": ("False", "Misconfigured")}
+    assert [(event.type, event.reason, event.note) for event in write.events] == [
+        ("Warning", "Misconfigured", "LocalQueue team/lq doesn't exist; create it")
+    ]
+    assert body_of(write)["metadata"]["resourceVersion"] == "7"
+
+
+@pytest.mark.parametrize(
+    ("change", "want"),
+    [
+        pytest.param(
+            metadata(annotations={"berth.dev/expected-runtime-seconds": "soon"}), True, id="no number"
+        ),
+        pytest.param(
+            metadata(annotations={"berth.dev/expected-runtime-seconds": "60"}), False, id="a minute"
+        ),
+        pytest.param(
+            metadata(annotations={"berth.dev/expected-completion-time": "9999-01-01T00:00:00Z"}),
+            True,
+            id="in thousands of years",
+        ),
+    ],
+)
+def test_a_workload_of_its_own_is_told_what_is_wrong_with_its_length(change: Change, want: bool) -> None:
+    """That of a Job is told on the Job, which its owner looks at."""
+    job = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j", "controller": True}
+    owned = make(metadata(ownerReferences=[job]), change)
+
+    found = [one for one in look(make(change)).actions if isinstance(one, Event)]
+    assert [event.reason for event in found] == ["InvalidExpectedRuntime"] * want
+    assert not [one for one in look(owned).actions if isinstance(one, Event)]

@@ -1,0 +1,137 @@
+"""The CRDs are structural, complete, and what deploy/ holds; for servers see test_crds_served.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from api.definitions.crds import KINDS, Kind, crd
+from tests.api.crd_files import FOLDER, wanted
+from tests.api.structural import faults
+
+BY_NAME = {kind.name: kind for kind in KINDS}
+each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+
+
+def version(kind: Kind) -> dict[str, Any]:
+    (only,) = crd(kind)["spec"]["versions"]
+    assert isinstance(only, dict)
+    return only
+
+
+def schema(kind: Kind) -> dict[str, Any]:
+    found = version(kind)["schema"]["openAPIV3Schema"]
+    assert isinstance(found, dict)
+    return found
+
+
+def nodes(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the schema and all schemas inside it."""
+    inner = [*found.get("properties", {}).values()]
+    inner += [found[key] for key in ("items", "additionalProperties") if isinstance(found.get(key), dict)]
+    return [found, *(node for child in inner for node in nodes(child))]
+
+
+@each_kind
+def test_the_schema_is_structural(kind: Kind) -> None:
+    assert list(faults(schema(kind))) == []
+
+
+@each_kind
+def test_every_field_is_described(kind: Kind) -> None:
+    """`kubectl explain` is the documentation people have at hand."""
+    assert [name for name, text in undescribed(schema(kind), kind.name) if not text] == []
+
+
+def undescribed(found: dict[str, Any], path: str) -> list[tuple[str, str]]:
+    own = []
+    for name, child in found.get("properties", {}).items():
+        if f"{path}.{name}" != f"{path.split('.')[0]}.metadata":
+            own.append((f"{path}.{name}", child.get("description", "")))
+            own += undescribed(child, f"{path}.{name}")
+    items = found.get("items")
+    return own + (undescribed(items, f"{path}[]") if items else [])
+
+
+@each_kind
+def test_every_list_says_how_it_merges(kind: Kind) -> None:
+    lists = [node for node in nodes(schema(kind)) if node.get("type") == "array"]
+
+    assert all(node.get("x-kubernetes-list-type") in ("atomic", "map", "set") for node in lists)
+
+
+@pytest.mark.parametrize(
+    ("kind", "scope", "short_names", "columns"),
+    [
+        pytest.param(
+            "ClusterQueue",
+            "Cluster",
+            ["cq"],
+            ["Cohort", "Strategy (wide)", "Pending Workloads", "Admitted Workloads (wide)", "Age"],
+            id="ClusterQueue",
+        ),
+        pytest.param(
+            "LocalQueue",
+            "Namespaced",
+            ["queue", "queues", "lq"],
+            ["ClusterQueue", "Pending Workloads", "Admitted Workloads", "Age"],
+            id="LocalQueue",
+        ),
+        pytest.param(
+            "Workload",
+            "Namespaced",
+            ["kwl", "kueueworkload", "kueueworkloads"],
+            ["Queue", "Reserved in", "Admitted", "Finished", "Age"],
+            id="Workload",
+        ),
+        pytest.param("Cohort", "Cluster", ["co"], ["Age"], id="Cohort"),
+        pytest.param("ResourceFlavor", "Cluster", ["flavor", "flavors", "rf"], ["Age"], id="ResourceFlavor"),
+        pytest.param("Topology", "Cluster", ["topo"], ["Age"], id="Topology"),
+        pytest.param("AdmissionCheck", "Cluster", ["ac"], ["Age"], id="AdmissionCheck"),
+        pytest.param(
+            "WorkloadPriorityClass", "Cluster", ["wpc"], ["Value", "Age"], id="WorkloadPriorityClass"
+        ),
+        pytest.param(
+            "AdmissionPolicy",
+            "Cluster",
+            ["apol"],
+            ["Precedence", "Accepted", "ClusterQueues", "Open windows", "Message (wide)", "Age"],
+            id="AdmissionPolicy",
+        ),
+    ],
+)
+def test_names_and_columns_are_those_people_know(
+    kind: str, scope: str, short_names: list[str], columns: list[str]
+) -> None:
+    spec = crd(BY_NAME[kind])["spec"]
+
+    shown = [
+        column["name"] + (" (wide)" if column.get("priority") else "")
+        for column in spec["versions"][0]["additionalPrinterColumns"]
+    ]
+    assert (spec["scope"], spec["names"]["shortNames"], shown) == (scope, short_names, columns)
+
+
+def test_status_is_a_subresource_where_there_is_one() -> None:
+    with_status = {kind.name for kind in KINDS if version(kind).get("subresources") == {"status": {}}}
+
+    assert with_status == {
+        "AdmissionCheck",
+        "AdmissionPolicy",
+        "ClusterQueue",
+        "Cohort",
+        "LocalQueue",
+        "Workload",
+    }
+
+
+def test_workloads_can_be_selected_by_their_cluster_queue() -> None:
+    assert version(BY_NAME["Workload"])["selectableFields"] == [
+        {"jsonPath": ".status.admission.clusterQueue"}
+    ]
+
+
+def test_deploy_holds_what_the_models_say() -> None:
+    """If this fails, run `python -m tests.api.crd_files`."""
+    assert {path.name: path.read_text() for path in FOLDER.iterdir()} == wanted()

@@ -1,0 +1,218 @@
+"""Status bodies are edits of what the server last showed: nothing of it is lost, nothing needless is said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from api.status_bodies import StatusEdit, admission_body, requests_body, shortened, topology_body
+from api.workload import Admission, DomainCount, PodSetAssignment, TopologyAssignment
+
+NOW = 1_800_000_000.0
+NOW_TEXT = "2027-01-15T08:00:00Z"
+EARLIER_TEXT = "2027-01-15T07:00:00Z"
+
+
+def edit_of(status: dict[str, Any], *, generation: int = 3) -> StatusEdit:
+    """Return an edit of a Workload with this status."""
+    body = {"metadata": {"name": "w", "generation": generation, "resourceVersion": "7"}, "status": status}
+    return StatusEdit(msgspec.json.encode(body), now=NOW)
+
+
+def condition(**fields: object) -> dict[str, Any]:
+    """Return a condition as it might stand, an hour old."""
+    return {
+        "type": "Evicted",
+        "status": "True",
+        "reason": "Preempted",
+        "message": "for another",
+        "observedGeneration": 3,
+        "lastTransitionTime": EARLIER_TEXT,
+        **fields,
+    }
+
+
+def result(edit: StatusEdit) -> dict[str, Any]:
+    """Return the status that would be sent."""
+    decoded: dict[str, Any] = msgspec.json.decode(edit.to_bytes())
+    status: dict[str, Any] = decoded["status"]
+    return status
+
+
+@pytest.mark.parametrize(
+    ("standing", "written", "want_at", "want_changed"),
+    [
+        pytest.param(
+            None, (True, "Preempted", "for another"), NOW_TEXT, True, id="a new condition is dated now"
+        ),
+        pytest.param(
+            condition(),
+            (True, "Preempted", "for another"),
+            EARLIER_TEXT,
+            False,
+            id="what already stands changes nothing",
+        ),
+        pytest.param(
+            condition(),
+            (True, "NodeFailures", "node lost"),
+            EARLIER_TEXT,
+            True,
+            id="another reason keeps the time of the transition",
+        ),
+        pytest.param(
+            condition(), (False, "QuotaReserved", "in"), NOW_TEXT, True, id="another status is a transition"
+        ),
+        pytest.param(
+            condition(observedGeneration=2),
+            (True, "Preempted", "for another"),
+            EARLIER_TEXT,
+            True,
+            id="a newer generation is told",
+        ),
+    ],
+)
+def test_a_condition_is_dated_by_its_last_transition(
+    standing: dict[str, Any] | None, written: tuple[bool, str, str], want_at: str, want_changed: bool
+) -> None:
+    edit = edit_of({"conditions": [standing] if standing else []})
+    status, reason, message = written
+
+    edit.set_condition("Evicted", status, reason=reason, message=message)
+
+    assert edit.is_changed is want_changed
+    assert result(edit)["conditions"] == [
+        condition(
+            status="True" if status else "False", reason=reason, message=message, lastTransitionTime=want_at
+        )
+    ]
+
+
+def test_a_true_condition_that_ends_keeps_its_message_for_the_reader() -> None:
+    edit = edit_of({"conditions": [condition()]})
+
+    edit.reset_condition("Evicted", reason="QuotaReserved")
+
+    assert result(edit)["conditions"][0]["message"] == "Previously: for another"
+
+
+def test_a_false_condition_is_not_reset() -> None:
+    edit = edit_of({"conditions": [condition(status="False")]})
+
+    edit.reset_condition("Evicted", reason="QuotaReserved")
+
+    assert not edit.is_changed
+
+
+def test_fields_of_a_newer_version_survive() -> None:
+    newer = {"conditions": [condition(newMember=1)], "newField": {"a": [1, 2]}}
+    edit = edit_of(newer)
+
+    edit.set_condition("Evicted", False, reason="r", message="m")
+
+    assert result(edit)["newField"] == {"a": [1, 2]}
+    assert result(edit)["conditions"][0]["newMember"] == 1
+
+
+def test_the_body_is_the_whole_object_without_managed_fields() -> None:
+    body = {
+        "metadata": {"name": "w", "resourceVersion": "7", "managedFields": [{}]},
+        "spec": {"active": True},
+    }
+
+    sent = msgspec.json.decode(StatusEdit(msgspec.json.encode(body), now=NOW).to_bytes())
+
+    assert sent == {
+        "metadata": {"name": "w", "resourceVersion": "7"},
+        "spec": {"active": True},
+        "status": {},
+    }
+
+
+def test_evictions_are_counted_by_reason_and_cause() -> None:
+    edit = edit_of({})
+
+    for reason, cause in (("Preempted", ""), ("Deactivated", "AdmissionCheck"), ("Preempted", "")):
+        edit.count_eviction(reason, cause)
+
+    assert result(edit)["schedulingStats"]["evictions"] == [
+        {"reason": "Preempted", "underlyingCause": "", "count": 2},
+        {"reason": "Deactivated", "underlyingCause": "AdmissionCheck", "count": 1},
+    ]
+
+
+def test_execution_time_of_earlier_runs_adds_up() -> None:
+    admitted = condition(type="Admitted", lastTransitionTime=EARLIER_TEXT)
+    edit = edit_of({"conditions": [admitted], "accumulatedPastExecutionTimeSeconds": 40})
+
+    edit.accumulate_execution()
+
+    assert result(edit)["accumulatedPastExecutionTimeSeconds"] == 3640
+
+
+def test_a_message_is_cut_at_what_a_condition_holds_and_at_a_whole_character() -> None:
+    cut = shortened("é" * 20_000)
+
+    assert len(cut.encode()) <= 32768
+    assert cut.endswith("é…")
+    assert shortened("short") == "short"
+
+
+def test_an_admission_is_written_in_canonical_quantities() -> None:
+    assignment = PodSetAssignment(
+        name="main",
+        count=2,
+        flavors={"cpu": "default", "memory": "default", "nvidia.com/gpu": "h100"},
+        usage={"cpu": 1500, "memory": 4 << 30, "nvidia.com/gpu": 16},
+    )
+
+    assert admission_body(Admission(cluster_queue="cq", pod_sets=(assignment,))) == {
+        "clusterQueue": "cq",
+        "podSetAssignments": [
+            {
+                "name": "main",
+                "flavors": {"cpu": "default", "memory": "default", "nvidia.com/gpu": "h100"},
+                "resourceUsage": {"cpu": "1500m", "memory": "4Gi", "nvidia.com/gpu": "16"},
+                "count": 2,
+            }
+        ],
+    }
+
+
+def test_requests_are_written_by_pod_set() -> None:
+    assert requests_body({"main": {"cpu": 2000}}) == [{"name": "main", "resources": {"cpu": "2"}}]
+
+
+@pytest.mark.parametrize(
+    ("domains", "want_slice"),
+    [
+        pytest.param(
+            (("r1", "a", 1), ("r1", "b", 2)),
+            {
+                "domainCount": 2,
+                "valuesPerLevel": [{"universal": "r1"}, {"individual": {"roots": ["a", "b"]}}],
+                "podCounts": {"individual": [1, 2]},
+            },
+            id="what differs is listed, what is the same is said once",
+        ),
+        pytest.param(
+            (("r1", "a", 4),),
+            {
+                "domainCount": 1,
+                "valuesPerLevel": [{"universal": "r1"}, {"universal": "a"}],
+                "podCounts": {"universal": 4},
+            },
+            id="one domain",
+        ),
+    ],
+)
+def test_a_topology_assignment_is_one_slice(
+    domains: tuple[tuple[str, str, int], ...], want_slice: dict[str, Any]
+) -> None:
+    topology = TopologyAssignment(
+        levels=("rack", "host"),
+        domains=tuple(DomainCount(values=(rack, host), count=count) for rack, host, count in domains),
+    )
+
+    assert topology_body(topology) == {"levels": ["rack", "host"], "slices": [want_slice]}

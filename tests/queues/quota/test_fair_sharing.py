@@ -1,0 +1,104 @@
+"""The dominant resource share. Rules of KEP 1714 and Kueue's documentation of fair sharing."""
+
+from __future__ import annotations
+
+import pytest
+
+from api.queueing import ResourceGroup
+from queues.quota.fair_sharing import MAX_SHARE, dominant_resource_share
+from queues.quota.hierarchy import Hierarchy, build_hierarchy
+from queues.quota.resources import FlavorResource
+from tests.builders import CPU, GPU, make_cluster_queue, make_cohort, make_group
+
+
+def make_tree(weight_milli: int = 1000) -> Hierarchy:
+    """Queues `borrower` (4 GPUs, 4 CPUs) and `lender` (12 GPUs, 36 CPUs) in one cohort."""
+
+    def groups(gpus: int, cpus: int) -> tuple[ResourceGroup, ...]:
+        return (make_group(default=gpus), make_group(default=cpus, resource="cpu"))
+
+    return build_hierarchy(
+        [
+            make_cluster_queue(
+                "borrower", cohort="team", groups=groups(4, 4), fair_weight_milli=weight_milli
+            ),
+            make_cluster_queue("lender", cohort="team", groups=groups(12, 36)),
+        ],
+        [],
+    )
+
+
+def test_use_within_the_own_quota_is_no_share() -> None:
+    borrower = make_tree().queues["borrower"]
+    borrower.add({GPU: 4})
+
+    share = dominant_resource_share(borrower)
+
+    assert share.order == (0, 0)
+    assert not share.is_borrowing
+
+
+@pytest.mark.parametrize(
+    ("usage", "want"),
+    [
+        pytest.param({GPU: 8}, 250, id="what is borrowed counts by what could be lent, in thousandths"),
+        pytest.param({GPU: 6, CPU: 24_000}, 500, id="the resource with the largest part of its kind counts"),
+    ],
+)
+def test_the_share_is_that_of_the_dominant_resource(usage: dict[FlavorResource, int], want: float) -> None:
+    borrower = make_tree().queues["borrower"]
+    borrower.add(usage)
+
+    assert dominant_resource_share(borrower).order[0] == want
+
+
+def test_a_greater_weight_makes_the_same_use_count_less() -> None:
+    borrower = make_tree(weight_milli=2000).queues["borrower"]
+    borrower.add({GPU: 8})
+
+    assert dominant_resource_share(borrower).rounded() == 125
+
+
+def test_weight_0_that_borrows_has_an_infinite_share_and_two_such_compare_without_it() -> None:
+    tree = make_tree(weight_milli=0)
+    borrower = tree.queues["borrower"]
+    borrower.add({GPU: 5})
+    little = dominant_resource_share(borrower)
+    borrower.add({GPU: 1})
+    more = dominant_resource_share(borrower)
+
+    assert little.is_infinite
+    assert little.rounded() == MAX_SHARE
+    assert little.order < more.order
+
+
+def test_weight_0_within_its_quota_has_no_share() -> None:
+    assert dominant_resource_share(make_tree(weight_milli=0).queues["borrower"]).order == (0, 0)
+
+
+def test_a_root_has_no_share() -> None:
+    tree = make_tree()
+    tree.queues["borrower"].add({GPU: 99})
+
+    assert dominant_resource_share(tree.cohorts["team"]).order == (0, 0)
+
+
+def test_what_no_queue_declares_is_no_borrowing() -> None:
+    borrower = make_tree().queues["borrower"]
+    borrower.add({FlavorResource("gone", "gpu"): 3})
+
+    assert not dominant_resource_share(borrower).is_borrowing
+
+
+def test_a_cohort_has_the_share_of_what_its_children_use_beyond_it() -> None:
+    tree = build_hierarchy(
+        [
+            make_cluster_queue("a", cohort="left", quota=2),
+            make_cluster_queue("b", cohort="right", quota=6),
+        ],
+        [make_cohort("left", parent="root"), make_cohort("right", parent="root")],
+    )
+    tree.queues["a"].add({GPU: 4})
+
+    assert dominant_resource_share(tree.cohorts["left"]).order[0] == 250
+    assert dominant_resource_share(tree.queues["a"]).is_borrowing_any([GPU])

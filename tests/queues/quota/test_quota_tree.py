@@ -1,0 +1,178 @@
+"""The quota tree: availability, borrowing, lending, potential, borrow height.
+
+Rules are those of Kueue's documentation of ClusterQueues and Cohorts.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from api.queueing import ResourceQuota
+from queues.quota.hierarchy import Hierarchy, build_hierarchy
+from queues.quota.quota_tree import QuotaNode
+from queues.quota.resources import FlavorResource
+from tests.builders import GPU, make_cluster_queue, make_cohort, make_quota
+
+OTHER = FlavorResource("other", "gpu")
+
+
+def make_pair(lender: ResourceQuota, borrower: ResourceQuota) -> Hierarchy:
+    """Two queues in one cohort that has no object of its own."""
+    return build_hierarchy(
+        [
+            make_cluster_queue("lender", cohort="team", quota=lender),
+            make_cluster_queue("borrower", cohort="team", quota=borrower),
+        ],
+        [],
+    )
+
+
+# root (quota 2)
+# ├── left              nominal 0
+# │   ├── a  nominal 10
+# │   └── b  nominal 4
+# └── right             nominal 6
+#     └── c  nominal 3
+def make_deep() -> Hierarchy:
+    return build_hierarchy(
+        [
+            make_cluster_queue("a", cohort="left", quota=10),
+            make_cluster_queue("b", cohort="left", quota=4),
+            make_cluster_queue("c", cohort="right", quota=3),
+        ],
+        [
+            make_cohort("root", quota=2),
+            make_cohort("left", parent="root"),
+            make_cohort("right", parent="root", quota=6),
+        ],
+    )
+
+
+@pytest.mark.parametrize(
+    ("lender", "borrower", "want_available"),
+    [
+        pytest.param(make_quota(10), make_quota(2), 12, id="a queue may borrow all that others leave unused"),
+        pytest.param(
+            make_quota(10), make_quota(2, borrowing=3), 5, id="a borrowing limit bounds what is borrowed"
+        ),
+        pytest.param(make_quota(10), make_quota(2, borrowing=0), 2, id="a borrowing limit of 0 forbids it"),
+        pytest.param(
+            make_quota(10, lending=4), make_quota(2), 6, id="a lending limit bounds what others may take"
+        ),
+        pytest.param(make_quota(10, lending=0), make_quota(2), 2, id="a lending limit of 0 lends nothing"),
+    ],
+)
+def test_a_queue_may_use_its_quota_and_what_it_can_borrow(
+    lender: ResourceQuota, borrower: ResourceQuota, want_available: int
+) -> None:
+    tree = make_pair(lender, borrower)
+
+    assert tree.queues["borrower"].available(GPU) == want_available
+    assert tree.queues["borrower"].cell(GPU).potential == want_available
+
+
+def test_use_of_the_lender_takes_from_what_can_be_borrowed() -> None:
+    tree = make_pair(make_quota(10), make_quota(2))
+
+    tree.queues["lender"].add({GPU: 7})
+
+    assert tree.queues["borrower"].available(GPU) == 5
+
+
+def test_the_part_that_is_not_lent_is_used_first_and_costs_the_cohort_nothing() -> None:
+    tree = make_pair(make_quota(10, lending=4), make_quota(2))
+
+    tree.queues["lender"].add({GPU: 6})
+
+    assert tree.cohorts["team"].cell(GPU).usage == 0
+    assert tree.queues["borrower"].available(GPU) == 6
+
+
+def test_availability_is_negative_once_usage_exceeds_a_lowered_quota() -> None:
+    node = build_hierarchy([make_cluster_queue("queue", quota=4)], []).queues["queue"]
+
+    node.add({GPU: 6})
+
+    assert node.available(GPU) == -2
+    assert not node.fits({GPU: 1})
+    assert node.fits({GPU: 0})
+
+
+def test_quota_of_a_cohort_is_for_all_below_it() -> None:
+    tree = make_deep()
+
+    assert tree.queues["b"].available(GPU) == 25
+    assert tree.queues["c"].cell(GPU).potential == 25
+
+
+def test_a_quota_that_nobody_declares_has_no_room_but_counts_what_is_used() -> None:
+    node = make_deep().queues["a"]
+
+    assert node.available(OTHER) == 0
+    node.add({OTHER: 3})
+    assert node.available(OTHER) == -3
+
+
+@pytest.mark.parametrize(
+    ("used", "amount", "want"),
+    [
+        pytest.param({}, 4, (0, True), id="within its own quota a queue is at height 0"),
+        pytest.param({}, 14, (1, True), id="what its cohort covers is at the cohort's height"),
+        pytest.param({}, 15, (2, False), id="what only the root covers is at the root's height"),
+        pytest.param({"a": 10}, 5, (2, False), id="use by a sibling pushes the borrower further up"),
+        pytest.param({"c": 25}, 4, (0, True), id="use elsewhere does not matter within the own quota"),
+        pytest.param({}, 99, (2, False), id="what nobody covers is at the root's height"),
+    ],
+)
+def test_the_borrow_height_is_that_of_the_smallest_subtree_that_covers_a_request(
+    used: dict[str, int], amount: int, want: tuple[int, bool]
+) -> None:
+    tree = make_deep()
+    for name, value in used.items():
+        tree.queues[name].add({GPU: value})
+
+    assert tree.queues["b"].cell(GPU).borrow_height(amount) == want
+
+
+def test_a_queue_without_cohort_is_always_at_height_0() -> None:
+    node = build_hierarchy([make_cluster_queue("queue", quota=4)], []).queues["queue"]
+
+    assert node.cell(GPU).borrow_height(99) == (0, False)
+
+
+def test_a_path_is_written_from_the_root_as_in_kueues_messages() -> None:
+    assert make_deep().queues["a"].path() == "/root/left/a"
+
+
+def names_of(node: QuotaNode) -> list[str]:
+    return [queue.name for queue in node.queues()]
+
+
+def test_a_cohort_that_is_only_named_exists_without_quota() -> None:
+    tree = build_hierarchy(
+        [make_cluster_queue("queue", cohort="middle", quota=1)], [make_cohort("middle", parent="top")]
+    )
+
+    assert tree.queues["queue"].root is tree.cohorts["top"]
+    assert names_of(tree.cohorts["top"]) == ["queue"]
+    assert tree.cohorts["top"].cell(GPU).nominal == 0
+
+
+def test_cohorts_in_a_cycle_are_named_and_leave_their_queues_alone() -> None:
+    tree = build_hierarchy(
+        [make_cluster_queue("inside", cohort="c", quota=1), make_cluster_queue("outside", quota=1)],
+        [make_cohort("a", parent="b"), make_cohort("b", parent="a"), make_cohort("c", parent="a")],
+    )
+
+    assert tree.queue_cycles == {"inside": "a → b → a"}
+    assert set(tree.cohort_cycles) == {"a", "b", "c"}
+    assert tree.queues["inside"].parent is None
+    assert tree.queues["outside"].available(GPU) == 1
+
+
+def test_the_order_of_the_specs_does_not_matter() -> None:
+    queues = [make_cluster_queue(name, cohort="team", quota=1) for name in "cab"]
+
+    tree = build_hierarchy(queues, [])
+
+    assert names_of(tree.cohorts["team"]) == ["a", "b", "c"]
