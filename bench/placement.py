@@ -27,9 +27,9 @@ from admission.decisions.decision import Evict
 from admission.engine.engine import Engine
 from admission.engine.updates import Upsertable
 from admission.placement.topology.place import Place, place_of, taken_per_pod
-from admission.placement.topology.placement_options import Wishes
+from admission.placement.topology.placement_options import PlacementOptions
 from admission.placement.topology.request import PlacementRequest
-from admission.placement.topology_cache import Fleet, Unplaced
+from admission.placement.topology_cache import TopologyCache, Unplaced
 from api.node import NodeInfo
 from api.objects import WireContainer, WirePodSpec, WirePodTemplate, WireResources, WireSelector
 from api.policy import AdmissionPolicy, DomainRules, PreemptionRules
@@ -94,14 +94,16 @@ def make_node(number: int) -> NodeInfo:
     return NodeInfo(name=labels[HOST], labels=labels, allocatable={GPU: 8, "pods": 110})
 
 
-def make_fleet(nodes: int) -> Fleet:
+def make_fleet(nodes: int) -> TopologyCache:
     """Return an empty cluster."""
-    fleet = Fleet()
+    topology_cache = TopologyCache()
     for number in range(nodes):
-        fleet.put_node(make_node(number))
+        topology_cache.put_node(make_node(number))
     flavor = ResourceFlavor(name="gpus", topology_name="default")
-    fleet.set_flavors({"gpus": flavor}, {"default": Topology(name="default", levels=(BLOCK, RACK, HOST))})
-    return fleet
+    topology_cache.set_flavors(
+        {"gpus": flavor}, {"default": Topology(name="default", levels=(BLOCK, RACK, HOST))}
+    )
+    return topology_cache
 
 
 def gangs() -> dict[str, PlacementRequest]:
@@ -109,12 +111,14 @@ def gangs() -> dict[str, PlacementRequest]:
     plain = PlacementRequest(pod_set="main", flavor="gpus", count=GANG, per_pod=_PER_POD)
     return {
         "Kueue's": structs.replace(plain, topology=TopologyRequest(preferred=RACK)),
-        "by rules": structs.replace(plain, wishes=Wishes(rules=_RULES, gpus_per_pod=8)),
-        "by score": structs.replace(plain, wishes=Wishes(gpus_per_pod=8)),
+        "by rules": structs.replace(plain, wishes=PlacementOptions(rules=_RULES, gpus_per_pod=8)),
+        "by score": structs.replace(plain, wishes=PlacementOptions(gpus_per_pod=8)),
     }
 
 
-def fill(fleet: Fleet, nodes: int, share: float, *, by_rack: bool, rng: random.Random) -> None:
+def fill(
+    topology_cache: TopologyCache, nodes: int, share: float, *, by_rack: bool, rng: random.Random
+) -> None:
     """Take whole nodes at random until `share` of them are taken; or whole racks, which rules leave free."""
     width = NODES_A_RACK if by_rack else 1
     chosen = rng.sample(range(0, nodes, width), int(nodes * share) // width)
@@ -122,20 +126,20 @@ def fill(fleet: Fleet, nodes: int, share: float, *, by_rack: bool, rng: random.R
     where = TopologyAssignment(
         levels=(HOST,), domains=tuple(DomainCount(values=(f"n{number:05}",), count=1) for number in taken)
     )
-    fleet.use([Place(flavor="gpus", assignment=where, per_pod=_PER_POD)], sign=1)
+    topology_cache.use([Place(flavor="gpus", assignment=where, per_pod=_PER_POD)], sign=1)
 
 
 def measure(nodes: int, share: float, request: PlacementRequest, rounds: int) -> Figures:
     """Return what gangs cost on a cluster of that size and load."""
     rng = random.Random(1)
-    fleet = make_fleet(nodes)
+    topology_cache = make_fleet(nodes)
     by_rack = request.wishes is not None and request.wishes.has_size_rules
-    fill(fleet, nodes, share, by_rack=by_rack, rng=rng)
+    fill(topology_cache, nodes, share, by_rack=by_rack, rng=rng)
     # As a controller does once it has read the cluster.
     keep_collector_off_what_lives_long()
     times = [time.process_time()]
-    times += (time.process_time() for _ in fleet.preparing([request]))
-    fleet.place([request])
+    times += (time.process_time() for _ in topology_cache.preparing([request]))
+    topology_cache.place([request])
     times.append(time.process_time())
     longest = max(after - before for before, after in pairwise(times)) * 1e6
     shape = (times[-1] - times[0]) * 1e6
@@ -143,19 +147,19 @@ def measure(nodes: int, share: float, request: PlacementRequest, rounds: int) ->
     times.clear()
     for _ in range(rounds):
         began = time.process_time()
-        found = fleet.place([request])
+        found = topology_cache.place([request])
         if not isinstance(found, Unplaced):
             held.append(place_of(request, found["main"]))
-            fleet.use(held[-1:], sign=1)
+            topology_cache.use(held[-1:], sign=1)
         times.append((time.process_time() - began) * 1e6)
         if len(held) > 1:
-            fleet.use([held.pop(0)], sign=-1)
+            topology_cache.use([held.pop(0)], sign=-1)
     node = make_node(nodes // 2)
 
     def flap() -> None:
-        fleet.drop_node(node.name)
-        fleet.put_node(node)
-        fleet.place([request])
+        topology_cache.drop_node(node.name)
+        topology_cache.put_node(node)
+        topology_cache.place([request])
 
     changes = [_microseconds(flap) for _ in range(9)]
     ranked = sorted(times)

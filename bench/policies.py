@@ -25,7 +25,7 @@ from typing import NamedTuple
 from admission.cli.common.arguments import NodesWish, nodes_wish
 from admission.simulation.figures import Figures, figures_of
 from admission.simulation.policies import POLICIES
-from admission.simulation.settings import Estimates, Setting, check_fits, loaded
+from admission.simulation.settings import EstimateKind, Setting, check_fits, loaded
 from admission.simulation.traces import TraceJob, first_submitted, read_trace
 from admission.simulation.virtual_run import simulate
 
@@ -81,7 +81,7 @@ def runs(names: Sequence[str]) -> Iterator[Run]:
 def figures(run: Run, jobs: tuple[TraceJob, ...], nodes: NodesWish) -> Figures:
     """Return how the trace fares."""
     setting = Setting(
-        nodes=nodes.count, gpus_per_node=nodes.gpus_per_node, estimates=Estimates(factor=run.factor)
+        nodes=nodes.count, gpus_per_node=nodes.gpus_per_node, estimates=EstimateKind(factor=run.factor)
     )
     check_fits(jobs, setting)
     began = time.process_time()
@@ -96,7 +96,7 @@ def row(run: Run, found: Figures, *, has_peer: bool) -> str:
     return _ROW.format(
         run.policy,
         f"{run.load:.0%}",
-        str(Estimates(factor=run.factor)),
+        str(EstimateKind(factor=run.factor)),
         f"{found.mean_wait_seconds / 60:,.0f}",
         ELSEWHERE.get(run.policy, "") if is_compared else "",
         f"{found.p99_wait_seconds / 60:,.0f}",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from admission.controller.cluster_state.cluster_state import Knowledge, KnowledgeSettings
+from admission.controller.cluster_state.cluster_state import ClusterState, ClusterStateSettings
 from admission.controller.gauges.collector import QueueCollector
 from admission.controller.gauges.reader import GaugeReader
-from admission.controller.metrics.decision_recorder import Journal
+from admission.controller.metrics.decision_recorder import DecisionRecorder
 from admission.controller.metrics.registry import Metrics
 from admission.controller.runtime.clock import SystemClock
 from admission.engine.engine import Engine
@@ -23,7 +23,9 @@ def served_names() -> frozenset[str]:
     """Return the names of all metrics, as their HELP lines give them."""
     metrics, clock = Metrics(version="1"), SystemClock()
     nowhere = Endpoint(server="http://nowhere", origin="a test", credentials=FixedCredentials())
-    journal = Journal(EventRecorder(KubeClient(nowhere), instance="a test"), metrics)
-    knowledge = Knowledge(Engine(), journal, clock, KnowledgeSettings())
-    QueueCollector(metrics, GaugeReader(knowledge=knowledge), clock, drop=journal.drop_series)
+    decision_recorder = DecisionRecorder(EventRecorder(KubeClient(nowhere), instance="a test"), metrics)
+    cluster_state = ClusterState(Engine(), decision_recorder, clock, ClusterStateSettings())
+    QueueCollector(
+        metrics, GaugeReader(cluster_state=cluster_state), clock, drop=decision_recorder.drop_series
+    )
     return frozenset(re.findall(r"^# HELP (\w+)", metrics.render().decode(), flags=re.MULTILINE))

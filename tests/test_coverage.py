@@ -58,6 +58,6 @@ def test_make_coverage_tells_which_lines_ran_here_and_in_a_child(tmp_path: Path)
         one.get("filename"): any(int(line.get("hits", "0")) for line in one.iter("line"))
         for one in ElementTree.parse(report).iter("class")
     }
-    assert ran["queues/windows.py"]
+    assert ran["queues/quota/quota_windows.py"]
     assert ran["admission/cli/commands/crds.py"], "the command ran in a child"
     assert not ran["admission/cli/commands/demo.py"], "nobody ran the demo"

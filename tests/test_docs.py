@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import tomllib
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
@@ -23,6 +24,7 @@ from tests.metrics import served_names
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text()
+_CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
 _CODE = re.compile(r"`([^`\n]+)`")
 TEXTS = {path.relative_to(ROOT).as_posix(): path.read_text() for path in (ROOT / "README.md", *PAGES)}
 
@@ -91,12 +93,13 @@ def test_the_page_of_policies_has_every_field() -> None:
     )
 
 
-def test_every_module_of_admission_is_on_the_map_once() -> None:
-    section = ARCHITECTURE.split("### A map of `admission/`")[1].split("\n## ")[0]
-    listed = [name for line in section.splitlines() if line.startswith("| ") for name in _CODE.findall(line)]
-    modules = {path.stem for path in (ROOT / "admission").glob("*.py")} - {"__init__", "engine"}
+def test_every_room_of_admission_is_listed_once_in_the_order_of_the_layers() -> None:
+    section = ARCHITECTURE.split("### The rooms of `admission/`")[1].split("\n## ")[0]
+    listed = [_CODE.findall(line)[0] for line in section.splitlines() if line.startswith("| `")]
+    contract = next(one for one in _CONTRACTS if one.get("containers") == ["admission"])
+    bottom_up = [layer.split(" | ") for layer in reversed(contract["layers"])]
 
-    assert sorted(listed) == sorted(modules), "ARCHITECTURE.md, A map of `admission/`"
+    assert listed == [room for layer in bottom_up for room in layer]
 
 
 def test_the_files_that_the_architecture_names_exist() -> None:

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from admission.backfill.leases import expired
 from admission.backfill.planner import Planner
-from admission.backfill.revise_promises import Settler
-from admission.backfill.schedule_plan import Timekeeper
-from admission.backfill.start_check import Verdict, judge
-from admission.backfill.visible_promises import Outlook, rules_of
+from admission.backfill.revise_promises import PromiseReviser
+from admission.backfill.schedule_plan import SchedulePlan
+from admission.backfill.start_check import StartCheck, judge
+from admission.backfill.visible_promises import VisiblePromises, rules_of
 from admission.flavors.feasibility import never_evicts
 from admission.nomination.nominate import CyclePolicy, Entry
 from admission.snapshot.snapshot import Snapshot
@@ -28,11 +28,15 @@ from queues.steps import Steps
 class Backfill:
     """Judges, plans and settles on one snapshot, which it leaves as it found it."""
 
-    def __init__(self, *, snapshot: Snapshot, keeper: Timekeeper, policy: CyclePolicy, now: float) -> None:
-        self._outlook = Outlook(snapshot=snapshot, keeper=keeper, policy=policy, now=now)
-        self._planner = Planner(outlook=self._outlook)
+    def __init__(
+        self, *, snapshot: Snapshot, schedule_plan: SchedulePlan, policy: CyclePolicy, now: float
+    ) -> None:
+        self._outlook = VisiblePromises(
+            snapshot=snapshot, schedule_plan=schedule_plan, policy=policy, now=now
+        )
+        self._planner = Planner(visible=self._outlook)
 
-    def judge(self, entry: Entry) -> Verdict:
+    def judge(self, entry: Entry) -> StartCheck:
         """Return whether the entry, which fits, may start (or have its targets evicted) now."""
         return judge(self._outlook, entry)
 
@@ -41,10 +45,10 @@ class Backfill:
 
         Never where its queue is without backfill, or may evict others for it.
         """
-        queue, keeper = entry.queue, self._outlook.keeper
-        if rules_of(queue) is None or not never_evicts(queue) or entry.pending.key in keeper.promises:
+        queue, schedule_plan = entry.queue, self._outlook.schedule_plan
+        if rules_of(queue) is None or not never_evicts(queue) or entry.pending.key in schedule_plan.promises:
             return False
-        return not keeper.may_be_promised(entry.pending, queue)
+        return not schedule_plan.may_be_promised(entry.pending, queue)
 
     def plan(self, entry: Entry) -> Steps[bool]:
         """Promise a start to a head that cannot start now. Returns whether it has a promise."""
@@ -56,11 +60,11 @@ class Backfill:
 
     def is_reserved(self, entry: Entry) -> bool:
         """Return whether a place of the entry lies in a domain that is reserved for others now."""
-        outlook = self._outlook
-        kept = outlook.keeper.ahead.domains_of_others(entry.pending.workload, begun_by=outlook.now)
-        return bool(kept) and not outlook.footing(entry).spots.keys().isdisjoint(kept)
+        visible = self._outlook
+        kept = visible.schedule_plan.ahead.domains_of_others(entry.pending.workload, begun_by=visible.now)
+        return bool(kept) and not visible.footing(entry).spots.keys().isdisjoint(kept)
 
-    def note_admitted(self, verdict: Verdict) -> None:
+    def note_admitted(self, verdict: StartCheck) -> None:
         """Take note that the entry starts."""
         self._planner.note_admitted(verdict)
 
@@ -70,7 +74,7 @@ class Backfill:
 
     def settling(self) -> Steps[None]:
         """Look at every promise again, one a step. To be called between cycles."""
-        return Settler(outlook=self._outlook, planner=self._planner).settling()
+        return PromiseReviser(visible=self._outlook, planner=self._planner).settling()
 
     def expired(self) -> tuple[tuple[BackfillLease, PlannedStart], ...]:
         """Return whose time has come to give way, and to which promise; each once."""

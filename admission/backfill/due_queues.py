@@ -15,7 +15,7 @@ from queues.profile.planned_start import PlannedStart
 
 
 @dataclass(slots=True)
-class Dues:
+class DueQueues:
     """What has become of promises since it was last asked who is to be tried."""
 
     # ClusterQueues where a promise came free, so that the next in line may have one.

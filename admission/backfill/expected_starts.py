@@ -18,14 +18,14 @@ from math import inf
 from msgspec import structs
 
 from admission.backfill.profile_trial import SnapshotStage, StartTrial
-from admission.backfill.schedule_plan import Timekeeper
+from admission.backfill.schedule_plan import SchedulePlan
 from admission.nomination.nominate import CyclePolicy
 from admission.snapshot.snapshot import QueueState, Snapshot
 from api.workload import WorkloadKey
 from queues.pending.pending_queue import Pending
-from queues.profile.capacity_profile import Claim, Profile, order
+from queues.profile.capacity_profile import CapacityProfile, Claim, order
 from queues.profile.earliest_start import earliest
-from queues.profile.request_horizon import Prospect
+from queues.profile.request_horizon import RequestHorizon
 
 # Who runs beyond its time is taken to end after so many seconds more, for want of anything better.
 _OVERDUE_SECONDS = 60.0
@@ -39,25 +39,25 @@ class Forecast:
     """
 
     snapshot: Snapshot
-    keeper: Timekeeper
+    schedule_plan: SchedulePlan
     policy: CyclePolicy
     now: float
     starts: dict[WorkloadKey, float] = field(default_factory=dict)
     # By ClusterQueue: the start of the last that was worked out, where others wait behind it.
     after: dict[str, float] = field(default_factory=dict)
     _truncated: set[str] = field(default_factory=set)
-    _profile: Profile = field(default_factory=Profile)
+    _profile: CapacityProfile = field(default_factory=CapacityProfile)
     _version: int = field(init=False)
     _steps: Iterator[None] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._version = self.keeper.profile.version
+        self._version = self.schedule_plan.profile.version
         self._steps = self._run()
 
     @property
     def is_outdated(self) -> bool:
         """Whether what it began with holds no longer."""
-        return self._version != self.keeper.profile.version
+        return self._version != self.schedule_plan.profile.version
 
     def step(self) -> bool:
         """Work out one start. Returns whether more are left."""
@@ -65,7 +65,7 @@ class Forecast:
 
     def _run(self) -> Iterator[None]:
         # On a profile of its own, as promises are not to stand behind mere expectations.
-        for claim in self.keeper.profile.claims():
+        for claim in self.schedule_plan.profile.claims():
             is_overdue = claim.is_running and claim.ends_at <= self.now
             late = structs.replace(claim, ends_at=self.now + _OVERDUE_SECONDS) if is_overdue else claim
             self._profile.put(late)
@@ -87,7 +87,7 @@ class Forecast:
                 if len(first) < len(everybody):
                     self._truncated.add(queue.name)
                 # Who is promised a start has it already, as a claim.
-                waiting += [(queue, one) for one in first if one.key not in self.keeper.promises]
+                waiting += [(queue, one) for one in first if one.key not in self.schedule_plan.promises]
         # Within a queue the order is the queue's own; between queues priority and age decide.
         waiting.sort(key=lambda one: (-one[1].workload.priority, one[1].level, one[1].queued_at, one[1].key))
         return waiting
@@ -103,14 +103,14 @@ class Forecast:
             return bool(claim.spots) or (other is not None and other.tree is queue.tree)
 
         trial = StartTrial(snapshot=self.snapshot, queue=queue, pending=pending, policy=self.policy)
-        seconds = self.keeper.lengths.length(pending.workload, queue.name)
+        seconds = self.schedule_plan.lengths.length(pending.workload, queue.name)
         edges = self._profile.edges(wants=wants)
         names = [other.name for other in queue.tree.queues]
-        ahead = self.keeper.ahead.edges(names, self.keeper.profile, joining=pending.workload)
+        ahead = self.schedule_plan.ahead.edges(names, self.schedule_plan.profile, joining=pending.workload)
         if ahead:
             edges = sorted([*edges, *ahead], key=order)
         start = earliest(
-            Prospect(edges=edges, profile=self._profile, put_in=ahead),
+            RequestHorizon(edges=edges, profile=self._profile, put_in=ahead),
             SnapshotStage(self.snapshot),
             trial,
             now=max(self.now, pending.retry_at),

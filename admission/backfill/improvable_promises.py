@@ -16,13 +16,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from admission.backfill.planned_starts import Promise
-from admission.backfill.visible_promises import Outlook
+from admission.backfill.visible_promises import VisiblePromises
 from admission.flavors.feasibility import needs_of, rooms_of
 from admission.snapshot.snapshot import QueueState
 from queues.pending.pending_queue import Pending
-from queues.profile.freed_capacity import Piece, Slack
+from queues.profile.freed_capacity import FreedCapacity, Piece
 from queues.profile.node_windows import has_room_within
-from queues.profile.request_horizon import Prospect
+from queues.profile.request_horizon import RequestHorizon
 from queues.quota.resources import FlavorResource
 
 
@@ -45,16 +45,16 @@ class _Tight:
 
 
 @dataclass(slots=True, kw_only=True)
-class Gains:
+class ImprovablePromises:
     """One look at the slack, on one outlook. Pieces may be added as promises move."""
 
-    outlook: Outlook
-    slack: Slack
+    visible: VisiblePromises
+    slack: FreedCapacity
     _tight: dict[tuple[int, FlavorResource], _Tight] = field(default_factory=dict)
 
     def may_help(self, promise: Promise, queue: QueueState, pending: Pending, *, latest: float) -> bool:
         """Return False only where the promise could not begin by the slack, at `latest` or now at most."""
-        now, planned = self.outlook.now, promise.planned
+        now, planned = self.visible.now, promise.planned
         if self.slack.whole_until >= now:
             return True
         latest = max(now, latest)
@@ -70,17 +70,17 @@ class Gains:
         self, pieces: list[Piece], promise: Promise, queue: QueueState, pending: Pending, latest: float
     ) -> bool:
         """Return whether a freed spot has room for one of its pods, or spots are none of its concern."""
-        alternatives = rooms_of(self.outlook.snapshot, queue, pending)
+        alternatives = rooms_of(self.visible.snapshot, queue, pending)
         rooms = [room for rooms in alternatives for room in rooms]
         if not rooms:
             return True
-        prospect, seconds = self._spots_beside(promise), promise.planned.seconds
+        horizon, seconds = self._spots_beside(promise), promise.planned.seconds
         return any(
             has_room_within(
-                prospect,
+                horizon,
                 room,
                 spot,
-                now=self.outlook.now,
+                now=self.visible.now,
                 within=(piece.from_at - seconds, min(latest, piece.until)),
                 seconds=seconds,
             )
@@ -89,22 +89,24 @@ class Gains:
             for room in rooms
         )
 
-    def _spots_beside(self, promise: Promise) -> Prospect:
+    def _spots_beside(self, promise: Promise) -> RequestHorizon:
         """Return what becomes of the spots beside the promise, with all others kept."""
-        outlook = self.outlook
-        late = outlook.overstaying(promise.planned.rank, frozenset())
+        visible = self.visible
+        late = visible.overstaying(promise.planned.rank, frozenset())
         left_out = [promise.claim, *(edge[3] for edge in late)]
-        profile = outlook.keeper.profile
-        return Prospect(edges=(), profile=profile, left_out=left_out, put_in=late, ended_by=outlook.now)
+        profile = visible.schedule_plan.profile
+        return RequestHorizon(edges=(), profile=profile, left_out=left_out, put_in=late, ended_by=visible.now)
 
     # --- quota -------------------------------------------------------------------------------------------
 
     def _was_short(self, piece: Piece, promise: Promise, queue: QueueState, pending: Pending) -> bool:
-        freed_of = self.outlook.snapshot.queues.get(piece.queue)
+        freed_of = self.visible.snapshot.queues.get(piece.queue)
         if freed_of is None or freed_of.tree is not queue.tree:
             return False
-        needs = needs_of(self.outlook.snapshot, queue, pending)
-        has_calendar = self.outlook.keeper.ahead.is_heeded or self.outlook.keeper.ahead.calendar.windows
+        needs = needs_of(self.visible.snapshot, queue, pending)
+        has_calendar = (
+            self.visible.schedule_plan.ahead.is_heeded or self.visible.schedule_plan.ahead.calendar.windows
+        )
         if len(queue.tree.queues) > 1 or len(needs) > 1 or has_calendar:
             # With limits on lending, several pod sets or quotas to come it is no difference of two sums.
             return True
@@ -129,21 +131,21 @@ class Gains:
 
     def _levels(self, piece: Piece, pair: FlavorResource) -> Iterator[tuple[float, int]]:
         """Yield what is available of the queue's quota while the piece lasts, and from when on."""
-        outlook = self.outlook
-        node = outlook.snapshot.queues[piece.queue].node
-        level, begins_at = node.cell(pair).available, max(outlook.now, piece.from_at)
-        at = outlook.now
-        for time, sign, _, claim in outlook.keeper.profile.edges():
+        visible = self.visible
+        node = visible.snapshot.queues[piece.queue].node
+        level, begins_at = node.cell(pair).available, max(visible.now, piece.from_at)
+        at = visible.now
+        for time, sign, _, claim in visible.schedule_plan.profile.edges():
             if time >= piece.until:
                 break
-            if sign < 0 and time <= outlook.now:
+            if sign < 0 and time <= visible.now:
                 continue
             amount = claim.usage.get(pair)
             if amount:
                 if time > begins_at:
                     yield max(at, begins_at), level
                 level -= sign * amount
-                at = max(time, outlook.now)
+                at = max(time, visible.now)
         yield max(at, begins_at), level
 
 

@@ -24,7 +24,7 @@ class Promise:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class PromiseOutcome:
     """A promise that has been fulfilled: started at `at`."""
 
     planned: PlannedStart

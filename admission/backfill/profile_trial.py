@@ -41,11 +41,11 @@ class SnapshotStage:
 
     def occupy(self, spots: Spots) -> None:
         """Count this much more of the spots as taken from here on; below 0: as free."""
-        self.snapshot.fleet.occupy(spots)
+        self.snapshot.topology_cache.occupy(spots)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Footing:
+class StartClaim:
     """What a Workload would run on: quota of its ClusterQueue, and spots. `assignment` None: as promised."""
 
     usage: Quantities
@@ -103,24 +103,24 @@ class StartTrial:
         """Return the rooms that its pod sets need one of each."""
         return rooms_of(self.snapshot, self.queue, self.pending)
 
-    def find(self) -> Footing | None:
+    def find(self) -> StartClaim | None:
         """Return what it would run on if it began now."""
         assigned = self._search.assign(self.counts)
         assignment = finish(place(self.snapshot, self.queue, self.pending, assigned))
         if assignment.mode is not Mode.FIT:
             return None
         # Worked out only where there is a topology: quota alone stands on no nodes.
-        spots = self.snapshot.fleet.spots(assignment.places) if assignment.places else {}
-        return Footing(usage=assignment.usage, spots=spots, assignment=assignment)
+        spots = self.snapshot.topology_cache.spots(assignment.places) if assignment.places else {}
+        return StartClaim(usage=assignment.usage, spots=spots, assignment=assignment)
 
-    def spots_of(self, value: Footing) -> Spots:
+    def spots_of(self, value: StartClaim) -> Spots:
         """Return the spots that were found."""
         return value.spots
 
-    def has_quota(self, value: Footing) -> bool:
+    def has_quota(self, value: StartClaim) -> bool:
         """Return whether that quota is free."""
         return self.queue.node.fits(value.usage)
 
-    def has_spots(self, value: Footing) -> bool:
+    def has_spots(self, value: StartClaim) -> bool:
         """Return whether those spots are free."""
-        return not value.spots or self.snapshot.fleet.has_free(value.spots)
+        return not value.spots or self.snapshot.topology_cache.has_free(value.spots)

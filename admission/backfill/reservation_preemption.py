@@ -22,15 +22,15 @@ from typing import Never
 
 from admission.backfill.profile_trial import SnapshotStage
 from admission.backfill.running_estimates import started_at_of
-from admission.backfill.schedule_plan import Timekeeper
-from admission.calendar.advance_reservations import KeptCapacity
+from admission.backfill.schedule_plan import SchedulePlan
+from admission.calendar.advance_reservations import ReservedCapacity
 from admission.preemption.checkpoint_before_eviction import leaving_seconds
-from admission.snapshot.snapshot import Held, QueueState, Snapshot
+from admission.snapshot.snapshot import HeldWorkload, QueueState, Snapshot
 from api.workload import WorkloadKey
 from queues.estimates.estimator import is_opportunistic, may_be_evicted
 from queues.profile.capacity_profile import Edge, Rooms, Spots
 from queues.profile.profile_walk import holds_at
-from queues.profile.request_horizon import Prospect
+from queues.profile.request_horizon import RequestHorizon
 from queues.quota.quota_tree import QuotaNode
 from queues.quota.resources import Quantities
 
@@ -67,16 +67,16 @@ class _Amount:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Clearing:
+class ReservationPreemption:
     """Clears the way for reservations on one snapshot, which is left as it was found."""
 
     snapshot: Snapshot
-    keeper: Timekeeper
+    schedule_plan: SchedulePlan
     now: float
 
-    def leaving(self) -> Iterator[tuple[Held, KeptCapacity]]:
+    def leaving(self) -> Iterator[tuple[HeldWorkload, ReservedCapacity]]:
         """Yield whose time has come to give way, and to which reservation; each once."""
-        ahead = self.keeper.ahead
+        ahead = self.schedule_plan.ahead
         if not ahead.reservations.kept:
             return
         # A reservation further off than the longest way out needs nobody to be asked yet.
@@ -91,11 +91,11 @@ class Clearing:
                     gone.add(one.key)
                     yield one, kept
 
-    def _in_the_way(self, kept: KeptCapacity, gone: Collection[WorkloadKey]) -> list[Held]:
+    def _in_the_way(self, kept: ReservedCapacity, gone: Collection[WorkloadKey]) -> list[HeldWorkload]:
         inside = self._inside(kept, gone)
         return inside + self._for_quota(kept, {*gone, *(one.key for one in inside)})
 
-    def _inside(self, kept: KeptCapacity, gone: Collection[WorkloadKey]) -> list[Held]:
+    def _inside(self, kept: ReservedCapacity, gone: Collection[WorkloadKey]) -> list[HeldWorkload]:
         """Return who will still be on a node of the reserved domain, and gives way."""
         if kept.domain is None:
             return []
@@ -103,20 +103,22 @@ class Clearing:
         found = []
         for queue in self.snapshot.queues.values():
             for held in queue.held.values():
-                claim = self.keeper.profile.get(held.key)
+                claim = self.schedule_plan.profile.get(held.key)
                 if claim is None or kept.domain.spots.keys().isdisjoint(claim.spots):
                     continue
-                if self.keeper.gone_at(claim) > kept.start_at and self._may_go(held, queue, kept, gone):
+                if self.schedule_plan.gone_at(claim) > kept.start_at and self._may_go(
+                    held, queue, kept, gone
+                ):
                     found.append(held)
         return found
 
-    def _for_quota(self, kept: KeptCapacity, gone: Collection[WorkloadKey]) -> list[Held]:
+    def _for_quota(self, kept: ReservedCapacity, gone: Collection[WorkloadKey]) -> list[HeldWorkload]:
         """Return the fewest without whom the reservation has its quota, () where it has or none helps."""
         queue = self.snapshot.queues[kept.queue]
-        left = self.keeper.ahead.left_of(kept, self.keeper.profile)
+        left = self.schedule_plan.ahead.left_of(kept, self.schedule_plan.profile)
         if not left or self._has_room(kept, left, gone):
             return []
-        going: list[Held] = []
+        going: list[HeldWorkload] = []
         for one in self._candidates(kept, queue, gone):
             going.append(one)
             if self._has_room(kept, left, {*gone, *(each.key for each in going)}):
@@ -130,7 +132,9 @@ class Clearing:
                 going.remove(one)
         return going
 
-    def _candidates(self, kept: KeptCapacity, queue: QueueState, gone: Collection[WorkloadKey]) -> list[Held]:
+    def _candidates(
+        self, kept: ReservedCapacity, queue: QueueState, gone: Collection[WorkloadKey]
+    ) -> list[HeldWorkload]:
         found = [
             held
             for other in queue.tree.queues
@@ -138,11 +142,11 @@ class Clearing:
             if self._may_go(held, other, kept, gone)
         ]
         # Whoever is known to have lied goes before others, who may yet end in time.
-        has_outrun = self.keeper.has_outrun
+        has_outrun = self.schedule_plan.has_outrun
         return sorted(found, key=lambda held: (not has_outrun(held.key), -held.reserved_at, held.key))
 
     def _may_go(
-        self, held: Held, queue: QueueState, kept: KeptCapacity, gone: Collection[WorkloadKey]
+        self, held: HeldWorkload, queue: QueueState, kept: ReservedCapacity, gone: Collection[WorkloadKey]
     ) -> bool:
         if held.key in gone or held.is_evicted or kept.is_joined_by(held.workload):
             return False
@@ -151,27 +155,27 @@ class Clearing:
         # It has offered to give way, whatever it runs for.
         if is_opportunistic(held.workload):
             return True
-        estimate = self.keeper.lengths.estimator.estimate(held.workload, queue.policy)
+        estimate = self.schedule_plan.lengths.estimator.estimate(held.workload, queue.policy)
         # Only who said it would be done by then: who says nothing was let in knowing that it might not be.
         return estimate is not None and started_at_of(held) + estimate.seconds <= kept.start_at
 
-    def _has_room(self, kept: KeptCapacity, left: Quantities, going: Collection[WorkloadKey]) -> bool:
+    def _has_room(self, kept: ReservedCapacity, left: Quantities, going: Collection[WorkloadKey]) -> bool:
         queue, at = self.snapshot.queues[kept.queue], max(kept.start_at, self.now)
         edges = self._edges(kept, queue, going)
         stage, trial = SnapshotStage(self.snapshot), _Amount(queue.node)
         # At its start alone: what comes later keeps others out, and is kept out of, by its own edges.
-        return holds_at(Prospect(edges=edges), stage, trial, left, at=at, seconds=0.0)
+        return holds_at(RequestHorizon(edges=edges), stage, trial, left, at=at, seconds=0.0)
 
-    def _edges(self, kept: KeptCapacity, queue: QueueState, going: Collection[WorkloadKey]) -> list[Edge]:
+    def _edges(self, kept: ReservedCapacity, queue: QueueState, going: Collection[WorkloadKey]) -> list[Edge]:
         """Return ends of running work and all appointments but this one; who is `going` ends now."""
         names = {other.name for other in queue.tree.queues}
-        profile = self.keeper.profile
+        profile = self.schedule_plan.profile
         edges = profile.edges(wants=lambda claim: claim.is_running and claim.queue in names)
         edges = [edge for edge in edges if edge[2] not in going and edge[0] > self.now]
-        edges = self.keeper.gone_by(edges)
+        edges = self.schedule_plan.gone_by(edges)
         for key in going:
             claim = profile.get(key)
             if claim is not None:
                 edges.append((self.now, -1, key, claim))
-        edges += [edge for edge in self.keeper.ahead.edges(names, profile) if edge[2] != kept.holder]
+        edges += [edge for edge in self.schedule_plan.ahead.edges(names, profile) if edge[2] != kept.holder]
         return sorted(edges, key=lambda edge: edge[:3])

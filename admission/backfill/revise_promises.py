@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from admission.backfill.improvable_promises import Gains
+from admission.backfill.improvable_promises import ImprovablePromises
 from admission.backfill.planned_starts import Promise
 from admission.backfill.planner import Planner
-from admission.backfill.profile_trial import Footing
+from admission.backfill.profile_trial import StartClaim
 from admission.backfill.schedule_plan import SLACK_SECONDS
-from admission.backfill.visible_promises import Outlook, rules_of
+from admission.backfill.visible_promises import VisiblePromises, rules_of
 from admission.flavors.feasibility import may_have_room
 from admission.snapshot.snapshot import QueueState
 from queues.pending.pending_queue import Pending
@@ -20,14 +20,14 @@ from queues.steps import Steps
 
 
 @dataclass(slots=True, kw_only=True)
-class Settler:
+class PromiseReviser:
     """One look at all promises, the highest rank first, while everybody who waits is in a queue."""
 
-    outlook: Outlook
+    visible: VisiblePromises
     planner: Planner
     # The shortest of each shape that could not be promised an earlier start in this look.
     _in_vain: dict[bytes, float] = field(default_factory=dict)
-    _gains: Gains = field(init=False)
+    _gains: ImprovablePromises = field(init=False)
     # Whether one is to be tried first, so that who comes after it may have what it leaves.
     _is_trying: bool = False
 
@@ -37,23 +37,23 @@ class Settler:
         Between two steps all that is promised is true. A look that is closed before its end leaves its
         reasons to the next.
         """
-        keeper, is_whole = self.outlook.keeper, False
+        schedule_plan, is_whole = self.visible.schedule_plan, False
         # Taken before the look, so that what the look itself brings about is for the next one.
-        causes, keeper.causes = keeper.causes, set()
-        self._gains = Gains(outlook=self.outlook, slack=keeper.slack.take())
+        causes, schedule_plan.causes = schedule_plan.causes, set()
+        self._gains = ImprovablePromises(visible=self.visible, slack=schedule_plan.slack.take())
         try:
-            for promise in keeper.promises.in_order():
+            for promise in schedule_plan.promises.in_order():
                 yield from self._look_at(promise, causes)
                 yield
             is_whole = True
         finally:
             if not is_whole:
-                keeper.causes |= causes
+                schedule_plan.causes |= causes
             if not is_whole or self._is_trying:
-                keeper.slack.give_back(self._gains.slack)
+                schedule_plan.slack.give_back(self._gains.slack)
 
     def _look_at(self, promise: Promise, causes: set[MoveCause]) -> Steps[None]:
-        queue = self.outlook.snapshot.queues[promise.planned.cluster_queue]
+        queue = self.visible.snapshot.queues[promise.planned.cluster_queue]
         pending = queue.pending.get(promise.planned.key)
         if pending is None:
             # It is not in its queue now: being tried, or gone; whoever changes that sets a
@@ -63,40 +63,40 @@ class Settler:
         if causes and not self._stands(promise, queue, pending):
             yield from self._move(promise, queue, pending, causes)
         # Moved, it is as early as can be; only what stands may be improved.
-        elif self._gains.slack.until >= self.outlook.now:
+        elif self._gains.slack.until >= self.visible.now:
             yield from self._improve(promise, queue, pending)
 
     def _stands(self, promise: Promise, queue: QueueState, pending: Pending) -> bool:
-        outlook, planned = self.outlook, promise.planned
-        footing = Footing(usage=promise.claim.usage, spots=promise.claim.spots)
-        above = outlook.above(planned.rank, planned.key)
-        prospect = outlook.prospect(queue, planned.rank, above, of=pending.workload)
-        at = max(planned.start_at, outlook.now)
-        trial = outlook.trial(queue, pending)
-        return holds_at(prospect, outlook.stage, trial, footing, at=at, seconds=planned.seconds)
+        visible, planned = self.visible, promise.planned
+        footing = StartClaim(usage=promise.claim.usage, spots=promise.claim.spots)
+        above = visible.above(planned.rank, planned.key)
+        horizon = visible.horizon(queue, planned.rank, above, of=pending.workload)
+        at = max(planned.start_at, visible.now)
+        trial = visible.trial(queue, pending)
+        return holds_at(horizon, visible.stage, trial, footing, at=at, seconds=planned.seconds)
 
     def _move(
         self, promise: Promise, queue: QueueState, pending: Pending, causes: set[MoveCause]
     ) -> Steps[None]:
-        known, keeper = promise.planned, self.outlook.keeper
+        known, schedule_plan = promise.planned, self.visible.schedule_plan
         found = yield from self.planner.search(queue, pending, known)
         if found is None:
-            keeper.withdraw(known.key)
+            schedule_plan.withdraw(known.key)
             return
         planned, footing = found
         # Within the slack nobody is told: the estimates are no better than that.
         if planned.start_at > known.start_at + SLACK_SECONDS:
             planned = replace(planned, moves=known.moves + 1, cause=self._cause(promise, causes))
             # For those of higher rank too, who had their look before this one left.
-            keeper.slack.note(promise.claim, from_at=known.start_at, until=known.ends_at)
-        keeper.keep(planned, footing.usage, footing.spots)
+            schedule_plan.slack.note(promise.claim, from_at=known.start_at, until=known.ends_at)
+        schedule_plan.keep(planned, footing.usage, footing.spots)
 
     def _cause(self, promise: Promise, causes: set[MoveCause]) -> MoveCause:
         """Return why a promise does not stand: what is known of it alone first, then what has happened.
 
         Nothing but work that was to end can be late without a word, so that is what is left.
         """
-        if not self.outlook.snapshot.fleet.has_nodes(promise.claim.spots):
+        if not self.visible.snapshot.topology_cache.has_nodes(promise.claim.spots):
             return MoveCause.NODE_LOST
         return next((cause for cause in MoveCause if cause in causes), MoveCause.OVERRUN)
 
@@ -108,28 +108,28 @@ class Settler:
         Where one could not, a longer one of the same shape is not looked at: it might do without its own hold
         what the other could not, but that is rare and the look is dear.
         """
-        outlook, known, rules = self.outlook, promise.planned, rules_of(queue)
+        visible, known, rules = self.visible, promise.planned, rules_of(queue)
         least = max(rules.resolution_seconds if rules is not None else 0, SLACK_SECONDS)
         latest = min(self._gains.slack.until, known.start_at - least)
-        if known.start_at <= outlook.now or known.seconds >= self._in_vain.get(pending.shape, inf):
+        if known.start_at <= visible.now or known.seconds >= self._in_vain.get(pending.shape, inf):
             return
         if not self._gains.may_help(promise, queue, pending, latest=latest):
             return
-        if latest <= outlook.now and not may_have_room(outlook.snapshot, queue, pending):
+        if latest <= visible.now and not may_have_room(visible.snapshot, queue, pending):
             return
-        others = [one for key, one in outlook.keeper.promises.items() if key != known.key]
+        others = [one for key, one in visible.schedule_plan.promises.items() if key != known.key]
         start = yield from self.planner.earliest(queue, pending, known.rank, others, latest=latest)
         # `earliest` tries now whatever `latest` says, so a start after both is none that was asked for.
-        if start is None or start.at > max(latest, outlook.now):
+        if start is None or start.at > max(latest, visible.now):
             self._in_vain[pending.shape] = known.seconds
             return
         if start.value.assignment is None:
             return
         # Borrowing higher would cost it its rank, and with that perhaps the very start.
         if start.value.assignment.borrowing > known.rank.height:
-            if start.at <= outlook.now and not outlook.keeper.dues.may_try(known, now=outlook.now):
+            if start.at <= visible.now and not visible.schedule_plan.dues.may_try(known, now=visible.now):
                 # Beside all that is promised, whatever its rank: it is tried, and promised what it was.
-                outlook.keeper.dues.try_now(known, now=outlook.now)
+                visible.schedule_plan.dues.try_now(known, now=visible.now)
                 self._is_trying = True
             return
         # What it would have may be what the one before it takes when it is tried: it would be promised that
@@ -137,6 +137,6 @@ class Settler:
         if self._is_trying:
             return
         planned = self.planner.planned(queue, pending, known.rank, start, known)
-        outlook.keeper.keep(planned, start.value.usage, start.value.spots)
+        visible.schedule_plan.keep(planned, start.value.usage, start.value.spots)
         # Those after it may have what it leaves at its former end.
         self._gains.slack.note(promise.claim, from_at=known.start_at, until=known.ends_at)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from math import inf
 
 from admission.preemption.checkpoint_before_eviction import leaving_seconds
-from admission.snapshot.snapshot import Held, QueueState
+from admission.snapshot.snapshot import HeldWorkload, QueueState
 from api.policy import Backfill
 from api.reasons import ConditionType
 from api.workload import Workload, WorkloadKey
@@ -30,14 +30,14 @@ _RAISE_PERCENT = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredRun:
     """A run that has ended: what was expected of it, and how many seconds it took."""
 
     estimate: Estimate
     seconds: float
 
 
-class Lengths:
+class RunningEstimates:
     """Estimates, and what has become of them. `queues` are those there are; the timekeeper sets them."""
 
     def __init__(self, estimator: Estimator) -> None:
@@ -46,7 +46,7 @@ class Lengths:
         # How long who was stopped at the end of a lease had run, by Workload and uid, while it waits. What
         # has changed since it was last asked goes to the store: whoever leads next goes on.
         self.stopped_after: Tracked[tuple[WorkloadKey, str], float] = Tracked()
-        self.measured: deque[Measured] = deque(maxlen=_MOST_REMEMBERED)
+        self.measured: deque[MeasuredRun] = deque(maxlen=_MOST_REMEMBERED)
         # The length that is believed of who runs, where its first estimate was outrun.
         self._raised: dict[WorkloadKey, float] = {}
 
@@ -77,7 +77,7 @@ class Lengths:
             return inf
         return self._believed(workload, queue, estimate) + leaving_seconds(workload, policy)
 
-    def of_running(self, held: Held, *, started_at: float, now: float, is_leased: bool) -> float:
+    def of_running(self, held: HeldWorkload, *, started_at: float, now: float, is_leased: bool) -> float:
         """Return how long running work is believed to run: its latest word, until that is outrun as well.
 
         Who runs on a lease is held to the word that let it in: a later end would move who it overtook.
@@ -145,11 +145,11 @@ class Lengths:
             # it was admitted with.
             estimate = self.estimator.estimate(workload, queue.policy)
             if estimate is not None and is_told:
-                self.measured.append(Measured(estimate=estimate, seconds=seconds))
+                self.measured.append(MeasuredRun(estimate=estimate, seconds=seconds))
         self.estimator.observe(workload, seconds, key)
 
 
-def started_at_of(held: Held) -> float:
+def started_at_of(held: HeldWorkload) -> float:
     """Return since when the Workload may run (Unix seconds), as far as its object says, else is reserved."""
     admitted = held.workload.conditions.get(ConditionType.ADMITTED)
     if held.is_assumed or admitted is None or not admitted.status:

@@ -17,20 +17,20 @@ from math import inf
 
 from msgspec import structs
 
-from admission.backfill.due_queues import Dues
-from admission.backfill.planned_starts import Kept, Promise, Promises
-from admission.backfill.running_estimates import Lengths, started_at_of
-from admission.calendar.upcoming_changes import Ahead
+from admission.backfill.due_queues import DueQueues
+from admission.backfill.planned_starts import Promise, PromiseOutcome, Promises
+from admission.backfill.running_estimates import RunningEstimates, started_at_of
+from admission.calendar.upcoming_changes import UpcomingChanges
 from admission.flavors.feasibility import never_evicts
-from admission.placement.topology_cache import Fleet
+from admission.placement.topology_cache import TopologyCache
 from admission.preemption.checkpoint_before_eviction import leaving_seconds
-from admission.snapshot.snapshot import Held, QueueState
+from admission.snapshot.snapshot import HeldWorkload, QueueState
 from api.policy import BackfillMode, OnOverrun
 from api.workload import Workload, WorkloadKey
 from queues.estimates.estimator import Estimator, eviction_seconds
 from queues.pending.pending_queue import Pending
-from queues.profile.capacity_profile import Claim, Edge, Profile, Spots
-from queues.profile.freed_capacity import Slack
+from queues.profile.capacity_profile import CapacityProfile, Claim, Edge, Spots
+from queues.profile.freed_capacity import FreedCapacity
 from queues.profile.leases import Leases
 from queues.profile.planned_start import BackfillLease, MoveCause, PlannedStart
 from queues.quota.resources import Quantities
@@ -42,14 +42,14 @@ SLACK_SECONDS = 1.0
 _MOST_REMEMBERED = 1000
 
 
-class Timekeeper:
+class SchedulePlan:
     """Claims, promises and leases. One task owns it; `now` is the instant of its owner's latest call."""
 
-    def __init__(self, fleet: Fleet, estimator: Estimator) -> None:
+    def __init__(self, topology_cache: TopologyCache, estimator: Estimator) -> None:
         self.now = 0.0
-        self.lengths = Lengths(estimator)
+        self.lengths = RunningEstimates(estimator)
         self.is_on = False
-        self.profile = Profile()
+        self.profile = CapacityProfile()
         # What has changed in these since it was last asked goes to the store: whoever leads next goes on.
         self.promises = Promises()
         self.leases = Leases()
@@ -60,18 +60,18 @@ class Timekeeper:
         # What has happened since promises were last looked at that may move them, later or earlier.
         self.causes: set[MoveCause] = set()
         # What came free since then that counted as taken when promises were made.
-        self.slack = Slack()
+        self.slack = FreedCapacity()
         # Promises made, moved or (None) withdrawn since they were last told, those kept since, by Workload.
         self.changed: dict[WorkloadKey, PlannedStart | None] = {}
         self.told: dict[WorkloadKey, PlannedStart] = {}
-        self.kept: deque[Kept] = deque(maxlen=_MOST_REMEMBERED)
+        self.kept: deque[PromiseOutcome] = deque(maxlen=_MOST_REMEMBERED)
         # Who is to be tried for that.
-        self.dues = Dues()
+        self.dues = DueQueues()
         # What the calendar holds: quotas that will be others.
-        self.ahead = Ahead()
+        self.ahead = UpcomingChanges()
         # When to look again though nothing happens, None: never.
         self.wake_at: float | None = None
-        self._fleet = fleet
+        self._topology_cache = topology_cache
         self._queues: Mapping[str, QueueState] = {}
         # Whether no claim needs to be told from those of another tree.
         self.is_one_tree = True
@@ -80,7 +80,7 @@ class Timekeeper:
 
     # --- what is known -----------------------------------------------------------------------------------
 
-    def set_queues(self, queues: Mapping[str, QueueState], held: Iterable[Held]) -> None:
+    def set_queues(self, queues: Mapping[str, QueueState], held: Iterable[HeldWorkload]) -> None:
         """Take in ClusterQueues that were built anew: quotas, policies or nodes' flavors have changed."""
         # A process without backfill keeps no profile and forgets at the first refresh without it.
         self._queues = self.lengths.queues = queues
@@ -102,10 +102,10 @@ class Timekeeper:
         # Quotas may have risen, so everyone may start earlier.
         self.slack.note_all()
 
-    def rebuild(self, held: Iterable[Held]) -> None:
+    def rebuild(self, held: Iterable[HeldWorkload]) -> None:
         """Make the profile anew from who holds quota and what is promised."""
         # Empty rather than mended: claims of Workloads that left while it was off would stay.
-        self.profile = Profile()
+        self.profile = CapacityProfile()
         for one in held:
             self.hold(one)
         for promise in list(self.promises.values()):
@@ -118,14 +118,14 @@ class Timekeeper:
     def _forget_everything(self) -> None:
         for key in list(self.promises):
             self.withdraw(key)
-        self.profile = Profile()
+        self.profile = CapacityProfile()
         self.expected.clear()
         self.expected_after.clear()
         self.leases.clear()
         self.lengths.forget_raised()
         self.causes.clear()
 
-    def hold(self, held: Held) -> None:
+    def hold(self, held: HeldWorkload) -> None:
         """Take in who holds quota, or how that has changed. A promise made to it is kept by that."""
         # A queue that is not there has no policy by which its length could be told.
         if not self.is_on or held.admission.cluster_queue not in self._queues:
@@ -134,7 +134,7 @@ class Timekeeper:
         self.expected.pop(held.key, None)
         promise = self.promises.pop(held.key, None)
         if promise is not None:
-            self.kept.append(Kept(planned=promise.planned, at=held.reserved_at))
+            self.kept.append(PromiseOutcome(planned=promise.planned, at=held.reserved_at))
             self.changed.pop(held.key, None)
             self.told.pop(held.key, None)
             self.dues.note_left(promise.planned.cluster_queue, is_on_nodes=bool(promise.claim.spots))
@@ -152,12 +152,12 @@ class Timekeeper:
                 holder=held.key,
                 queue=held.admission.cluster_queue,
                 usage=held.usage,
-                spots=self._fleet.spots(held.places),
+                spots=self._topology_cache.spots(held.places),
                 ends_at=self.expected_end(held),
             )
         )
 
-    def hold_anew(self, held: Held) -> None:
+    def hold_anew(self, held: HeldWorkload) -> None:
         """Take in that running work says otherwise of its end, which promises were made by."""
         before = self.profile.get(held.key)
         self.hold(held)
@@ -186,7 +186,7 @@ class Timekeeper:
         if claim is not None and claim.ends_at > self.now + SLACK_SECONDS:
             self.slack.note(claim, from_at=max(self.now, claim.begins_at), until=claim.ends_at)
 
-    def expected_end(self, held: Held) -> float:
+    def expected_end(self, held: HeldWorkload) -> float:
         """Return when the Workload's quota is expected to come free, never before now."""
         # It has been asked to save and leave; its deadline is its end whatever it was expected to run.
         if held.leaves_by is not None:
@@ -317,7 +317,7 @@ class Timekeeper:
 
     # --- the passing of time -----------------------------------------------------------------------------
 
-    def outrun(self, held: Mapping[WorkloadKey, Held]) -> None:
+    def outrun(self, held: Mapping[WorkloadKey, HeldWorkload]) -> None:
         """Raise the estimates of who should have ended by now and has not.
 
         Who runs on a lease is not believed again: it can be sent away when its time is needed.
@@ -365,7 +365,7 @@ class Timekeeper:
     def _stopping_seconds(self, key: WorkloadKey) -> float:
         return 0.0 if key in self._stopping else self.ahead.graces.get(key, 0.0)
 
-    def _later_end(self, claim: Claim, held: Held) -> float:
+    def _later_end(self, claim: Claim, held: HeldWorkload) -> float:
         if held.is_evicted:
             # It is stopping, and takes longer than its grace.
             return self.now + eviction_seconds(held.workload)
@@ -395,7 +395,7 @@ class Timekeeper:
         """Return whether the lease's holder can be sent away: it gives way, and has not been told already."""
         return self.gives_way(lease) and lease.key not in self._stopping
 
-    def note_eviction(self, held: Held) -> None:
+    def note_eviction(self, held: HeldWorkload) -> None:
         """Note that the Workload is being stopped. What it ran is the least that it is believed to need."""
         if held.key in self.leases or self.has_outrun(held.key):
             self.lengths.stopped_after[held.key, held.workload.uid] = self.now - started_at_of(held)
@@ -425,7 +425,7 @@ class Timekeeper:
             for seconds in times:
                 yield promise.planned.start_at - seconds
 
-    def validate(self, held: Mapping[WorkloadKey, Held]) -> None:
+    def validate(self, held: Mapping[WorkloadKey, HeldWorkload]) -> None:
         """Raise AssertionError where claims, promises and who holds quota disagree."""
         self.profile.validate()
         self.leases.validate()

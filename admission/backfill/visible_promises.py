@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from admission.backfill.planned_starts import Promise
-from admission.backfill.profile_trial import Footing, SnapshotStage, StartTrial
-from admission.backfill.schedule_plan import Timekeeper
+from admission.backfill.profile_trial import SnapshotStage, StartClaim, StartTrial
+from admission.backfill.schedule_plan import SchedulePlan
 from admission.nomination.nominate import CyclePolicy, Entry
 from admission.snapshot.snapshot import QueueState, Snapshot
 from api.policy import Backfill as BackfillRules
@@ -18,18 +18,18 @@ from api.workload import Workload, WorkloadKey
 from queues.pending.pending_queue import Pending
 from queues.profile.capacity_profile import RELEASE, Claim, Edge, order
 from queues.profile.planned_start import Rank, own_rank, tie_behind
-from queues.profile.request_horizon import Prospect
+from queues.profile.request_horizon import RequestHorizon
 
 # For so many seconds who runs beyond its time is believed once more by those who cannot send it away.
 _PATIENCE = 60.0
 
 
 @dataclass(slots=True, kw_only=True)
-class Outlook:
+class VisiblePromises:
     """One snapshot, and what the timekeeper knows at `now`."""
 
     snapshot: Snapshot
-    keeper: Timekeeper
+    schedule_plan: SchedulePlan
     policy: CyclePolicy
     now: float
     stage: SnapshotStage = field(init=False)
@@ -51,7 +51,7 @@ class Outlook:
         by chance would overtake a promise without a lease, and break it by running longer than it said.
         """
         own = own_rank(pending)
-        second, promises = own[:3], self.keeper.promises
+        second, promises = own[:3], self.schedule_plan.promises
         known = promises.get(pending.key)
         own_uid = known.planned.rank.uid if known is not None and known.planned.rank[1:4] == second else None
         last = ""
@@ -73,12 +73,12 @@ class Outlook:
 
     def above(self, rank: Rank, key: WorkloadKey) -> list[Promise]:
         """Return the promises of higher rank."""
-        promises = self.keeper.promises.values()
+        promises = self.schedule_plan.promises.values()
         return [one for one in promises if one.planned.rank < rank and one.planned.key != key]
 
     def met(self, queue: QueueState, promises: Iterable[Promise]) -> list[Promise]:
         """Return those of the promises that a start in the queue can be in the way of."""
-        if self.keeper.is_one_tree:
+        if self.schedule_plan.is_one_tree:
             return list(promises)
         is_met = self._is_met_by(queue)
         return [one for one in promises if is_met(one.claim)]
@@ -95,13 +95,13 @@ class Outlook:
         when others were promised theirs), or could start before its own promise on what is promised to a
         younger one.
         """
-        promises = (one for one in self.keeper.promises.values() if one.planned.key != key)
+        promises = (one for one in self.schedule_plan.promises.values() if one.planned.key != key)
         # Equal in height, priority and level: older alone.
         return [one for one in promises if one.planned.rank > rank and one.planned.rank[:3] == rank[:3]]
 
     # --- what it meets -----------------------------------------------------------------------------------
 
-    def prospect(
+    def horizon(
         self,
         queue: QueueState,
         rank: Rank,
@@ -110,14 +110,14 @@ class Outlook:
         leaving: frozenset[WorkloadKey] = frozenset(),
         going: frozenset[WorkloadKey] = frozenset(),
         of: Workload | None = None,
-    ) -> Prospect:
+    ) -> RequestHorizon:
         """Return what happens to whom the Workload of that rank can meet: running work and these promises.
 
         `leaving` have been taken off the snapshot already, or are taken not to end; `going` to end now. Who
         outran a lease ends as soon as it can be stopped, where it gives way to that rank.
         """
         # Who is gone has its claim in the profile until it has really left; here it counts as ended.
-        profile = self.keeper.profile
+        profile = self.schedule_plan.profile
         gone = self.snapshot.gone | leaving | going
         put_in = self.overstaying(rank, gone)
         put_in += [
@@ -125,19 +125,19 @@ class Outlook:
         ]
         left_out = self._left_out(promises, gone, put_in)
         names = [other.name for other in queue.tree.queues]
-        put_in += self.keeper.ahead.edges(names, profile, joining=of)
+        put_in += self.schedule_plan.ahead.edges(names, profile, joining=of)
         edges = self._without(left_out, self._of_tree(queue))
         if put_in:
             edges += put_in
             edges.sort(key=order)
-        return Prospect(edges=edges, profile=profile, left_out=left_out.values(), put_in=put_in)
+        return RequestHorizon(edges=edges, profile=profile, left_out=left_out.values(), put_in=put_in)
 
     def _of_tree(self, queue: QueueState) -> list[Edge]:
         """Return the edges of claims on quota of the queue's tree, or on nodes, which trees may share."""
         # One tree needs no filter, and that is how most clusters are.
-        if self.keeper.is_one_tree:
-            return self.keeper.profile.edges()
-        return self.keeper.profile.edges(wants=self._is_met_by(queue))
+        if self.schedule_plan.is_one_tree:
+            return self.schedule_plan.profile.edges()
+        return self.schedule_plan.profile.edges(wants=self._is_met_by(queue))
 
     def _is_met_by(self, queue: QueueState) -> Callable[[Claim], bool]:
         """Return which claims the queue's Workloads can meet: on quota of their tree, or on nodes."""
@@ -156,9 +156,9 @@ class Outlook:
         late: Iterable[Edge],
     ) -> dict[int, Claim]:
         """Return the claims that are not to be met, by identity: there are few as a rule."""
-        profile = self.keeper.profile
+        profile = self.schedule_plan.profile
         wanted = {id(one.claim) for one in promises}
-        claims = (one.claim for one in self.keeper.promises.values())
+        claims = (one.claim for one in self.schedule_plan.promises.values())
         left_out = {id(claim): claim for claim in claims if id(claim) not in wanted}
         keys = [*gone, *(key for _, _, key, _ in late)]
         running = (claim for key in keys if (claim := profile.get(key)) and claim.is_running)
@@ -175,8 +175,8 @@ class Outlook:
         As ends of theirs, in place of those that are past; not of those who are `gone`.
         """
         late: list[Edge] = []
-        for claim in self.keeper.profile.outrun(self.now):
-            lease = self.keeper.leases.get(claim.holder)
+        for claim in self.schedule_plan.profile.outrun(self.now):
+            lease = self.schedule_plan.leases.get(claim.holder)
             if lease is not None and lease.key not in gone:
                 wait = lease.eviction_seconds
                 # Whoever is of lower rank cannot send it away, and had better not look every second.
@@ -186,10 +186,10 @@ class Outlook:
 
     # --- what is asked about ------------------------------------------------------------------------------
 
-    def footing(self, entry: Entry) -> Footing:
+    def footing(self, entry: Entry) -> StartClaim:
         """Return what the entry would run on."""
-        spots = self.snapshot.fleet.spots(entry.assignment.places)
-        return Footing(usage=entry.assignment.usage, spots=spots, assignment=entry.assignment)
+        spots = self.snapshot.topology_cache.spots(entry.assignment.places)
+        return StartClaim(usage=entry.assignment.usage, spots=spots, assignment=entry.assignment)
 
     def trial_of(self, entry: Entry) -> StartTrial:
         """Return the search for a start of the entry, with as many pods as it has been nominated with."""

@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from admission.cache.cache import Cache
-from admission.cache.pending_workloads import Lineup
-from admission.cache.workload_record import Record
+from admission.cache.pending_workloads import PendingWorkloads
+from admission.cache.workload_record import WorkloadRecord
 from admission.decisions.decision import DecisionId
 from admission.flavors.topology_assigner import places_of
-from admission.snapshot.snapshot import Held
+from admission.snapshot.snapshot import HeldWorkload
 from api.eviction import reserved_at_of, standing_request
 from api.jobs.checkpoint_annotations import CHECKPOINT_KEYS
 from api.policy import VictimRules
@@ -30,7 +30,7 @@ from queues.quota.resources import Quantities, by_resource, is_equal, pairs_of, 
 _NO_RULES = VictimRules()
 
 
-class Holders(Lineup):
+class AdmittedWorkloads(PendingWorkloads):
     """The Workloads that hold quota, beside those that wait."""
 
     def __init__(self, cache: Cache, *, requeuing_timestamp: RequeuingTimestamp) -> None:
@@ -55,12 +55,14 @@ class Holders(Lineup):
         record.last_wait = None
         self.untold.pop(pending.key, None)
         self._hold(
-            Held(
+            HeldWorkload(
                 workload=pending.workload,
                 admission=admission,
                 usage=usage,
                 pairs=frozenset(usage),
-                places=places_of(admission, pending.requests) if self._cache.fleet.has_flavors else (),
+                places=places_of(admission, pending.requests)
+                if self._cache.topology_cache.has_flavors
+                else (),
                 is_assumed=True,
                 reserved_at=self.now,
                 queued_at=pending.queued_at,
@@ -83,7 +85,7 @@ class Holders(Lineup):
             return None
         self.unqueue(record)
         self._hold(
-            Held(
+            HeldWorkload(
                 workload=present,
                 admission=admission,
                 usage=usage,
@@ -106,7 +108,7 @@ class Holders(Lineup):
             # Whoever waits for this eviction has to ask for it again.
             held.is_evicting = False
             held.leaves_by = None
-            self._cache.timekeeper.hold(held)
+            self._cache.schedule_plan.hold(held)
             self._wake_tree_of(held)
         # Back to the places that it runs on still, and on the list of those that need other ones.
         if held.former is not None:
@@ -118,12 +120,12 @@ class Holders(Lineup):
             self.release(key)
             self._route(record)
 
-    def reassign(self, held: Held, admission: Admission) -> None:
+    def reassign(self, held: HeldWorkload, admission: Admission) -> None:
         """Let a Workload hold the places of another assignment, before its object says so."""
         held.former = held.admission
         self._move(held, admission)
 
-    def _move(self, held: Held, admission: Admission) -> None:
+    def _move(self, held: HeldWorkload, admission: Admission) -> None:
         held.admission = admission
         self._cache.move(held, places_of(admission, self.records[held.key].requests))
         self.wake_flavors({place.flavor for place in held.places})
@@ -143,7 +145,7 @@ class Holders(Lineup):
                 self.untold[record.workload.key] = None
         self.woken |= {queue.tree for queue in self._cache.queues.values()}
 
-    def _wake_tree_of(self, held: Held) -> None:
+    def _wake_tree_of(self, held: HeldWorkload) -> None:
         queue = self._cache.queues.get(held.admission.cluster_queue)
         if queue is not None:
             self.woken.add(queue.tree)
@@ -181,7 +183,7 @@ class Holders(Lineup):
 
     # --- what objects say --------------------------------------------------------------------------------
 
-    def _note_fact(self, record: Record) -> None:
+    def _note_fact(self, record: WorkloadRecord) -> None:
         """The object says that the Workload holds quota."""
         workload = record.workload
         assert workload.admission is not None
@@ -200,7 +202,7 @@ class Holders(Lineup):
         # By another writer, and beyond what was counted before: to be judged against the quota.
         if held is None or _takes_more(held, workload.admission, usage):
             self.unweighed[workload.key] = self.now
-        fresh = Held(
+        fresh = HeldWorkload(
             workload=workload,
             admission=workload.admission,
             usage=usage,
@@ -214,7 +216,7 @@ class Holders(Lineup):
         self._note_request(fresh)
         self._hold(fresh)
 
-    def _confirm(self, held: Held, workload: Workload) -> None:
+    def _confirm(self, held: HeldWorkload, workload: Workload) -> None:
         if workload.priority != held.workload.priority or self._tells_anew(held, workload):
             # It may be a victim now that it was not before.
             self._wake_tree_of(held)
@@ -239,13 +241,13 @@ class Holders(Lineup):
         self._date(held, reserved_at_of(workload))
         held.queued_at = queued_at(workload, self._timestamp)
         if said != _said_of_its_end(workload):
-            self._cache.timekeeper.hold_anew(held)
+            self._cache.schedule_plan.hold_anew(held)
         elif before != (held.is_evicted, held.leaves_by):
-            self._cache.timekeeper.hold(held)
+            self._cache.schedule_plan.hold(held)
         self.touched_queues.add(held.admission.cluster_queue)
         self._weigh(held)
 
-    def _note_request(self, held: Held, *, was_evicted: bool = False) -> None:
+    def _note_request(self, held: HeldWorkload, *, was_evicted: bool = False) -> None:
         """Take note of what the object says of an eviction: told to stop, to stop once it has saved, or not.
 
         `was_evicted`: an earlier version of it was told to stop.
@@ -264,7 +266,7 @@ class Holders(Lineup):
             if held.workload.unhealthy_nodes:
                 self.lost[held.key] = None
 
-    def _tells_anew(self, held: Held, workload: Workload) -> bool:
+    def _tells_anew(self, held: HeldWorkload, workload: Workload) -> bool:
         """Return whether it says something else that may decide whether it is evicted, or moved."""
         queue = self._cache.queues.get(held.admission.cluster_queue)
         section = queue.policy.preemption if queue is not None else None
@@ -290,7 +292,7 @@ class Holders(Lineup):
             held.is_assumed = False
             held.workload = workload
 
-    def _date(self, held: Held, reserved_at: float) -> None:
+    def _date(self, held: HeldWorkload, reserved_at: float) -> None:
         """Note since when it holds quota, as its object says now."""
         # Compared, since the same instant is told with every event of the object.
         if held.reserved_at != reserved_at:
@@ -298,7 +300,7 @@ class Holders(Lineup):
             self._rank(held)
             self._watch(held, self._cache.queues.get(held.admission.cluster_queue))
 
-    def _rank(self, held: Held) -> None:
+    def _rank(self, held: HeldWorkload) -> None:
         """Put who holds quota where it belongs by now in the order of its ClusterQueue."""
         queue = self._cache.queues.get(held.admission.cluster_queue)
         if queue is not None:
@@ -320,7 +322,7 @@ class Holders(Lineup):
 
     # --- within ------------------------------------------------------------------------------------------
 
-    def _hold(self, held: Held) -> None:
+    def _hold(self, held: HeldWorkload) -> None:
         queue = self._cache.hold(held)
         self._watch(held, queue)
         if queue is not None:
@@ -329,7 +331,7 @@ class Holders(Lineup):
         self.touched_local_queues.add(held.local_queue)
         self._weigh(held)
 
-    def _weigh(self, held: Held) -> None:
+    def _weigh(self, held: HeldWorkload) -> None:
         """Let what a Workload holds weigh on its LocalQueue, where past usage decides who goes first."""
         ledger, queue = self._cache.ledger, self._cache.queues.get(held.admission.cluster_queue)
         if ledger is None:
@@ -343,7 +345,7 @@ class Holders(Lineup):
         ledger.hold(held.key, held.local_queue, amounts, is_admitted=held.is_admitted, now=self.now)
 
 
-def _takes_more(held: Held, admission: Admission, usage: Quantities) -> bool:
+def _takes_more(held: HeldWorkload, admission: Admission, usage: Quantities) -> bool:
     """Return whether an admission takes what the one before it, which was counted, did not."""
     if held.admission.cluster_queue != admission.cluster_queue:
         return True

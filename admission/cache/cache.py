@@ -12,26 +12,26 @@ from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 
-from admission.backfill.schedule_plan import Timekeeper
+from admission.backfill.schedule_plan import SchedulePlan
 from admission.cache.inactive_reasons import problems
 from admission.cache.specs import Specs
 from admission.calendar.advance_reservations import (
     NO_RESERVATIONS,
     Cluster,
-    KeptCapacity,
     Reservations,
+    ReservedCapacity,
     read_reservations,
 )
 from admission.calendar.quota_windows import NO_WINDOWS, Calendar, read_windows, rises_ahead
-from admission.calendar.reserved_domains import Ground, KeptDomain, find_domain
-from admission.calendar.upcoming_changes import Ahead
+from admission.calendar.reserved_domains import ReservedDomain, TopologyNodes, find_domain
+from admission.calendar.upcoming_changes import UpcomingChanges
 from admission.calendar.window_overlaps import Overlaps
 from admission.placement.topology.node_health import hosts_of
 from admission.placement.topology.place import Place
-from admission.placement.topology_cache import Fleet
-from admission.snapshot.capacity_holds import Claims, Head, Holds
-from admission.snapshot.recent_moves import Moves
-from admission.snapshot.snapshot import Held, QueueState, Snapshot, Tree
+from admission.placement.topology_cache import TopologyCache
+from admission.snapshot.capacity_holds import CapacityHolds, Head, HoldClaims
+from admission.snapshot.recent_moves import RecentMoves
+from admission.snapshot.snapshot import HeldWorkload, QueueState, QueueTree, Snapshot
 from api import keys
 from api.policy import AdmissionPolicy, choose_policy
 from api.queueing import CheckRule, ClusterQueue, QueueingStrategy
@@ -48,29 +48,29 @@ class Cache(Specs):
     """All known specs, and what follows from them. One task owns it."""
 
     queues: dict[str, QueueState] = field(default_factory=dict)
-    held: dict[WorkloadKey, Held] = field(default_factory=dict)
+    held: dict[WorkloadKey, HeldWorkload] = field(default_factory=dict)
     hierarchy: Hierarchy = field(default_factory=Hierarchy)
-    fleet: Fleet = field(default_factory=Fleet)
-    moves: Moves = field(default_factory=Moves)
-    holds: Holds = field(default_factory=Holds)
+    topology_cache: TopologyCache = field(default_factory=TopologyCache)
+    moves: RecentMoves = field(default_factory=RecentMoves)
+    holds: CapacityHolds = field(default_factory=CapacityHolds)
     # Past usage of LocalQueues, None where admission fair sharing is not configured.
     ledger: UsageLedger | None = None
     # Who has pods on a host, as far as their assignment names hosts.
     tenants: dict[str, dict[WorkloadKey, None]] = field(default_factory=dict)
-    timekeeper: Timekeeper = field(init=False)
+    schedule_plan: SchedulePlan = field(init=False)
     # Which quotas are in force by the policies' windows; read anew with every change and at every boundary.
     calendar: Calendar = NO_WINDOWS
     reservations: Reservations = NO_RESERVATIONS
     # Which quota windows of each policy overlap, for its status.
     overlaps: Overlaps = field(default_factory=Overlaps)
     # The domains that reservations name, as they were when those were read.
-    _domains: list[KeptDomain | str] = field(default_factory=list)
+    _domains: list[ReservedDomain | str] = field(default_factory=list)
     # When a quota window or a reservation begins or ends next, infinity for never.
     next_boundary_at: float = inf
     _generation: int = 0
 
     def __post_init__(self) -> None:
-        self.timekeeper = Timekeeper(self.fleet, Estimator())
+        self.schedule_plan = SchedulePlan(self.topology_cache, Estimator())
 
     # --- specs -------------------------------------------------------------------------------------------
 
@@ -79,7 +79,7 @@ class Cache(Specs):
         self._generation += 1
         return self._generation
 
-    def refresh(self) -> set[Tree] | None:
+    def refresh(self) -> set[QueueTree] | None:
         """Work out what follows from changed specs; None where none has changed.
 
         Returns the trees in which something may fit now. All trees are new ones then.
@@ -94,13 +94,13 @@ class Cache(Specs):
             name: choose_policy(self.policies.values(), spec, default=self.default_policy)
             for name, spec in self.cluster_queues.items()
         }
-        now = self.timekeeper.now
+        now = self.schedule_plan.now
         # Before the trees are built, since those are built of the quotas that windows leave in force.
         self.calendar = read_windows(self.cluster_queues, policies, now=now, before=self.calendar)
-        if self.fleet.set_flavors(self.flavors, self.topologies):
+        if self.topology_cache.set_flavors(self.flavors, self.topologies):
             # New flavors mean empty counters of the fleet; who holds places is counted in again.
             for held in self.held.values():
-                self.fleet.use(held.places, sign=1)
+                self.topology_cache.use(held.places, sign=1)
         self.reservations = read_reservations(
             Cluster(
                 queues=self.cluster_queues,
@@ -116,15 +116,15 @@ class Cache(Specs):
         self.next_boundary_at = min(self.calendar.next_at, self.reservations.next_at)
         self.hierarchy = self._build_hierarchy()
         self._rebuild_queues(policies)
-        self.timekeeper.ahead = Ahead(calendar=self.calendar, reservations=self.reservations)
+        self.schedule_plan.ahead = UpcomingChanges(calendar=self.calendar, reservations=self.reservations)
         # Last: the keeper's claims are made of the new queues and of what is ahead of them.
-        self.timekeeper.set_queues(self.queues, self.held.values())
+        self.schedule_plan.set_queues(self.queues, self.held.values())
         # Nodes belong to no tree: who waits for those of a domain may be in any.
         if wakes_all or _reserved_domains(before) != _reserved_domains(self.queues):
             return {queue.tree for queue in self.queues.values()}
         return self._changed_trees(before)
 
-    def _changed_trees(self, before: Mapping[str, QueueState]) -> set[Tree]:
+    def _changed_trees(self, before: Mapping[str, QueueState]) -> set[QueueTree]:
         """Return the trees of queues that differ from what they were, by themselves or by their tree."""
         # Trees compared once a pair, not once a queue: a tree of a thousand queues is described twice.
         unchanged: dict[tuple[int, int], bool] = {}
@@ -147,8 +147,8 @@ class Cache(Specs):
                 changed.add(queue.tree)
         return changed
 
-    def _ground(self) -> Ground:
-        return Ground(fleet=self.fleet, flavors=self.flavors)
+    def _ground(self) -> TopologyNodes:
+        return TopologyNodes(topology_cache=self.topology_cache, flavors=self.flavors)
 
     def note_nodes(self) -> bool:
         """Note that nodes came, went or changed. Returns whether that changes what reservations keep."""
@@ -158,7 +158,7 @@ class Cache(Specs):
         self.is_stale = True
         return True
 
-    def _find_domains(self) -> list[KeptDomain | str]:
+    def _find_domains(self) -> list[ReservedDomain | str]:
         """Return the domains that reservations name, as they are now, or why they are not there."""
         found = []
         for policy in self.policies.values():
@@ -175,14 +175,14 @@ class Cache(Specs):
 
     def _rebuild_queues(self, policies: Mapping[str, AdmissionPolicy]) -> None:
         # By root node: queues that share a root share a tree, whoever was seen first.
-        trees: dict[QuotaNode, Tree] = {}
+        trees: dict[QuotaNode, QueueTree] = {}
         queues = {}
         for name, declared in sorted(self.cluster_queues.items()):
             spec = self.calendar.spec_in_force(declared)
             node = self.hierarchy.queues[name]
             tree = trees.get(node.root)
             if tree is None:
-                tree = trees[node.root] = Tree(root=node.root, generation=self.next_generation())
+                tree = trees[node.root] = QueueTree(root=node.root, generation=self.next_generation())
             # The queue object is new each time, but who waits in it stays, parked or not.
             known = self.queues.get(name)
             pending = known.pending if known is not None else PendingQueue(name)
@@ -192,7 +192,7 @@ class Cache(Specs):
             if name in self.calendar.windows:
                 queue.rises = partial(rises_ahead, self.calendar, name)
             queue.quotas_in_force = self.calendar.in_force.get(name, {})
-            queue.reservations = self.reservations.phases(name, self.timekeeper.now)
+            queue.reservations = self.reservations.phases(name, self.schedule_plan.now)
             if queue.policy.backfill_rules is not None:
                 # Nobody passes the head but by backfill, which moves no promise: so the head need not block.
                 pending.strategy = QueueingStrategy.BEST_EFFORT_FIFO
@@ -247,35 +247,35 @@ class Cache(Specs):
 
     def rebuild_time(self) -> None:
         """Let the timekeeper know anew who holds quota: a cycle that failed may have left claims behind."""
-        if self.timekeeper.is_on:
-            self.timekeeper.rebuild(self.held.values())
+        if self.schedule_plan.is_on:
+            self.schedule_plan.rebuild(self.held.values())
 
     # --- who holds quota ---------------------------------------------------------------------------------
 
-    def hold(self, held: Held) -> QueueState | None:
+    def hold(self, held: HeldWorkload) -> QueueState | None:
         """Count the Workload's usage. Returns its ClusterQueue, None where that does not exist (yet)."""
         # In the table first: it counts as held though its queue may be yet to come.
         self.held[held.key] = held
         self._occupy(held)
-        self.timekeeper.hold(held)
+        self.schedule_plan.hold(held)
         return self._charge(held)
 
-    def move(self, held: Held, places: tuple[Place, ...]) -> None:
+    def move(self, held: HeldWorkload, places: tuple[Place, ...]) -> None:
         """Let the Workload take these places and not those it had."""
         # Out of the old places before it is put into the new: they may overlap.
         self._vacate(held)
         held.places = places
         self._occupy(held)
-        self.timekeeper.hold(held)
+        self.schedule_plan.hold(held)
 
-    def _occupy(self, held: Held) -> None:
-        self.fleet.use(held.places, sign=1)
+    def _occupy(self, held: HeldWorkload) -> None:
+        self.topology_cache.use(held.places, sign=1)
         for place in held.places:
             for host in hosts_of(place.assignment):
                 self.tenants.setdefault(host, {})[held.key] = None
 
-    def _vacate(self, held: Held) -> None:
-        self.fleet.use(held.places, sign=-1)
+    def _vacate(self, held: HeldWorkload) -> None:
+        self.topology_cache.use(held.places, sign=-1)
         for place in held.places:
             for host in hosts_of(place.assignment):
                 of_host = self.tenants.get(host, {})
@@ -288,7 +288,7 @@ class Cache(Specs):
         """Stop counting the Workload's usage. Returns the ClusterQueue whose quota came free, if any."""
         held = self.held.pop(key)
         self._vacate(held)
-        self.timekeeper.release(key)
+        self.schedule_plan.release(key)
         queue = self.queues.get(held.admission.cluster_queue)
         if queue is None or not queue.release(key):
             return None
@@ -296,15 +296,15 @@ class Cache(Specs):
         queue.tree.generation = self.next_generation()
         return queue
 
-    def _charge(self, held: Held) -> QueueState | None:
+    def _charge(self, held: HeldWorkload) -> QueueState | None:
         queue = self.queues.get(held.admission.cluster_queue)
         if queue is not None:
             queue.charge(held)
         return queue
 
-    def claims(self, heads: Collection[Head]) -> Claims:
+    def claims(self, heads: Collection[Head]) -> HoldClaims:
         """Return what is kept for others from these heads."""
-        return self.holds.against(heads, self.queues, self.held, self.fleet)
+        return self.holds.against(heads, self.queues, self.held, self.topology_cache)
 
     def snapshot(self, *, now: float = 0.0) -> Snapshot:
         """Return the picture to decide on at `now`; it borrows this state until its `rollback`."""
@@ -312,7 +312,7 @@ class Cache(Specs):
             queues=self.queues,
             flavors=self.flavors,
             namespaces=self.namespaces,
-            fleet=self.fleet,
+            topology_cache=self.topology_cache,
             budgets=self.budgets,
             moves=self.moves,
             now=now,
@@ -333,11 +333,11 @@ class Cache(Specs):
                 assert self.held.get(key) is held, f"{key} holds quota of {name} but is not known to"
         for name, cohort in self.hierarchy.cohorts.items():
             _check_usage(cohort, fresh.cohorts[name])
-        self.fleet.validate(place for held in self.held.values() for place in held.places)
-        self.timekeeper.validate(self.held)
+        self.topology_cache.validate(place for held in self.held.values() for place in held.places)
+        self.schedule_plan.validate(self.held)
 
 
-def _reserved_domains(queues: Mapping[str, QueueState]) -> list[tuple[KeptCapacity, bool]]:
+def _reserved_domains(queues: Mapping[str, QueueState]) -> list[tuple[ReservedCapacity, bool]]:
     """Return the reservations of domains, and whether each has begun."""
     phases = (phase for queue in queues.values() for phase in queue.reservations)
     return [phase for phase in phases if phase[0].domain is not None]

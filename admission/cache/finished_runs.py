@@ -19,7 +19,7 @@ def note_ended(cache: Cache, workload: Workload) -> None:
     # First how it went: its own time is not to be part of what it is compared with.
     key = key_of(workload)
     _note_performance(cache, workload, key)
-    cache.timekeeper.lengths.observe(workload, key, is_told=cache.timekeeper.is_on)
+    cache.schedule_plan.lengths.observe(workload, key, is_told=cache.schedule_plan.is_on)
 
 
 def _note_performance(cache: Cache, workload: Workload, key: RunKey) -> None:
@@ -31,7 +31,7 @@ def _note_performance(cache: Cache, workload: Workload, key: RunKey) -> None:
     outcome = _outcome(cache, workload, key)
     if outcome is None or not hosts:
         return
-    cache.fleet.observe(hosts, uid=workload.uid, at=finished.at, outcome=outcome)
+    cache.topology_cache.observe(hosts, uid=workload.uid, at=finished.at, outcome=outcome)
 
 
 def _outcome(cache: Cache, workload: Workload, key: RunKey) -> float | None:
@@ -42,5 +42,5 @@ def _outcome(cache: Cache, workload: Workload, key: RunKey) -> float | None:
     seconds = measured_seconds(workload)
     if seconds is None:
         return None
-    usual = cache.timekeeper.lengths.estimator.learned.quantile(key, _USUAL)
+    usual = cache.schedule_plan.lengths.estimator.learned.quantile(key, _USUAL)
     return run_outcome(seconds, usual)

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping
 
 from admission.cache.cache import Cache
 from admission.decisions.decision import Evict
-from admission.snapshot.snapshot import Held, QueueState
+from admission.snapshot.snapshot import HeldWorkload, QueueState
 from api.parsing.quantities import to_text
 from api.reasons import EvictionReason
 from api.workload import WorkloadKey
@@ -73,18 +73,20 @@ def judge(
     return fitting, evictions
 
 
-def _has_queue(cache: Cache, held: Held) -> bool:
+def _has_queue(cache: Cache, held: HeldWorkload) -> bool:
     return held.admission.cluster_queue in cache.queues
 
 
-def _leaving_first(placed: list[tuple[QueueState, Held]]) -> Iterator[tuple[QueueState, Held]]:
+def _leaving_first(
+    placed: list[tuple[QueueState, HeldWorkload]],
+) -> Iterator[tuple[QueueState, HeldWorkload]]:
     """Yield those who were told to stop first: they hold their quota until they have."""
     # They hold their quota until they have stopped, so the others have to fit beside them.
     yield from (pair for pair in placed if pair[1].is_evicted)
     yield from (pair for pair in placed if not pair[1].is_evicted)
 
 
-def _misfit(queue: QueueState, held: Held) -> str | None:
+def _misfit(queue: QueueState, held: HeldWorkload) -> str | None:
     """Return the sentence that says what is missing; None where it fits."""
     for pair, amount in held.usage.items():
         # Negative where the quota was lowered; in the sentence that is none left.
@@ -99,7 +101,7 @@ def _misfit(queue: QueueState, held: Held) -> str | None:
     return None
 
 
-def _evict(held: Held, message: str) -> Evict:
+def _evict(held: HeldWorkload, message: str) -> Evict:
     workload = held.workload
     return Evict(
         key=workload.key,

@@ -15,13 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from admission.cache.cache import Cache
-from admission.cache.workload_record import LocalQueueKey, Record, reservation_problem
+from admission.cache.workload_record import LocalQueueKey, WorkloadRecord, reservation_problem
 from admission.calendar.advance_reservations import reservation_of
 from admission.flavors.feasibility import may_have_quota, may_have_room, moves_others, never_preempts
 from admission.preemption.checkpoint_before_eviction import has_given_way
-from admission.preemption.least_attained import Turns, least_attained, pending_level, predicted_level
-from admission.snapshot.attained_service import TurnBook
-from admission.snapshot.snapshot import Held, QueueState, Tree
+from admission.preemption.least_attained import LeastAttained, least_attained, pending_level, predicted_level
+from admission.snapshot.attained_service import AttainedService
+from admission.snapshot.snapshot import HeldWorkload, QueueState, QueueTree
 from api.policy import Aliases, OrderingMode
 from api.queueing import LocalQueue, PreemptionPolicy
 from api.selectors import matches_selector
@@ -32,28 +32,28 @@ from queues.pending.ordering import RequeuingTimestamp
 from queues.pending.pending_queue import Pending
 
 
-class Lineup:
+class PendingWorkloads:
     """The Workloads that wait, each in its queue."""
 
     def __init__(self, cache: Cache, *, requeuing_timestamp: RequeuingTimestamp) -> None:
-        self.records: dict[WorkloadKey, Record] = {}
+        self.records: dict[WorkloadKey, WorkloadRecord] = {}
         # Those that have not finished, by the LocalQueue that they name.
-        self.by_local_queue: dict[LocalQueueKey, dict[WorkloadKey, Record]] = {}
+        self.by_local_queue: dict[LocalQueueKey, dict[WorkloadKey, WorkloadRecord]] = {}
         # Trees where something may fit that did not, to be woken before the next cycle.
-        self.woken: set[Tree] = set()
+        self.woken: set[QueueTree] = set()
         # Trees that were built anew: whoever is parked there is told by what it fails now.
-        self.renewed: set[Tree] = set()
+        self.renewed: set[QueueTree] = set()
         # Trees whose heads have not been tried since something changed, the longest waiting first.
-        self.unsettled: dict[Tree, None] = {}
+        self.unsettled: dict[QueueTree, None] = {}
         # Trees where a head was refused for what those of others kept in passing. Each is woken alone once
         # nobody else is to be tried: two of them at once could be in each other's way for ever.
-        self.displaced: dict[Tree, None] = {}
+        self.displaced: dict[QueueTree, None] = {}
         self.touched_queues: set[str] = set()
         self.touched_local_queues: set[LocalQueueKey] = set()
         # Workloads to be placed once changed specs have taken effect.
-        self._unplaced: dict[WorkloadKey, Record] = {}
+        self._unplaced: dict[WorkloadKey, WorkloadRecord] = {}
         # Those that name a reservation, which come and go with it.
-        self.joining: dict[WorkloadKey, Record] = {}
+        self.joining: dict[WorkloadKey, WorkloadRecord] = {}
         # Workloads in a queue that nobody has told why they wait.
         self.untold: dict[WorkloadKey, None] = {}
         # Those of a ClusterQueue for whom there was no word when they were to be told.
@@ -63,8 +63,8 @@ class Lineup:
         # For whom others were evicted, and its uid, as the evicted ones' objects tell.
         self.owed: dict[WorkloadKey, str] = {}
         # Those that wait where runs of their kind are learned from, by that kind.
-        self._alike: dict[tuple[str, str], dict[WorkloadKey, Record]] = {}
-        self.turns = Turns()
+        self._alike: dict[tuple[str, str], dict[WorkloadKey, WorkloadRecord]] = {}
+        self.turns = LeastAttained()
         # The orderings that the places in the queues were worked out by; others mean to work them out anew.
         self._orderings: dict[str, object] = {}
         self._cache = cache
@@ -73,15 +73,15 @@ class Lineup:
     @property
     def now(self) -> float:
         """The instant of the engine's latest call."""
-        return self._cache.timekeeper.now
+        return self._cache.schedule_plan.now
 
     @now.setter
     def now(self, now: float) -> None:
-        self._cache.timekeeper.now = now
+        self._cache.schedule_plan.now = now
 
     # --- into a queue and out of it ----------------------------------------------------------------------
 
-    def _route(self, record: Record) -> None:
+    def _route(self, record: WorkloadRecord) -> None:
         """Put a Workload without quota where it belongs: into its queue, or nowhere."""
         queue = self._queue_for(record)
         # Before it is put into the other: a Workload waits in one queue at most.
@@ -98,17 +98,17 @@ class Lineup:
         pending = record.to_pending(
             self._timestamp, level=self._level_of(record, queue), is_apart=levels_matter(queue)
         )
-        keeper = self._cache.timekeeper
-        if keeper.is_on:
+        schedule_plan = self._cache.schedule_plan
+        if schedule_plan.is_on:
             # How long it would be in the way decides who may pass a promise; only backfill asks.
-            pending.seconds = keeper.lengths.span(record.workload, queue.name)
+            pending.seconds = schedule_plan.lengths.span(record.workload, queue.name)
         # Only where what is tried has changed: a status write of a parked one must not wake a tree.
         if queue.pending.offer(pending, now=self.now):
             self.unsettled[queue.tree] = None
         self.touched_queues.add(queue.name)
         self._pay(record)
 
-    def _pay(self, record: Record) -> None:
+    def _pay(self, record: WorkloadRecord) -> None:
         """Let a Workload come first that others were evicted for, where it waits."""
         # The uid, since a debt is not inherited by a new object of the name.
         if self.owed.get(record.workload.key) != record.workload.uid or record.queued_in is None:
@@ -118,7 +118,7 @@ class Lineup:
         if queue is not None and queue.policy.preemption is not None:
             queue.pending.owe(record.workload)
 
-    def _level_of(self, record: Record, queue: QueueState) -> int:
+    def _level_of(self, record: WorkloadRecord, queue: QueueState) -> int:
         """Return the level of a Workload that is to wait in the queue."""
         ordering = queue.policy.ordering
         if ordering is None or ordering.mode is OrderingMode.PRIORITY:
@@ -126,11 +126,11 @@ class Lineup:
         # It moves up by waiting alone, which no event tells of.
         self.turns.watch_waiting(record.workload, ordering, now=self.now)
         if ordering.mode is OrderingMode.SHORTEST_PREDICTED:
-            estimate = self._cache.timekeeper.lengths.estimator.estimate(record.workload, queue.policy)
+            estimate = self._cache.schedule_plan.lengths.estimator.estimate(record.workload, queue.policy)
             return predicted_level(record.workload, estimate, ordering, now=self.now)
         return pending_level(record.workload, record.requests, ordering, now=self.now)
 
-    def leave(self, record: Record) -> None:
+    def leave(self, record: WorkloadRecord) -> None:
         """Note that the Workload is in no queue any more."""
         record.queued_in = None
         self._cache.holds.note_left(record.workload.key)
@@ -149,7 +149,7 @@ class Lineup:
         """
         self._unplaced.update(self._alike.get(kind_of(ended), {}))
 
-    def unqueue(self, record: Record) -> None:
+    def unqueue(self, record: WorkloadRecord) -> None:
         """Take a Workload out of the queue where it waits, if it does."""
         if record.queued_in is None:
             return
@@ -157,7 +157,7 @@ class Lineup:
         # Left first, so that whatever follows finds it outside.
         self.leave(record)
         self.untold.pop(record.workload.key, None)
-        self._cache.timekeeper.withdraw(record.workload.key)
+        self._cache.schedule_plan.withdraw(record.workload.key)
         if queue is not None and queue.pending.discard(record.workload.key):
             # Another may be the head now.
             self.unsettled[queue.tree] = None
@@ -174,7 +174,7 @@ class Lineup:
             if record is not None and record.queued_in == cluster_queue and record.last_wait is None:
                 self.untold[key] = None
 
-    def _index(self, record: Record) -> None:
+    def _index(self, record: WorkloadRecord) -> None:
         """Keep the list of the LocalQueue's Workloads; it may have changed its queue."""
         key, present = record.workload.key, (record.workload.key.namespace, record.workload.queue_name)
         # Its user has moved it to another queue.
@@ -190,7 +190,7 @@ class Lineup:
             self.joining.pop(key, None)
         self.touched_local_queues.add(present)
 
-    def _queue_for(self, record: Record) -> QueueState | None:
+    def _queue_for(self, record: WorkloadRecord) -> QueueState | None:
         if not record.may_queue:
             return None
         local_queue = self._cache.local_queues.get(record.local_queue)
@@ -258,14 +258,16 @@ class Lineup:
         that there is, the search costs no more than the question (`admission.flavors.assignment_cache`).
         """
         # Cheap only where the answer hangs on nodes; see above.
-        if not never_preempts(queue) or not self._cache.fleet.has_flavors:
+        if not never_preempts(queue) or not self._cache.topology_cache.has_flavors:
             return None
-        snapshot, keeper = self._cache.snapshot(), self._cache.timekeeper
+        snapshot, schedule_plan = self._cache.snapshot(), self._cache.schedule_plan
         # For whom others may be moved, full nodes are no reason to wait.
         may_start = may_have_quota if moves_others(queue) else may_have_room
 
         def is_hopeless(pending: Pending) -> bool:
-            return not keeper.may_be_promised(pending, queue) and not may_start(snapshot, queue, pending)
+            return not schedule_plan.may_be_promised(pending, queue) and not may_start(
+                snapshot, queue, pending
+            )
 
         return is_hopeless
 
@@ -277,7 +279,7 @@ class Lineup:
         # Where nobody waits, whose turn it is interests nobody.
         return self.turns.next_at(name for name in self.turns.books if len(queues[name].pending))
 
-    def _watch(self, held: Held, queue: QueueState | None) -> None:
+    def _watch(self, held: HeldWorkload, queue: QueueState | None) -> None:
         if queue is not None:
             self.turns.watch_running(held, queue, now=self.now)
 
@@ -312,7 +314,7 @@ class Lineup:
                 self._watch(held, queues[name])
         for name, queue in queues.items():
             takes_turns = least_attained(queue) is not None
-            queue.turns = self.turns.books.setdefault(name, TurnBook()) if takes_turns else None
+            queue.turns = self.turns.books.setdefault(name, AttainedService()) if takes_turns else None
 
 
 class _Entrance:
@@ -328,7 +330,7 @@ class _Entrance:
 
     def __call__(self, workload: Workload) -> bool:
         # Its promise wakes it when the time comes.
-        if self._cache.timekeeper.waits_for_its_time(workload):
+        if self._cache.schedule_plan.waits_for_its_time(workload):
             return False
         if self._cache.holds.is_awaiting(workload.key, self._cache.held) and not self._has_room(workload):
             # Its room is kept. To look for another place at every event would cost a search for each of them.
@@ -384,9 +386,9 @@ def _is_by_age(queue: QueueState) -> bool:
     return queue.spec.preemption.within_cluster_queue is by_age
 
 
-def _has_head(tree: Tree) -> bool:
+def _has_head(tree: QueueTree) -> bool:
     return any(not queue.inactive and queue.pending.has_head() for queue in tree.queues)
 
 
-def _by_root(tree: Tree) -> tuple[bool, str]:
+def _by_root(tree: QueueTree) -> tuple[bool, str]:
     return tree.root.is_queue, tree.root.name

@@ -36,7 +36,7 @@ LocalQueueKey = tuple[str, str]
 Problem = tuple[PendingReason, str]
 
 
-class Record(msgspec.Struct, eq=False, kw_only=True):
+class WorkloadRecord(msgspec.Struct, eq=False, kw_only=True):
     """One Workload. `queued_in` is the ClusterQueue where it waits, `last_wait` what it was last told.
 
     `request_error` is set where its requests cannot be read, `request_problem` where Kubernetes would refuse
@@ -140,9 +140,9 @@ class Record(msgspec.Struct, eq=False, kw_only=True):
         )
 
 
-def make_record(workload: Workload, cache: Cache, settings: ResourceSettings) -> Record:
+def make_record(workload: Workload, cache: Cache, settings: ResourceSettings) -> WorkloadRecord:
     """Return the record of a Workload seen for the first time."""
-    record = Record(workload=workload, local_queue=(workload.key.namespace, workload.queue_name))
+    record = WorkloadRecord(workload=workload, local_queue=(workload.key.namespace, workload.queue_name))
     record.work_out(cache, settings)
     return record
 
@@ -174,7 +174,7 @@ def reservation_problem(cache: Cache, workload: Workload) -> Problem | None:
     queue = cache.queues.get(local_queue.cluster_queue) if local_queue is not None else None
     if queue is None:
         return None
-    return joining_problem(workload, queue.policy, cache.reservations, now=cache.timekeeper.now)
+    return joining_problem(workload, queue.policy, cache.reservations, now=cache.schedule_plan.now)
 
 
 def unserved(workload: Workload) -> str | None:

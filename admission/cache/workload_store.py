@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import islice
 
-from admission.cache.admitted_workloads import Holders
+from admission.cache.admitted_workloads import AdmittedWorkloads
 from admission.cache.cache import Cache
 from admission.cache.finished_runs import note_ended
-from admission.cache.workload_record import LocalQueueKey, Record, make_record
+from admission.cache.workload_record import LocalQueueKey, WorkloadRecord, make_record
 from admission.decisions.decision import Evict
 from admission.preemption.replicas import may_free_others
 from api.eviction import eviction_request, has_request
@@ -26,7 +26,7 @@ from queues.pending.ordering import RequeuingTimestamp
 _AT_ONCE = 10_000
 
 
-class Roster(Holders):
+class WorkloadStore(AdmittedWorkloads):
     """All Workloads known, on top of the cache of specs. One task owns it."""
 
     def __init__(
@@ -87,7 +87,7 @@ class Roster(Holders):
         record = self.records.get(key)
         if record is not None:
             self._end(record)
-            self._cache.timekeeper.forget(key)
+            self._cache.schedule_plan.forget(key)
             self._unplaced.pop(key, None)
             self._unread.discard(key)
             self.join(key, ())
@@ -100,18 +100,18 @@ class Roster(Holders):
         self._unplaced.update(self.by_local_queue.get(local_queue, {}))
         self._rerouted.add(local_queue)
 
-    def reread(self, records: Iterable[Record]) -> None:
+    def reread(self, records: Iterable[WorkloadRecord]) -> None:
         """Work out the requests anew of Workloads without quota, as what they depend on has changed."""
         for record in records:
             if self._may_be_reread(record):
                 self._unread.add(record.workload.key)
                 self._unplaced[record.workload.key] = record
 
-    def _may_be_reread(self, record: Record) -> bool:
+    def _may_be_reread(self, record: WorkloadRecord) -> bool:
         """Return whether other requests may count for it: what holds quota was weighed by those it had."""
         return record.workload.key not in self._cache.held and not record.workload.is_finished
 
-    def _place(self, record: Record) -> None:
+    def _place(self, record: WorkloadRecord) -> None:
         """Put a Workload where its object says that it belongs."""
         workload = record.workload
         if workload.is_finished:
@@ -222,7 +222,7 @@ class Roster(Holders):
         self.refresh()
         self._rouse()
 
-    def _end(self, record: Record) -> None:
+    def _end(self, record: WorkloadRecord) -> None:
         """The work is over, or the object gone: it holds nothing and waits for nothing."""
         key = record.workload.key
         self.unqueue(record)

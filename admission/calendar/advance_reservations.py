@@ -28,7 +28,7 @@ from math import inf
 from typing import NamedTuple
 
 from admission.calendar.quota_windows import Calendar, read_windows
-from admission.calendar.reserved_domains import Ground, KeptDomain, find_domain
+from admission.calendar.reserved_domains import ReservedDomain, TopologyNodes, find_domain
 from api.keys import RESERVATION
 from api.parsing.quantities import to_text
 from api.policy import AdmissionPolicy, CapacityReservation
@@ -52,7 +52,7 @@ class ReservationId(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptCapacity:
+class ReservedCapacity:
     """A reservation in force: what is kept of which ClusterQueue's quota, from when to when.
 
     `domain` are the nodes that it keeps as well, None: it is an amount of quota, wherever there is room.
@@ -64,7 +64,7 @@ class KeptCapacity:
     usage: Quantities
     start_at: float
     end_at: float
-    domain: KeptDomain | None = None
+    domain: ReservedDomain | None = None
 
     @property
     def holder(self) -> WorkloadKey:
@@ -95,15 +95,15 @@ class Reservations:
     `next_at` is when the next one begins or ends, infinity: never.
     """
 
-    kept: tuple[KeptCapacity, ...] = ()
+    kept: tuple[ReservedCapacity, ...] = ()
     problems: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     next_at: float = inf
 
-    def phases(self, queue: str, now: float) -> tuple[tuple[KeptCapacity, bool], ...]:
+    def phases(self, queue: str, now: float) -> tuple[tuple[ReservedCapacity, bool], ...]:
         """Return those of a ClusterQueue, and whether each has begun."""
         return tuple((one, one.start_at <= now) for one in self.kept if one.queue == queue)
 
-    def joined_by(self, workload: Workload) -> KeptCapacity | None:
+    def joined_by(self, workload: Workload) -> ReservedCapacity | None:
         """Return the one that the Workload may use, None where it names none in force."""
         if not self.kept or reservation_of(workload) is None:
             return None
@@ -138,7 +138,7 @@ class Cluster:
     cohorts: tuple[Cohort, ...]
     local_queues: Mapping[tuple[str, str], LocalQueue]
     policies: Mapping[str, AdmissionPolicy]
-    ground: Ground = field(default_factory=Ground)
+    ground: TopologyNodes = field(default_factory=TopologyNodes)
 
 
 def read_reservations(cluster: Cluster, listed: Iterable[AdmissionPolicy], *, now: float) -> Reservations:
@@ -152,7 +152,7 @@ def read_reservations(cluster: Cluster, listed: Iterable[AdmissionPolicy], *, no
     ]
     if not asked:
         return NO_RESERVATIONS
-    kept: list[KeptCapacity] = []
+    kept: list[ReservedCapacity] = []
     problems: dict[str, list[tuple[int, str]]] = {}
     # The earlier start is served first, then by name, so that which of two is refused
     # follows from the objects.
@@ -172,17 +172,17 @@ def _read(
     path: str,
     one: CapacityReservation,
     policy: AdmissionPolicy,
-    before: Sequence[KeptCapacity],
+    before: Sequence[ReservedCapacity],
     cluster: Cluster,
     *,
     now: float,
-) -> KeptCapacity | str:
+) -> ReservedCapacity | str:
     """Return what is kept beside those `before`, or why nothing is."""
     problem = _misfit(path, one, policy, cluster)
     if problem is not None:
         return problem
     queue = cluster.local_queues[one.local_queue].cluster_queue
-    candidate = KeptCapacity(
+    candidate = ReservedCapacity(
         id=ReservationId(policy.name, one.name),
         queue=queue,
         local_queue=one.local_queue,
@@ -199,12 +199,12 @@ def _read(
 def _of_domain(
     path: str,
     one: CapacityReservation,
-    empty: KeptCapacity,
-    before: Sequence[KeptCapacity],
+    empty: ReservedCapacity,
+    before: Sequence[ReservedCapacity],
     cluster: Cluster,
     *,
     now: float,
-) -> KeptCapacity | str:
+) -> ReservedCapacity | str:
     """Return the reservation of a domain, with as much quota as there is for what its nodes have."""
     what = f'{path}.domain is "{"/".join(one.domain)}"'
     domain = find_domain(one.domain, cluster.queues[empty.queue], cluster.ground)
@@ -251,7 +251,7 @@ def _misfit(path: str, one: CapacityReservation, policy: AdmissionPolicy, cluste
 
 
 def _shortage(
-    path: str, one: KeptCapacity, before: Sequence[KeptCapacity], cluster: Cluster, *, now: float
+    path: str, one: ReservedCapacity, before: Sequence[ReservedCapacity], cluster: Cluster, *, now: float
 ) -> str | None:
     """Return that the quota is not enough at some instant, beside those before it; None where it is."""
     for at, node in _instants(one, before, cluster, now=now):
@@ -269,7 +269,7 @@ def _shortage(
 
 
 def _instants(
-    one: KeptCapacity, before: Sequence[KeptCapacity], cluster: Cluster, *, now: float
+    one: ReservedCapacity, before: Sequence[ReservedCapacity], cluster: Cluster, *, now: float
 ) -> Iterator[tuple[float, QuotaNode]]:
     """Yield its start, or now, and when the quotas change until its end; each with its ClusterQueue then."""
     # It may have begun long ago: what has passed cannot be short any more.
@@ -284,7 +284,7 @@ def _instants(
             return
 
 
-def _empty_node(queue: str, at: float, before: Sequence[KeptCapacity], cluster: Cluster) -> QuotaNode:
+def _empty_node(queue: str, at: float, before: Sequence[ReservedCapacity], cluster: Cluster) -> QuotaNode:
     """Return the ClusterQueue in the quota tree of that instant, used by other reservations alone."""
     calendar: Calendar = read_windows(cluster.queues, cluster.policies, now=at)
     specs = [calendar.spec_in_force(spec) for spec in cluster.queues.values()]
@@ -295,7 +295,7 @@ def _empty_node(queue: str, at: float, before: Sequence[KeptCapacity], cluster: 
     return tree.queues[queue]
 
 
-def _others(at: float, before: Sequence[KeptCapacity]) -> list[KeptCapacity]:
+def _others(at: float, before: Sequence[ReservedCapacity]) -> list[ReservedCapacity]:
     return [other for other in before if other.start_at <= at < other.end_at]
 
 

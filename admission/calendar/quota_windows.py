@@ -31,7 +31,7 @@ from queues.profile.capacity_profile import Claim, Edge
 from queues.quota.hierarchy import to_quotas
 from queues.quota.quota_windows import closes_at, opens_at
 from queues.quota.resources import FlavorResource
-from queues.quota.window_timeline import QuotaCourse, QuotaStep
+from queues.quota.window_timeline import QuotaStep, QuotaTimeline
 
 # How far ahead changes of quota are known to promises and expected starts: a week, the default window of
 # backfill; and so many of one quota at most, as a window that opens every few minutes has thousands.
@@ -62,7 +62,7 @@ class Calendar:
     """
 
     windows: Mapping[str, Windows] = field(default_factory=dict)
-    courses: Mapping[str, Mapping[FlavorResource, QuotaCourse]] = field(default_factory=dict)
+    courses: Mapping[str, Mapping[FlavorResource, QuotaTimeline]] = field(default_factory=dict)
     in_force: Mapping[str, Mapping[FlavorResource, QuotaInForce]] = field(default_factory=dict)
     next_at: float = inf
 
@@ -107,7 +107,7 @@ def read_windows(
     if not windows:
         return NO_WINDOWS
     present: dict[str, dict[FlavorResource, QuotaInForce]] = {}
-    courses: dict[str, dict[FlavorResource, QuotaCourse]] = {}
+    courses: dict[str, dict[FlavorResource, QuotaTimeline]] = {}
     next_at = inf
     for name, of_queue in windows.items():
         quotas, known = to_quotas(specs[name].resource_groups), before.courses.get(name, {})
@@ -126,10 +126,10 @@ def read_windows(
 
 
 def _course_at(
-    now: float, known: QuotaCourse | None, windows: tuple[QuotaWindow, ...], nominal: int
-) -> QuotaCourse:
+    now: float, known: QuotaTimeline | None, windows: tuple[QuotaWindow, ...], nominal: int
+) -> QuotaTimeline:
     if known is None or (known.windows, known.nominal) != (windows, nominal):
-        return QuotaCourse(windows, nominal, now=now)
+        return QuotaTimeline(windows, nominal, now=now)
     known.go_to(now)
     return known
 

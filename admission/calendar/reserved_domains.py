@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from admission.placement.topology.flavor_topology import Site
+from admission.placement.topology.flavor_topology import FlavorTopology
 from admission.placement.topology.tree import Values
-from admission.placement.topology_cache import Fleet
+from admission.placement.topology_cache import TopologyCache
 from api.jobs.resource_requests import PODS
 from api.queueing import ClusterQueue, ResourceFlavor
 from queues.profile.capacity_profile import Spot, Spots
@@ -29,7 +29,7 @@ _MOST_NAMED = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptDomain:
+class ReservedDomain:
     """A domain by its level values, widest first, through the flavors in whose topology it is found.
 
     `amounts` is what its nodes have altogether, `hosts` how many there are.
@@ -46,23 +46,27 @@ class KeptDomain:
         """The domain as the policy names it."""
         return "/".join(self.values)
 
-    def overlaps(self, other: KeptDomain) -> bool:
+    def overlaps(self, other: ReservedDomain) -> bool:
         """Return whether both have a node in common."""
         return not self.spots.keys().isdisjoint(other.spots)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
+class TopologyNodes:
     """The nodes, and the flavors through which they are seen."""
 
-    fleet: Fleet = field(default_factory=Fleet)
+    topology_cache: TopologyCache = field(default_factory=TopologyCache)
     flavors: Mapping[str, ResourceFlavor] = field(default_factory=dict)
 
 
-def find_domain(values: Values, spec: ClusterQueue, ground: Ground) -> KeptDomain | str:
+def find_domain(values: Values, spec: ClusterQueue, ground: TopologyNodes) -> ReservedDomain | str:
     """Return the domain of these values as it is now, or why it cannot be kept for the ClusterQueue."""
     names = dict.fromkeys(flavor.name for group in spec.resource_groups for flavor in group.flavors)
-    sites = {name: ground.fleet.search(name).site for name in names if ground.fleet.has_topology(name)}
+    sites = {
+        name: ground.topology_cache.search(name).site
+        for name in names
+        if ground.topology_cache.has_topology(name)
+    }
     if not sites:
         return (
             f"no flavor of ClusterQueue {spec.name} has a topology; give resources instead of a domain, or "
@@ -75,12 +79,12 @@ def find_domain(values: Values, spec: ClusterQueue, ground: Ground) -> KeptDomai
     amounts: dict[FlavorResource, int] = {}
     for name, site in sorted(found.items()):
         for leaf in _leaves(site, values):
-            spots[ground.fleet.spot(name, leaf)] = {PODS: _ALL_PLACES}
+            spots[ground.topology_cache.spot(name, leaf)] = {PODS: _ALL_PLACES}
             for node in site.nodes[leaf].values():
                 for resource, amount in node.allocatable.items():
                     pair = FlavorResource(name, resource)
                     amounts[pair] = amounts.get(pair, 0) + amount
-    return KeptDomain(
+    return ReservedDomain(
         values=values,
         flavors=frozenset(found),
         spots=spots,
@@ -89,20 +93,20 @@ def find_domain(values: Values, spec: ClusterQueue, ground: Ground) -> KeptDomai
     )
 
 
-def _count_nodes(sites: Mapping[str, Site], values: Values) -> int:
+def _count_nodes(sites: Mapping[str, FlavorTopology], values: Values) -> int:
     # Flavors may share nodes.
     return len(
         {name for site in sites.values() for leaf in _leaves(site, values) for name in site.nodes[leaf]}
     )
 
 
-def _leaves(site: Site, values: Values) -> Iterator[int]:
+def _leaves(site: FlavorTopology, values: Values) -> Iterator[int]:
     domain = site.tree.find(values)
     if domain is not None:
         yield from site.tree.leaves_below(domain)
 
 
-def _absence(values: Values, flavor: str, site: Site, ground: Ground) -> str:
+def _absence(values: Values, flavor: str, site: FlavorTopology, ground: TopologyNodes) -> str:
     """Return why the flavor's topology has no such domain, and which it has where the path breaks off."""
     topology = f"Topology {ground.flavors[flavor].topology_name}"
     if len(values) > len(site.levels):

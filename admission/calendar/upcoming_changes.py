@@ -11,17 +11,22 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from admission.calendar.advance_reservations import NO_RESERVATIONS, KeptCapacity, ReservationId, Reservations
+from admission.calendar.advance_reservations import (
+    NO_RESERVATIONS,
+    ReservationId,
+    Reservations,
+    ReservedCapacity,
+)
 from admission.calendar.quota_windows import NO_WINDOWS, Calendar, window_edges
 from api.workload import Workload, WorkloadKey
-from queues.profile.capacity_profile import Claim, Edge, Profile, Spot
+from queues.profile.capacity_profile import CapacityProfile, Claim, Edge, Spot
 from queues.quota.resources import FlavorResource
 
 _RELEASE, _BEGIN = -1, 1
 
 
 @dataclass(slots=True, kw_only=True)
-class Ahead:
+class UpcomingChanges:
     """Changes of quota after the instant of the calendar, and what reservations keep.
 
     `words` tells of each, by the holder of its claim, once it was asked for.
@@ -48,7 +53,7 @@ class Ahead:
             self.members.setdefault(kept.id, {})[workload.key] = None
 
     def edges(
-        self, queues: Collection[str], profile: Profile, *, joining: Workload | None = None
+        self, queues: Collection[str], profile: CapacityProfile, *, joining: Workload | None = None
     ) -> list[Edge]:
         """Return the edges of these ClusterQueues, in no order, as they are for the Workload `joining`.
 
@@ -64,7 +69,7 @@ class Ahead:
                 edges += self._of_reservation(kept, profile)
         return edges
 
-    def left_of(self, kept: KeptCapacity, profile: Profile) -> dict[FlavorResource, int]:
+    def left_of(self, kept: ReservedCapacity, profile: CapacityProfile) -> dict[FlavorResource, int]:
         """Return what of the reservation its members do not use already."""
         left = dict(kept.usage)
         for key in self.members.get(kept.id, ()):
@@ -89,7 +94,7 @@ class Ahead:
             yield kept.start_at
             yield from (kept.start_at - grace for grace in set(self.graces.values()))
 
-    def _of_reservation(self, kept: KeptCapacity, profile: Profile) -> list[Edge]:
+    def _of_reservation(self, kept: ReservedCapacity, profile: CapacityProfile) -> list[Edge]:
         left = self.left_of(kept, profile)
         spots = kept.domain.spots if kept.domain is not None else {}
         if not left and not spots:

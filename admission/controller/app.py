@@ -20,8 +20,8 @@ from uuid import uuid4
 
 import msgspec
 
-from admission.controller.cluster_state.cluster_state import Knowledge
-from admission.controller.cluster_state.node_pod_watch import GroundWatch
+from admission.controller.cluster_state.cluster_state import ClusterState
+from admission.controller.cluster_state.node_pod_watch import NodePodWatch
 from admission.controller.gauges.collector import QueueCollector
 from admission.controller.gauges.reader import GaugeReader, GaugeSettings
 from admission.controller.http.checkpoint_reports import CheckpointReports
@@ -32,9 +32,9 @@ from admission.controller.kinds import WatchedKind, ground_kinds, make_informer,
 from admission.controller.leadership.kueue_guard import refuse_beside_kueue
 from admission.controller.leadership.plan_reader import PlanReader
 from admission.controller.leadership.takeover import Takeover, TakeoverSettings
-from admission.controller.loop.control_loop import Brain
-from admission.controller.loop.status_writer import BoardKey, StatusBoard
-from admission.controller.metrics.decision_recorder import Journal
+from admission.controller.loop.control_loop import ControlLoop
+from admission.controller.loop.status_writer import BoardKey, StatusWriter
+from admission.controller.metrics.decision_recorder import DecisionRecorder
 from admission.controller.metrics.labels import MetricLabels, metric_labels
 from admission.controller.metrics.placement_metrics import DomainCollector
 from admission.controller.metrics.registry import FOLLOWER, Metrics
@@ -43,8 +43,8 @@ from admission.controller.runtime.failpoints import Failpoint
 from admission.controller.runtime.gc_freeze import keep_collector_off_what_lives_long
 from admission.controller.runtime.logs import Log
 from admission.controller.settings import Options, knowledge_settings
-from admission.controller.writer.executor import Target
-from admission.controller.writer.observe_mode import Observer
+from admission.controller.writer.executor import ObjectTarget
+from admission.controller.writer.observe_mode import ObserveMode
 from admission.controller.writer.requests import KubeSender
 from admission.engine.engine import Engine
 from admission.engine.settings import engine_settings
@@ -107,37 +107,37 @@ class Controller:
         self._metrics = Metrics(version=own_version())
         self._recorder = self._event_recorder()
         labels = metric_labels(config)
-        self._journal = Journal(self._recorder, self._metrics, labels=labels)
+        self._decision_recorder = DecisionRecorder(self._recorder, self._metrics, labels=labels)
         engine = Engine(engine_settings(config))
-        self._knowledge = Knowledge(
+        self._cluster_state = ClusterState(
             engine,
-            self._journal,
+            self._decision_recorder,
             self._clock,
             knowledge_settings(config, namespace=self._namespace),
             labels=labels,
         )
         board = self._status_board(engine)
-        self._brain = Brain(self._knowledge, board, self._journal, self._clock)
-        self._informers = [self._informer(kind) for kind in watched_kinds(self._knowledge, board)]
-        self._ground = GroundWatch(client, self._note_watch_error)
+        self._control_loop = ControlLoop(self._cluster_state, board, self._decision_recorder, self._clock)
+        self._informers = [self._informer(kind) for kind in watched_kinds(self._cluster_state, board)]
+        self._ground = NodePodWatch(client, self._note_watch_error)
         self._queue_gauges = self._queue_collector(labels)
         self._domain_gauges = DomainCollector(self._metrics, engine.domain_usages, self._clock)
         self._store: RedisReservationStore | None = None
         self._reports = CheckpointReports(
             client,
             self._clock,
-            self._knowledge,
-            self._journal,
+            self._cluster_state,
+            self._decision_recorder,
             self._metrics,
-            is_ready=lambda: self._brain.is_synced,
+            is_ready=lambda: self._control_loop.is_synced,
         )
         self._side_ports = SidePorts(
             client,
             self._clock,
-            self._knowledge,
+            self._cluster_state,
             options,
             namespace=self._namespace,
-            is_ready=lambda: self._brain.is_synced,
+            is_ready=lambda: self._control_loop.is_synced,
             watch=self._ground,
         )
 
@@ -147,16 +147,18 @@ class Controller:
             self._client, instance=self._identity, events_per_second=events.per_second, burst=events.burst
         )
 
-    def _status_board(self, engine: Engine) -> StatusBoard:
-        return StatusBoard(
+    def _status_board(self, engine: Engine) -> StatusWriter:
+        return StatusWriter(
             engine,
             with_share=self._options.config.kueue.fair_sharing is not None,
             is_busy=self._is_busy,
-            fault_of=self._knowledge.inspection.sentence,
+            fault_of=self._cluster_state.inspection.sentence,
         )
 
     def _informer(self, kind: WatchedKind) -> Informer[Any]:
-        return make_informer(self._client, kind, self._brain, self._knowledge, self._note_watch_error)
+        return make_informer(
+            self._client, kind, self._control_loop, self._cluster_state, self._note_watch_error
+        )
 
     def _queue_collector(self, labels: MetricLabels) -> QueueCollector:
         config = self._options.config.kueue
@@ -164,8 +166,8 @@ class Controller:
             with_quotas=config.metrics.enable_cluster_queue_resources,
             with_shares=config.fair_sharing is not None,
         )
-        reader = GaugeReader(knowledge=self._knowledge, labels=labels, settings=settings)
-        return QueueCollector(self._metrics, reader, self._clock, drop=self._journal.drop_series)
+        reader = GaugeReader(cluster_state=self._cluster_state, labels=labels, settings=settings)
+        return QueueCollector(self._metrics, reader, self._clock, drop=self._decision_recorder.drop_series)
 
     # --- the start --------------------------------------------------------------------------------
 
@@ -241,8 +243,8 @@ class Controller:
     def _own_ports(self) -> tuple[Port, Port]:
         """Return the ports for people: the page's, and that of metrics."""
         options, health = self._options, self._health().routes()
-        plan = PlanApi(self._knowledge, self._decisions if self._store is not None else None)
-        state = [*StateApi(self._knowledge).routes(), *plan.routes(), *self._side_ports.state_routes()]
+        plan = PlanApi(self._cluster_state, self._decisions if self._store is not None else None)
+        state = [*StateApi(self._cluster_state).routes(), *plan.routes(), *self._side_ports.state_routes()]
         # An observer stores no reports: whoever leads does.
         if not options.observe:
             state += self._reports.routes()
@@ -257,7 +259,7 @@ class Controller:
         return await self._store.decisions(limit=limit)
 
     def _health(self) -> Health:
-        return Health(lambda: self._brain.is_synced and not self._unsynced(), self._unsynced)
+        return Health(lambda: self._control_loop.is_synced and not self._unsynced(), self._unsynced)
 
     def _unsynced(self) -> list[str]:
         own = [informer.resource.plural for informer in self._informers if not informer.synced.is_set()]
@@ -278,7 +280,7 @@ class Controller:
                     for informer in self._informers
                 ]
                 background += [
-                    group.create_task(self._brain.run(), name="brain"),
+                    group.create_task(self._control_loop.run(), name="brain"),
                     group.create_task(self._watch_lag(), name="loop-lag"),
                     group.create_task(self._settle(), name="first-sync"),
                     group.create_task(self._watch_ground(), name="watch-ground"),
@@ -291,7 +293,7 @@ class Controller:
                 if self._store is not None:
                     reader = PlanReader(
                         self._store,
-                        self._brain,
+                        self._control_loop,
                         self._clock,
                         is_following=lambda: self._metrics.role == FOLLOWER,
                     )
@@ -318,34 +320,35 @@ class Controller:
         await self._take_in()
         # Pods and nodes are only watched where a flavor has a topology, and then nothing may be
         # placed before they are known.
-        if self._knowledge.ground.is_needed.is_set():
+        if self._cluster_state.ground.is_needed.is_set():
             await self._ground.is_told.wait()
             await self._take_in()
         keep_collector_off_what_lives_long()
         # The brain begins to decide by this flag alone.
-        self._brain.is_synced = True
-        self._brain.post(lambda: None)
-        log.info("synced", workloads=len(self._knowledge.workloads), jobs=len(self._knowledge.jobs))
+        self._control_loop.is_synced = True
+        self._control_loop.post(lambda: None)
+        log.info("synced", workloads=len(self._cluster_state.workloads), jobs=len(self._cluster_state.jobs))
 
     async def _take_in(self) -> None:
         """Wait until the brain has taken in what the informers have brought so far."""
         taken = asyncio.Event()
-        self._brain.post(taken.set)
+        self._control_loop.post(taken.set)
         await taken.wait()
 
     async def _watch_ground(self) -> None:
         """Watch pods and nodes for the extender, and for the brain from when a flavor names a topology."""
-        ground = self._knowledge.ground
+        ground = self._cluster_state.ground
         async with asyncio.TaskGroup() as group:
             if not self._side_ports.needs_ground:
                 await ground.is_needed.wait()
             group.create_task(self._ground.run(), name="watch-nodes-and-pods")
             await ground.is_needed.wait()
             pods, nodes = (
-                make_listener(kind, self._brain, self._knowledge) for kind in ground_kinds(self._knowledge)
+                make_listener(kind, self._control_loop, self._cluster_state)
+                for kind in ground_kinds(self._cluster_state)
             )
             await self._ground.tell(pods=pods, nodes=nodes)
-            self._brain.post(ground.note_synced)
+            self._control_loop.post(ground.note_synced)
 
     async def _wait_synced(self) -> None:
         for informer in self._informers:
@@ -356,7 +359,7 @@ class Controller:
             await self._wait_synced()
             self._metrics.role = "standalone"
             # Ends with the process: an observer has no term that could be lost.
-            await self._brain.begin(Observer(self._clock, self._brain.forget))
+            await self._control_loop.begin(ObserveMode(self._clock, self._control_loop.forget))
             return
         config = self._options.config
         lease, execution = config.lease, config.berth.execution
@@ -365,7 +368,7 @@ class Controller:
             self._client,
             KubeSender(self._client),
             self._store,
-            self._brain,
+            self._control_loop,
             self._clock,
             self._metrics,
             settings=TakeoverSettings(
@@ -413,7 +416,7 @@ class Controller:
             self._metrics.loop_lag.labels(self._metrics.role).observe(max(0.0, loop.time() - due))
 
     def _is_busy(self, key: BoardKey) -> bool:
-        return self._brain.is_busy(Target(*key))
+        return self._control_loop.is_busy(ObjectTarget(*key))
 
     def _note_watch_error(self, resource: Resource, error: Exception | None) -> None:
         if error is not None:

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 
 from admission.cache.in_use import KEPT_KINDS
-from admission.controller.cluster_state.cluster_state import Knowledge
-from admission.controller.loop.control_loop import Brain
+from admission.controller.cluster_state.cluster_state import ClusterState
+from admission.controller.loop.control_loop import ControlLoop
 from admission.controller.loop.status_writer import KINDS as STATUS_KINDS
-from admission.controller.loop.status_writer import StatusBoard
+from admission.controller.loop.status_writer import StatusWriter
 from api import keys, objects, queueing, specs
 from api.disruption_budget import DisruptionBudget, to_disruption_budget
 from api.jobs.job import Job
@@ -54,46 +54,46 @@ class WatchedKind:
     take_broken: Callable[[Unreadable], None] | None = None
 
 
-def watched_kinds(knowledge: Knowledge, board: StatusBoard) -> tuple[WatchedKind, ...]:
+def watched_kinds(cluster_state: ClusterState, board: StatusWriter) -> tuple[WatchedKind, ...]:
     """Return all watched kinds, specs first, so that the first cycle knows the queues."""
-    kinds = _plain_kinds(knowledge, board)
-    if knowledge.pods.is_kept:
+    kinds = _plain_kinds(cluster_state, board)
+    if cluster_state.pods.is_kept:
         budgets = WatchedKind(
             resource=resources.POD_DISRUPTION_BUDGETS,
             wire=objects.PodDisruptionBudgetObject,
             value=DisruptionBudget,
-            take=partial(knowledge.take_spec, DisruptionBudget, to_disruption_budget),
+            take=partial(cluster_state.take_spec, DisruptionBudget, to_disruption_budget),
         )
-        kinds = (*kinds, budgets, _queued_pods(knowledge))
-    if "StatefulSet" in knowledge.serving_kinds:
+        kinds = (*kinds, budgets, _queued_pods(cluster_state))
+    if "StatefulSet" in cluster_state.serving_kinds:
         scaled = WatchedKind(
             resource=resources.STATEFUL_SETS,
             # Only those that a queue has marked: a cluster may have thousands of others.
             wire=objects.ScaledObject,
             value=objects.ScaledObject,
-            take=partial(knowledge.pods.take_scale, "StatefulSet"),
+            take=partial(cluster_state.pods.take_scale, "StatefulSet"),
             params={"labelSelector": keys.QUEUE_NAME},
         )
         kinds = (*kinds, scaled)
-    if "LeaderWorkerSet" in knowledge.serving_kinds:
+    if "LeaderWorkerSet" in cluster_state.serving_kinds:
         sets = WatchedKind(
             resource=resources.LEADER_WORKER_SETS,
             wire=objects.ScaledObject,
             value=objects.ScaledObject,
-            take=knowledge.take_leader_set,
+            take=cluster_state.take_leader_set,
             params={"labelSelector": keys.QUEUE_NAME},
         )
         kinds = (*kinds, sets)
-    return tuple(_inspected(kind, knowledge, board) for kind in kinds)
+    return tuple(_inspected(kind, cluster_state, board) for kind in kinds)
 
 
-def _queued_pods(knowledge: Knowledge) -> WatchedKind:
+def _queued_pods(cluster_state: ClusterState) -> WatchedKind:
     """Return the pods that are queued themselves: the server passes over all that no queue has marked."""
     return WatchedKind(
         resource=resources.PODS,
         wire=objects.PodObject,
         value=Pod,
-        take=knowledge.pods.take,
+        take=cluster_state.pods.take,
         keeps_raw=True,
         is_optional=False,
         params={"labelSelector": f"{keys.MANAGED}=true"},
@@ -124,29 +124,29 @@ _SPECS: tuple[tuple[Resource, type[Any], type, Callable[[Any], Any]], ...] = (
 )
 
 
-def _plain_kinds(knowledge: Knowledge, board: StatusBoard) -> tuple[WatchedKind, ...]:
+def _plain_kinds(cluster_state: ClusterState, board: StatusWriter) -> tuple[WatchedKind, ...]:
     return (
         WatchedKind(
             resource=resources.NAMESPACES,
             wire=objects.NamespaceObject,
             value=queueing.Namespace,
-            take=knowledge.take_namespace,
+            take=cluster_state.take_namespace,
             is_optional=False,
         ),
-        *_priority_classes(knowledge),
-        *(_spec_kind(knowledge, board, *row) for row in _SPECS),
+        *_priority_classes(cluster_state),
+        *(_spec_kind(cluster_state, board, *row) for row in _SPECS),
         WatchedKind(
             resource=resources.WORKLOADS,
             wire=objects.WorkloadObject,
             value=Workload,
-            take=knowledge.take_workload,
+            take=cluster_state.take_workload,
             keeps_raw=True,
         ),
         WatchedKind(
             resource=resources.JOBS,
             wire=objects.JobObject,
             value=Job,
-            take=knowledge.take_job,
+            take=cluster_state.take_job,
             keeps_raw=True,
             is_optional=False,
         ),
@@ -154,15 +154,15 @@ def _plain_kinds(knowledge: Knowledge, board: StatusBoard) -> tuple[WatchedKind,
 
 
 def _spec_kind(
-    knowledge: Knowledge,
-    board: StatusBoard,
+    cluster_state: ClusterState,
+    board: StatusWriter,
     resource: Resource,
     wire: type[Any],
     value: type,
     read: Callable[[Any], Any],
 ) -> WatchedKind:
     # A spec goes to the knowledge, and its status to the board where it has one that we write.
-    take = partial(knowledge.take_spec, value, read)
+    take = partial(cluster_state.take_spec, value, read)
     has_status = resource.kind in STATUS_KINDS
     return WatchedKind(
         resource=resource,
@@ -173,57 +173,59 @@ def _spec_kind(
     )
 
 
-def _priority_classes(knowledge: Knowledge) -> tuple[WatchedKind, WatchedKind]:
+def _priority_classes(cluster_state: ClusterState) -> tuple[WatchedKind, WatchedKind]:
     """Return both kinds, which look alike: pods have the one, Workloads the other."""
     of_pods = WatchedKind(
         resource=resources.PRIORITY_CLASSES,
         wire=objects.PriorityClassObject,
         value=objects.PriorityClassObject,
-        take=knowledge.take_priority_class,
+        take=cluster_state.take_priority_class,
     )
     of_workloads = replace(
         of_pods,
         resource=resources.WORKLOAD_PRIORITY_CLASSES,
-        take=knowledge.take_workload_priority_class,
+        take=cluster_state.take_workload_priority_class,
     )
     return of_pods, of_workloads
 
 
-def ground_kinds(knowledge: Knowledge) -> tuple[WatchedKind, WatchedKind]:
+def ground_kinds(cluster_state: ClusterState) -> tuple[WatchedKind, WatchedKind]:
     """Return the kinds that placement by topology needs, pods and nodes: `GroundWatch` watches them."""
     pods = WatchedKind(
         resource=resources.PODS,
         wire=objects.PodObject,
         value=PodUsage,
-        take=knowledge.take_pod,
+        take=cluster_state.take_pod,
         is_optional=False,
     )
     nodes = WatchedKind(
         resource=resources.NODES,
         wire=objects.NodeObject,
         value=NodeInfo,
-        take=knowledge.ground.take_node,
+        take=cluster_state.ground.take_node,
         is_optional=False,
     )
     return pods, nodes
 
 
-def make_listener(kind: WatchedKind, brain: Brain, knowledge: Knowledge) -> Listener[Any]:
+def make_listener(kind: WatchedKind, control_loop: ControlLoop, cluster_state: ClusterState) -> Listener[Any]:
     """Return who has all that is heard of the kind taken in by the brain.
 
     In its turn, like every change: two tasks must not touch what it owns.
     """
 
     def take_unreadable(found: Unreadable) -> None:
-        brain.post(partial(knowledge.take_unreadable, kind.value, found.namespace, found.name, found.error))
+        control_loop.post(
+            partial(cluster_state.take_unreadable, kind.value, found.namespace, found.name, found.error)
+        )
         if kind.take_broken is not None:
-            brain.post(partial(kind.take_broken, found))
+            control_loop.post(partial(kind.take_broken, found))
 
     def drop_unreadable(key: tuple[str, str]) -> None:
-        brain.post(partial(knowledge.drop_unreadable, kind.value, *key))
+        control_loop.post(partial(cluster_state.drop_unreadable, kind.value, *key))
 
     return Listener(
-        on_change=lambda change: brain.post(partial(kind.take, change)),
+        on_change=lambda change: control_loop.post(partial(kind.take, change)),
         on_unreadable=take_unreadable,
         on_unreadable_gone=drop_unreadable,
     )
@@ -232,12 +234,12 @@ def make_listener(kind: WatchedKind, brain: Brain, knowledge: Knowledge) -> List
 def make_informer(
     client: KubeClient,
     kind: WatchedKind,
-    brain: Brain,
-    knowledge: Knowledge,
+    control_loop: ControlLoop,
+    cluster_state: ClusterState,
     on_error: Callable[[Resource, Exception | None], None],
 ) -> Informer[Any]:
     """Return an informer whose changes reach the brain's inbox."""
-    listener = make_listener(kind, brain, knowledge)
+    listener = make_listener(kind, control_loop, cluster_state)
     return Informer(
         client,
         kind.resource,
@@ -252,17 +254,17 @@ def make_informer(
     )
 
 
-def _inspected(kind: WatchedKind, knowledge: Knowledge, board: StatusBoard) -> WatchedKind:
+def _inspected(kind: WatchedKind, cluster_state: ClusterState, board: StatusWriter) -> WatchedKind:
     """Return the kind so that its objects are judged by their rules, where their owners can be told."""
     name = kind.resource.kind
     if name in _INSPECTED:
-        take = partial(_take_inspected, kind.take, knowledge, name)
+        take = partial(_take_inspected, kind.take, cluster_state, name)
         # Raw bytes are needed here for the rules, which look at fields that the wire struct does not have.
         kind = replace(kind, take=take, keeps_raw=True)
     # Of Workloads only the unreadable are told; judging thousands by every rule would cost seconds.
     elif name != "Workload":
         return kind
-    return replace(kind, take_broken=partial(_take_broken, board, knowledge, name))
+    return replace(kind, take_broken=partial(_take_broken, board, cluster_state, name))
 
 
 # AdmissionPolicies tell by their own condition, and Workloads are too many to be judged beyond being read.
@@ -279,34 +281,34 @@ _INSPECTED = frozenset(
 )
 
 
-def _take_inspected(take: Taker, knowledge: Knowledge, kind: str, change: Change[Any]) -> None:
+def _take_inspected(take: Taker, cluster_state: ClusterState, kind: str, change: Change[Any]) -> None:
     metadata = change.object.metadata
     if change.type is ChangeType.DELETED:
-        knowledge.inspection.forget(kind, metadata)
+        cluster_state.inspection.forget(kind, metadata)
         if kind in KEPT_KINDS:
-            knowledge.keeping.forget(kind, metadata)
+            cluster_state.keeping.forget(kind, metadata)
     elif change.raw is not None:
-        knowledge.inspection.look(kind, metadata, change.raw)
+        cluster_state.inspection.look(kind, metadata, change.raw)
         if kind in KEPT_KINDS:
-            knowledge.keeping.see(kind, metadata)
+            cluster_state.keeping.see(kind, metadata)
     take(change)
 
 
-def _take_broken(board: StatusBoard, knowledge: Knowledge, kind: str, found: Unreadable) -> None:
+def _take_broken(board: StatusWriter, cluster_state: ClusterState, kind: str, found: Unreadable) -> None:
     """Take an object that cannot be decoded: its status can still say so."""
     try:
         metadata = msgspec.json.decode(found.raw, type=objects.NamedObject).metadata
     # Not even its name can be read.
     except msgspec.DecodeError:
         return
-    knowledge.inspection.note(kind, metadata, found.error, found.raw)
+    cluster_state.inspection.note(kind, metadata, found.error, found.raw)
     if kind in KEPT_KINDS:
-        knowledge.keeping.see(kind, metadata)
+        cluster_state.keeping.see(kind, metadata)
     if kind in STATUS_KINDS:
         board.see(kind, metadata, found.raw)
 
 
-def _take_both(take: Taker, board: StatusBoard, kind: str, change: Change[Any]) -> None:
+def _take_both(take: Taker, board: StatusWriter, kind: str, change: Change[Any]) -> None:
     metadata = change.object.metadata
     if change.type is ChangeType.DELETED:
         board.forget(kind, metadata)

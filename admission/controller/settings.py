@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from admission.controller.cluster_state.cluster_state import KnowledgeSettings
+from admission.controller.cluster_state.cluster_state import ClusterStateSettings
 from admission.engine.settings import node_failure_settings
 from admission.reconcile.deadlines import PodsReadySettings, RetentionSettings
 from admission.reconcile.job import JobSettings
@@ -52,10 +52,10 @@ class Options:
     config: ControllerConfig = field(default_factory=ControllerConfig)
 
 
-def knowledge_settings(config: ControllerConfig, *, namespace: str) -> KnowledgeSettings:
+def knowledge_settings(config: ControllerConfig, *, namespace: str) -> ClusterStateSettings:
     """Return what is known of Jobs and Workloads; `namespace` is the controller's own."""
     kueue = config.kueue
-    return KnowledgeSettings(
+    return ClusterStateSettings(
         with_pods="pod" in kueue.integrations.frameworks,
         serving_kinds=frozenset(
             kind for name, kind in _SERVING.items() if name in kueue.integrations.frameworks

@@ -4,8 +4,8 @@ A search asks each cell of the quota tree: is there room for so much, and how fa
 else it looks at (taints, labels, the flavors' order) changes with the specs alone. So a later search for the
 same shape ends alike where these questions are answered alike, and asking them again costs a few additions:
 
-    a search that found room   `Plan`      every amount fits as it did, and borrows from as high
-    a search in vain           `Impasse`   what lacked lacks still, and there is nobody to evict for it
+    found room    `RememberedAssignment`   every amount fits as it did, and borrows from as high
+    found none    `Impasse`                what was missing still is, and no Workload can be evicted
 
 Who may use which of them, and when, is said in `admission.flavors.assignment_cache`. What a shape needs at
 least (`Needs`) is asked before any search, see `admission.flavors.feasibility`.
@@ -26,7 +26,7 @@ from queues.quota.quota_tree import BorrowHeight, QuotaCell
 from queues.quota.resources import FlavorResource
 
 
-class Step(NamedTuple):
+class RememberedStep(NamedTuple):
     """That `amount`, with what earlier pod sets take, fitted into the cell and borrowed from that height."""
 
     cell: QuotaCell
@@ -35,10 +35,10 @@ class Step(NamedTuple):
 
 
 @dataclass(slots=True, kw_only=True)
-class Plan:
+class RememberedAssignment:
     """What a search for a shape found, and the questions whose answers it hangs on."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[RememberedStep, ...]
     found: Assignment
     admission: Admission
 

@@ -10,28 +10,28 @@ from __future__ import annotations
 from math import inf
 
 from admission.cache.cache import Cache
-from admission.cache.workload_store import Roster
+from admission.cache.workload_store import WorkloadStore
 from admission.decisions.decision import Admit, Decision
-from admission.scheduler.outcomes import Outcome
+from admission.scheduler.outcomes import HeadOutcome
 from admission.snapshot.capacity_holds import holds_room
-from admission.snapshot.hold_totals import KeptRoom
+from admission.snapshot.hold_totals import HeldRoom
 from api.reasons import PreemptionReason
 from queues.estimates.estimator import eviction_seconds
-from queues.pending.pending_queue import RequeueReason
+from queues.pending.pending_queue import RequeueCause
 from queues.profile.holds import Hold
 
 
-class Applier:
+class OutcomeApplier:
     """Carries outcomes into the state of an engine."""
 
-    def __init__(self, cache: Cache, roster: Roster) -> None:
+    def __init__(self, cache: Cache, workload_store: WorkloadStore) -> None:
         self._cache = cache
-        self._roster = roster
+        self._workload_store = workload_store
         # How many were decided since the engine began.
         self.admits = 0
         self.evicts = 0
 
-    def apply(self, outcome: Outcome, decisions: list[Decision], *, now: float) -> bool:
+    def apply(self, outcome: HeadOutcome, decisions: list[Decision], *, now: float) -> bool:
         """Carry an outcome into the state. Returns whether another cycle of the tree may decide
         differently.
         """
@@ -42,10 +42,10 @@ class Applier:
             return True
         # No event tells of it, so it is noted here.
         if outcome.spared_until is not None and outcome.spared_until < inf:
-            self._roster.wake_at(queue.name, outcome.spared_until)
+            self._workload_store.wake_at(queue.name, outcome.spared_until)
         self._note_evictions(outcome, now=now)
         # Also where there are none: what it joined before no longer counts.
-        self._roster.join(pending.key, outcome.joins)
+        self._workload_store.join(pending.key, outcome.joins)
         is_kept = self._keep_room(outcome, now)
         decisions += outcome.evictions
         pending.scan = outcome.scan
@@ -55,12 +55,12 @@ class Applier:
             queue.pending.keep_for(pending.workload)
         is_parked = queue.pending.requeue(pending, self._reason(outcome, is_kept), now=now)
         if is_parked:
-            self._roster.touched_queues.add(queue.name)
-            self._roster.explain_again(queue.name)
-        record = self._roster.records[pending.key]
+            self._workload_store.touched_queues.add(queue.name)
+            self._workload_store.explain_again(queue.name)
+        record = self._workload_store.records[pending.key]
         told = (decision.reason, decision.message)
         queue.pending.tell(pending, told)
-        self._roster.untold.pop(pending.key, None)
+        self._workload_store.untold.pop(pending.key, None)
         # Nothing is written for who waits on for the reason that it knows.
         if record.last_wait != told:
             record.last_wait = told
@@ -75,7 +75,7 @@ class Applier:
             or (outcome.scan is not None and outcome.scan.has_flavors_left)
         )
 
-    def _admit(self, outcome: Outcome, decision: Admit) -> None:
+    def _admit(self, outcome: HeadOutcome, decision: Admit) -> None:
         """Let the head hold what it was admitted with; nothing is kept for it any more."""
         queue, pending = outcome.queue, outcome.pending
         self.admits += 1
@@ -85,26 +85,26 @@ class Applier:
         ):
             # It has found room elsewhere: who still leaves for it need not, unless others want that, and what
             # was kept is there for others, of whatever tree.
-            self._roster.woken.add(queue.tree)
-            self._roster.wake_flavors({place.flavor for place in room.places})
+            self._workload_store.woken.add(queue.tree)
+            self._workload_store.wake_flavors({place.flavor for place in room.places})
         self._cache.holds.drop(pending.key)
-        self._roster.join(pending.key, ())
+        self._workload_store.join(pending.key, ())
         queue.pending.note_admitted(pending.key)
         if outcome.lease is not None:
-            self._cache.timekeeper.lend(outcome.lease)
-        self._roster.assume(pending, decision.admission, outcome.usage)
+            self._cache.schedule_plan.lend(outcome.lease)
+        self._workload_store.assume(pending, decision.admission, outcome.usage)
 
-    def _note_evictions(self, outcome: Outcome, *, now: float) -> None:
+    def _note_evictions(self, outcome: HeadOutcome, *, now: float) -> None:
         """Take note of who is told to leave for the head."""
         for eviction in outcome.evictions:
             self.evicts += 1
             held = self._cache.held[eviction.key]
             held.is_evicting, held.leaves_by = True, eviction.save_by
-            self._cache.timekeeper.hold(held)
+            self._cache.schedule_plan.hold(held)
             if eviction.preemption_reason is PreemptionReason.CONSOLIDATION:
                 self._cache.moves.note(eviction.key, policy=outcome.queue.policy.name, at=now)
 
-    def _reason(self, outcome: Outcome, is_kept: bool) -> RequeueReason:
+    def _reason(self, outcome: HeadOutcome, is_kept: bool) -> RequeueCause:
         """Return why the Workload goes back, where it may be that its queue need not wait for it.
 
         Kueue's queue stands still from an eviction until its preemptor has started: one eviction at a time,
@@ -116,11 +116,11 @@ class Applier:
         assert reason is not None, "who is not admitted goes back to the queue"
         if not is_kept and not holds_room(outcome.queue.policy):
             return reason
-        if reason not in (RequeueReason.PENDING_PREEMPTION, RequeueReason.STILL_TAKEN):
+        if reason not in (RequeueCause.PENDING_PREEMPTION, RequeueCause.STILL_TAKEN):
             return reason
-        return RequeueReason.ROOM_KEPT if is_kept else RequeueReason.NO_FIT
+        return RequeueCause.ROOM_KEPT if is_kept else RequeueCause.NO_FIT
 
-    def _keep_room(self, outcome: Outcome, now: float) -> bool:
+    def _keep_room(self, outcome: HeadOutcome, now: float) -> bool:
         """Hold for whoever waits for it what evictions will free: those decided for it, or for others before.
 
         It may be no more than what somebody leaves over. Were that not kept for the first who needs no more,
@@ -145,5 +145,5 @@ class Applier:
             victims=tuple(sorted(awaited)),
             until=max(ends, default=now) + rules.hold_seconds,
         )
-        room = KeptRoom(hold=hold, usage=outcome.usage, places=outcome.places)
+        room = HeldRoom(hold=hold, usage=outcome.usage, places=outcome.places)
         return self._cache.holds.put(room, is_fresh=bool(outcome.evictions))

@@ -23,21 +23,21 @@ from admission.backfill.backfill_cycle import Backfill
 from admission.backfill.expected_starts import Forecast, changed_starts
 from admission.cache import overadmission
 from admission.cache.cache import Cache
-from admission.cache.workload_store import Roster
+from admission.cache.workload_store import WorkloadStore
 from admission.decisions.decision import Decision, DecisionId, Evict, SecondPassDecision, Wait
 from admission.engine import explain_pending
-from admission.engine.apply_outcomes import Applier
+from admission.engine.apply_outcomes import OutcomeApplier
 from admission.engine.restore_plan import adopt_history, adopt_plan, tables
 from admission.engine.second_pass import second_pass
 from admission.engine.time_step import is_due, pass_time, settling, take_plans
-from admission.engine.updates import Intake
+from admission.engine.updates import Updates
 from admission.nomination.nominate import CyclePolicy
 from admission.placement.topology.node_health import NodeFailureSettings
 from admission.placement.topology.request import PlacementGates
-from admission.placement.topology_cache import Fleet
-from admission.preemption.fair_sharing import FairSharing
-from admission.scheduler.cycle_statistics import CycleTally
-from admission.scheduler.outcomes import Outcome
+from admission.placement.topology_cache import TopologyCache
+from admission.preemption.fair_sharing import FairPreemption
+from admission.scheduler.cycle_statistics import CycleStatistics
+from admission.scheduler.outcomes import HeadOutcome
 from admission.scheduler.resumable_cycle import Cycle, CycleTime
 from admission.snapshot.snapshot import QueueState, Snapshot
 from admission.status.views import (
@@ -69,14 +69,14 @@ class EngineSettings:
 
     resources: ResourceSettings = field(default_factory=ResourceSettings)
     requeuing_timestamp: RequeuingTimestamp = RequeuingTimestamp.EVICTION
-    fair_sharing: FairSharing | None = None
+    fair_sharing: FairPreemption | None = None
     admission_fair_sharing: AdmissionFairSharing | None = None
     node_failures: NodeFailureSettings = field(default_factory=NodeFailureSettings)
     placement: PlacementGates = field(default_factory=PlacementGates)
     default_policy: AdmissionPolicy = KUEUE
 
 
-class Engine(Intake):
+class Engine(Updates):
     """All state of deciding, and the cycle on it."""
 
     def __init__(self, settings: EngineSettings | None = None) -> None:
@@ -89,12 +89,14 @@ class Engine(Intake):
         cache = Cache(
             ledger=UsageLedger(sharing) if sharing is not None else None,
             default_policy=settings.default_policy,
-            fleet=Fleet(settings.placement),
+            topology_cache=TopologyCache(settings.placement),
         )
-        roster = Roster(cache, resources=settings.resources, requeuing_timestamp=settings.requeuing_timestamp)
-        super().__init__(cache, roster)
-        self.tally = CycleTally()
-        self._applier = Applier(cache, roster)
+        workload_store = WorkloadStore(
+            cache, resources=settings.resources, requeuing_timestamp=settings.requeuing_timestamp
+        )
+        super().__init__(cache, workload_store)
+        self.tally = CycleStatistics()
+        self._applier = OutcomeApplier(cache, workload_store)
         self._cycles = 0
 
     # --- taking in, in steps -----------------------------------------------------------------------------
@@ -106,9 +108,9 @@ class Engine(Intake):
         controller may be deaf. Whoever decides does what is left; whoever asks sees how far it has come. So
         may be the windows of a policy's calendar, which are looked at here for who asks for its status.
         """
-        if self._roster.has_to_catch_up:
+        if self._workload_store.has_to_catch_up:
             self._begin_change(now)
-            if self._roster.catch_up(most):
+            if self._workload_store.catch_up(most):
                 return True
         return self._cache.overlaps.step(self._cache.policies.values(), now=now)
 
@@ -121,7 +123,7 @@ class Engine(Intake):
         another one stands. None takes back whatever was decided.
         """
         self._begin_change(now)
-        self._roster.forget(key, uid, decided_on)
+        self._workload_store.forget(key, uid, decided_on)
 
     def adopt(self, workload: Workload, *, now: float, always: bool = False) -> DecisionId | None:
         """Let a known Workload hold what `workload`, itself with an admission, says: decided by another.
@@ -132,14 +134,14 @@ class Engine(Intake):
         """
         self._begin_change(now)
         # Room is judged on trees as they are by all that has been put in so far.
-        self._roster.refresh()
-        return self._roster.adopt(workload, always=always)
+        self._workload_store.refresh()
+        return self._workload_store.adopt(workload, always=always)
 
     def forget_all(self, *, now: float) -> None:
         """Take back every decision that is not a fact yet: whoever was to carry it out does so no longer."""
         self._begin_change(now)
-        self._roster.refresh()
-        self._roster.forget_all()
+        self._workload_store.refresh()
+        self._workload_store.forget_all()
 
     # --- deciding ----------------------------------------------------------------------------------------
 
@@ -163,11 +165,11 @@ class Engine(Intake):
         """
         if self._settling is None:
             self._begin_change(now)
-            self._roster.refresh()
+            self._workload_store.refresh()
             self._settling = settling(self._cache, self._policy, now=now)
         if next(self._settling, self) is not self:
             return True
-        self._settling, self._settled = None, self._cache.timekeeper.profile
+        self._settling, self._settled = None, self._cache.schedule_plan.profile
         return False
 
     def begin_cycle(self, *, now: float) -> Cycle:
@@ -177,25 +179,25 @@ class Engine(Intake):
         """
         settled = self._settled
         self._begin_change(now)
-        self._roster.refresh()
-        keeper = self._cache.timekeeper
+        self._workload_store.refresh()
+        schedule_plan = self._cache.schedule_plan
         # Unless the refresh has given promises another ground: a quota window may open this very instant.
-        is_settled = settled is keeper.profile and not keeper.causes
+        is_settled = settled is schedule_plan.profile and not schedule_plan.causes
         # What time alone brings about comes first: ended back-offs and expired leases change who is a head.
-        evictions = pass_time(self._cache, self._roster, self._policy, now=now, is_settled=is_settled)
+        evictions = pass_time(self._cache, self._workload_store, self._policy, now=now, is_settled=is_settled)
         self._applier.evicts += len(evictions)
         # After time has passed, so that whom it woke are among the heads of this very cycle.
-        self._roster.settle()
+        self._workload_store.settle()
         heads = self._pop_heads()
         self._cycles += bool(heads)
 
-        def apply(outcome: Outcome, decisions: list[Decision]) -> None:
+        def apply(outcome: HeadOutcome, decisions: list[Decision]) -> None:
             self.tally.count((outcome,))
             # The tree has changed under its other heads; it is due again.
             if self._applier.apply(outcome, decisions, now=now):
-                self._roster.unsettled[outcome.queue.tree] = None
+                self._workload_store.unsettled[outcome.queue.tree] = None
             if outcome.is_displaced:
-                self._roster.displaced[outcome.queue.tree] = None
+                self._workload_store.displaced[outcome.queue.tree] = None
 
         snapshot = self._cache.snapshot(now=now)
         self._cycle = Cycle(
@@ -207,11 +209,11 @@ class Engine(Intake):
             time=CycleTime(
                 evictions=evictions,
                 backfill=self._backfill(snapshot, now),
-                estimator=self._cache.timekeeper.lengths.estimator,
+                estimator=self._cache.schedule_plan.lengths.estimator,
                 claims=self._cache.claims(heads),
                 is_spent=self._cache.holds.is_spent,
                 undo=self._cache.rebuild_time,
-                finish=lambda: take_plans(self._cache, self._roster),
+                finish=lambda: take_plans(self._cache, self._workload_store),
             ),
         )
         return self._cycle
@@ -223,11 +225,11 @@ class Engine(Intake):
         To be asked before a cycle: what running work has lost comes before what nobody has yet.
         """
         self._begin_change(now)
-        self._roster.refresh()
+        self._workload_store.refresh()
         # Asked before every cycle, and as a rule nobody has lost anything.
-        if not self._roster.lost:
+        if not self._workload_store.lost:
             return ()
-        decisions = second_pass(self._cache, self._roster, self._node_failures)
+        decisions = second_pass(self._cache, self._workload_store, self._node_failures)
         self._applier.evicts += sum(isinstance(decision, Evict) for decision in decisions)
         return decisions
 
@@ -236,7 +238,7 @@ class Engine(Intake):
         self._begin_change(now)
         # Ended here, where it is asked whether to run a cycle, or a hold alone would never come to its end.
         self._end_holds(now)
-        self._roster.settle()
+        self._workload_store.settle()
         if is_due(self._cache, now=now):
             return True
         return any(queue.pending.has_head() for queue in self._queues_to_try())
@@ -248,8 +250,8 @@ class Engine(Intake):
         one of them alone; and behind a StrictFIFO head nobody is tried. To be asked when no cycle would
         decide on anything.
         """
-        self._roster.settle()
-        return explain_pending.explain(self._cache, self._roster, limit=limit)
+        self._workload_store.settle()
+        return explain_pending.explain(self._cache, self._workload_store, limit=limit)
 
     def begin_forecast(self, *, now: float) -> Forecast | None:
         """Begin to work out when those who wait are expected to start; None where no policy has backfill.
@@ -257,23 +259,25 @@ class Engine(Intake):
         The caller steps it to the end between cycles, and gives it to `take_forecast`.
         """
         self._begin_change(now)
-        self._roster.refresh()
-        keeper = self._cache.timekeeper
-        if not keeper.is_on:
+        self._workload_store.refresh()
+        schedule_plan = self._cache.schedule_plan
+        if not schedule_plan.is_on:
             return None
         # On a snapshot without a time: what is spared at this instant says nothing of later ones.
-        return Forecast(snapshot=self._cache.snapshot(), keeper=keeper, policy=self._policy, now=now)
+        return Forecast(
+            snapshot=self._cache.snapshot(), schedule_plan=schedule_plan, policy=self._policy, now=now
+        )
 
     def take_forecast(self, forecast: Forecast, *, most: int, now: float) -> tuple[WorkloadKey, ...]:
         """Take in what was worked out. Returns the Workloads that there is news of, so many at most."""
-        keeper = self._cache.timekeeper
+        schedule_plan = self._cache.schedule_plan
         news = changed_starts(
-            keeper.expected, forecast.starts, now=now, least_seconds=_EXPECTED_AGAIN_SECONDS
+            schedule_plan.expected, forecast.starts, now=now, least_seconds=_EXPECTED_AGAIN_SECONDS
         )
         # Told to so many at a time; the rest is still news next time, for it is not marked as told.
         taken = tuple(news)[:most]
-        keeper.expected_after = forecast.after
-        keeper.expected.update({key: (news[key], now) for key in taken})
+        schedule_plan.expected_after = forecast.after
+        schedule_plan.expected.update({key: (news[key], now) for key in taken})
         return taken
 
     def sample_usage(self, *, now: float) -> None:
@@ -287,15 +291,15 @@ class Engine(Intake):
             return
         local_queues = self._cache.sharing_local_queues()
         self._cache.ledger.sample(local_queues, now=now)
-        self._roster.touched_local_queues.update(local_queues)
+        self._workload_store.touched_local_queues.update(local_queues)
         for queue in self._cache.queues.values():
             if queue.usage_of is not None:
                 # A sample changes who is first, which no event tells of.
-                self._roster.unsettled[queue.tree] = None
+                self._workload_store.unsettled[queue.tree] = None
 
     def next_sample_at(self) -> float | None:
         """Return when past usage is to be sampled next, None where no ClusterQueue goes by it."""
-        self._roster.see()
+        self._workload_store.see()
         ledger, queues = self._cache.ledger, self._cache.queues.values()
         if ledger is None or all(queue.usage_of is None for queue in queues):
             return None
@@ -307,25 +311,25 @@ class Engine(Intake):
         To be called when a term begins, with all that the cluster shows taken in.
         """
         self._begin_change(now)
-        self._roster.refresh()
-        self._roster.unweighed.clear()
+        self._workload_store.refresh()
+        self._workload_store.unweighed.clear()
 
     def repair(self, *, now: float) -> tuple[Evict, ...]:
         """Return the evictions of what other writers have admitted beyond the quota since `weigh_all`.
 
         Each is given once; `forget` where it could not be written.
         """
-        roster = self._roster
+        workload_store = self._workload_store
         # Asked before anything is refreshed: there is nothing to judge in nearly every call.
-        due_at = overadmission.due_at(self._cache, roster.unweighed)
+        due_at = overadmission.due_at(self._cache, workload_store.unweighed)
         if due_at is None or due_at > now:
             return ()
         self._begin_change(now)
-        roster.refresh()
-        fitting, evictions = overadmission.judge(self._cache, roster.unweighed, now=now)
+        workload_store.refresh()
+        fitting, evictions = overadmission.judge(self._cache, workload_store.unweighed, now=now)
         for key in fitting:
             # Within the quota, so it is left alone from here on, as if this process had admitted it.
-            del roster.unweighed[key]
+            del workload_store.unweighed[key]
         for eviction in evictions:
             self._applier.evicts += 1
             # It holds its quota until it has stopped, but is not chosen as a victim again.
@@ -334,7 +338,7 @@ class Engine(Intake):
 
     def next_repair_at(self) -> float | None:
         """Return when `repair` has something to judge, None where it has not."""
-        return overadmission.due_at(self._cache, self._roster.unweighed)
+        return overadmission.due_at(self._cache, self._workload_store.unweighed)
 
     def next_wake_at(self) -> float | None:
         """Return when time alone changes something: a back-off ends, a promise is due, a turn begins, a quota
@@ -342,8 +346,12 @@ class Engine(Intake):
         """
         ends = [queue.pending.next_retry_at() for queue in self._cache.queues.values()]
         # A look at each queue's heap, not a timer for each Workload.
-        ends += [self._cache.timekeeper.wake_at, self._roster.next_turn_at(), self._cache.holds.next_end_at()]
-        ends += self._roster.wakes.values()
+        ends += [
+            self._cache.schedule_plan.wake_at,
+            self._workload_store.next_turn_at(),
+            self._cache.holds.next_end_at(),
+        ]
+        ends += self._workload_store.wakes.values()
         next_at = self._cache.next_boundary_at
         ends += [next_at] if next_at < inf else []
         return min((end for end in ends if end is not None), default=None)
@@ -360,31 +368,31 @@ class Engine(Intake):
         `is_whole`: in place of all promises and leases known here. Returns how many were not true any more.
         """
         self._begin_change(now)
-        self._roster.refresh()
+        self._workload_store.refresh()
         # What is taken in is dated by this, before any cycle has told the keeper the time.
-        self._cache.timekeeper.now = now
+        self._cache.schedule_plan.now = now
         # History first: how long work runs is what the promises' claims are made of.
         adopt_history(self._cache, plan)
-        return adopt_plan(self._cache, self._roster, plan, now=now, is_whole=is_whole)
+        return adopt_plan(self._cache, self._workload_store, plan, now=now, is_whole=is_whole)
 
     # --- itself ------------------------------------------------------------------------------------------
 
     def drain_touched(self) -> Touched:
         """Return whose status may have changed since the last call."""
-        self._roster.see()
+        self._workload_store.see()
         # One may have gone since it was touched; its status went with it.
-        roster, queues = self._roster, self._cache.queues
-        touched = [queues[name] for name in roster.touched_queues if name in queues]
+        workload_store, queues = self._workload_store, self._cache.queues
+        touched = [queues[name] for name in workload_store.touched_queues if name in queues]
         above = {node.name for queue in touched for node in queue.node.ancestors()}
         result = Touched(
-            cluster_queues=frozenset(roster.touched_queues),
-            local_queues=frozenset(roster.touched_local_queues),
+            cluster_queues=frozenset(workload_store.touched_queues),
+            local_queues=frozenset(workload_store.touched_local_queues),
             cohorts=frozenset(self._touched_cohorts | above),
             policies=frozenset(self._touched_policies | self._policies_of(touched)),
         )
         # Handed out once: whoever asks is the one that writes the statuses.
-        roster.touched_queues.clear()
-        roster.touched_local_queues.clear()
+        workload_store.touched_queues.clear()
+        workload_store.touched_local_queues.clear()
         self._touched_cohorts.clear()
         self._touched_policies.clear()
         return result
@@ -393,7 +401,7 @@ class Engine(Intake):
         """Return the policies with reservations of these ClusterQueues, whose status names who uses them."""
         if not self._cache.reservations.kept:
             return set()
-        names, members = {queue.name for queue in touched}, self._cache.timekeeper.ahead.members
+        names, members = {queue.name for queue in touched}, self._cache.schedule_plan.ahead.members
         # Where nobody has joined, who starts and ends in the queue changes nothing of that.
         return {
             kept.id.policy
@@ -403,10 +411,10 @@ class Engine(Intake):
 
     def statistics(self) -> EngineStatistics:
         """Return sizes and counts."""
-        self._roster.see()
+        self._workload_store.see()
         queues = self._cache.queues.values()
         return EngineStatistics(
-            workloads=len(self._roster.records),
+            workloads=len(self._workload_store.records),
             cluster_queues=len(self._cache.cluster_queues),
             local_queues=len(self._cache.local_queues),
             active_pending=sum(queue.pending.active_count for queue in queues),
@@ -420,9 +428,9 @@ class Engine(Intake):
 
     def validate(self) -> None:
         """Raise AssertionError naming the first broken invariant."""
-        self._roster.refresh()
+        self._workload_store.refresh()
         self._cache.validate()
-        records = self._roster.records
+        records = self._workload_store.records
         for queue in self._cache.queues.values():
             queue.pending.validate()
             for pending in queue.pending.in_order():
@@ -438,14 +446,14 @@ class Engine(Intake):
     # --- the cycle ---------------------------------------------------------------------------------------
 
     def _queues_to_try(self) -> Iterator[QueueState]:
-        for tree in self._roster.unsettled:
+        for tree in self._workload_store.unsettled:
             # An inactive queue keeps its Workloads, but none of them is a head.
             yield from (queue for queue in tree.queues if not queue.inactive)
 
     def _pop_heads(self) -> list[tuple[QueueState, Pending]]:
         """Return the heads of the trees that wait longest: whole trees, as many as one cycle should take."""
         heads: list[tuple[QueueState, Pending]] = []
-        unsettled = self._roster.unsettled
+        unsettled = self._workload_store.unsettled
         while unsettled and len(heads) < _MOST_HEADS:
             # The tree that was unsettled first, so that none is passed over however many there are.
             tree = next(iter(unsettled))
@@ -461,24 +469,24 @@ class Engine(Intake):
         return heads
 
     def _backfill(self, snapshot: Snapshot, now: float) -> Backfill | None:
-        keeper = self._cache.timekeeper
-        if not keeper.is_on:
+        schedule_plan = self._cache.schedule_plan
+        if not schedule_plan.is_on:
             return None
-        return Backfill(snapshot=snapshot, keeper=keeper, policy=self._policy, now=now)
+        return Backfill(snapshot=snapshot, schedule_plan=schedule_plan, policy=self._policy, now=now)
 
     def _end_holds(self, now: float) -> None:
         """Let others have what was held for too long, or is needed no more: nobody comes first by it."""
         if self._cache.holds.is_empty:
             return
         # `take_ended` compares with what the queues hold now, so changes have to be in effect.
-        self._roster.refresh()
+        self._workload_store.refresh()
         for room in self._cache.holds.take_ended(self._cache.queues, now=now):
             queue = self._cache.queues.get(room.hold.cluster_queue)
             if queue is not None:
                 queue.pending.forgive(room.hold.key)
-                self._roster.woken.add(queue.tree)
+                self._workload_store.woken.add(queue.tree)
             # Nodes are shared across trees, so others than its own may have waited for these.
-            self._roster.wake_flavors({place.flavor for place in room.places})
+            self._workload_store.wake_flavors({place.flavor for place in room.places})
 
 
 def _by_name(head: tuple[QueueState, Pending]) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from admission.cache.cache import Cache
 from admission.cache.workload_record import Problem
-from admission.cache.workload_store import Roster
+from admission.cache.workload_store import WorkloadStore
 from admission.decisions.decision import Wait
 from admission.snapshot.snapshot import QueueState
 from api.queueing import QueueingStrategy
@@ -18,26 +18,26 @@ from api.reasons import PendingReason
 from api.workload import WorkloadKey
 
 
-def explain(cache: Cache, roster: Roster, *, limit: int) -> tuple[Wait, ...]:
+def explain(cache: Cache, workload_store: WorkloadStore, *, limit: int) -> tuple[Wait, ...]:
     """Return why they wait, for at most so many who have not been told; each is told once."""
     waits: list[Wait] = []
-    while roster.untold and len(waits) < limit:
-        key = next(iter(roster.untold))
-        del roster.untold[key]
-        waits += _explanation(cache, roster, key)
+    while workload_store.untold and len(waits) < limit:
+        key = next(iter(workload_store.untold))
+        del workload_store.untold[key]
+        waits += _explanation(cache, workload_store, key)
     return tuple(waits)
 
 
-def _explanation(cache: Cache, roster: Roster, key: WorkloadKey) -> Iterator[Wait]:
+def _explanation(cache: Cache, workload_store: WorkloadStore, key: WorkloadKey) -> Iterator[Wait]:
     """Yield why a Workload waits that was not tried itself; nothing where it was told otherwise."""
-    record = roster.records[key]
+    record = workload_store.records[key]
     queue = cache.queues.get(record.queued_in or "")
     if queue is None or queue.inactive or record.last_wait is not None:
         return
     told = queue.pending.told(key) or _behind_head(queue, key)
     if told is None:
         # Its head waits for a preemption, say; it will be known when somebody of its class is parked.
-        roster.unexplained.setdefault(queue.name, {})[key] = None
+        workload_store.unexplained.setdefault(queue.name, {})[key] = None
         return
     record.last_wait = told
     workload = record.workload

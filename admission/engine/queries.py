@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from admission.backfill.planned_starts import Kept
-from admission.backfill.running_estimates import Measured, started_at_of
+from admission.backfill.planned_starts import PromiseOutcome
+from admission.backfill.running_estimates import MeasuredRun, started_at_of
 from admission.cache.cache import Cache
 from admission.cache.in_use import is_in_use
 from admission.cache.workload_record import LocalQueueKey, Problem, queue_problem
-from admission.cache.workload_store import Roster
+from admission.cache.workload_store import WorkloadStore
 from admission.calendar.advance_reservations import next_turn_at, reservation_of
 from admission.calendar.quota_windows import QuotaInForce
 from admission.decisions.decision import Evict
@@ -27,7 +27,7 @@ from admission.status.views import (
     ClusterQueueView,
     CohortView,
     LocalQueueView,
-    PendingWorkload,
+    PendingWorkloadView,
     PolicyView,
     cluster_queue_view,
     cohort_view,
@@ -44,22 +44,22 @@ from queues.profile.planned_start import BackfillLease, PlannedStart
 from queues.quota.resources import FlavorResource
 
 
-class Questions:
+class Queries:
     """The asking side of an engine."""
 
-    def __init__(self, cache: Cache, roster: Roster) -> None:
+    def __init__(self, cache: Cache, workload_store: WorkloadStore) -> None:
         self._cache = cache
-        self._roster = roster
+        self._workload_store = workload_store
 
     def workload(self, key: WorkloadKey) -> Workload | None:
         """Return the Workload as last seen."""
-        record = self._roster.records.get(key)
+        record = self._workload_store.records.get(key)
         return record.workload if record is not None else None
 
     # Lazily: the caller may stop, and nothing may change under it while it walks.
     def workloads(self) -> Iterator[Workload]:
         """Return all Workloads as last seen."""
-        return (record.workload for record in self._roster.records.values())
+        return (record.workload for record in self._workload_store.records.values())
 
     def cluster_queues(self) -> tuple[str, ...]:
         """Return the names of all ClusterQueues, sorted."""
@@ -68,7 +68,7 @@ class Questions:
     def policy_of(self, cluster_queue: str) -> AdmissionPolicy:
         """Return the policy that governs the ClusterQueue; `KUEUE`, with every section off, where none
         does."""
-        self._roster.see()
+        self._workload_store.see()
         queue = self._cache.queues.get(cluster_queue)
         return queue.policy if queue is not None else KUEUE
 
@@ -79,22 +79,22 @@ class Questions:
 
     def quotas_in_force(self, cluster_queue: str) -> Mapping[FlavorResource, QuotaInForce]:
         """Return the quotas that a quota window has put in place of the ClusterQueue's own."""
-        self._roster.see()
+        self._workload_store.see()
         queue = self._cache.queues.get(cluster_queue)
         return queue.quotas_in_force if queue is not None else {}
 
     def admissions(self) -> Iterator[tuple[WorkloadKey, Admission]]:
         """Return who holds quota, assumed or in fact, and what they hold, in order of key."""
-        self._roster.see()
+        self._workload_store.see()
         return ((key, held.admission) for key, held in sorted(self._cache.held.items()))
 
     def members(self, local_queue: LocalQueueKey) -> tuple[WorkloadKey, ...]:
         """Return the Workloads that name this LocalQueue and have not finished."""
-        return tuple(self._roster.by_local_queue.get(local_queue, ()))
+        return tuple(self._workload_store.by_local_queue.get(local_queue, ()))
 
     def is_holding(self, key: WorkloadKey) -> bool:
         """Return whether the Workload holds quota, assumed or in fact."""
-        self._roster.see()
+        self._workload_store.see()
         return key in self._cache.held
 
     def device_price(self, flavor: str, host: str) -> float:
@@ -103,7 +103,7 @@ class Questions:
 
         `host` is the hostname of its node, "" where that is not known.
         """
-        prices = (node_device_price(node) for node in self._cache.fleet.nodes_at(host))
+        prices = (node_device_price(node) for node in self._cache.topology_cache.nodes_at(host))
         on_nodes = [price for price in prices if price is not None]
         if on_nodes:
             # A hostname that two nodes share is one host; the dearer of them hides nothing.
@@ -113,16 +113,16 @@ class Questions:
 
     def is_waiting(self, key: WorkloadKey, uid: str) -> bool:
         """Return whether this very Workload waits in a queue for quota, and has none."""
-        self._roster.see()
-        record = self._roster.records.get(key)
+        self._workload_store.see()
+        record = self._workload_store.records.get(key)
         is_it = record is not None and record.workload.uid == uid and record.queued_in is not None
         return is_it and key not in self._cache.held
 
     def is_undecided(self, cluster_queue: str) -> bool:
         """Return whether a cycle is yet to try Workloads of the ClusterQueue's tree."""
-        self._roster.settle()
+        self._workload_store.settle()
         queue = self._cache.queues.get(cluster_queue)
-        if queue is None or queue.tree not in self._roster.unsettled:
+        if queue is None or queue.tree not in self._workload_store.unsettled:
             return False
         return any(one.pending.has_head() for one in queue.tree.queues if not one.inactive)
 
@@ -132,8 +132,12 @@ class Questions:
         Of several the most important; of equals the first by name.
         """
         heirs = [
-            (-self._roster.records[eviction.preemptor].workload.priority, eviction.preemptor, eviction)
-            for joined in tuple(self._roster.joined.values())
+            (
+                -self._workload_store.records[eviction.preemptor].workload.priority,
+                eviction.preemptor,
+                eviction,
+            )
+            for joined in tuple(self._workload_store.joined.values())
             for eviction in joined
             if eviction.key == victim
             and eviction.preemptor is not None
@@ -145,43 +149,43 @@ class Questions:
         """Return whether a ClusterQueue, flavor, topology or check may not
         go yet, see `admission.cache.in_use`.
         """
-        self._roster.see()
+        self._workload_store.see()
         return is_in_use(self._cache, kind, name)
 
     def planned(self, key: WorkloadKey) -> PlannedStart | None:
         """Return what the Workload is promised, None for nothing."""
-        promise = self._cache.timekeeper.promises.get(key)
+        promise = self._cache.schedule_plan.promises.get(key)
         return promise.planned if promise is not None else None
 
     def plan(self) -> tuple[tuple[PlannedStart, ...], tuple[BackfillLease, ...]]:
         """Return all promises, the highest rank first, and all leases, by Workload."""
-        keeper = self._cache.timekeeper
-        promises = tuple(promise.planned for promise in keeper.promises.in_order())
-        return promises, tuple(keeper.leases[key] for key in sorted(keeper.leases))
+        schedule_plan = self._cache.schedule_plan
+        promises = tuple(promise.planned for promise in schedule_plan.promises.in_order())
+        return promises, tuple(schedule_plan.leases[key] for key in sorted(schedule_plan.leases))
 
     @property
     def keeps_time(self) -> bool:
         """Whether a policy with backfill governs a ClusterQueue, or the calendar is heeded in time."""
-        return self._cache.timekeeper.is_on
+        return self._cache.schedule_plan.is_on
 
-    def take_kept(self) -> tuple[Kept, ...]:
+    def take_kept(self) -> tuple[PromiseOutcome, ...]:
         """Return the promises kept since this was last asked; each is told once."""
         # Handed out and forgotten, so that each is counted once.
-        kept = tuple(self._cache.timekeeper.kept)
-        self._cache.timekeeper.kept.clear()
+        kept = tuple(self._cache.schedule_plan.kept)
+        self._cache.schedule_plan.kept.clear()
         return kept
 
-    def take_measured(self) -> tuple[Measured, ...]:
+    def take_measured(self) -> tuple[MeasuredRun, ...]:
         """Return the runs that have ended since this was last asked, with what was expected of them."""
-        measured = tuple(self._cache.timekeeper.lengths.measured)
-        self._cache.timekeeper.lengths.measured.clear()
+        measured = tuple(self._cache.schedule_plan.lengths.measured)
+        self._cache.schedule_plan.lengths.measured.clear()
         return measured
 
     def estimate(self, workload: Workload) -> Estimate | None:
         """Return how long the Workload is expected to run, None where nothing says so."""
         local_queue = self._cache.local_queues.get((workload.key.namespace, workload.queue_name))
         policy = self.policy_of(local_queue.cluster_queue) if local_queue is not None else KUEUE
-        held, estimator = self._cache.held.get(workload.key), self._cache.timekeeper.lengths.estimator
+        held, estimator = self._cache.held.get(workload.key), self._cache.schedule_plan.lengths.estimator
         if held is None:
             return estimator.estimate(workload, policy)
         return estimator.running_estimate(workload, policy, started_at=started_at_of(held))
@@ -191,14 +195,14 @@ class Questions:
 
         Those who hold quota that it was promised, or are on its nodes, and end before its start.
         """
-        keeper = self._cache.timekeeper
-        promise = keeper.promises.get(key)
+        schedule_plan = self._cache.schedule_plan
+        promise = schedule_plan.promises.get(key)
         queue = self._cache.queues.get(promise.planned.cluster_queue) if promise is not None else None
         if promise is None or queue is None:
             return ()
         # Whoever neither shares its quota nor its nodes cannot be waited for.
         wanted, found = promise.claim, []
-        for claim in keeper.profile.claims():
+        for claim in schedule_plan.profile.claims():
             other = self._cache.queues.get(claim.queue)
             shares_quota = (
                 other is not None and other.tree is queue.tree and claim.usage.keys() & wanted.usage.keys()
@@ -210,21 +214,21 @@ class Questions:
 
     def is_backfilled(self, key: WorkloadKey) -> bool:
         """Return whether the Workload runs ahead of a promised one, on a lease."""
-        return key in self._cache.timekeeper.leases
+        return key in self._cache.schedule_plan.leases
 
     def expected_start(self, key: WorkloadKey) -> float | None:
         """Return when the Workload is expected to start (Unix seconds), None where nobody can say."""
         planned = self.planned(key)
         if planned is not None:
             return planned.start_at
-        expected = self._cache.timekeeper.expected.get(key)
+        expected = self._cache.schedule_plan.expected.get(key)
         return expected[0] if expected is not None else self._reserved_start(key)
 
     def _reserved_start(self, key: WorkloadKey) -> float | None:
         """Return when the reservation begins that a waiting Workload has joined, None where it has none."""
-        record = self._roster.joining.get(key)
+        record = self._workload_store.joining.get(key)
         kept = self._cache.reservations.joined_by(record.workload) if record is not None else None
-        is_ahead = kept is not None and kept.start_at > self._cache.timekeeper.now
+        is_ahead = kept is not None and kept.start_at > self._cache.schedule_plan.now
         return kept.start_at if kept is not None and is_ahead else None
 
     def expected_after(self, key: WorkloadKey) -> float | None:
@@ -233,15 +237,15 @@ class Questions:
         It waits behind those of its ClusterQueue whose starts are worked out. None where it does not, or no
         starts have been worked out. A lower bound by turns alone, which backfill may beat.
         """
-        record = self._roster.records.get(key)
+        record = self._workload_store.records.get(key)
         if record is None or record.queued_in is None or self.expected_start(key) is not None:
             return None
-        return self._cache.timekeeper.expected_after.get(record.queued_in)
+        return self._cache.schedule_plan.expected_after.get(record.queued_in)
 
     def queue_problem(self, workload: Workload) -> Problem | None:
         """Return why the Workload cannot even be tried, with the fix; None where its turn decides."""
-        self._roster.see()
-        record = self._roster.records.get(workload.key)
+        self._workload_store.see()
+        record = self._workload_store.records.get(workload.key)
         return queue_problem(self._cache, workload, record.request_error if record is not None else None)
 
     def turns_at(self, workload: Workload) -> float | None:
@@ -250,14 +254,14 @@ class Questions:
             return None
         local_queue = self._cache.local_queues.get((workload.key.namespace, workload.queue_name))
         policy = self.policy_of(local_queue.cluster_queue) if local_queue is not None else KUEUE
-        return next_turn_at(workload, policy, now=self._cache.timekeeper.now)
+        return next_turn_at(workload, policy, now=self._cache.schedule_plan.now)
 
     def required_checks(self, workload: Workload) -> tuple[str, ...]:
         """Return the admission checks that the Workload must pass.
 
         With quota: those of its assigned flavors. Without: those that apply whatever the flavor.
         """
-        self._roster.see()
+        self._workload_store.see()
         held = self._cache.held.get(workload.key)
         if held is not None:
             queue = self._cache.queues.get(held.admission.cluster_queue)
@@ -274,12 +278,12 @@ class Questions:
 
     def node(self, name: str) -> NodeInfo | None:
         """Return a node as last seen, None where it is not known."""
-        return self._cache.fleet.nodes.get(name)
+        return self._cache.topology_cache.nodes.get(name)
 
     def label_problems(self, node: str) -> list[str]:
         """Return what is wrong with a node's labels for the topologies that it is part of."""
-        self._roster.see()
-        return self._cache.fleet.label_problems(node)
+        self._workload_store.see()
+        return self._cache.topology_cache.label_problems(node)
 
     def is_in_place(self, key: WorkloadKey, pod_set: str, node: str) -> bool:
         """Return whether a node lies in a domain that the Workload's pod set was given.
@@ -287,7 +291,7 @@ class Questions:
         True also where nobody can tell: it holds no quota, was not placed, or the node is not known.
         """
         # Nothing is said of what nobody can judge: a false alarm would be worse than a late one.
-        held, found = self._cache.held.get(key), self._cache.fleet.nodes.get(node)
+        held, found = self._cache.held.get(key), self._cache.topology_cache.nodes.get(node)
         if held is None or found is None:
             return True
         topology = next((one.topology for one in held.admission.pod_sets if one.name == pod_set), None)
@@ -299,7 +303,7 @@ class Questions:
     @property
     def node_count(self) -> int:
         """How many nodes there are."""
-        return len(self._cache.fleet.nodes)
+        return len(self._cache.topology_cache.nodes)
 
     def tenants(self, host: str) -> tuple[WorkloadKey, ...]:
         """Return the Workloads that have pods assigned to this host, as far as assignments name hosts."""
@@ -308,11 +312,11 @@ class Questions:
     def node_faults(self, workload: Workload) -> tuple[NodeFault, ...]:
         """Return what is wrong with the nodes that the Workload's pods were placed on, by name, each once."""
         faults: dict[str, NodeFault] = {}
-        fleet, admission = self._cache.fleet, workload.admission
+        topology_cache, admission = self._cache.topology_cache, workload.admission
         for one in admission.pod_sets if admission is not None else ():
             tolerations: tuple[WireToleration, ...] | None = None
             for host in hosts_of(one.topology) if one.topology is not None else ():
-                nodes = fleet.nodes_at(host)
+                nodes = topology_cache.nodes_at(host)
                 # The usual case is one sound node of that name. Two nodes of one hostname label
                 # are a fault themselves.
                 if len(nodes) == 1 and is_sound(nodes[0]):
@@ -346,7 +350,7 @@ class Questions:
 
     def is_domain(self, value: str) -> bool:
         """Return whether any topology has a domain of this label value; yes where no topology is known."""
-        return self._cache.fleet.has_domain(value)
+        return self._cache.topology_cache.has_domain(value)
 
     def cluster_queue_of(self, workload: Workload) -> str:
         """Return the ClusterQueue that its LocalQueue leads to, "" where there is no such LocalQueue."""
@@ -355,21 +359,21 @@ class Questions:
 
     def explanation(self, workload: Workload) -> tuple[PodSetLines, ...]:
         """Return all that a cycle would look at for the Workload, nothing where it cannot be tried at all."""
-        self._roster.see()
-        record = self._roster.records.get(workload.key)
+        self._workload_store.see()
+        record = self._workload_store.records.get(workload.key)
         queue = self._cache.queues.get(self.cluster_queue_of(workload))
         if record is None or queue is None:
             return ()
         return explain(self._cache.snapshot(), queue, workload, record.requests)
 
-    def pending(self, cluster_queue: str) -> tuple[PendingWorkload, ...]:
+    def pending(self, cluster_queue: str) -> tuple[PendingWorkloadView, ...]:
         """Return who waits in the ClusterQueue, parked ones too, in queue order."""
-        self._roster.see()
+        self._workload_store.see()
         queue = self._cache.queues.get(cluster_queue)
         if queue is None:
             return ()
         return tuple(
-            PendingWorkload(
+            PendingWorkloadView(
                 key=one.key,
                 priority=one.workload.priority,
                 local_queue=(one.key.namespace, one.workload.queue_name),
@@ -381,46 +385,46 @@ class Questions:
 
     def cluster_queue_view(self, name: str) -> ClusterQueueView | None:
         """Return the ClusterQueue's status, None where there is no such queue."""
-        self._roster.see()
+        self._workload_store.see()
         queue = self._cache.queues.get(name)
         return cluster_queue_view(queue) if queue is not None else None
 
     def backlog(self, name: str) -> Backlog | None:
         """Return who waits in the ClusterQueue, summed up; None where there is no such queue."""
-        self._roster.see()
+        self._workload_store.see()
         queue = self._cache.queues.get(name)
         return backlog(queue.pending) if queue is not None else None
 
     def cohorts(self) -> tuple[str, ...]:
         """Return the names of all Cohorts, those that are only named too, sorted."""
-        self._roster.see()
+        self._workload_store.see()
         return tuple(sorted(self._cache.hierarchy.cohorts))
 
     def cohorts_above(self, cluster_queue: str) -> tuple[str, ...]:
         """Return the Cohorts above the ClusterQueue, its own first and the root last; () for none."""
-        self._roster.see()
+        self._workload_store.see()
         queue = self._cache.queues.get(cluster_queue)
         return tuple(node.name for node in queue.node.ancestors()) if queue is not None else ()
 
     def local_queue_view(self, namespace: str, name: str) -> LocalQueueView | None:
         """Return the LocalQueue's status, None where there is no such queue."""
-        self._roster.see()
-        members = self._roster.by_local_queue.get((namespace, name), {})
+        self._workload_store.see()
+        members = self._workload_store.by_local_queue.get((namespace, name), {})
         return local_queue_view(self._cache, (namespace, name), members)
 
     def cohort_view(self, name: str) -> CohortView | None:
         """Return the Cohort's status, None where nobody names it."""
-        self._roster.see()
+        self._workload_store.see()
         return cohort_view(self._cache, name)
 
     def domain_usages(self) -> Iterator[DomainUsage]:
         """Yield how full the leaves of all topologies are, flavor by flavor."""
-        fleet = self._cache.fleet
+        topology_cache = self._cache.topology_cache
         for flavor in sorted(self._cache.flavors):
-            if fleet.has_topology(flavor):
-                yield from domain_usages(fleet.search(flavor).site, flavor)
+            if topology_cache.has_topology(flavor):
+                yield from domain_usages(topology_cache.search(flavor).site, flavor)
 
     def policy_view(self, name: str) -> PolicyView | None:
         """Return the AdmissionPolicy's status, None where there is no such policy."""
-        self._roster.see()
+        self._workload_store.see()
         return policy_view(self._cache, name)

@@ -22,11 +22,11 @@ from typing import Any
 
 from admission.backfill.planned_starts import Promise
 from admission.cache.cache import Cache
-from admission.cache.workload_record import Record
-from admission.cache.workload_store import Roster
+from admission.cache.workload_record import WorkloadRecord
+from admission.cache.workload_store import WorkloadStore
 from admission.flavors.topology_assigner import places_of
 from admission.snapshot.capacity_holds import holds_room
-from admission.snapshot.hold_totals import KeptRoom
+from admission.snapshot.hold_totals import HeldRoom
 from admission.snapshot.snapshot import QueueState
 from queues.profile.holds import Hold
 from queues.profile.planned_start import BackfillLease, PlannedStart
@@ -37,16 +37,16 @@ from queues.tracked import Tracked
 
 def tables(cache: Cache) -> Mapping[PlanTable, Tracked[Any, Any]]:
     """Return the tables of the plan as this engine keeps them."""
-    keeper = cache.timekeeper
+    schedule_plan = cache.schedule_plan
     return {
-        PlanTable.PROMISES: keeper.promises,
-        PlanTable.LEASES: keeper.leases,
-        PlanTable.OUTRUN: keeper.lengths.stopped_after,
-        PlanTable.EXPECTED: keeper.expected,
+        PlanTable.PROMISES: schedule_plan.promises,
+        PlanTable.LEASES: schedule_plan.leases,
+        PlanTable.OUTRUN: schedule_plan.lengths.stopped_after,
+        PlanTable.EXPECTED: schedule_plan.expected,
         PlanTable.HOLDS: cache.holds.kept,
         PlanTable.MOVES: cache.moves.of,
-        PlanTable.RUNS: keeper.lengths.estimator.learned.runs,
-        PlanTable.NODES: cache.fleet.performance.outcomes,
+        PlanTable.RUNS: schedule_plan.lengths.estimator.learned.runs,
+        PlanTable.NODES: cache.topology_cache.performance.outcomes,
     }
 
 
@@ -55,7 +55,7 @@ def stored_value(value: object) -> object:
     match value:
         case Promise():
             return value.planned
-        case KeptRoom():
+        case HeldRoom():
             return value.hold
     return value
 
@@ -63,22 +63,26 @@ def stored_value(value: object) -> object:
 def adopt_history(cache: Cache, plan: PlanValues) -> None:
     """Take in what earlier runs have taught."""
     for key, runs in plan.runs.items():
-        cache.timekeeper.lengths.estimator.learned.observe(key, *runs)
+        cache.schedule_plan.lengths.estimator.learned.observe(key, *runs)
     for host, outcomes in plan.nodes.items():
-        cache.fleet.performance.remember(host, outcomes)
+        cache.topology_cache.performance.remember(host, outcomes)
 
 
-def adopt_plan(cache: Cache, roster: Roster, plan: PlanValues, *, now: float, is_whole: bool) -> int:
+def adopt_plan(
+    cache: Cache, workload_store: WorkloadStore, plan: PlanValues, *, now: float, is_whole: bool
+) -> int:
     """Take in what another leader keeps for whoever leads next; `is_whole`: in place of what is known here.
 
     Returns how much of it was not true.
     """
     cache.moves.adopt(plan.moves, now=now, is_whole=is_whole)
-    untrue = _adopt_holds(cache, roster, plan.holds.values(), now=now, is_whole=is_whole)
-    return untrue + _adopt_promises(cache, roster, plan, is_whole=is_whole)
+    untrue = _adopt_holds(cache, workload_store, plan.holds.values(), now=now, is_whole=is_whole)
+    return untrue + _adopt_promises(cache, workload_store, plan, is_whole=is_whole)
 
 
-def _adopt_holds(cache: Cache, roster: Roster, holds: Iterable[Hold], *, now: float, is_whole: bool) -> int:
+def _adopt_holds(
+    cache: Cache, workload_store: WorkloadStore, holds: Iterable[Hold], *, now: float, is_whole: bool
+) -> int:
     """Keep room for whom others were evicted, and let them come first. Returns how many need none."""
     if is_whole:
         for key, room in cache.holds.kept.items():
@@ -88,13 +92,13 @@ def _adopt_holds(cache: Cache, roster: Roster, holds: Iterable[Hold], *, now: fl
         cache.holds.kept.clear()
     untrue = 0
     for hold in holds:
-        record, queue = roster.records.get(hold.key), cache.queues.get(hold.cluster_queue)
+        record, queue = workload_store.records.get(hold.key), cache.queues.get(hold.cluster_queue)
         # Not of the cluster as it is now: counted, so that the log says how much of a plan was old.
         if record is None or queue is None or hold.until <= now or not _is_owed(hold, record, queue):
             untrue += 1
             continue
         places = places_of(hold.admission, record.requests)
-        room = KeptRoom(hold=hold, usage=to_quantities(hold.admission.pod_sets), places=places)
+        room = HeldRoom(hold=hold, usage=to_quantities(hold.admission.pod_sets), places=places)
         if cache.holds.put(room):
             queue.pending.keep_for(record.workload)
         # First again, or who was evicted for it would come before it.
@@ -102,7 +106,7 @@ def _adopt_holds(cache: Cache, roster: Roster, holds: Iterable[Hold], *, now: fl
     return untrue
 
 
-def _is_owed(hold: Hold, record: Record, queue: QueueState) -> bool:
+def _is_owed(hold: Hold, record: WorkloadRecord, queue: QueueState) -> bool:
     return (
         holds_room(queue.policy)
         and record.workload.uid == hold.uid
@@ -110,42 +114,42 @@ def _is_owed(hold: Hold, record: Record, queue: QueueState) -> bool:
     )
 
 
-def _adopt_promises(cache: Cache, roster: Roster, plan: PlanValues, *, is_whole: bool) -> int:
+def _adopt_promises(cache: Cache, workload_store: WorkloadStore, plan: PlanValues, *, is_whole: bool) -> int:
     """Take in promises, leases and expected starts; none while no policy asks for backfill."""
-    keeper = cache.timekeeper
-    if not keeper.is_on:
+    schedule_plan = cache.schedule_plan
+    if not schedule_plan.is_on:
         return 0
     if is_whole:
         # A follower shows what the leader keeps, and nothing of its own.
-        keeper.forget_plan()
+        schedule_plan.forget_plan()
     untrue = 0
     for lease in plan.leases.values():
         if not _is_running(cache, lease):
             untrue += 1
         # What this engine knows itself is newer than what was stored.
-        elif lease.key not in keeper.leases:
-            keeper.leases[lease.key] = lease
+        elif lease.key not in schedule_plan.leases:
+            schedule_plan.leases[lease.key] = lease
     for (key, uid), seconds in plan.outrun.items():
-        record = roster.records.get(key)
+        record = workload_store.records.get(key)
         if record is not None and record.workload.uid == uid:
-            keeper.lengths.stopped_after[key, uid] = seconds
+            schedule_plan.lengths.stopped_after[key, uid] = seconds
     # Leases say how much longer those who run are believed to.
-    keeper.rebuild(cache.held.values())
+    schedule_plan.rebuild(cache.held.values())
     for planned in plan.promises.values():
-        if not _is_waiting(cache, roster, planned):
+        if not _is_waiting(cache, workload_store, planned):
             untrue += 1
             continue
         # By the flavors and nodes of now: stored places could be of nodes that have gone.
-        places = places_of(planned.admission, roster.records[planned.key].requests)
+        places = places_of(planned.admission, workload_store.records[planned.key].requests)
         usage = to_quantities(planned.admission.pod_sets)
-        keeper.adopt(planned, usage, cache.fleet.spots(places))
+        schedule_plan.adopt(planned, usage, cache.topology_cache.spots(places))
     for key, expected in plan.expected.items():
-        record = roster.records.get(key)
+        record = workload_store.records.get(key)
         # A promise says more than an expectation; there is no use for both.
-        is_waiting = record is not None and record.queued_in is not None and key not in keeper.promises
-        if is_waiting and key not in keeper.expected:
-            keeper.expected[key] = expected
-    keeper.note_adopted()
+        is_waiting = record is not None and record.queued_in is not None and key not in schedule_plan.promises
+        if is_waiting and key not in schedule_plan.expected:
+            schedule_plan.expected[key] = expected
+    schedule_plan.note_adopted()
     return untrue
 
 
@@ -159,8 +163,8 @@ def _is_running(cache: Cache, lease: BackfillLease) -> bool:
     )
 
 
-def _is_waiting(cache: Cache, roster: Roster, planned: PlannedStart) -> bool:
-    record, queue = roster.records.get(planned.key), cache.queues.get(planned.cluster_queue)
+def _is_waiting(cache: Cache, workload_store: WorkloadStore, planned: PlannedStart) -> bool:
+    record, queue = workload_store.records.get(planned.key), cache.queues.get(planned.cluster_queue)
     if record is None or queue is None or queue.inactive or queue.policy.backfill_rules is None:
         return False
     return record.workload.uid == planned.uid and record.queued_in == planned.cluster_queue

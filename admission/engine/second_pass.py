@@ -22,14 +22,14 @@ from dataclasses import replace
 from math import inf
 
 from admission.cache.cache import Cache
-from admission.cache.workload_store import Roster
+from admission.cache.workload_store import WorkloadStore
 from admission.decisions.decision import Evict, Reassign, SecondPassDecision, Unreplaced
 from admission.flavors.topology_assigner import delayed_requests, standing
 from admission.placement.performance import FAILED
 from admission.placement.replacement import replace_hosts
 from admission.placement.topology.node_health import NodeFailureSettings, hosts_of
 from admission.placement.topology_cache import Unplaced
-from admission.snapshot.snapshot import Held
+from admission.snapshot.snapshot import HeldWorkload
 from api.reasons import EvictionReason
 from api.workload import (
     DELAYED_READY,
@@ -42,47 +42,47 @@ from queues.profile.capacity_profile import Spot
 
 
 def second_pass(
-    cache: Cache, roster: Roster, settings: NodeFailureSettings
+    cache: Cache, workload_store: WorkloadStore, settings: NodeFailureSettings
 ) -> tuple[SecondPassDecision, ...]:
     """Decide for every Workload that has lost nodes; what is decided is assumed when this returns."""
     # Some may have ended since they were noted.
-    due = [held for key in roster.lost if (held := cache.held.get(key)) is not None]
+    due = [held for key in workload_store.lost if (held := cache.held.get(key)) is not None]
     # Whoever cannot be served is noted anew below, in the other table.
-    roster.lost.clear()
+    workload_store.lost.clear()
     decisions = []
     # The order decides who gets the last free nodes.
     for held in sorted(due, key=_urgency):
         if held.workload.awaits_place:
-            decision = _place(cache, roster, held)
+            decision = _place(cache, workload_store, held)
         else:
-            decision = _decide(cache, roster, held, settings) if settings.is_on else None
+            decision = _decide(cache, workload_store, held, settings) if settings.is_on else None
         if decision is not None:
             decisions.append(decision)
     return tuple(decisions)
 
 
-def _urgency(held: Held) -> tuple[int, float, WorkloadKey]:
+def _urgency(held: HeldWorkload) -> tuple[int, float, WorkloadKey]:
     return -held.workload.priority, held.queued_at, held.key
 
 
-def _place(cache: Cache, roster: Roster, held: Held) -> SecondPassDecision | None:
+def _place(cache: Cache, workload_store: WorkloadStore, held: HeldWorkload) -> SecondPassDecision | None:
     """Give the pods their first places, on the nodes that their checks have provided by now."""
     queue = cache.queues.get(held.admission.cluster_queue)
     # Pods that run in another cluster are placed there.
     if queue is None or queue.is_dispatching or held.is_evicted or held.former is not None:
         return None
-    requests = delayed_requests(cache.snapshot(), held, roster.records[held.key].requests)
+    requests = delayed_requests(cache.snapshot(), held, workload_store.records[held.key].requests)
     if not requests:
         # No pod set waits for places any more.
         return None
-    with cache.fleet.occupied(_reserved_for_others(cache, held)):
-        found = cache.fleet.place(requests)
+    with cache.topology_cache.occupied(_reserved_for_others(cache, held)):
+        found = cache.topology_cache.place(requests)
     if isinstance(found, Unplaced):
-        roster.unreplaced[held.key] = None
+        workload_store.unreplaced[held.key] = None
         message = f"no place for pod set {found.pod_set} yet: {found.message}"
         return Unreplaced(key=held.key, uid=held.workload.uid, message=message)
     # Held from now on, so that the next in this pass finds those nodes taken.
-    roster.reassign(held, reassigned(held.admission, found))
+    workload_store.reassign(held, reassigned(held.admission, found))
     return Reassign(
         key=held.key,
         uid=held.workload.uid,
@@ -94,25 +94,27 @@ def _place(cache: Cache, roster: Roster, held: Held) -> SecondPassDecision | Non
 
 
 def _decide(
-    cache: Cache, roster: Roster, held: Held, settings: NodeFailureSettings
+    cache: Cache, workload_store: WorkloadStore, held: HeldWorkload, settings: NodeFailureSettings
 ) -> SecondPassDecision | None:
     workload, snapshot = held.workload, cache.snapshot()
     # Its former places or its eviction are being written: that answer comes first.
     if held.is_evicted or held.former is not None or held.is_assumed:
         return None
-    stands = standing(snapshot, held, roster.records[held.key].requests)
+    stands = standing(snapshot, held, workload_store.records[held.key].requests)
     assigned = {host for one in stands for host in hosts_of(one.assignment)}
     # A node that is gone by now has to be replaced too, or the rest would be placed around a hole.
-    lost = assigned & set(workload.unhealthy_nodes) | {h for h in assigned if not cache.fleet.nodes_at(h)}
+    lost = assigned & set(workload.unhealthy_nodes) | {
+        h for h in assigned if not cache.topology_cache.nodes_at(h)
+    }
     if not lost:
         return None
     # Its loss speaks against the host wherever the next gang is placed.
-    cache.fleet.observe(lost, uid=f"{workload.uid}/lost", at=roster.now, outcome=FAILED)
-    with cache.fleet.occupied(_reserved_for_others(cache, held)):
-        found = replace_hosts(cache.fleet, stands, lost)
+    cache.topology_cache.observe(lost, uid=f"{workload.uid}/lost", at=workload_store.now, outcome=FAILED)
+    with cache.topology_cache.occupied(_reserved_for_others(cache, held)):
+        found = replace_hosts(cache.topology_cache, stands, lost)
     if isinstance(found, Unplaced):
-        return _fail(roster, held, _failure(lost, found), settings)
-    roster.reassign(held, reassigned(held.admission, found))
+        return _fail(workload_store, held, _failure(lost, found), settings)
+    workload_store.reassign(held, reassigned(held.admission, found))
     return Reassign(
         key=held.key,
         uid=workload.uid,
@@ -124,20 +126,22 @@ def _decide(
     )
 
 
-def _reserved_for_others(cache: Cache, held: Held) -> dict[Spot, Mapping[str, int]]:
+def _reserved_for_others(cache: Cache, held: HeldWorkload) -> dict[Spot, Mapping[str, int]]:
     """Return what keeps the Workload off domains that are reserved for others while it is expected to run.
 
     It would be in the way at the start, with an estimate that is not up, and be allowed to stay.
     """
-    claim = cache.timekeeper.profile.get(held.key)
-    until = cache.timekeeper.gone_at(claim) if claim is not None else inf
-    return cache.timekeeper.ahead.domains_of_others(held.workload, begun_by=until)
+    claim = cache.schedule_plan.profile.get(held.key)
+    until = cache.schedule_plan.gone_at(claim) if claim is not None else inf
+    return cache.schedule_plan.ahead.domains_of_others(held.workload, begun_by=until)
 
 
-def _fail(roster: Roster, held: Held, message: str, settings: NodeFailureSettings) -> SecondPassDecision:
+def _fail(
+    workload_store: WorkloadStore, held: HeldWorkload, message: str, settings: NodeFailureSettings
+) -> SecondPassDecision:
     workload = held.workload
     if not settings.fails_fast:
-        roster.unreplaced[held.key] = None
+        workload_store.unreplaced[held.key] = None
         return Unreplaced(key=held.key, uid=workload.uid, message=message)
     # Its quota counts until it has stopped; this keeps it from being evicted twice.
     held.is_evicting = True

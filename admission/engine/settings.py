@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from admission.engine.engine import EngineSettings
 from admission.placement.topology.node_health import NodeFailureSettings
 from admission.placement.topology.request import PlacementGates
-from admission.preemption.fair_sharing import FairRule, FairSharing
+from admission.preemption.fair_sharing import FairPreemption, FairRule
 from api.config import ControllerConfig
 from api.policy import KUEUE
 from queues.pending.admission_fair_sharing import AdmissionFairSharing
@@ -25,7 +25,7 @@ def engine_settings(config: ControllerConfig) -> EngineSettings:
         node_failures=node_failure_settings(config),
         placement=_placement_gates(config),
         default_policy=config.default_policy or KUEUE,
-        fair_sharing=None if sharing is None else FairSharing(rules=_rules(sharing.preemption_strategies)),
+        fair_sharing=None if sharing is None else FairPreemption(rules=_rules(sharing.preemption_strategies)),
         admission_fair_sharing=None
         if by_usage is None
         else AdmissionFairSharing(

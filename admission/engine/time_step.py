@@ -6,14 +6,14 @@ A step before every cycle of an engine whose timekeeper is on. It takes the deci
 from __future__ import annotations
 
 from admission.backfill.backfill_cycle import Backfill
-from admission.backfill.reservation_preemption import Clearing
+from admission.backfill.reservation_preemption import ReservationPreemption
 from admission.cache.cache import Cache
-from admission.cache.workload_store import Roster
-from admission.calendar.advance_reservations import KeptCapacity
+from admission.cache.workload_store import WorkloadStore
+from admission.calendar.advance_reservations import ReservedCapacity
 from admission.decisions.decision import Evict, Plan
 from admission.nomination.nominate import CyclePolicy
 from admission.preemption.checkpoint_before_eviction import asked_first
-from admission.snapshot.snapshot import Held
+from admission.snapshot.snapshot import HeldWorkload
 from api.reasons import EvictionReason
 from api.workload import to_rfc3339
 from queues.profile.planned_start import BackfillLease, PlannedStart
@@ -22,71 +22,73 @@ from queues.steps import Steps, finish
 
 def is_due(cache: Cache, *, now: float) -> bool:
     """Return whether time alone calls for a cycle: a promise, a lease or an estimate has come to its end."""
-    keeper = cache.timekeeper
-    if not keeper.is_on:
-        return bool(keeper.changed)
+    schedule_plan = cache.schedule_plan
+    if not schedule_plan.is_on:
+        return bool(schedule_plan.changed)
     # Something was decided, or has come free, since the last look: no clock has to be asked.
-    if keeper.changed or keeper.dues.freed:
+    if schedule_plan.changed or schedule_plan.dues.freed:
         return True
     # Who was promised a start may begin sooner by what has changed.
-    if keeper.promises and keeper.may_move:
+    if schedule_plan.promises and schedule_plan.may_move:
         return True
-    return keeper.wake_at is not None and keeper.wake_at <= now
+    return schedule_plan.wake_at is not None and schedule_plan.wake_at <= now
 
 
 def settling(cache: Cache, policy: CyclePolicy, *, now: float) -> Steps[None]:
     """Bring promises up to `now` in steps: each is looked at again where something may have moved it."""
-    keeper = cache.timekeeper
-    keeper.now = now
-    if not keeper.is_on:
+    schedule_plan = cache.schedule_plan
+    schedule_plan.now = now
+    if not schedule_plan.is_on:
         return
     # First: who has outrun an estimate is in the way for longer than the promises below believe.
-    keeper.outrun(cache.held)
-    if keeper.may_move:
-        yield from Backfill(snapshot=cache.snapshot(), keeper=keeper, policy=policy, now=now).settling()
+    schedule_plan.outrun(cache.held)
+    if schedule_plan.may_move:
+        yield from Backfill(
+            snapshot=cache.snapshot(), schedule_plan=schedule_plan, policy=policy, now=now
+        ).settling()
 
 
 def pass_time(
-    cache: Cache, roster: Roster, policy: CyclePolicy, *, now: float, is_settled: bool = False
+    cache: Cache, workload_store: WorkloadStore, policy: CyclePolicy, *, now: float, is_settled: bool = False
 ) -> tuple[Evict, ...]:
     """Bring promises and leases up to `now`, and wake whoever may start by that. Returns who gives way.
 
     `is_settled`: the promises have just been brought up in steps.
     """
-    keeper = cache.timekeeper
-    keeper.now = now
-    if not keeper.is_on:
+    schedule_plan = cache.schedule_plan
+    schedule_plan.now = now
+    if not schedule_plan.is_on:
         return ()
     # Before leases are judged: a promise that moves sooner may end one.
     if not is_settled:
         finish(settling(cache, policy, now=now))
-    backfill = Backfill(snapshot=cache.snapshot(), keeper=keeper, policy=policy, now=now)
+    backfill = Backfill(snapshot=cache.snapshot(), schedule_plan=schedule_plan, policy=policy, now=now)
     evictions = tuple(_evict(cache, *one, now=now) for one in backfill.expired())
     for eviction in evictions:
         held = cache.held[eviction.key]
         held.is_evicting, held.leaves_by = True, eviction.save_by
-        keeper.note_eviction(held)
+        schedule_plan.note_eviction(held)
     # On a new picture, in which those just told to go are leaving already.
-    clearing = Clearing(snapshot=cache.snapshot(), keeper=keeper, now=now)
+    clearing = ReservationPreemption(snapshot=cache.snapshot(), schedule_plan=schedule_plan, now=now)
     for held, kept in tuple(clearing.leaving()):
         eviction = _clear(cache, held, kept, now=now)
         held.is_evicting, held.leaves_by = True, eviction.save_by
-        keeper.note_eviction(held)
+        schedule_plan.note_eviction(held)
         evictions += (eviction,)
     # By name, since trees are built anew when specs change.
-    names = keeper.take_woken()
-    roster.woken |= {cache.queues[name].tree for name in names if name in cache.queues}
+    names = schedule_plan.take_woken()
+    workload_store.woken |= {cache.queues[name].tree for name in names if name in cache.queues}
     return evictions
 
 
-def take_plans(cache: Cache, roster: Roster) -> tuple[Plan, ...]:
+def take_plans(cache: Cache, workload_store: WorkloadStore) -> tuple[Plan, ...]:
     """Return what is to be told of promises made, moved or withdrawn since it was last asked."""
-    keeper = cache.timekeeper
-    changed, keeper.changed = keeper.changed, {}
-    keeper.wake_at = keeper.next_at()
+    schedule_plan = cache.schedule_plan
+    changed, schedule_plan.changed = schedule_plan.changed, {}
+    schedule_plan.wake_at = schedule_plan.next_at()
     plans = []
     for key, planned in changed.items():
-        record = roster.records.get(key)
+        record = workload_store.records.get(key)
         # A promise of an object that is gone is told to nobody; a new one of its name has none.
         if record is not None and (planned is None or planned.uid == record.workload.uid):
             workload = record.workload
@@ -97,17 +99,17 @@ def take_plans(cache: Cache, roster: Roster) -> tuple[Plan, ...]:
                     resource_version=workload.resource_version,
                     planned=planned,
                     # What was told last, which is what its reader knows.
-                    former=keeper.told.get(key),
+                    former=schedule_plan.told.get(key),
                 )
             )
         if planned is None:
-            keeper.told.pop(key, None)
+            schedule_plan.told.pop(key, None)
         else:
-            keeper.told[key] = planned
+            schedule_plan.told[key] = planned
     return tuple(plans)
 
 
-def _clear(cache: Cache, held: Held, kept: KeptCapacity, *, now: float) -> Evict:
+def _clear(cache: Cache, held: HeldWorkload, kept: ReservedCapacity, *, now: float) -> Evict:
     workload = held.workload
     decision = Evict(
         key=workload.key,

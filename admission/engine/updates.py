@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from admission.cache.cache import Cache
 from admission.cache.workload_record import LocalQueueKey
-from admission.cache.workload_store import Roster
-from admission.engine.queries import Questions
+from admission.cache.workload_store import WorkloadStore
+from admission.engine.queries import Queries
 from admission.scheduler.resumable_cycle import Cycle
 from api.disruption_budget import DisruptionBudget
 from api.jobs.resource_requests import LimitRange, RuntimeClass
@@ -27,7 +27,7 @@ from api.queueing import (
     Topology,
 )
 from api.workload import Workload, WorkloadKey
-from queues.profile.capacity_profile import Profile
+from queues.profile.capacity_profile import CapacityProfile
 from queues.steps import Steps
 
 Spec = ClusterQueue | Cohort | ResourceFlavor | Topology | AdmissionCheck | AdmissionPolicy
@@ -36,11 +36,11 @@ Upsertable = Workload | Spec | LocalQueue | Namespace | LimitRange | RuntimeClas
 ObjectKey = str | tuple[str, str] | WorkloadKey
 
 
-class Intake(Questions):
+class Updates(Queries):
     """The taking side of an engine."""
 
-    def __init__(self, cache: Cache, roster: Roster) -> None:
-        super().__init__(cache, roster)
+    def __init__(self, cache: Cache, workload_store: WorkloadStore) -> None:
+        super().__init__(cache, workload_store)
         self._touched_cohorts: set[str] = set()
         self._touched_policies: set[str] = set()
         # The cycle under way, which any change ends.
@@ -48,14 +48,14 @@ class Intake(Questions):
         # The look at all promises under way, which ends as well; and of which profile one has come to its end
         # since the last change.
         self._settling: Steps[None] | None = None
-        self._settled: Profile | None = None
+        self._settled: CapacityProfile | None = None
 
     def upsert(self, value: Upsertable, *, now: float) -> None:
         """Take in an object, new or changed. An equal one changes nothing and costs next to nothing."""
         self._begin_change(now)
         match value:
             case Workload():
-                self._roster.put(value)
+                self._workload_store.put(value)
             case LocalQueue():
                 self._upsert_local_queue(value)
             case Namespace():
@@ -66,13 +66,13 @@ class Intake(Questions):
             case RuntimeClass():
                 if self._cache.runtime_classes.get(value.name) != value:
                     self._cache.runtime_classes[value.name] = value
-                    self._roster.reread(self._roster.records.values())
+                    self._workload_store.reread(self._workload_store.records.values())
             case DisruptionBudget():
                 self._put_budget(value)
             case NodeInfo():
-                self._nodes_changed(self._cache.fleet.put_node(value), are_nodes=True)
+                self._nodes_changed(self._cache.topology_cache.put_node(value), are_nodes=True)
             case PodUsage():
-                self._nodes_changed(self._cache.fleet.put_pod(value))
+                self._nodes_changed(self._cache.topology_cache.put_pod(value))
             # Nearly everything that comes twice is a relist; specs are compared by `put_spec`,
             # which knows them all.
             case _:
@@ -86,14 +86,14 @@ class Intake(Questions):
         if self._cache.unreadable.pop((kind, key), None) is not None:
             self._cache.invalidate()
         if kind is Workload:
-            self._roster.drop(WorkloadKey(*_pair(key)))
+            self._workload_store.drop(WorkloadKey(*_pair(key)))
         elif kind is LocalQueue:
             self._cache.local_queues.pop(_pair(key), None)
             # Its past usage would otherwise weigh on another LocalQueue of the name.
             if self._cache.ledger is not None:
                 self._cache.ledger.forget(_pair(key))
             self._note_owner(_pair(key))
-            self._roster.reroute(_pair(key))
+            self._workload_store.reroute(_pair(key))
         elif kind is Namespace:
             self._cache.namespaces.pop(str(key), None)
         elif kind is LimitRange:
@@ -102,14 +102,14 @@ class Intake(Questions):
                 self._reread_namespace(namespace)
         elif kind is RuntimeClass:
             if self._cache.runtime_classes.pop(str(key), None) is not None:
-                self._roster.reread(self._roster.records.values())
+                self._workload_store.reread(self._workload_store.records.values())
         elif kind is DisruptionBudget:
             self._cache.budgets.pop(_pair(key), None)
             self._replicas_changed()
         elif kind is NodeInfo:
-            self._nodes_changed(self._cache.fleet.drop_node(str(key)), are_nodes=True)
+            self._nodes_changed(self._cache.topology_cache.drop_node(str(key)), are_nodes=True)
         elif kind is PodUsage:
-            self._nodes_changed(self._cache.fleet.drop_pod(_pair(key)))
+            self._nodes_changed(self._cache.topology_cache.drop_pod(_pair(key)))
         elif self._cache.remove_spec(kind, str(key)):
             self._specs_changed()
             if kind is ClusterQueue:
@@ -132,16 +132,16 @@ class Intake(Questions):
                 self._cache.put_spec(ClusterQueue(name=name))
             self._reroute_queue(name)
         elif kind is Workload:
-            record = self._roster.records.get(WorkloadKey(*_pair(key)))
+            record = self._workload_store.records.get(WorkloadKey(*_pair(key)))
             if record is not None:
                 # Out of its queue, whatever it asks: nobody can say any more what it would be admitted with.
-                self._roster.unqueue(record)
+                self._workload_store.unqueue(record)
         elif kind is LocalQueue:
             namespace, name = _pair(key)
             # It needs a place to show its status, even if it has never been readable.
             unknown = LocalQueue(namespace=namespace, name=name, cluster_queue="")
             self._cache.local_queues.setdefault((namespace, name), unknown)
-            self._roster.reroute((namespace, name))
+            self._workload_store.reroute((namespace, name))
         elif kind is AdmissionPolicy:
             # Not the last good version: what is in force must follow from the objects alone, so that a
             # controller that starts now decides like one that has seen the edit.
@@ -155,7 +155,7 @@ class Intake(Questions):
 
     def _begin_change(self, now: float) -> None:
         """What is known is about to change: a cycle under way ends first."""
-        self._roster.now = now
+        self._workload_store.now = now
         if now >= self._cache.next_boundary_at:
             # A quota window opens or closes: as if an administrator had edited the ClusterQueue. A
             # reservation that begins or ends lets others in, too.
@@ -168,7 +168,7 @@ class Intake(Questions):
             looking.close()
         if cycle is not None:
             for queue in cycle.interrupt():
-                self._roster.unsettled[queue.tree] = None
+                self._workload_store.unsettled[queue.tree] = None
 
     def _put_budget(self, value: DisruptionBudget) -> None:
         key = (value.namespace, value.name)
@@ -187,7 +187,7 @@ class Intake(Questions):
             section = queue.policy.preemption
             # Only where a policy lets replicas be taken: elsewhere budgets decide on nothing.
             if section is not None and section.rules.prefers_inference:
-                self._roster.woken.add(queue.tree)
+                self._workload_store.woken.add(queue.tree)
 
     def _nodes_changed(self, flavors: frozenset[str], *, are_nodes: bool = False) -> None:
         """Capacity of these flavors' nodes came or went: parked Workloads may fit, promises may move.
@@ -195,9 +195,9 @@ class Intake(Questions):
         Where the nodes themselves did, a reserved domain may be another one now.
         """
         # Trees of those flavors alone, for nodes come and go all day in a cluster that scales.
-        self._roster.wake_flavors(flavors)
+        self._workload_store.wake_flavors(flavors)
         if flavors:
-            self._cache.timekeeper.note_nodes()
+            self._cache.schedule_plan.note_nodes()
             if are_nodes and self._cache.note_nodes():
                 self._specs_changed()
 
@@ -225,7 +225,7 @@ class Intake(Questions):
             return
         self._cache.local_queues[key] = value
         self._note_owner(key)
-        self._roster.reroute(key)
+        self._workload_store.reroute(key)
 
     def _note_owner(self, local_queue: LocalQueueKey) -> None:
         """A LocalQueue came, went or changed: reservations for it may come into force, or not be any more."""
@@ -239,27 +239,27 @@ class Intake(Questions):
             return
         self._cache.namespaces[value.name] = dict(value.labels)
         # Which queues there are must be known before their trees can be woken.
-        self._roster.refresh()
+        self._workload_store.refresh()
         for (namespace, _), spec in self._cache.local_queues.items():
             queue = self._cache.queues.get(spec.cluster_queue)
             if namespace == value.name and queue is not None:
-                self._roster.woken.add(queue.tree)
+                self._workload_store.woken.add(queue.tree)
 
     def _reread_namespace(self, namespace: str) -> None:
-        records = [one for key, one in self._roster.records.items() if key.namespace == namespace]
-        self._roster.reread(records)
+        records = [one for key, one in self._workload_store.records.items() if key.namespace == namespace]
+        self._workload_store.reread(records)
 
     def _reroute_queue(self, cluster_queue: str) -> None:
         """Note that a ClusterQueue came or went."""
         for key, local_queue in self._cache.local_queues.items():
             if local_queue.cluster_queue == cluster_queue:
-                self._roster.reroute(key)
+                self._workload_store.reroute(key)
 
     def _specs_changed(self) -> None:
         """A change of specs may show in the status of every queue."""
         # Everything, though most is unaffected: the statuses are compared before they are written.
-        self._roster.touched_queues.update(self._cache.cluster_queues)
-        self._roster.touched_local_queues.update(self._cache.local_queues)
+        self._workload_store.touched_queues.update(self._cache.cluster_queues)
+        self._workload_store.touched_local_queues.update(self._cache.local_queues)
         self._touched_cohorts.update(self._cache.cohorts)
         self._touched_policies.update(self._cache.policies)
 

@@ -27,7 +27,7 @@ UNKNOWN_NODE = "Node is not known to the extender"
 
 
 @dataclass(frozen=True, slots=True)
-class Candidates:
+class NodeCandidates:
     """The nodes in question, in the order asked: names, and labels beside them.
 
     Labels are None for a node that is not known here. Two columns and no rows, because kube-scheduler waits
@@ -54,7 +54,7 @@ class Scores:
     values: Sequence[int]
 
 
-def failed_nodes(pod: PodNeeds, candidates: Candidates) -> Mapping[str, str]:
+def failed_nodes(pod: PodNeeds, candidates: NodeCandidates) -> Mapping[str, str]:
     """Return the nodes that the pod cannot run on, with the reason; the others pass.
 
     Models are compared without regard to case. A pod that names no model can run on every node.
@@ -86,7 +86,7 @@ def _verdict(model: str, wanted: str) -> str:
 
 def score_nodes(
     pod: PodNeeds,
-    candidates: Candidates,
+    candidates: NodeCandidates,
     *,
     fabrics: Collection[str] = (),
     expected_fabric: str = "",
@@ -115,7 +115,7 @@ def score_nodes(
     return Scores(Affinity.NUMA, values)
 
 
-def _numa_scores(pod: PodNeeds, candidates: Candidates) -> list[int]:
+def _numa_scores(pod: PodNeeds, candidates: NodeCandidates) -> list[int]:
     wanted = pod.numa_node
     return [
         BEST_SCORE if labels is not None and labels.numa_node == wanted else PLAIN_SCORE
@@ -123,7 +123,7 @@ def _numa_scores(pod: PodNeeds, candidates: Candidates) -> list[int]:
     ]
 
 
-def roomiest_fabric(pod: PodNeeds, candidates: Candidates) -> str:
+def roomiest_fabric(pod: PodNeeds, candidates: NodeCandidates) -> str:
     """Return the fabric to send a training job's first pod to; empty where no candidate is in one.
 
     It is the one whose nodes' scores make up the most, since the rest of the job has to fit in too. Equals

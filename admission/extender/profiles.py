@@ -30,7 +30,7 @@ _ASKED_FOR = (INTENSITY_FILTER.name, TOPOLOGY_FILTER.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Profile:
+class ExtenderProfile:
     """The rules of one scheduler name, in the order in which they are asked.
 
     `scores`: names with weights. Without any, the scores go by NUMA node and fabric.
@@ -44,15 +44,15 @@ class Profile:
 
 
 # What every other scheduler name gets.
-PLAIN = Profile(name="")
+PLAIN = ExtenderProfile(name="")
 BUILT_IN = (
-    Profile(
+    ExtenderProfile(
         name="gpu-aware-scheduler",
         filters=(*_ASKED_FOR, GPU_AWARE_FILTER.name),
         scores=((GPU_AWARE_SCORE.name, 5),),
     ),
-    Profile(name="cost-optimized-scheduler", scores=((COST_SCORE.name, 5),)),
-    Profile(
+    ExtenderProfile(name="cost-optimized-scheduler", scores=((COST_SCORE.name, 5),)),
+    ExtenderProfile(
         name="ai-scheduler",
         filters=(*_ASKED_FOR, MEMORY_FILTER.name),
         scores=((ISOLATION_SCORE.name, 10),),
@@ -61,7 +61,7 @@ BUILT_IN = (
 
 
 def refusals(
-    profile: Profile, pod: PodAsk, views: Mapping[str, NodeView | None], arguments: Arguments
+    profile: ExtenderProfile, pod: PodAsk, views: Mapping[str, NodeView | None], arguments: Arguments
 ) -> dict[str, Refusal]:
     """Return the nodes that will not do, with the first reason of each. A view of None is an unknown node."""
     asked = [FILTERS[name] for name in profile.filters if FILTERS[name].concerns(pod)]
@@ -89,12 +89,12 @@ def _first(
     return None
 
 
-def concerns(profile: Profile, pod: PodAsk) -> bool:
+def concerns(profile: ExtenderProfile, pod: PodAsk) -> bool:
     """Return whether any filter of the profile has something to say of the pod."""
     return any(FILTERS[name].concerns(pod) for name in profile.filters)
 
 
-def scores(profile: Profile, pod: PodAsk, views: Sequence[NodeView | None]) -> list[float]:
+def scores(profile: ExtenderProfile, pod: PodAsk, views: Sequence[NodeView | None]) -> list[float]:
     """Return how well each node suits the pod, from 0 to 10: the weighted mean of the profile's scores.
 
     A score without a scale of its own is measured by the best of these nodes, as kube-scheduler normalises.

@@ -32,7 +32,7 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec.structs import replace
 
 from admission.decisions.assignment import Assignment, Mode, PodSetChoice
-from admission.decisions.assignment_memo import Impasse, Plan, Step, Weighed
+from admission.decisions.assignment_memo import Impasse, RememberedAssignment, RememberedStep, Weighed
 from admission.decisions.flavor_mode import Granular
 from admission.snapshot.snapshot import QueueGroup, QueueState
 from api.reasons import PendingReason
@@ -76,7 +76,9 @@ def learn(queue: QueueState, pending: Pending, found: Assignment) -> None:
     # All at once: the shapes in use come back at their next search, and no order has to be kept.
     if len(queue.plans) >= _MOST_PLANS:
         queue.plans.clear()
-    queue.plans[pending.shape] = Plan(steps=steps, found=found, admission=found.to_admission(queue.name))
+    queue.plans[pending.shape] = RememberedAssignment(
+        steps=steps, found=found, admission=found.to_admission(queue.name)
+    )
 
 
 def recall_in_vain(
@@ -141,7 +143,7 @@ def _with_reasons(choice: PodSetChoice, renamed: Mapping[str, str]) -> PodSetCho
     return replace(choice, reasons=tuple(renamed.get(reason, reason) for reason in choice.reasons))
 
 
-def _steps(queue: QueueState, found: Assignment) -> tuple[Step, ...] | None:
+def _steps(queue: QueueState, found: Assignment) -> tuple[RememberedStep, ...] | None:
     steps = []
     total: dict[FlavorResource, int] = {}
     for choice in found.pod_sets:
@@ -152,7 +154,7 @@ def _steps(queue: QueueState, found: Assignment) -> tuple[Step, ...] | None:
             pair = FlavorResource(chosen.flavor, resource)
             # Pod sets of one Workload add up in a cell, as the search counted them.
             total[pair] = total.get(pair, 0) + choice.requests.get(resource, 0)
-            steps.append(Step(queue.node.cell(pair), total[pair], chosen.height))
+            steps.append(RememberedStep(queue.node.cell(pair), total[pair], chosen.height))
     return tuple(steps)
 
 

@@ -102,7 +102,7 @@ def _has_quota(option: Option) -> bool:
 
 def _room(snapshot: Snapshot, option: Option) -> PodRoom | None:
     """Return the room for the option's pods, None where nodes say nothing of them."""
-    return None if option.request is None else snapshot.fleet.room(option.flavor, option.request)
+    return None if option.request is None else snapshot.topology_cache.room(option.flavor, option.request)
 
 
 def _needs(snapshot: Snapshot, queue: QueueState, pending: Pending) -> Iterator[tuple[Option, ...]]:
@@ -117,7 +117,9 @@ def _needs(snapshot: Snapshot, queue: QueueState, pending: Pending) -> Iterator[
         for group in groups.values():
             options = []
             for flavor, cells in zip(group.flavors, group.cells, strict=True):
-                is_placed = snapshot.fleet.has_topology(flavor) and flavor not in queue.delayed_flavors
+                is_placed = (
+                    snapshot.topology_cache.has_topology(flavor) and flavor not in queue.delayed_flavors
+                )
                 request = None
                 if is_placed and flavor in snapshot.flavors:
                     rules = queue.policy.placement

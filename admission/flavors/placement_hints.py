@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from admission.calendar.reserved_domains import KeptDomain
-from admission.placement.topology.placement_options import Strategy, Wishes
+from admission.calendar.reserved_domains import ReservedDomain
+from admission.placement.topology.placement_options import PlacementOptions, Strategy
 from admission.placement.topology.request import Bandwidth, PlacementRequest
 from admission.snapshot.snapshot import QueueState
 from api import keys
@@ -39,7 +39,7 @@ def with_wishes(
     def read(key: str) -> str:
         return read_key(key, sources, with_aliases=with_aliases)
 
-    wishes = Wishes(
+    wishes = PlacementOptions(
         strategy=_strategy(rules.strategy, read(keys.PLACEMENT_STRATEGY), read(keys.WORKLOAD_TYPE)),
         rules=rules.domain_rules,
         weights=rules.weights,
@@ -63,7 +63,7 @@ def inside_reservation(request: PlacementRequest, queue: QueueState, workload: W
     return replace(request, rules=replace(request.rules, domain=domain.values))
 
 
-def reserved_domain(queue: QueueState, workload: Workload) -> KeptDomain | None:
+def reserved_domain(queue: QueueState, workload: Workload) -> ReservedDomain | None:
     """Return the domain that is kept for the Workload, None where it has joined no reservation of one."""
     return next((kept.domain for kept, _ in queue.reservations if kept.is_joined_by(workload)), None)
 

@@ -21,12 +21,12 @@ from msgspec.structs import replace
 
 from admission.decisions.assignment import Assignment, Attempt, Mode, PodSetChoice
 from admission.flavors.placement_hints import with_wishes
-from admission.placement.replacement import Standing
+from admission.placement.replacement import RemainingPlace
 from admission.placement.topology.flavor_topology import Amounts
 from admission.placement.topology.place import Place, place_of, taken_per_pod
 from admission.placement.topology.request import NodeRules, PlacementRequest
 from admission.placement.topology_cache import Unplaced
-from admission.snapshot.snapshot import Held, QueueState, Snapshot
+from admission.snapshot.snapshot import HeldWorkload, QueueState, Snapshot
 from api.jobs.resource_requests import PodSetRequests
 from api.objects import WirePodSetUpdate, WirePodSpec, WireToleration
 from api.policy import PlacementRules
@@ -53,7 +53,7 @@ def places_all(snapshot: Snapshot, queue: QueueState) -> bool:
     # Over the queue's own flavors: one flavor without a topology is enough for the pods to
     # be placed by nobody.
     names = {name for group in queue.groups.values() for name in group.flavors}
-    return bool(names) and all(snapshot.fleet.has_topology(name) for name in names)
+    return bool(names) and all(snapshot.topology_cache.has_topology(name) for name in names)
 
 
 def topology_refusal(
@@ -68,11 +68,11 @@ def topology_refusal(
     if flavor.topology_name is None:
         return f"Flavor {name!r} does not support TopologyAwareScheduling"
     # Its Topology is missing, or has no nodes: it will come, or the flavor is misconfigured.
-    if not snapshot.fleet.has_topology(name):
+    if not snapshot.topology_cache.has_topology(name):
         return f"Flavor {name!r} information missing in TAS cache"
     # Every level named anywhere has to be there, those of slices too.
     named = (request.required, request.preferred, *(layer.topology for layer in request.slices))
-    levels = snapshot.fleet.levels(name)
+    levels = snapshot.topology_cache.levels(name)
     if any(level is not None and level not in levels for level in named):
         return f"Flavor {name!r} does not contain the requested level"
     return None
@@ -82,7 +82,7 @@ def placement_requests(
     snapshot: Snapshot, queue: QueueState, pending: Pending, assignment: Assignment
 ) -> tuple[PlacementRequest, ...]:
     """Return what is asked of the topologies of the flavors that were assigned."""
-    if not snapshot.fleet.has_flavors:
+    if not snapshot.topology_cache.has_flavors:
         return ()
     workload = pending.workload
     found = (
@@ -102,7 +102,7 @@ def _request(
     flavors = {chosen.flavor for chosen in choice.choices.values()}
     # Flavors of one pod set with different topologies contradict each other; the first by
     # name counts, everywhere alike.
-    name = next((one for one in sorted(flavors) if snapshot.fleet.has_topology(one)), None)
+    name = next((one for one in sorted(flavors) if snapshot.topology_cache.has_topology(one)), None)
     if name is None or choice.count == 0 or choice.delayed is not None:
         return None
     flavor = snapshot.flavors[name]
@@ -166,20 +166,22 @@ def _read_update(update: Mapping[str, object]) -> WirePodSetUpdate:
         return WirePodSetUpdate()
 
 
-def standing(snapshot: Snapshot, held: Held, requests: Collection[PodSetRequests]) -> tuple[Standing, ...]:
+def standing(
+    snapshot: Snapshot, held: HeldWorkload, requests: Collection[PodSetRequests]
+) -> tuple[RemainingPlace, ...]:
     """Return the placed pod sets of a Workload that holds quota, as they stand.
 
     Pod sets of flavors that have no topology any more are left out: nobody could say where they go.
     """
     return tuple(
-        Standing(request=request, assignment=one.topology)
+        RemainingPlace(request=request, assignment=one.topology)
         for one, request in _requests_of(snapshot, held, _taken_per_pod(requests))
         if one.topology is not None
     )
 
 
 def delayed_requests(
-    snapshot: Snapshot, held: Held, requests: Collection[PodSetRequests]
+    snapshot: Snapshot, held: HeldWorkload, requests: Collection[PodSetRequests]
 ) -> tuple[PlacementRequest, ...]:
     """Return what is asked of the topologies by the pod sets that hold quota and have no place yet."""
     return tuple(
@@ -189,7 +191,7 @@ def delayed_requests(
     )
 
 
-def requests_again(snapshot: Snapshot, held: Held) -> tuple[PlacementRequest, ...]:
+def requests_again(snapshot: Snapshot, held: HeldWorkload) -> tuple[PlacementRequest, ...]:
     """Return what the placed pod sets of a Workload would ask for if they were to be placed anew."""
     placed = [one.name for one in held.admission.pod_sets if one.topology is not None]
     # In the order of the pod sets, as `places_of` made them.
@@ -204,13 +206,15 @@ def _taken_per_pod(requests: Collection[PodSetRequests]) -> dict[str, Amounts]:
 
 
 def _requests_of(
-    snapshot: Snapshot, held: Held, per_pod: Mapping[str, Amounts]
+    snapshot: Snapshot, held: HeldWorkload, per_pod: Mapping[str, Amounts]
 ) -> Iterator[tuple[PodSetAssignment, PlacementRequest]]:
     """Return the request of each pod set as admitted, whose flavor has a topology."""
     pod_sets = {one.name: one for one in held.workload.pod_sets}
     for one in held.admission.pod_sets:
         pod_set = pod_sets.get(one.name)
-        name = next((flavor for flavor in flavors_of(one) if snapshot.fleet.has_topology(flavor)), None)
+        name = next(
+            (flavor for flavor in flavors_of(one) if snapshot.topology_cache.has_topology(flavor)), None
+        )
         if name is None or pod_set is None:
             continue
         request = PlacementRequest(
@@ -245,15 +249,15 @@ def place(
         return assignment
     assignment = replace(assignment, strategy=requests[0].strategy)
     if assignment.mode is Mode.FIT:
-        yield from snapshot.fleet.preparing(requests)
-        found = snapshot.fleet.place(requests)
+        yield from snapshot.topology_cache.preparing(requests)
+        found = snapshot.topology_cache.place(requests)
         if not isinstance(found, Unplaced):
             return with_places(assignment, requests, found)
         # No place now, but there may be one once others are gone: worth a search for victims.
         assignment = _lowered(assignment, {found.pod_set}, Mode.PREEMPT, found.message)
     if assignment.mode is Mode.PREEMPT:
         # On the empty cluster, cheaply: what does not fit even there is not searched for among victims.
-        found = snapshot.fleet.place(requests, is_empty=True)
+        found = snapshot.topology_cache.place(requests, is_empty=True)
         if isinstance(found, Unplaced):
             return _lowered(assignment, {found.pod_set}, Mode.NO_FIT, found.message)
         # They fit on the empty cluster, so evictions decide about all of them.
@@ -268,7 +272,7 @@ def _with_delays(snapshot: Snapshot, queue: QueueState, assignment: Assignment) 
     """
     if not queue.delayed_flavors:
         return assignment
-    flavors = {name for name in queue.delayed_flavors if snapshot.fleet.has_topology(name)}
+    flavors = {name for name in queue.delayed_flavors if snapshot.topology_cache.has_topology(name)}
     return replace(
         assignment,
         pod_sets=tuple(

@@ -23,8 +23,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from admission.nomination.nominate import Entry
-from admission.snapshot.snapshot import Snapshot, Tree
-from queues.quota.fair_sharing import Share, dominant_resource_share
+from admission.snapshot.snapshot import QueueTree, Snapshot
+from queues.quota.fair_sharing import DominantShare, dominant_resource_share
 from queues.quota.quota_tree import QuotaNode
 
 _Rank = tuple[bool, bool, tuple[float, float], int, float, str]
@@ -41,7 +41,7 @@ def fair_order(snapshot: Snapshot, entries: Iterable[Entry]) -> Iterator[Entry]:
     Trees do not touch each other's quota; they come in the order of their names.
     """
     by_tree: dict[str, list[Entry]] = {}
-    trees: dict[str, Tree] = {}
+    trees: dict[str, QueueTree] = {}
     for entry in entries:
         tree = entry.queue.tree
         name = f"{tree.root.is_queue} {tree.root.name}"
@@ -70,7 +70,7 @@ class _Tournament:
     # Who has not been served, by ClusterQueue.
     waiting: dict[str, Entry] = field(default_factory=dict)
     # By ClusterQueue of the entry: the share of each node on the way up, by the name of the node's parent.
-    shares: dict[str, dict[str, Share]] = field(default_factory=dict)
+    shares: dict[str, dict[str, DominantShare]] = field(default_factory=dict)
 
     def winners(self) -> Iterator[Entry]:
         self.waiting = {entry.queue.name: entry for entry in self.entries}

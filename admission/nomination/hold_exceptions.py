@@ -19,23 +19,23 @@ from dataclasses import dataclass, field
 
 from admission.nomination.nominate import Entry
 from admission.placement.topology.place import Place
-from admission.snapshot.capacity_holds import Claim
-from admission.snapshot.snapshot import Held, QueueState, Snapshot
+from admission.snapshot.capacity_holds import HoldClaim
+from admission.snapshot.snapshot import HeldWorkload, QueueState, Snapshot
 from api.workload import WorkloadKey
 from queues.quota.resources import Quantities
 
 
 @dataclass(slots=True, kw_only=True)
-class PassedClaims:
+class HoldExceptions:
     """The claims of one cycle that a head passes, and which of them its picture shows at present."""
 
     snapshot: Snapshot
-    claims: tuple[Claim, ...] = ()
-    _shown: tuple[Claim, ...] = ()
+    claims: tuple[HoldClaim, ...] = ()
+    _shown: tuple[HoldClaim, ...] = ()
     # Victims that are gone because of what is shown, and for no other reason.
-    _gone: dict[WorkloadKey, tuple[QueueState, Held]] = field(default_factory=dict)
+    _gone: dict[WorkloadKey, tuple[QueueState, HeldWorkload]] = field(default_factory=dict)
 
-    def kept_from(self, entry: Entry) -> tuple[Claim, ...]:
+    def kept_from(self, entry: Entry) -> tuple[HoldClaim, ...]:
         """Return which of the claims the entry has to leave alone.
 
         None for whom room is kept itself: refused for another's sake, it would lose that to a third.
@@ -44,7 +44,7 @@ class PassedClaims:
             return ()
         return tuple(claim for claim in self.claims if claim.queue is not entry.queue)
 
-    def show(self, claims: tuple[Claim, ...]) -> None:
+    def show(self, claims: tuple[HoldClaim, ...]) -> None:
         """Make the picture show these of the claims, and no others. It stays so until the next call."""
         # Mostly one head after another is to meet the same; else they differ by the claims of one queue.
         if claims == self._shown:

@@ -19,7 +19,7 @@ from admission.flavors.assignment_cache import learn, learn_in_vain, recall, rec
 from admission.flavors.flavor_assigner import FlavorSearch, Pins
 from admission.flavors.topology_assigner import place, placement_requests, with_places
 from admission.placement.topology_cache import Unplaced
-from admission.preemption.fair_sharing import FairSharing
+from admission.preemption.fair_sharing import FairPreemption
 from admission.preemption.preemptor import Preemptor
 from admission.preemption.targets import Target
 from admission.snapshot.snapshot import QueueState, Snapshot
@@ -27,7 +27,7 @@ from api.jobs.resource_requests import QuotaCheckStrategy
 from api.reasons import PendingReason
 from api.selectors import matches_selector
 from api.workload import Workload
-from queues.pending.pending_queue import FlavorScan, Pending, RequeueReason
+from queues.pending.pending_queue import FlavorScan, Pending, RequeueCause
 from queues.steps import Steps
 
 _CHECK_STATES_THAT_WAIT = frozenset({"Retry", "Rejected"})
@@ -38,7 +38,7 @@ class CyclePolicy:
     """What the configuration says about every cycle; `fair_sharing` None: off."""
 
     quota_check: QuotaCheckStrategy = QuotaCheckStrategy.BLOCK_UNDECLARED
-    fair_sharing: FairSharing | None = None
+    fair_sharing: FairPreemption | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class Rejection:
 
     reason: PendingReason
     message: str
-    requeue: RequeueReason = RequeueReason.GENERIC
+    requeue: RequeueCause = RequeueCause.GENERIC
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +80,7 @@ def find_rejection(snapshot: Snapshot, queue: QueueState, pending: Pending) -> R
         return Rejection(
             reason=PendingReason.MISCONFIGURED,
             message=namespace_mismatch(workload, queue.name),
-            requeue=RequeueReason.NAMESPACE_MISMATCH,
+            requeue=RequeueCause.NAMESPACE_MISMATCH,
         )
     # Last, as it is the pods' own fault: the two above may pass without an edit of the Workload.
     if pending.problem is not None:
@@ -121,7 +121,7 @@ def nominate(
         pending.scan = None
     # With nodes to place on, equal requests need not have equal answers: what is free where is
     # no question of quota.
-    is_whole_search = pins is None and not snapshot.fleet.has_flavors
+    is_whole_search = pins is None and not snapshot.topology_cache.has_flavors
     if is_whole_search and (known := _recall(queue, pending, preemptor)) is not None:
         return Entry(queue=queue, pending=pending, assignment=known)
     # What a search in the middle of the flavors finds is no answer for one that begins at the first.
@@ -148,7 +148,7 @@ def _search(
     pins: Pins | None,
 ) -> Steps[Entry]:
     """Return the best of the flavors from where the last search stopped; what is found is kept for equals."""
-    is_whole_search = pins is None and not snapshot.fleet.has_flavors
+    is_whole_search = pins is None and not snapshot.topology_cache.has_flavors
     starts_anew = pending.scan is None or not pending.scan.has_flavors_left
     search = _search_of(snapshot, queue, pending, preemptor=preemptor, policy=policy, pins=pins)
     whole = yield from _attempt(search, preemptor, None)
@@ -232,7 +232,7 @@ def _with_places_after(
         return assignment
     # The victims are taken off the picture for the search alone: whether they go is decided later.
     with snapshot.without((target.queue, target.held) for target in targets):
-        found = snapshot.fleet.place(requests, is_empty=not targets)
+        found = snapshot.topology_cache.place(requests, is_empty=not targets)
     return assignment if isinstance(found, Unplaced) else with_places(assignment, requests, found)
 
 

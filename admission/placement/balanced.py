@@ -22,8 +22,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from admission.placement.topology.pod_counts import Counts
-from admission.placement.topology.request import Plan
+from admission.placement.topology.pod_counts import PodCounts
+from admission.placement.topology.request import PlacementPlan
 
 # Units and the slices that each is given.
 Shares = list[tuple[int, int]]
@@ -37,7 +37,7 @@ class _Group(NamedTuple):
     units: tuple[int, ...]
 
 
-def balanced_shares(counts: Counts, plan: Plan, need: int) -> tuple[int, Shares] | None:
+def balanced_shares(counts: PodCounts, plan: PlacementPlan, need: int) -> tuple[int, Shares] | None:
     """Return a level and how many of `need` slices each of its units gets; None where nothing is even."""
     values = counts.site.tree.values
     # Slices lie lower than the level asked for: then it is their domains that are filled evenly.
@@ -61,7 +61,7 @@ def balanced_shares(counts: Counts, plan: Plan, need: int) -> tuple[int, Shares]
     return plan.level + has_lower_units, _handed_out(counts, best, need)
 
 
-def _side_by_side(counts: Counts, level: int) -> Iterator[list[int]]:
+def _side_by_side(counts: PodCounts, level: int) -> Iterator[list[int]]:
     tree = counts.site.tree
     # The widest level has no parent: its domains lie side by side by themselves.
     if level == 0:
@@ -70,7 +70,7 @@ def _side_by_side(counts: Counts, level: int) -> Iterator[list[int]]:
         yield from (tree.children[one] for one in tree.at_level[level - 1])
 
 
-def _group(counts: Counts, domains: list[int], need: int, *, has_lower_units: bool) -> _Group | None:
+def _group(counts: PodCounts, domains: list[int], need: int, *, has_lower_units: bool) -> _Group | None:
     slices, children = counts.slices, counts.site.tree.children
     below = {domain: children[domain] if has_lower_units else [domain] for domain in domains}
     units = _roomiest(counts, [unit for of_domain in below.values() for unit in of_domain])
@@ -92,7 +92,7 @@ def _group(counts: Counts, domains: list[int], need: int, *, has_lower_units: bo
     return _Group(threshold, len(taken), tuple(units))
 
 
-def _tightest(counts: Counts, room: Mapping[int, int], need: int) -> list[int]:
+def _tightest(counts: PodCounts, room: Mapping[int, int], need: int) -> list[int]:
     """Return as few of these as hold all, with as little room to spare as can be; [] where all do not."""
     values = counts.site.tree.values
     in_order = sorted(room, key=lambda one: (-room[one], values[one]))
@@ -112,7 +112,7 @@ def _tightest(counts: Counts, room: Mapping[int, int], need: int) -> list[int]:
     return sorted(chosen, key=lambda one: (-room[one], values[one]))
 
 
-def _roomiest(counts: Counts, units: Iterable[int]) -> list[int]:
+def _roomiest(counts: PodCounts, units: Iterable[int]) -> list[int]:
     """Return the units, those with most room first."""
     return sorted(units, key=lambda one: (-counts.slices[one], counts.site.tree.values[one]))
 
@@ -127,7 +127,7 @@ def _fewest(rooms: Sequence[int], need: int) -> int:
     return 0
 
 
-def _handed_out(counts: Counts, group: _Group, need: int) -> Shares:
+def _handed_out(counts: PodCounts, group: _Group, need: int) -> Shares:
     # Everybody gets the threshold; what is over is handed out in the order of room.
     left = need - group.threshold * len(group.units)
     shares: Shares = []

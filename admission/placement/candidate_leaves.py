@@ -13,8 +13,8 @@ import msgspec
 
 from admission.placement.rules import UNLIMITED, Leaf, leaf_level
 from admission.placement.topology.changelog import ChangeLog
-from admission.placement.topology.flavor_topology import Site
-from admission.placement.topology.pod_counts import Counts
+from admission.placement.topology.flavor_topology import FlavorTopology
+from admission.placement.topology.pod_counts import PodCounts
 from api.policy import DomainRules
 from queues.steps import Steps, finish
 
@@ -32,16 +32,16 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Ground:
+class CandidateLeaves:
     """Leaves by index. `counts` say what is free now, `empty` what an empty cluster holds.
 
     `changes` are the leaves that are another value than before; `capacity_changes` counts how often any of
     them came, went, or holds another number of pods when it is empty.
     """
 
-    site: Site
-    counts: Counts
-    empty: Counts
+    site: FlavorTopology
+    counts: PodCounts
+    empty: PodCounts
     terms: Terms
     leaves: dict[int, Leaf] = field(default_factory=dict)
     changes: ChangeLog = field(default_factory=ChangeLog)
@@ -145,7 +145,7 @@ class Ground:
         names = self.site.names
         return not any(names[node] in used for node in nodes)
 
-    def _capped(self, leaf: int, nodes: list[int], counts: Counts) -> int:
+    def _capped(self, leaf: int, nodes: list[int], counts: PodCounts) -> int:
         """Return how many pods one gang may put on the leaf."""
         rules, gpus = self.rules, self.terms.gpus_per_pod
         if len(nodes) <= rules.max_nodes_per_leaf:
@@ -173,6 +173,6 @@ def _standing(leaf: Leaf) -> tuple[object, ...]:
     return leaf.capacity, leaf.nodes, leaf.place
 
 
-def room_of(counts: Counts, domains: tuple[int, ...]) -> tuple[int, ...]:
+def room_of(counts: PodCounts, domains: tuple[int, ...]) -> tuple[int, ...]:
     """Return how many pods each of the domains takes."""
     return tuple([counts.pods[one] for one in domains])

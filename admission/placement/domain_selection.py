@@ -24,11 +24,11 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from admission.placement.balanced import balanced_shares
-from admission.placement.topology.pod_counts import Counts
-from admission.placement.topology.request import Plan
+from admission.placement.topology.pod_counts import PodCounts
+from admission.placement.topology.request import PlacementPlan
 
 
-class Share(NamedTuple):
+class PodShare(NamedTuple):
     """What a domain is given: pods, and leaders (at most one in all)."""
 
     domain: int
@@ -50,19 +50,19 @@ class _Found(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chooser:
+class DomainSelection:
     """The choice for `pods` pods and `leaders` (0 or 1), on counts that are up to date.
 
     `within`: look only below this domain.
     """
 
-    counts: Counts
-    plan: Plan
+    counts: PodCounts
+    plan: PlacementPlan
     pods: int
     leaders: int = 0
     within: int | None = None
 
-    def choose(self) -> tuple[Share, ...] | Shortage:
+    def choose(self) -> tuple[PodShare, ...] | Shortage:
         """Return the leaves and what each is given, or how much fits."""
         # Not with a leader and not below another domain: Kueue balances the whole gang or not at all.
         if self.plan.is_balanced and not self.leaders and self.within is None:
@@ -99,14 +99,14 @@ class Chooser:
     def _find_domains(self) -> _Found | Shortage:
         return self._find_from_above() if self.plan.keeps_domains_whole else self._find(self.plan.level)
 
-    def _balanced(self) -> tuple[Share, ...] | None:
+    def _balanced(self) -> tuple[PodShare, ...] | None:
         """Return an even choice: each unit's share stays in it on the way down."""
         size, tree = self.plan.slice_size, self.counts.site.tree
         found = balanced_shares(self.counts, self.plan, self.pods // size)
         if found is None:
             return None
         level, units = found
-        shares = [Share(unit, slices * size, 0) for unit, slices in units]
+        shares = [PodShare(unit, slices * size, 0) for unit, slices in units]
         columns = self.counts.slices, self.counts.slices_with_leader
         while level < self.plan.slice_level:
             # Level by level, each domain's share stays below it.
@@ -214,7 +214,7 @@ class Chooser:
 
     # --- handing out -------------------------------------------------------------------------------------
 
-    def _divide(self, share: Share, level: int) -> list[Share]:
+    def _divide(self, share: PodShare, level: int) -> list[PodShare]:
         """Hand what one domain was given out to its children, which are of `level`."""
         counts, unit = self.counts, self.plan.units[level]
         pool = self._sorted(counts.site.tree.children[share.domain])
@@ -229,7 +229,7 @@ class Chooser:
         leaders: int,
         columns: tuple[list[int], list[int]],
         size: int,
-    ) -> list[Share]:
+    ) -> list[PodShare]:
         """Give `need` units and the leaders to as few of the domains as the order allows.
 
         A unit is `size` pods. The columns say how much each domain holds, without and with the leader: in
@@ -240,7 +240,7 @@ class Chooser:
         if not leaders:
             return self._hand_out_pods(domains, need, columns[0], size, unit)
         hosts = self.counts.leader
-        shares: list[Share] = []
+        shares: list[PodShare] = []
         rest = deque(domains)
         while rest and leaders > 0:
             domain = rest.popleft()
@@ -254,9 +254,9 @@ class Chooser:
             if room >= need and hosted == leaders:
                 if not self.plan.is_least_free:
                     domain = self._tightest((domain, *rest), need, leaders, column, unit)
-                return [*shares, Share(domain, need * size, leaders)]
+                return [*shares, PodShare(domain, need * size, leaders)]
             if room > 0 or hosted:
-                shares.append(Share(domain, min(room, need) * size, hosted))
+                shares.append(PodShare(domain, min(room, need) * size, hosted))
                 # Never below zero: a domain may hold more than is left.
                 need = max(0, need - room)
                 leaders -= hosted
@@ -267,9 +267,9 @@ class Chooser:
 
     def _hand_out_pods(
         self, domains: Iterable[int], need: int, column: list[int], size: int, unit: int
-    ) -> list[Share]:
+    ) -> list[PodShare]:
         """Give `need` units to domains in their order, as far as it must be read."""
-        shares: list[Share] = []
+        shares: list[PodShare] = []
         rest = iter(domains)
         for domain in rest:
             if need <= 0:
@@ -279,9 +279,9 @@ class Chooser:
                 if not self.plan.is_least_free:
                     # As above: the last of several is the tightest.
                     domain = self._tightest((domain, *rest), need, 0, column, unit)
-                return [*shares, Share(domain, need * size, 0)]
+                return [*shares, PodShare(domain, need * size, 0)]
             if room > 0:
-                shares.append(Share(domain, room * size, 0))
+                shares.append(PodShare(domain, room * size, 0))
                 need -= room
         return shares
 

@@ -19,13 +19,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import nsmallest
 
-from admission.placement.candidate_leaves import NO_RULES, Ground, room_of
+from admission.placement.candidate_leaves import NO_RULES, CandidateLeaves, room_of
 from admission.placement.rules import UNLIMITED, Demand, GangSize, Leaf, choose_leaves, demand
 from admission.placement.scoring import NEUTRAL_PERFORMANCE, sub_scores
-from admission.placement.strategies import SCORE_DIGITS, Candidate, Room, fewest_nodes, score_order, spread
-from admission.placement.top_candidate import Contest, Family, Standing
-from admission.placement.topology.placement_options import Strategy, Wishes
-from admission.placement.topology.pod_counts import Counts
+from admission.placement.strategies import (
+    SCORE_DIGITS,
+    DomainCandidate,
+    DomainRoom,
+    fewest_nodes,
+    score_order,
+    spread,
+)
+from admission.placement.top_candidate import CandidateFamily, RankedCandidate, TopCandidate
+from admission.placement.topology.placement_options import PlacementOptions, Strategy
+from admission.placement.topology.pod_counts import PodCounts
 from queues.steps import Steps
 
 NodeShares = list[tuple[int, int]]
@@ -37,16 +44,16 @@ _ANYTHING = Demand(leaves=UNLIMITED, whole_up_to_nodes=0, is_adjacent=True, grou
 class GangSearch:
     """The search for `pods` pods. `performance` is how earlier work went, by host."""
 
-    ground: Ground
-    wishes: Wishes
+    ground: CandidateLeaves
+    wishes: PlacementOptions
     pods: int
     performance: Mapping[str, float] = field(default_factory=dict)
     _read_to: int = -1
     _capacity_read: int = -1
     _demand: Demand | None = None
-    _by_rules: Contest | None = None
+    _by_rules: TopCandidate | None = None
     # Without size rules, a contest for each width that was asked for: leaves, the domains above them, all.
-    _by_width: dict[int, Contest] = field(default_factory=dict)
+    _by_width: dict[int, TopCandidate] = field(default_factory=dict)
     # How good the leaves are for a single pod, for those that are to be spread.
     _marks: dict[int, tuple[float, tuple[str, ...]]] = field(default_factory=dict)
 
@@ -78,7 +85,7 @@ class GangSearch:
     # --- the ground ---------------------------------------------------------------------------------------
 
     @property
-    def _counts(self) -> Counts:
+    def _counts(self) -> PodCounts:
         return self.ground.counts
 
     @property
@@ -112,7 +119,7 @@ class GangSearch:
         # In nodes of its own size: so many as it needs when each is full of it.
         return GangSize(pods=self.pods, nodes=-(-self.pods // per_node))
 
-    def _ruled(self, per_node: int) -> tuple[Demand, Contest]:
+    def _ruled(self, per_node: int) -> tuple[Demand, TopCandidate]:
         """Return what the size rules ask for, and the contest of the groups that meet it."""
         # Kept for the next gang of this size: which sets may hold it follows from the empty cluster alone.
         if self._demand is None or self._by_rules is None:
@@ -122,7 +129,7 @@ class GangSearch:
             self._by_rules = self._contest(groups, need)
         return self._demand, self._by_rules
 
-    def _first_contest(self) -> Contest | None:
+    def _first_contest(self) -> TopCandidate | None:
         """Return the contest that is asked first, None where there is none to ask."""
         per_node = self._per_node
         if per_node == 0 or self.wishes.strategy is Strategy.DISTRIBUTED:
@@ -131,8 +138,8 @@ class GangSearch:
 
     # --- candidates ---------------------------------------------------------------------------------------
 
-    def _contest(self, groups: Iterable[tuple[int, ...]], need: Demand) -> Contest:
-        return Contest(
+    def _contest(self, groups: Iterable[tuple[int, ...]], need: Demand) -> TopCandidate:
+        return TopCandidate(
             tuple(groups),
             lambda group: self._judge(group, need),
             lambda around: room_of(self._counts, around),
@@ -142,7 +149,7 @@ class GangSearch:
         leaves = self.ground.leaves
         return choose_leaves([leaves[one] for one in group], need, self.pods)
 
-    def _judge(self, group: tuple[int, ...], need: Demand) -> Standing | None:
+    def _judge(self, group: tuple[int, ...], need: Demand) -> RankedCandidate | None:
         chosen = self._chosen(group, need)
         if chosen is None:
             return None
@@ -152,8 +159,8 @@ class GangSearch:
         broken = sum([leaf.is_whole and pods < leaf.capacity for leaf, pods in chosen])
         room = self._counts.pods[first.index]
         # Everything that is the same for many groups stands in the family, the rest in the key.
-        return Standing(
-            Family(
+        return RankedCandidate(
+            CandidateFamily(
                 sum([leaf.is_preferred for leaf, _ in chosen]),
                 broken if avoids else 0,
                 first.groups if avoids else (),
@@ -181,7 +188,7 @@ class GangSearch:
                     break
         return best[1] if best is not None else None
 
-    def _of_width(self, width: int) -> Contest:
+    def _of_width(self, width: int) -> TopCandidate:
         """Return the contest of all domains of a width: 0 is a leaf by itself."""
         # Kept by width: the same gang asks again and again.
         contest = self._by_width.get(width)
@@ -190,12 +197,12 @@ class GangSearch:
             contest = self._by_width[width] = self._contest(groups, _ANYTHING)
         return contest
 
-    def _candidate(self, chosen: tuple[tuple[Leaf, int], ...]) -> Candidate:
+    def _candidate(self, chosen: tuple[tuple[Leaf, int], ...]) -> DomainCandidate:
         ground = self.ground
         leaves = [leaf for leaf, _ in chosen]
         depth = self._depth(chosen)
         pods, empty = self._counts.pods, ground.empty.pods
-        return Candidate(
+        return DomainCandidate(
             name=tuple([leaf.name for leaf in leaves]),
             scores=sub_scores(
                 free=sum([pods[leaf.index] for leaf in leaves]),
@@ -239,10 +246,10 @@ class GangSearch:
         chosen = self._chosen(group, need) or ()
         return [share for leaf, pods in chosen for share in fewest_nodes(self._rooms(leaf.index), pods)]
 
-    def _rooms(self, domain: int) -> list[Room]:
+    def _rooms(self, domain: int) -> list[DomainRoom]:
         values, pods = self.ground.site.tree.values, self._counts.pods
         return [
-            Room(node=node, pods=pods[node], name=values[node])
+            DomainRoom(node=node, pods=pods[node], name=values[node])
             for node in self.ground.nodes(domain)
             if pods[node]
         ]
@@ -288,7 +295,7 @@ class GangSearch:
             known = self._marks[leaf.index] = (-score, leaf.name)
         return known
 
-    def _widest(self, leaf: int) -> list[Room]:
+    def _widest(self, leaf: int) -> list[DomainRoom]:
         """Return the nodes of the leaf that one gang may use, the roomiest."""
         rooms = sorted(self._rooms(leaf), key=lambda one: (-one.pods, one.name))
         # One gang may take only so many nodes of a leaf.

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from admission.placement.scoring import NEUTRAL_PERFORMANCE
-from queues.estimates.run_history import Outcome, merged
+from queues.estimates.run_history import RunOutcome, merged
 from queues.tracked import Tracked
 
 # Latest outcomes of a node that count. More would hide that it was mended.
@@ -44,7 +44,7 @@ class Performance:
 
     def __init__(self) -> None:
         #: The latest outcomes of each host, the oldest first; hosts in the order of their latest news.
-        self.outcomes: Tracked[str, tuple[Outcome, ...]] = Tracked()
+        self.outcomes: Tracked[str, tuple[RunOutcome, ...]] = Tracked()
         self._scores: dict[str, float] = {}
 
     @property
@@ -55,9 +55,9 @@ class Performance:
     def observe(self, hosts: Iterable[str], *, uid: str, at: float, outcome: float) -> None:
         """Count a run that ended `at` on these hosts; the same one again changes nothing."""
         for host in hosts:
-            self.remember(host, (Outcome(at=at, uid=uid, outcome=outcome),))
+            self.remember(host, (RunOutcome(at=at, uid=uid, outcome=outcome),))
 
-    def remember(self, host: str, outcomes: Iterable[Outcome]) -> None:
+    def remember(self, host: str, outcomes: Iterable[RunOutcome]) -> None:
         """Take in outcomes on a host; those that are known change nothing."""
         known = self.outcomes.get(host, ())
         latest = merged(known, outcomes, _LATEST)

@@ -32,13 +32,13 @@ from msgspec import structs
 
 from admission.placement.rules import leaf_level
 from admission.placement.search import PlacementSearch
-from admission.placement.topology.flavor_topology import Site
+from admission.placement.topology.flavor_topology import FlavorTopology
 from admission.placement.topology.node_health import hosts_of
 from admission.placement.topology.place import Place
 from admission.placement.topology.placement_options import Strategy
 from admission.placement.topology.request import NoPlacement, PlacementRequest
 from admission.placement.topology.tree import Values
-from admission.placement.topology_cache import Fleet, Unplaced
+from admission.placement.topology_cache import TopologyCache, Unplaced
 from api.jobs.resource_requests import PODS
 from api.workload import DomainCount, SliceConstraint, TopologyAssignment, TopologyRequest
 
@@ -47,7 +47,7 @@ _ALL_PLACES = 1 << 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class RemainingPlace:
     """One pod set as it stands: what it asked for, and where its pods were put."""
 
     request: PlacementRequest
@@ -55,7 +55,7 @@ class Standing:
 
 
 def replace_hosts(
-    fleet: Fleet, standing: Sequence[Standing], lost: Collection[str]
+    topology_cache: TopologyCache, standing: Sequence[RemainingPlace], lost: Collection[str]
 ) -> dict[str, TopologyAssignment] | Unplaced:
     """Return the new assignments of the pod sets that had pods on `lost` hosts, by pod set.
 
@@ -69,7 +69,7 @@ def replace_hosts(
             # Nothing of this pod set was lost.
             if not any(host in lost for host in hosts_of(one.assignment)):
                 continue
-            mending = _mending(fleet, one, standing, lost)
+            mending = _mending(topology_cache, one, standing, lost)
             # Only for the search: what is found lies on hosts that stay.
             with _without(mending.site, lost):
                 assignment = mending.run()
@@ -80,12 +80,12 @@ def replace_hosts(
             found[one.request.pod_set] = assignment
     finally:
         # In any case; who asked takes what is returned.
-        fleet.use(taken, sign=-1)
+        topology_cache.use(taken, sign=-1)
     return found
 
 
 @contextmanager
-def _without(site: Site, hosts: Collection[str]) -> Iterator[None]:
+def _without(site: FlavorTopology, hosts: Collection[str]) -> Iterator[None]:
     """Keep pods off these hosts while in the block."""
     there = [(host,) for host in sorted(hosts) if site.find_leaf((host,)) is not None]
     # The tree knows only hosts that are there; a lost one need not be among them.
@@ -98,8 +98,13 @@ def _without(site: Site, hosts: Collection[str]) -> Iterator[None]:
             site.shrink(values, {PODS: -_ALL_PLACES})
 
 
-def _mending(fleet: Fleet, one: Standing, standing: Sequence[Standing], lost: Collection[str]) -> _Mending:
-    search = fleet.search(one.request.flavor)
+def _mending(
+    topology_cache: TopologyCache,
+    one: RemainingPlace,
+    standing: Sequence[RemainingPlace],
+    lost: Collection[str],
+) -> _Mending:
+    search = topology_cache.search(one.request.flavor)
     kept = {host: count for host, count in _counts(one.assignment).items() if host not in lost}
     total = sum(domain.count for domain in one.assignment.domains)
     group = one.request.group
@@ -112,7 +117,7 @@ def _mending(fleet: Fleet, one: Standing, standing: Sequence[Standing], lost: Co
         if host not in lost
     }
     return _Mending(
-        fleet=fleet,
+        topology_cache=topology_cache,
         search=search,
         request=one.request,
         kept=kept,
@@ -133,7 +138,7 @@ def _counts(assignment: TopologyAssignment) -> dict[str, int]:
 class _Mending:
     """The search for one pod set. `kept` are its living pods by host, `near` all hosts of its group."""
 
-    fleet: Fleet
+    topology_cache: TopologyCache
     search: PlacementSearch
     request: PlacementRequest
     kept: dict[str, int]
@@ -142,7 +147,7 @@ class _Mending:
     taken: list[Place] = field(default_factory=list)
 
     @property
-    def site(self) -> Site:
+    def site(self) -> FlavorTopology:
         """The nodes of the flavor."""
         return self.search.site
 
@@ -283,7 +288,7 @@ class _Mending:
             return found
         place = Place(flavor=self.request.flavor, assignment=found.assignment, per_pod=self.request.per_pod)
         # Taken at once, so that the next part of the search sees it.
-        self.fleet.use([place], sign=1)
+        self.topology_cache.use([place], sign=1)
         self.taken.append(place)
         for host, pods in _counts(found.assignment).items():
             self.kept[host] = self.kept.get(host, 0) + pods
@@ -303,7 +308,7 @@ class _Mending:
     def _values(self, host: str) -> Values:
         """Return the level values of a host, also of one that takes no pods just now."""
         # A lost node may be gone: its host then has no values but its own.
-        nodes: Sequence[Mapping[str, str]] = [node.labels for node in self.fleet.nodes_at(host)]
+        nodes: Sequence[Mapping[str, str]] = [node.labels for node in self.topology_cache.nodes_at(host)]
         labels = nodes[0] if nodes else {}
         # The host last, whatever the level above it is called.
         return (*(labels.get(level, "") for level in self.site.levels[:-1]), host)

@@ -8,21 +8,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
-from admission.placement.candidate_leaves import Ground, Terms
-from admission.placement.domain_selection import Chooser, Share, Shortage
+from admission.placement.candidate_leaves import CandidateLeaves, Terms
+from admission.placement.domain_selection import DomainSelection, PodShare, Shortage
 from admission.placement.gangs import GangSearch
-from admission.placement.topology.flavor_topology import Site
-from admission.placement.topology.node_exclusions import Refusals
-from admission.placement.topology.placement_options import Wishes
-from admission.placement.topology.pod_counts import MOST_SHAPES, Counts, Shape, make_shape
+from admission.placement.topology.flavor_topology import FlavorTopology
+from admission.placement.topology.node_exclusions import NodeExclusions
+from admission.placement.topology.placement_options import PlacementOptions
+from admission.placement.topology.pod_counts import MOST_SHAPES, PodCounts, Shape, make_shape
 from admission.placement.topology.pod_room import PodRoom
 from admission.placement.topology.request import (
     NodeRules,
     NoPlacement,
     Placement,
     PlacementGates,
+    PlacementPlan,
     PlacementRequest,
-    Plan,
     make_plan,
 )
 from api.workload import TopologyAssignment, TopologyRequest
@@ -39,15 +39,15 @@ _MOST_PLANS = 1024
 class PlacementSearch:
     """Searches in one site, keeping the counts of the shapes asked for last."""
 
-    def __init__(self, site: Site, topology: str, gates: PlacementGates | None = None) -> None:
+    def __init__(self, site: FlavorTopology, topology: str, gates: PlacementGates | None = None) -> None:
         self.site = site
         self._gates = gates or PlacementGates()
         self.topology = topology
-        self._counts: dict[Shape, Counts] = {}
-        self._grounds: dict[tuple[Counts, Counts, Terms], Ground] = {}
-        self._gangs: dict[tuple[Ground, Wishes, int], GangSearch] = {}
+        self._counts: dict[Shape, PodCounts] = {}
+        self._grounds: dict[tuple[PodCounts, PodCounts, Terms], CandidateLeaves] = {}
+        self._gangs: dict[tuple[CandidateLeaves, PlacementOptions, int], GangSearch] = {}
         # What requests are in terms of this site's levels, which never change.
-        self._plans: dict[tuple[TopologyRequest | None, int, bool], Plan | NoPlacement] = {}
+        self._plans: dict[tuple[TopologyRequest | None, int, bool], PlacementPlan | NoPlacement] = {}
         # How earlier work went, by host.
         self.performance: Mapping[str, float] = {}
 
@@ -74,7 +74,7 @@ class PlacementSearch:
                 return found
         counts = self.counts(request, plan, leader=leader, is_empty=is_empty)
         leaders = leader.count if leader is not None else 0
-        chosen = Chooser(
+        chosen = DomainSelection(
             counts=counts, plan=plan, pods=request.count, leaders=leaders, within=within
         ).choose()
         if isinstance(chosen, Shortage):
@@ -84,7 +84,7 @@ class PlacementSearch:
             leader=self._leader_assignment(chosen) if leaders else None,
         )
 
-    def _plan(self, request: PlacementRequest) -> Plan | NoPlacement:
+    def _plan(self, request: PlacementRequest) -> PlacementPlan | NoPlacement:
         # All that `make_plan` looks at.
         key = request.topology, request.count, request.keeps_domains_whole
         plan = self._plans.get(key)
@@ -109,7 +109,7 @@ class PlacementSearch:
             yield
         yield from self._gang_search(request, plan, wishes, is_empty=False).preparing()
 
-    def _is_counted(self, request: PlacementRequest, plan: Plan, *, is_empty: bool) -> bool:
+    def _is_counted(self, request: PlacementRequest, plan: PlacementPlan, *, is_empty: bool) -> bool:
         return make_shape(request.per_pod, None, request.rules, plan, is_empty=is_empty) in self._counts
 
     def has_place(self, request: PlacementRequest) -> bool:
@@ -121,10 +121,10 @@ class PlacementSearch:
         if request.topology is None and request.wishes is not None and self.site.is_by_host:
             gang = self._gang_search(request, plan, request.wishes, is_empty=False)
             return not isinstance(gang.find(), str)
-        return Chooser(counts=self.counts(request, plan), plan=plan, pods=request.count).has_place()
+        return DomainSelection(counts=self.counts(request, plan), plan=plan, pods=request.count).has_place()
 
     def _find_by_wishes(
-        self, request: PlacementRequest, plan: Plan, wishes: Wishes, *, is_empty: bool
+        self, request: PlacementRequest, plan: PlacementPlan, wishes: PlacementOptions, *, is_empty: bool
     ) -> Placement | NoPlacement | None:
         """Return the place by a policy's wishes, None where nobody can tell what a node is."""
         if not self.site.is_by_host:
@@ -137,7 +137,7 @@ class PlacementSearch:
         return Placement(assignment=self._assignment(found))
 
     def _gang_search(
-        self, request: PlacementRequest, plan: Plan, wishes: Wishes, *, is_empty: bool
+        self, request: PlacementRequest, plan: PlacementPlan, wishes: PlacementOptions, *, is_empty: bool
     ) -> GangSearch:
         empty = self.counts(request, plan, is_empty=True)
         ground = self._ground(empty if is_empty else self.counts(request, plan), empty, wishes)
@@ -149,25 +149,25 @@ class PlacementSearch:
         _keep(self._gangs, key, search, most=_MOST_GANGS)
         return search
 
-    def _ground(self, counts: Counts, empty: Counts, wishes: Wishes) -> Ground:
+    def _ground(self, counts: PodCounts, empty: PodCounts, wishes: PlacementOptions) -> CandidateLeaves:
         terms = Terms(
             rules=wishes.rules, gpus_per_pod=wishes.gpus_per_pod, preferred_domain=wishes.preferred_domain
         )
         key = counts, empty, terms
         ground = self._grounds.pop(key, None)
         if ground is None:
-            ground = Ground(site=self.site, counts=counts, empty=empty, terms=terms)
+            ground = CandidateLeaves(site=self.site, counts=counts, empty=empty, terms=terms)
         _keep(self._grounds, key, ground, most=_MOST_GANGS)
         return ground
 
     def counts(
         self,
         request: PlacementRequest,
-        plan: Plan,
+        plan: PlacementPlan,
         *,
         leader: PlacementRequest | None = None,
         is_empty: bool = False,
-    ) -> Counts:
+    ) -> PodCounts:
         """Return how many pods of the request fit into every domain, as of now."""
         per_leader = leader.per_pod if leader is not None else None
         return self._counted(make_shape(request.per_pod, per_leader, request.rules, plan, is_empty=is_empty))
@@ -181,19 +181,19 @@ class PlacementSearch:
             return None
         return PodRoom(counts=self.counts(request, plan), owner=owner, needed=request.count)
 
-    def _counted(self, shape: Shape) -> Counts:
+    def _counted(self, shape: Shape) -> PodCounts:
         # Taken out and put back, which makes it the youngest.
         counts = self._counts.pop(shape, None)
         if counts is None:
-            counts = Counts(self.site, shape, self._refusing(shape.rules))
+            counts = PodCounts(self.site, shape, self._refusing(shape.rules))
         _keep(self._counts, shape, counts, most=MOST_SHAPES)
         counts.refresh()
         return counts
 
-    def _refusing(self, rules: NodeRules) -> Refusals:
+    def _refusing(self, rules: NodeRules) -> NodeExclusions:
         # Shapes of equal rules share one answer per node, whatever amounts they ask for.
         return next((one.refusals for one in self._counts.values() if one.shape.rules == rules), None) or (
-            Refusals(self.site, rules)
+            NodeExclusions(self.site, rules)
         )
 
     def _assignment(self, pods: Iterable[tuple[int, int]]) -> TopologyAssignment:
@@ -206,10 +206,10 @@ class PlacementSearch:
             domains=tuple([entry(leaf, count) for _, leaf, count in given]),
         )
 
-    def _leader_assignment(self, shares: Iterable[Share]) -> TopologyAssignment:
+    def _leader_assignment(self, shares: Iterable[PodShare]) -> TopologyAssignment:
         return self._assignment((share.domain, share.leaders) for share in shares)
 
-    def _shortage(self, short: Shortage, plan: Plan, counts: Counts, within: int | None) -> str:
+    def _shortage(self, short: Shortage, plan: PlacementPlan, counts: PodCounts, within: int | None) -> str:
         unit = "slice(s)" if plan.slice_size > 1 else "pod(s)"
         if short.fitting:
             text = f"allows to fit only {short.fitting} out of {short.needed} {unit}"

@@ -17,13 +17,13 @@ from heapq import heapify, heapreplace
 from typing import NamedTuple
 
 from admission.placement.scoring import SubScores
-from admission.placement.topology.placement_options import Strategy, Wishes
+from admission.placement.topology.placement_options import PlacementOptions, Strategy
 
 # Scores that differ by less are equal: the order must not hang on how a machine rounds.
 SCORE_DIGITS = 9
 
 
-class Room(NamedTuple):
+class DomainRoom(NamedTuple):
     """A node and how many pods of the gang it takes."""
 
     node: int
@@ -32,7 +32,7 @@ class Room(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class DomainCandidate:
     """Domains that hold the whole gang, and what speaks for them.
 
     `depth` is how many levels the narrowest domain around all pods fixes.
@@ -43,7 +43,9 @@ class Candidate:
     depth: int
 
 
-def score_order(candidate: Candidate, wishes: Wishes) -> tuple[int, float, tuple[tuple[str, ...], ...]]:
+def score_order(
+    candidate: DomainCandidate, wishes: PlacementOptions
+) -> tuple[int, float, tuple[tuple[str, ...], ...]]:
     """Return the candidate's place in the order of the strategy: lower goes first."""
     is_near_first = wishes.strategy is Strategy.CONSOLIDATED or wishes.is_latency_sensitive
     return (
@@ -53,7 +55,7 @@ def score_order(candidate: Candidate, wishes: Wishes) -> tuple[int, float, tuple
     )
 
 
-def fewest_nodes(nodes: Iterable[Room], pods: int) -> list[tuple[int, int]]:
+def fewest_nodes(nodes: Iterable[DomainRoom], pods: int) -> list[tuple[int, int]]:
     """Return nodes with the pods that each gets: the roomiest first, the last one the tightest fit.
 
     The nodes must have room for all pods.
@@ -71,7 +73,7 @@ def fewest_nodes(nodes: Iterable[Room], pods: int) -> list[tuple[int, int]]:
     return shares
 
 
-def spread(leaves: Sequence[Sequence[Room]], pods: int) -> list[tuple[int, int]]:
+def spread(leaves: Sequence[Sequence[DomainRoom]], pods: int) -> list[tuple[int, int]]:
     """Return nodes with the pods that each gets: one to each leaf in turn, in a leaf one to each node.
 
     Leaves earlier in the sequence are asked first. Gives fewer than `pods` where there is no more room.

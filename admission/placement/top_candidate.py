@@ -34,7 +34,7 @@ _JUDGED_AT_ONCE = 100
 Tail = tuple[object, ...]
 
 
-class Family(NamedTuple):
+class CandidateFamily(NamedTuple):
     """What comes first in the order and is common to many groups; `around` are the domains around them."""
 
     preferred: int
@@ -42,20 +42,20 @@ class Family(NamedTuple):
     around: tuple[int, ...]
 
 
-class Standing(NamedTuple):
+class RankedCandidate(NamedTuple):
     """Where a group stands: its family, and its key in it."""
 
-    family: Family
+    family: CandidateFamily
     tail: Tail
 
 
-Judge = Callable[[tuple[int, ...]], Standing | None]
+Judge = Callable[[tuple[int, ...]], RankedCandidate | None]
 Rooms = Callable[[tuple[int, ...]], tuple[int, ...]]
 _Heap = list[tuple[Tail, int, int]]
 
 
 @dataclass(slots=True, eq=False)
-class Contest:
+class TopCandidate:
     """Groups of leaves by number. `judge` says where a group stands now, None: it cannot hold the gang.
 
     `rooms` says how much room there is now in domains around a group.
@@ -65,9 +65,9 @@ class Contest:
     judge: Judge
     # At its place among the groups, so that a heap entry can be told from an outdated one.
     rooms: Rooms
-    _standings: list[Standing | None] = field(default_factory=list)
+    _standings: list[RankedCandidate | None] = field(default_factory=list)
     _groups_of: dict[int, list[int]] = field(default_factory=dict)
-    _heaps: dict[Family, _Heap] = field(default_factory=dict)
+    _heaps: dict[CandidateFamily, _Heap] = field(default_factory=dict)
     # The number under which each group's key went into its heap last.
     _serials: list[int] = field(init=False)
     _next: int = 0

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from admission.placement.performance import Performance
 from admission.placement.search import PlacementSearch
-from admission.placement.topology.flavor_topology import Amounts, Site, UsedByLeaf
+from admission.placement.topology.flavor_topology import Amounts, FlavorTopology, UsedByLeaf
 from admission.placement.topology.hierarchy import node_problems
 from admission.placement.topology.place import Change, Place, add_times, place_of, times_of
 from admission.placement.topology.pod_room import PodRoom
@@ -39,7 +39,7 @@ class Unplaced:
     message: str
 
 
-class Fleet:
+class TopologyCache:
     """Nodes, pods and places. One task owns it."""
 
     def __init__(self, gates: PlacementGates | None = None) -> None:
@@ -133,7 +133,7 @@ class Fleet:
         return True
 
     def _make_search(self, flavor: ResourceFlavor, topology: Topology) -> PlacementSearch:
-        site = Site(levels=topology.levels, node_labels=flavor.node_labels, used={})
+        site = FlavorTopology(levels=topology.levels, node_labels=flavor.node_labels, used={})
         # Hosts share one count of what is used, so that flavors with the same nodes cannot
         # give them away twice.
         if site.is_by_host:
@@ -342,7 +342,7 @@ class Fleet:
             return self._searches.get(owner)
         return next((one for one in self._searches.values() if one.site.is_by_host), None)
 
-    def _change(self, site: Site, change: Change, *, is_empty: bool = False) -> None:
+    def _change(self, site: FlavorTopology, change: Change, *, is_empty: bool = False) -> None:
         """Take so much of each leaf that is named."""
         names, amounts, back = change
         if is_empty:
@@ -391,7 +391,7 @@ def _leaves_room(before: PodUsage, after: PodUsage) -> bool:
     )
 
 
-def _owner(flavor: str, site: Site) -> str:
+def _owner(flavor: str, site: FlavorTopology) -> str:
     """Return who counts what is used: hosts are shared by all flavors."""
     return "" if site.is_by_host else flavor
 

@@ -16,24 +16,24 @@ from heapq import merge
 from typing import NamedTuple
 
 from admission.preemption.preemption_request import (
-    Need,
-    Order,
+    CandidateOrder,
+    PreemptionRequest,
     Rank,
     highest_evicted,
     may_evict_of_its_own,
     rank_within,
     uses,
 )
-from admission.snapshot.snapshot import Held, QueueState, Snapshot
+from admission.snapshot.snapshot import HeldWorkload, QueueState, Snapshot
 from queues.quota.quota_tree import QuotaNode
 from queues.quota.resources import FlavorResource
 
 
-class Member(NamedTuple):
+class PoolMember(NamedTuple):
     """A Workload in a pool."""
 
     rank: Rank
-    held: Held
+    held: HeldWorkload
     queue: QueueState
 
 
@@ -42,8 +42,8 @@ class Leading:
 
     __slots__ = ("_rest", "_seen")
 
-    def __init__(self, queues: list[list[Member]]) -> None:
-        self._seen: list[Member] = queues[0] if len(queues) == 1 else []
+    def __init__(self, queues: list[list[PoolMember]]) -> None:
+        self._seen: list[PoolMember] = queues[0] if len(queues) == 1 else []
         # Merged lazily: a search reads a few dozen of the many thousands that a large cohort has.
         self._rest = merge(*queues, key=_rank) if len(queues) > 1 else iter(())
 
@@ -51,7 +51,7 @@ class Leading:
         # Asking reads one member at most, which is kept for whoever iterates next.
         return next(iter(self), None) is not None
 
-    def __iter__(self) -> Iterator[Member]:
+    def __iter__(self) -> Iterator[PoolMember]:
         # By index, since others may read on meanwhile.
         index = 0
         while True:
@@ -67,18 +67,18 @@ class Leading:
 class Apart(NamedTuple):
     """Candidates in order, those apart that are leaving already."""
 
-    evicted: tuple[Held, ...]
-    live: tuple[Held, ...]
+    evicted: tuple[HeldWorkload, ...]
+    live: tuple[HeldWorkload, ...]
 
     @classmethod
-    def of(cls, in_order: Sequence[Held]) -> Apart:
+    def of(cls, in_order: Sequence[HeldWorkload]) -> Apart:
         """Return them apart, each in the same order."""
         return cls(
             tuple(held for held in in_order if held.is_evicted),
             tuple(held for held in in_order if not held.is_evicted),
         )
 
-    def only(self, is_meant: Callable[[Held], bool]) -> Apart:
+    def only(self, is_meant: Callable[[HeldWorkload], bool]) -> Apart:
         """Return those of them that are meant."""
         return Apart(tuple(filter(is_meant, self.evicted)), tuple(filter(is_meant, self.live)))
 
@@ -91,8 +91,8 @@ _OfOwn = tuple[str, frozenset[FlavorResource], float]
 class _OfQueue(NamedTuple):
     """Who of one queue holds something needed, in order, whoever of them is taken away meanwhile."""
 
-    evicted: list[Member]
-    live: list[Member]
+    evicted: list[PoolMember]
+    live: list[PoolMember]
 
 
 class Pool(NamedTuple):
@@ -116,16 +116,20 @@ class Pools:
     """
 
     snapshot: Snapshot
-    _known: dict[tuple[int, frozenset[FlavorResource], Order, str], Pool] = field(default_factory=dict)
-    _queues: dict[tuple[str, frozenset[FlavorResource], Order, str], _OfQueue] = field(default_factory=dict)
+    _known: dict[tuple[int, frozenset[FlavorResource], CandidateOrder, str], Pool] = field(
+        default_factory=dict
+    )
+    _queues: dict[tuple[str, frozenset[FlavorResource], CandidateOrder, str], _OfQueue] = field(
+        default_factory=dict
+    )
     # Who of a preemptor's own queue holds something needed, up to a priority: in Kueue's order, and in one
     # with those apart that are leaving.
-    _own: dict[_OfOwn, list[Held]] = field(default_factory=dict)
-    _own_in_order: dict[tuple[_OfOwn, Order], Apart] = field(default_factory=dict)
+    _own: dict[_OfOwn, list[HeldWorkload]] = field(default_factory=dict)
+    _own_in_order: dict[tuple[_OfOwn, CandidateOrder], Apart] = field(default_factory=dict)
     # By cohort and pair the children that overuse, as the picture was after so many decisions.
     _overusers: dict[tuple[int, FlavorResource], tuple[int, list[QuotaNode]]] = field(default_factory=dict)
 
-    def of(self, cohort: QuotaNode, need: Need) -> Pool:
+    def of(self, cohort: QuotaNode, need: PreemptionRequest) -> Pool:
         """Return the pool of the queues below `cohort` for what is needed."""
         # By identity, as cohorts are rebuilt with their tree and never change in place; losses
         # depend on the policy that counts them.
@@ -137,7 +141,7 @@ class Pools:
             pool = self._known[question] = self._gather(cohort, need)
         return pool
 
-    def of_own(self, need: Need) -> list[Held]:
+    def of_own(self, need: PreemptionRequest) -> list[HeldWorkload]:
         """Return who of the own queue holds something needed and is not above what its policy lets evict, in
         Kueue's order.
 
@@ -153,7 +157,7 @@ class Pools:
             known = self._own[question] = [held for held in queue.holders_up_to(highest) if uses(held, need)]
         return known
 
-    def of_own_in_order(self, need: Need) -> Apart:
+    def of_own_in_order(self, need: PreemptionRequest) -> Apart:
         """Return the same in the order in which they are to be evicted."""
         members = self.of_own(need)
         if not members:
@@ -161,12 +165,12 @@ class Pools:
         question = self._question_of_own(need), need.order
         known = self._own_in_order.get(question)
         if known is None:
-            is_in_order = need.order is Order.KUEUE and need.queue.usage_of is None
+            is_in_order = need.order is CandidateOrder.KUEUE and need.queue.usage_of is None
             in_order = members if is_in_order else sorted(members, key=rank_within(need, need.queue))
             known = self._own_in_order[question] = Apart.of(in_order)
         return known
 
-    def _question_of_own(self, need: Need) -> _OfOwn:
+    def _question_of_own(self, need: PreemptionRequest) -> _OfOwn:
         policy = need.queue.spec.preemption.within_cluster_queue
         return need.queue.name, need.pairs, highest_evicted(policy, need.pending)
 
@@ -184,7 +188,7 @@ class Pools:
             known = self._overusers[question] = (self.snapshot.decided, overusing)
         return any(child is not but for child in known[1])
 
-    def _gather(self, cohort: QuotaNode, need: Need) -> Pool:
+    def _gather(self, cohort: QuotaNode, need: PreemptionRequest) -> Pool:
         sides: dict[str, QuotaNode] = {}
         found: list[_OfQueue] = []
         for side in cohort.children:
@@ -198,13 +202,13 @@ class Pools:
             decided=self.snapshot.decided,
         )
 
-    def _of_queue(self, queue: QueueState, need: Need) -> _OfQueue:
+    def _of_queue(self, queue: QueueState, need: PreemptionRequest) -> _OfQueue:
         question = (queue.name, need.pairs, need.order, _policy_that_counts(need))
         # For the whole cycle: who runs in a queue, and in which order, does not change with decisions.
         known = self._queues.get(question)
         if known is None:
             members = [
-                Member(need.rank(held), held, queue) for held in queue.held.values() if uses(held, need)
+                PoolMember(need.rank(held), held, queue) for held in queue.held.values() if uses(held, need)
             ]
             members.sort(key=_rank)
             known = self._queues[question] = _OfQueue(
@@ -213,7 +217,7 @@ class Pools:
             )
         return known
 
-    def _overusing(self, node: QuotaNode, need: Need) -> Iterator[QueueState]:
+    def _overusing(self, node: QuotaNode, need: PreemptionRequest) -> Iterator[QueueState]:
         """Return the active queues of this subtree that, like all cohorts on the way, overuse."""
         # A subtree within its own quota lends and does not borrow; whoever is below it owes nobody anything.
         if node.is_within_nominal(need.pairs):
@@ -228,10 +232,10 @@ class Pools:
             yield from self._overusing(child, need)
 
 
-def _policy_that_counts(need: Need) -> str:
+def _policy_that_counts(need: PreemptionRequest) -> str:
     """Return by whose policy losses are counted: that of who needs the place. Empty where none are."""
-    return need.queue.policy.name if need.order is not Order.KUEUE else ""
+    return need.queue.policy.name if need.order is not CandidateOrder.KUEUE else ""
 
 
-def _rank(member: Member) -> Rank:
+def _rank(member: PoolMember) -> Rank:
     return member.rank

@@ -23,10 +23,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from admission.preemption.candidate_pools import Apart, Leading, Member, Pool, Pools
-from admission.preemption.least_attained_victims import GivingWay
-from admission.preemption.preemption_request import Need, Rank, rank_within, satisfies, uses
-from admission.snapshot.snapshot import Held, QueueState, Snapshot
+from admission.preemption.candidate_pools import Apart, Leading, Pool, PoolMember, Pools
+from admission.preemption.least_attained_victims import LeastAttainedVictims
+from admission.preemption.preemption_request import PreemptionRequest, Rank, rank_within, satisfies, uses
+from admission.snapshot.snapshot import HeldWorkload, QueueState, Snapshot
 from api.queueing import PreemptionPolicy
 from api.reasons import PreemptionReason
 from queues.quota.quota_tree import QuotaNode
@@ -53,7 +53,7 @@ class Right(Enum):
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """A Workload that may be evicted."""
 
-    held: Held
+    held: HeldWorkload
     queue: QueueState
     right: Right
 
@@ -71,9 +71,9 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
     """Who may be evicted for a need: of the own queue, and of others by the level of the common ancestor."""
 
     snapshot: Snapshot
-    need: Need
+    need: PreemptionRequest
     same_queue: Apart
-    giving_way: GivingWay
+    giving_way: LeastAttainedVictims
     levels: tuple[_Level, ...]
 
     @property
@@ -86,7 +86,7 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
             return False
         return not any(level.pool.evicted or level.pool.live for level in self.levels)
 
-    def all_that_may_go(self) -> Iterator[Held] | None:
+    def all_that_may_go(self) -> Iterator[HeldWorkload] | None:
         """Yield everybody that `in_order` could yield; None where that is not known before it is asked."""
         if self.levels or not self.giving_way.is_nobody:
             return None
@@ -145,7 +145,7 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
             if self._is_takeable(member, ancestor):
                 yield Candidate(held=member.held, queue=member.queue, right=right)
 
-    def _of_pool(self, level: _Level, members: Leading) -> Iterator[tuple[Member, QuotaNode]]:
+    def _of_pool(self, level: _Level, members: Leading) -> Iterator[tuple[PoolMember, QuotaNode]]:
         policy, sides = self.need.queue.spec.preemption.reclaim_within_cohort, level.pool.sides
         for member in members:
             # Our own side was looked at on the level below, where the right to it is another.
@@ -157,7 +157,7 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
             elif policy is PreemptionPolicy.LOWER_PRIORITY:
                 return  # they come by priority: none of the rest is lower
 
-    def _is_takeable(self, member: Member, ancestor: QuotaNode) -> bool:
+    def _is_takeable(self, member: PoolMember, ancestor: QuotaNode) -> bool:
         """Return whether it is still there and its queue, with all cohorts up to the common one, overuses."""
         if self.snapshot.is_gone(member.held):
             return False
@@ -169,7 +169,7 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
         return True
 
 
-def collect(pools: Pools, need: Need) -> Candidates:
+def collect(pools: Pools, need: PreemptionRequest) -> Candidates:
     """Return who may be evicted for `need`."""
     preemption = need.queue.spec.preemption
     levels = []
@@ -187,12 +187,12 @@ def collect(pools: Pools, need: Need) -> Candidates:
         snapshot=pools.snapshot,
         need=need,
         same_queue=_of_own_queue(pools, need),
-        giving_way=GivingWay(pools.snapshot, need.queue, need.pending, need.pairs, need.placing),
+        giving_way=LeastAttainedVictims(pools.snapshot, need.queue, need.pending, need.pairs, need.placing),
         levels=tuple(levels),
     )
 
 
-def _of_own_queue(pools: Pools, need: Need) -> Apart:
+def _of_own_queue(pools: Pools, need: PreemptionRequest) -> Apart:
     snapshot, policy = pools.snapshot, need.queue.spec.preemption.within_cluster_queue
     if need.within is None:
         named = pools.of_own_in_order(need)
@@ -213,11 +213,11 @@ def _of_own_queue(pools: Pools, need: Need) -> Apart:
     )
 
 
-def _rank_of_pair(pair: tuple[Member, QuotaNode]) -> Rank:
+def _rank_of_pair(pair: tuple[PoolMember, QuotaNode]) -> Rank:
     return pair[0].rank
 
 
-def _right(need: Need, held: Held, *, has_advantage: bool) -> Right:
+def _right(need: PreemptionRequest, held: HeldWorkload, *, has_advantage: bool) -> Right:
     if has_advantage:
         return Right.HIERARCHICAL
     preemption = need.queue.spec.preemption

@@ -79,7 +79,7 @@ _GIVES_WAY = frozenset(
 )
 
 
-class Stage(StrEnum):
+class SaveStage(StrEnum):
     """How far an eviction has come that waits for a checkpoint."""
 
     DEFERRED = "Deferred"
@@ -89,7 +89,7 @@ class Stage(StrEnum):
     CANCELLED = "Cancelled"
 
 
-class Outcome(StrEnum):
+class SaveOutcome(StrEnum):
     """What has come of an eviction that waits for a checkpoint. The words of metrics."""
 
     REQUESTED = "requested"
@@ -106,7 +106,7 @@ class SavePlan:
     ask_at: float
 
 
-def stage_of(request: EvictionRequest, *, saved_at: float | None, is_wanted: bool, now: float) -> Stage:
+def stage_of(request: EvictionRequest, *, saved_at: float | None, is_wanted: bool, now: float) -> SaveStage:
     """Return where a request stands that has not been carried out.
 
     `saved_at` is when the victim's last checkpoint was complete, None where it has none. `is_wanted`: whoever
@@ -114,17 +114,17 @@ def stage_of(request: EvictionRequest, *, saved_at: float | None, is_wanted: boo
     more, but that one runs on.
     """
     if not is_wanted:
-        return Stage.CANCELLED
+        return SaveStage.CANCELLED
     # No older than the request: what it saved before is not what it was asked for.
     if saved_at is not None and saved_at >= request.requested_at:
-        return Stage.SAVED
+        return SaveStage.SAVED
     # After Saved: a checkpoint that came just in time counts, though nobody looked before the deadline.
     if now >= request.deadline:
-        return Stage.MISSED
-    return Stage.DEFERRED if now < request.ask_at else Stage.REQUESTED
+        return SaveStage.MISSED
+    return SaveStage.DEFERRED if now < request.ask_at else SaveStage.REQUESTED
 
 
-def outcome_of(before: Workload, after: Workload, *, saved_at: float | None) -> Outcome | None:
+def outcome_of(before: Workload, after: Workload, *, saved_at: float | None) -> SaveOutcome | None:
     """Return what has come about between two versions of a Workload, None for nothing.
 
     Kept and missed are told apart by the last checkpoint, as `stage_of` does. A Workload that ends while it
@@ -132,14 +132,16 @@ def outcome_of(before: Workload, after: Workload, *, saved_at: float | None) -> 
     """
     request, standing = standing_request(before), standing_request(after)
     if request is None:
-        return Outcome.REQUESTED if standing is not None else None
+        return SaveOutcome.REQUESTED if standing is not None else None
     if standing is not None:
         return None
     evicted = after.eviction
     # For another reason, or by its own end: what was waited for did not come about.
     if evicted is None or after.is_finished or evicted.reason != request.reason:
-        return Outcome.CANCELLED
-    return Outcome.KEPT if saved_at is not None and saved_at >= request.requested_at else Outcome.MISSED
+        return SaveOutcome.CANCELLED
+    return (
+        SaveOutcome.KEPT if saved_at is not None and saved_at >= request.requested_at else SaveOutcome.MISSED
+    )
 
 
 def next_stage_at(request: EvictionRequest, *, now: float) -> float | None:
@@ -159,7 +161,7 @@ def saves_at_sigterm(workload: Workload, facts: CheckpointFacts) -> bool:
     return told <= shortest_grace_seconds(workload)
 
 
-def outcome_of_stop(before: Workload, after: Workload, *, saved_at: float | None) -> Outcome | None:
+def outcome_of_stop(before: Workload, after: Workload, *, saved_at: float | None) -> SaveOutcome | None:
     """Return what has come of SIGTERM as the request once the pods of an evicted Workload have ended.
 
     Kept or missed; None for what is no such end.
@@ -169,7 +171,7 @@ def outcome_of_stop(before: Workload, after: Workload, *, saved_at: float | None
         return None
     # No older than the eviction: what it saved before it would have kept anyway.
     is_kept = saved_at is not None and saved_at >= before.conditions[ConditionType.EVICTED].at
-    return Outcome.KEPT if is_kept else Outcome.MISSED
+    return SaveOutcome.KEPT if is_kept else SaveOutcome.MISSED
 
 
 def is_saving_at_sigterm(workload: Workload) -> bool:

@@ -30,14 +30,14 @@ from dataclasses import dataclass
 
 from admission.flavors.topology_assigner import requests_again
 from admission.placement.rules import leaf_level
-from admission.placement.topology.flavor_topology import Site
+from admission.placement.topology.flavor_topology import FlavorTopology
 from admission.placement.topology.place import place_of
 from admission.placement.topology.request import NoPlacement, PlacementRequest, make_plan
 from admission.placement.topology_cache import Unplaced
 from admission.preemption.eviction_cost import devices_of
-from admission.preemption.preemption_request import Need
+from admission.preemption.preemption_request import PreemptionRequest
 from admission.preemption.targets import Target
-from admission.snapshot.snapshot import Held, QueueState, Snapshot
+from admission.snapshot.snapshot import HeldWorkload, QueueState, Snapshot
 from api.policy import Aliases, Consolidation
 from api.reasons import PreemptionReason
 from queues.steps import Steps
@@ -48,7 +48,7 @@ _MOST_DOMAINS = 8
 _ANYWHERE = -1
 
 
-def consolidating_targets(snapshot: Snapshot, need: Need) -> Steps[tuple[Target, ...]]:
+def consolidating_targets(snapshot: Snapshot, need: PreemptionRequest) -> Steps[tuple[Target, ...]]:
     """Return whom to move so that `need`, whose quota is free, has a place; () where no plan is found.
 
     Those who are leaving anyway are named too where the gang waits for them. The snapshot is left as it was.
@@ -73,7 +73,7 @@ def _rules(queue: QueueState) -> Consolidation | None:
     return placement.consolidation if placement is not None else None
 
 
-def _budget(snapshot: Snapshot, need: Need, rules: Consolidation) -> int:
+def _budget(snapshot: Snapshot, need: PreemptionRequest, rules: Consolidation) -> int:
     """Return how many may be moved now; notes when that may be more."""
     name, now = need.queue.policy.name, snapshot.now
     waits_until = need.pending.queued_at + rules.min_waiting_seconds
@@ -93,7 +93,7 @@ class _Search:
     """The search for one gang. `budget` is how many may be moved for it who are not leaving anyway."""
 
     snapshot: Snapshot
-    need: Need
+    need: PreemptionRequest
     rules: Consolidation
     budget: int
 
@@ -116,7 +116,7 @@ class _Search:
     def domains(self) -> Iterator[list[Target]]:
         """Yield who could be moved from a domain, domain by domain, those first that lack least."""
         request = self.need.placing[0]
-        search = self.snapshot.fleet.search(request.flavor)
+        search = self.snapshot.topology_cache.search(request.flavor)
         # Of a gang with a leader the workers decide: they are the many.
         plan = make_plan(request, search.site.levels)
         if isinstance(plan, NoPlacement):
@@ -142,7 +142,7 @@ class _Search:
 
     def _movable(self, request: PlacementRequest) -> dict[int, list[Target]]:
         """Return who may be moved, by each domain in which it has pods."""
-        site = self.snapshot.fleet.search(request.flavor).site
+        site = self.snapshot.topology_cache.search(request.flavor).site
         level = self._level(request)
         found: dict[int, list[Target]] = {}
         for queue in self.snapshot.queues.values():
@@ -160,7 +160,7 @@ class _Search:
 
     def _level(self, request: PlacementRequest) -> int | None:
         """Return the level of the domain that must hold all pods; None where they may lie anyhow."""
-        levels = self.snapshot.fleet.levels(request.flavor)
+        levels = self.snapshot.topology_cache.levels(request.flavor)
         topology, wishes = request.topology, request.wishes
         if topology is not None and topology.required is not None:
             return levels.index(topology.required)
@@ -170,7 +170,7 @@ class _Search:
             return level if level < len(levels) - 1 else None
         return None
 
-    def _is_movable(self, held: Held, queue: QueueState) -> bool:
+    def _is_movable(self, held: HeldWorkload, queue: QueueState) -> bool:
         if not held.places or self.snapshot.is_gone(held):
             return False
         if held.is_evicted:
@@ -191,7 +191,7 @@ class _Search:
             and not self._serves(held, queue)
         )
 
-    def _serves(self, held: Held, queue: QueueState) -> bool:
+    def _serves(self, held: HeldWorkload, queue: QueueState) -> bool:
         """Return whether it is inference: what serves is not stopped for the sake of order."""
         with_aliases = queue.policy.aliases is Aliases.ARTICLES
         return held.facts(with_aliases=with_aliases).is_inference
@@ -237,7 +237,7 @@ class _Search:
         return not held.is_evicted, held.workload.priority, self._loss(target), held.workload.uid
 
     def _has_place(self) -> bool:
-        return self.snapshot.fleet.has_place(self.need.placing)
+        return self.snapshot.topology_cache.has_place(self.need.placing)
 
     def _is_within_bounds(self, taken: list[Target]) -> bool:
         lost, number = self.cost(taken)
@@ -253,7 +253,9 @@ class _Search:
         wanted += [(one.queue, requests_again(self.snapshot, one.held)) for one in moved]
         for queue, requests in wanted:
             # Without a topology of its own nobody can tell where it would go, so it is not moved.
-            found = self.snapshot.fleet.place(requests) if requests else Unplaced(pod_set="", message="")
+            found = (
+                self.snapshot.topology_cache.place(requests) if requests else Unplaced(pod_set="", message="")
+            )
             if isinstance(found, Unplaced):
                 return False
             places = tuple(place_of(request, found[request.pod_set]) for request in requests)
@@ -262,7 +264,7 @@ class _Search:
         return True
 
 
-def _has_enough(site: Site, request: PlacementRequest) -> bool:
+def _has_enough(site: FlavorTopology, request: PlacementRequest) -> bool:
     """Return whether as much is free in all as the gang takes: whoever moves takes the same elsewhere."""
     return all(
         sum(free for free in site.free(resource) if free > 0) >= amount * request.count

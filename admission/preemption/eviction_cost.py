@@ -10,19 +10,21 @@ up to the policy's bound.
 
 from __future__ import annotations
 
-from admission.snapshot.snapshot import Held
+from admission.snapshot.snapshot import HeldWorkload
 from api.jobs.checkpoint_annotations import CheckpointFacts
 from api.jobs.resource_requests import gpus_of
 from api.policy import AdmissionPolicy, Aliases, PreemptionRules
 from queues.quota.resources import Quantities, by_resource
 
 
-def eviction_cost(held: Held, work_seconds: float, facts: CheckpointFacts, rules: PreemptionRules) -> float:
+def eviction_cost(
+    held: HeldWorkload, work_seconds: float, facts: CheckpointFacts, rules: PreemptionRules
+) -> float:
     """Return what it costs to stop the Workload now and start it again, in device-seconds."""
     return devices_of(held.usage) * (work_seconds + restart_seconds_of(facts, rules))
 
 
-def cost_if_asked(held: Held, policy: AdmissionPolicy) -> float:
+def cost_if_asked(held: HeldWorkload, policy: AdmissionPolicy) -> float:
     """Return what it costs where the Workload saves on request."""
     rules = policy.preemption or PreemptionRules()
     facts = held.facts(with_aliases=policy.aliases is Aliases.ARTICLES)

@@ -18,12 +18,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from admission.preemption.preemption_request import Need, candidate_order, rank_within, satisfies, uses
+from admission.preemption.preemption_request import (
+    PreemptionRequest,
+    candidate_order,
+    rank_within,
+    satisfies,
+    uses,
+)
 from admission.preemption.replicas import Floors
 from admission.preemption.targets import Target, fill_back, fits
-from admission.snapshot.snapshot import Held, QueueState, Snapshot
+from admission.snapshot.snapshot import HeldWorkload, QueueState, Snapshot
 from api.reasons import PreemptionReason
-from queues.quota.fair_sharing import Share, dominant_resource_share
+from queues.quota.fair_sharing import DominantShare, dominant_resource_share
 from queues.quota.quota_tree import QuotaNode
 from queues.steps import Steps
 
@@ -36,7 +42,7 @@ class FairRule(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FairSharing:
+class FairPreemption:
     """`fairSharing` of the configuration: the rules, in the order to be tried."""
 
     rules: tuple[FairRule, ...] = (
@@ -45,7 +51,9 @@ class FairSharing:
     )
 
 
-def fair_targets(snapshot: Snapshot, need: Need, settings: FairSharing) -> Steps[tuple[Target, ...]]:
+def fair_targets(
+    snapshot: Snapshot, need: PreemptionRequest, settings: FairPreemption
+) -> Steps[tuple[Target, ...]]:
     """Return whom to evict so that `need` fits, () where no allowed set would do. The snapshot is left as
     found.
     """
@@ -64,10 +72,10 @@ def fair_targets(snapshot: Snapshot, need: Need, settings: FairSharing) -> Steps
     return tuple(targets)
 
 
-_Candidates = dict[str, list[Held]]
+_Candidates = dict[str, list[HeldWorkload]]
 
 
-def _collect(snapshot: Snapshot, need: Need) -> _Candidates:
+def _collect(snapshot: Snapshot, need: PreemptionRequest) -> _Candidates:
     """Return the candidates by ClusterQueue: of the own one, and of those that borrow something needed."""
     own = need.queue
     found: _Candidates = {}
@@ -100,7 +108,7 @@ class _FairSearch:
     """One search. While it runs, the newcomer's usage is added to its queue, except to ask if it fits."""
 
     snapshot: Snapshot
-    need: Need
+    need: PreemptionRequest
     floors: Floors
     targets: list[Target] = field(default_factory=list)
 
@@ -134,7 +142,9 @@ class _FairSearch:
                 return True
         return False
 
-    def _take_fairly(self, queue: QueueState, heads: list[Held], rule: FairRule, refused: list[Held]) -> bool:
+    def _take_fairly(
+        self, queue: QueueState, heads: list[HeldWorkload], rule: FairRule, refused: list[HeldWorkload]
+    ) -> bool:
         """Take the first that the rule allows; those before it are refused. Returns whether it fits then."""
         ours, theirs = self._shares(queue)
         # A preemptor of infinite share, whose weight is 0, takes only from its like.
@@ -169,7 +179,7 @@ class _FairSearch:
             ordering.drop(queue)
         return False
 
-    def _take(self, queue: QueueState, held: Held, reason: PreemptionReason) -> bool:
+    def _take(self, queue: QueueState, held: HeldWorkload, reason: PreemptionReason) -> bool:
         """Take the Workload away, if its application can do without it; return whether `need` fits then."""
         if (guard := self.floors.take(held, queue)) is not None:
             self.need.losses.note_kept(self.need.pending.key, held, guard)
@@ -183,11 +193,11 @@ class _FairSearch:
         own.node.add(usage)
         return is_fitting
 
-    def _shares(self, queue: QueueState) -> tuple[Share, Share]:
+    def _shares(self, queue: QueueState) -> tuple[DominantShare, DominantShare]:
         ours, theirs = _below_common_ancestor(self.need.queue.node, queue.node)
         return dominant_resource_share(ours), dominant_resource_share(theirs)
 
-    def _share_without(self, queue: QueueState, held: Held) -> Share:
+    def _share_without(self, queue: QueueState, held: HeldWorkload) -> DominantShare:
         # Not in the journal: it is put back two lines further down.
         queue.node.remove(held.usage)
         share = self._shares(queue)[1]
@@ -202,7 +212,7 @@ class _Ordering:
     borrow (unless it is the preemptor's own queue, or a cohort above that).
     """
 
-    def __init__(self, snapshot: Snapshot, need: Need, candidates: _Candidates) -> None:
+    def __init__(self, snapshot: Snapshot, need: PreemptionRequest, candidates: _Candidates) -> None:
         self._snapshot = snapshot
         self._own = need.queue.node
         self._order = candidate_order(need)
@@ -275,7 +285,7 @@ class _Ordering:
                 best = (share.order, node)
         return best
 
-    def _is_before(self, held: Held, other: QuotaNode) -> bool:
+    def _is_before(self, held: HeldWorkload, other: QuotaNode) -> bool:
         return self._order(held) < self._order(self._candidates[other.name][0])
 
 

@@ -15,8 +15,8 @@ from heapq import heappop, heappush
 from math import ceil, inf, nextafter
 
 from admission.preemption.eviction_cost import cost_if_asked
-from admission.snapshot.attained_service import TurnBook
-from admission.snapshot.snapshot import Held, QueueState
+from admission.snapshot.attained_service import AttainedService
+from admission.snapshot.snapshot import HeldWorkload, QueueState
 from api.jobs.resource_requests import PodSetRequests
 from api.policy import Ordering, OrderingMode, PreemptionRules
 from api.reasons import ConditionType
@@ -94,10 +94,10 @@ def rules_of(queue: QueueState) -> PreemptionRules:
 
 
 @dataclass(slots=True)
-class Turns:
+class LeastAttained:
     """The books of all ClusterQueues that take turns, and who ages when."""
 
-    books: dict[str, TurnBook[Held]] = field(default_factory=dict)
+    books: dict[str, AttainedService[HeldWorkload]] = field(default_factory=dict)
     _ageing: list[tuple[float, WorkloadKey]] = field(default_factory=list)
 
     def watch_waiting(self, workload: Workload, ordering: Ordering, *, now: float) -> None:
@@ -111,12 +111,12 @@ class Turns:
         while self._ageing and self._ageing[0][0] <= now:
             yield heappop(self._ageing)[1]
 
-    def watch_running(self, held: Held, queue: QueueState, *, now: float) -> None:
+    def watch_running(self, held: HeldWorkload, queue: QueueState, *, now: float) -> None:
         """Enter a Workload that holds quota into its queue's book, if that takes turns."""
         ordering = least_attained(queue)
         if ordering is None:
             return
-        book = self.books.setdefault(queue.name, TurnBook())
+        book = self.books.setdefault(queue.name, AttainedService())
         rules = rules_of(queue)
         at = held.reserved_at + rules.minimum_runtime_seconds
         if at <= now:
@@ -134,7 +134,7 @@ class Turns:
             look_at = next_look(at, minimum_runtime_seconds=rules.minimum_runtime_seconds)
             book.appoint(held.key, look_at, since=held.reserved_at)
 
-    def release(self, held: Held) -> None:
+    def release(self, held: HeldWorkload) -> None:
         """Forget a Workload that holds no quota any more."""
         book = self.books.get(held.admission.cluster_queue)
         if book is not None:

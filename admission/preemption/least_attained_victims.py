@@ -19,15 +19,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from math import inf
 from typing import NamedTuple
 
-from admission.placement.topology.flavor_topology import Site
+from admission.placement.topology.flavor_topology import FlavorTopology
 from admission.placement.topology.request import PlacementRequest
 from admission.preemption.least_attained import rules_of
-from admission.snapshot.snapshot import Held, QueueState, Snapshot
+from admission.snapshot.snapshot import HeldWorkload, QueueState, Snapshot
 from queues.pending.least_attained import next_look
 from queues.pending.pending_queue import Pending
 from queues.quota.resources import FlavorResource
 
-_Taken = tuple[Held, Mapping[str, int], int]
+_Taken = tuple[HeldWorkload, Mapping[str, int], int]
 
 
 class _Node(NamedTuple):
@@ -38,11 +38,11 @@ class _Node(NamedTuple):
 
     level: float
     loss: float
-    victims: list[Held]
+    victims: list[HeldWorkload]
     most_pods: int
 
 
-class GivingWay:
+class LeastAttainedVictims:
     """Who gives way to one Workload on one picture. Empty where the queue does not take turns."""
 
     def __init__(
@@ -58,7 +58,7 @@ class GivingWay:
         self._pending = pending
         self._pairs = pairs
         self._placing = placing
-        self._by_node: list[Held] | None = None
+        self._by_node: list[HeldWorkload] | None = None
 
     @property
     def is_nobody(self) -> bool:
@@ -67,7 +67,7 @@ class GivingWay:
         # One look at the book of turns: it keeps who is above a level.
         return turns is None or next(turns.above(self._pending.level), None) is None
 
-    def in_order(self, *, is_evicted: bool) -> Iterator[Held]:
+    def in_order(self, *, is_evicted: bool) -> Iterator[HeldWorkload]:
         """Yield who is on its way out already, or who would have to be told."""
         if self.is_nobody:
             return
@@ -79,7 +79,7 @@ class GivingWay:
         else:
             yield from (held for held in self._eligible() if held.is_evicted is is_evicted)
 
-    def _eligible(self) -> Iterator[Held]:
+    def _eligible(self) -> Iterator[HeldWorkload]:
         """Yield all who give way; who is on its way out is one of them, whatever its level."""
         assert self._queue.turns is not None
         priority = self._pending.workload.priority
@@ -89,7 +89,7 @@ class GivingWay:
             if is_equal and not self._pairs.isdisjoint(held.pairs) and not self._snapshot.is_gone(held):
                 yield held
 
-    def _node_by_node(self, request: PlacementRequest) -> list[Held]:
+    def _node_by_node(self, request: PlacementRequest) -> list[HeldWorkload]:
         """Return the victims with those first who empty the cheapest nodes; none where all are not enough.
 
         A search in vain is not repeated before levels are looked at again: with dozens of gangs waiting,
@@ -102,7 +102,7 @@ class GivingWay:
         look = next_look(self._snapshot.now, minimum_runtime_seconds=least)
         if in_vain.get(question) == look:
             return []
-        site = self._snapshot.fleet.search(request.flavor).site
+        site = self._snapshot.topology_cache.search(request.flavor).site
         wanted = {resource: amount for resource, amount in request.per_pod.items() if amount > 0}
         on_leaf = self._on_leaves(site)
         nodes = [self._empty(site, leaf, wanted, on_leaf.get(leaf, ())) for leaf in site.tree.at_level[-1]]
@@ -110,7 +110,7 @@ class GivingWay:
         if sum(node.most_pods for node in nodes) < request.count:
             in_vain[question] = look
             return []
-        chosen: dict[str, Held] = {}
+        chosen: dict[str, HeldWorkload] = {}
         # Nodes that can hold a pod at all.
         for node in sorted((one for one in nodes if one.most_pods), key=_by_level):
             for held in node.victims:
@@ -118,7 +118,7 @@ class GivingWay:
                 chosen.setdefault(held.workload.uid, held)
         return list(chosen.values())
 
-    def _on_leaves(self, site: Site) -> dict[int, list[_Taken]]:
+    def _on_leaves(self, site: FlavorTopology) -> dict[int, list[_Taken]]:
         on_leaf: dict[int, list[_Taken]] = {}
         for held in self._eligible():
             for place in held.places:
@@ -128,12 +128,14 @@ class GivingWay:
                         on_leaf.setdefault(leaf, []).append((held, place.per_pod, domain.count))
         return on_leaf
 
-    def _empty(self, site: Site, leaf: int, wanted: Mapping[str, int], taken: Iterable[_Taken]) -> _Node:
+    def _empty(
+        self, site: FlavorTopology, leaf: int, wanted: Mapping[str, int], taken: Iterable[_Taken]
+    ) -> _Node:
         """Return what it costs to make room for one pod on the leaf: in order, until it fits."""
         turns = self._queue.turns
         assert turns is not None, "asked only where the queue takes turns"
         free = {resource: site.free(resource)[leaf] for resource in wanted}
-        needed: list[Held] = []
+        needed: list[HeldWorkload] = []
         loss, level = 0.0, inf
         fits = _pods(free, wanted) > 0
         for held, per_pod, count in taken:

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from admission.preemption.candidate_pools import Pools
 from admission.preemption.node_cover import cheapest_covers
-from admission.preemption.preemption_request import Need, Order
+from admission.preemption.preemption_request import CandidateOrder, PreemptionRequest
 from admission.preemption.targets import Target, classical_targets
 from admission.snapshot.snapshot import Snapshot
 from queues.steps import Steps
@@ -41,13 +41,15 @@ _TAKEN_BESIDES = 16
 _Cost = list[tuple[bool, int, float]]
 
 
-def least_loss_targets(snapshot: Snapshot, need: Need, pools: Pools) -> Steps[tuple[Target, ...]]:
+def least_loss_targets(
+    snapshot: Snapshot, need: PreemptionRequest, pools: Pools
+) -> Steps[tuple[Target, ...]]:
     """Return whom to evict so that `need` fits and least is lost, () where nobody may be or it does not help.
 
     The snapshot is left as it was found.
     """
     # Kueue's order first: it alone says whether there is room at all, and how many it takes at most.
-    plain = yield from classical_targets(snapshot, replace(need, order=Order.KUEUE), pools)
+    plain = yield from classical_targets(snapshot, replace(need, order=CandidateOrder.KUEUE), pools)
     if not plain:
         return ()  # No order finds room where this one, which takes everybody in the end, does not.
     if all(target.held.is_evicted for target in plain):
@@ -67,13 +69,13 @@ def least_loss_targets(snapshot: Snapshot, need: Need, pools: Pools) -> Steps[tu
         yield from look(within=keys)
     # Where nodes were chosen the two orders by loss are hardly ever better, and each costs a search.
     if len(answers) == 1:
-        for order in (Order.LOSS, Order.LOSS_PER_AMOUNT):
+        for order in (CandidateOrder.LOSS, CandidateOrder.LOSS_PER_AMOUNT):
             yield from look(order=order)
     # `min` takes the first of equals: Kueue's own.
     return min(answers, key=lambda targets: cost_of(need, targets))
 
 
-def cost_of(need: Need, targets: tuple[Target, ...]) -> _Cost:
+def cost_of(need: PreemptionRequest, targets: tuple[Target, ...]) -> _Cost:
     """Return what the answer costs, by standing and priority, the gravest first. Who is leaving costs
     nothing.
 

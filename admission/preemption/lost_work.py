@@ -38,8 +38,8 @@ from statistics import median_low
 
 from admission.preemption.checkpoint_before_eviction import believed_checkpoint, plan_save, saves_at_sigterm
 from admission.preemption.eviction_cost import devices_of, eviction_cost, save_seconds_of
-from admission.preemption.replicas import Guard, Kept
-from admission.snapshot.snapshot import Held, QueueState, Tree
+from admission.preemption.replicas import Guard, KeptReplicas
+from admission.snapshot.snapshot import HeldWorkload, QueueState, QueueTree
 from api.jobs.checkpoint_annotations import CLOCK_SKEW_SECONDS, CheckpointFacts, checkpoint_facts
 from api.policy import AdmissionPolicy, Aliases, PreemptionRules, VictimRules
 from api.reasons import ConditionType, EvictionReason
@@ -55,7 +55,7 @@ _MOST_DOUBLINGS = 3
 
 
 @dataclass(slots=True, kw_only=True)
-class Losses:
+class EvictionLosses:
     """The losses of one cycle, each worked out once. `now` in Unix seconds."""
 
     now: float
@@ -64,7 +64,7 @@ class Losses:
     # Until when a Workload is spared that might go for the head of a ClusterQueue, the earliest, by its name.
     spared: dict[str, float] = field(default_factory=dict)
     # By who waits: whom the floor of an application, or a budget, kept from it.
-    _kept: dict[WorkloadKey, Kept] = field(default_factory=dict)
+    _kept: dict[WorkloadKey, KeptReplicas] = field(default_factory=dict)
     # What spares a Workload, by the name of its setting.
     _spared_by: dict[WorkloadKey, str] = field(default_factory=dict)
     _medians: dict[int, float | None] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class Losses:
     # With the section itself, so that no other takes its identity meanwhile.
     _rules: dict[int, tuple[PreemptionRules, bool]] = field(default_factory=dict)
 
-    def of(self, held: Held, queue: QueueState) -> float:
+    def of(self, held: HeldWorkload, queue: QueueState) -> float:
         """Return what evicting the Workload now would lose by the policy of `queue`, in device-seconds."""
         # By the policy's name: bounds of two policies may differ.
         question = (held.workload.uid, queue.policy.name)
@@ -81,7 +81,7 @@ class Losses:
             self._known[question] = self._work_out(held, queue.tree, queue.policy)
         return self._known[question]
 
-    def spared_until(self, held: Held, queue: QueueState, priority: int) -> float | None:
+    def spared_until(self, held: HeldWorkload, queue: QueueState, priority: int) -> float | None:
         """Return until when the Workload may not be evicted for one of `priority`, by the policy of its own
         `queue`. None: it may be now; infinity: no time alone will change it.
         """
@@ -125,7 +125,7 @@ class Losses:
         return self._rules[id(section)][1]
 
     @staticmethod
-    def _patience(held: Held, queue: QueueState) -> int:
+    def _patience(held: HeldWorkload, queue: QueueState) -> int:
         """Return how many minimum run times a Workload has: twice as many each time that it was preempted.
 
         Else two who may evict each other would do so for ever, each time as soon as they may. Where equals
@@ -141,14 +141,14 @@ class Losses:
         """Note that the head of the ClusterQueue `queue` may ask again at `until`."""
         self.spared[queue] = min(until, self.spared.get(queue, inf))
 
-    def note_spared_from(self, preemptor: WorkloadKey, held: Held, until: float) -> None:
+    def note_spared_from(self, preemptor: WorkloadKey, held: HeldWorkload, until: float) -> None:
         """Note that its policy spares a candidate from one that waits, until then."""
         rule = self._spared_by[held.key]
-        self._kept.setdefault(preemptor, Kept()).note_spared(held, rule, until)
+        self._kept.setdefault(preemptor, KeptReplicas()).note_spared(held, rule, until)
 
-    def note_kept(self, preemptor: WorkloadKey, held: Held, guard: Guard) -> None:
+    def note_kept(self, preemptor: WorkloadKey, held: HeldWorkload, guard: Guard) -> None:
         """Note that a floor or a budget keeps a candidate from one that waits."""
-        self._kept.setdefault(preemptor, Kept()).note(held, guard)
+        self._kept.setdefault(preemptor, KeptReplicas()).note(held, guard)
 
     def kept_from(self, preemptor: WorkloadKey) -> str:
         """Return in words whom floors, budgets and policies kept from one that waits, empty where nobody."""
@@ -156,7 +156,7 @@ class Losses:
         return "" if kept is None else kept.words()
 
     def _protecting_rule(
-        self, held: Held, facts: CheckpointFacts, section: PreemptionRules, priority: int
+        self, held: HeldWorkload, facts: CheckpointFacts, section: PreemptionRules, priority: int
     ) -> str:
         """Return the rule of the articles that protects from one of `priority` for as long as nothing
         changes; empty for none.
@@ -176,7 +176,7 @@ class Losses:
         # The article's rule has two halves; elsewhere Kueue's settings say to which priorities one gives way.
         return "requireFreshCheckpoint" if is_old or held.workload.priority >= priority else ""
 
-    def _nearly_done_until(self, held: Held, policy: AdmissionPolicy) -> float | None:
+    def _nearly_done_until(self, held: HeldWorkload, policy: AdmissionPolicy) -> float | None:
         """Return until when a running Workload is spared since it is nearly done; None where it is not.
 
         What a Job merely expects of itself protects nobody: its enforced limit counts, else earlier runs.
@@ -199,7 +199,7 @@ class Losses:
         ends_at = start + estimate.seconds
         return ends_at if ends_at > self.now else None
 
-    def _work_out(self, held: Held, tree: Tree, policy: AdmissionPolicy) -> float:
+    def _work_out(self, held: HeldWorkload, tree: QueueTree, policy: AdmissionPolicy) -> float:
         rules = policy.preemption or PreemptionRules()
         # Of the victim: what it says of itself, by the names that the policy reads.
         facts = held.facts(with_aliases=policy.aliases is Aliases.ARTICLES)
@@ -220,7 +220,7 @@ class Losses:
             lost = 0.0
         return eviction_cost(held, lost, facts, rules)
 
-    def _kept_until(self, facts: CheckpointFacts, started: float, tree: Tree) -> float:
+    def _kept_until(self, facts: CheckpointFacts, started: float, tree: QueueTree) -> float:
         saved_at = believed_checkpoint(facts, now=self.now, started_at=started)
         if saved_at is not None:
             return saved_at
@@ -228,7 +228,7 @@ class Losses:
         # Where nobody tells, all are alike in that.
         return assumed if assumed is not None else 0.0
 
-    def _median_start(self, tree: Tree) -> float | None:
+    def _median_start(self, tree: QueueTree) -> float | None:
         """Return when half of those in the tree who tell of their checkpoints had started."""
         # By the tree's identity, for one cycle; a tree stands for all who compete with each other.
         if id(tree) not in self._medians:
@@ -236,7 +236,7 @@ class Losses:
             self._medians[id(tree)] = median_low(ordered) if ordered else None
         return self._medians[id(tree)]
 
-    def _begins_of_who_tell(self, tree: Tree) -> Iterator[float]:
+    def _begins_of_who_tell(self, tree: QueueTree) -> Iterator[float]:
         """Yield when those in the tree would have started, had they never been stopped, who tell of their
         checkpoints.
 

@@ -27,9 +27,9 @@ from typing import NamedTuple
 
 from admission.placement.topology.request import NoPlacement, PlacementRequest, make_plan
 from admission.preemption.candidate_pools import Pools
-from admission.preemption.preemption_request import Need, satisfies_any, uses
+from admission.preemption.preemption_request import PreemptionRequest, satisfies_any, uses
 from admission.preemption.replicas import Floors, Guard
-from admission.snapshot.snapshot import Held, QueueState, Snapshot
+from admission.snapshot.snapshot import HeldWorkload, QueueState, Snapshot
 from api.workload import WorkloadKey
 from queues.steps import Steps
 
@@ -77,7 +77,7 @@ class _Residents(NamedTuple):
 
 
 def cheapest_covers(
-    snapshot: Snapshot, need: Need, pools: Pools, *, most: int
+    snapshot: Snapshot, need: PreemptionRequest, pools: Pools, *, most: int
 ) -> Steps[list[frozenset[WorkloadKey]]]:
     """Return sets of Workloads whose eviction makes room for the pods, the cheapest first, at most so many.
 
@@ -104,7 +104,7 @@ def cheapest_covers(
     return [keys for *_, keys in found[:most]]
 
 
-def may_make_room(snapshot: Snapshot, need: Need, leaving: Iterable[Held]) -> bool:
+def may_make_room(snapshot: Snapshot, need: PreemptionRequest, leaving: Iterable[HeldWorkload]) -> bool:
     """Return False only where the pods would have no room with all of these gone.
 
     They are counted node by node, each request by itself: domains and quota are left out.
@@ -122,7 +122,7 @@ def may_make_room(snapshot: Snapshot, need: Need, leaving: Iterable[Held]) -> bo
 def _may_hold(
     snapshot: Snapshot, request: PlacementRequest, given: Mapping[_Node, Mapping[str, int]]
 ) -> bool:
-    search = snapshot.fleet.search(request.flavor)
+    search = snapshot.topology_cache.search(request.flavor)
     plan = make_plan(request, search.site.levels)
     if isinstance(plan, NoPlacement):
         return True
@@ -161,7 +161,7 @@ class _Cover:
 
     def _hold(self, request: PlacementRequest, region: int | None) -> Steps[bool]:
         left = yield from self._room_when_empty(request, region)
-        site = self.snapshot.fleet.search(request.flavor).site
+        site = self.snapshot.topology_cache.search(request.flavor).site
         # Of what it asks nothing it lacks nothing, however overcommitted the node is.
         asked = ((resource, amount) for resource, amount in request.per_pod.items() if amount > 0)
         wanted = [(resource, amount, site.free(resource)) for resource, amount in asked]
@@ -209,7 +209,7 @@ class _Cover:
 
     def _room_when_empty(self, request: PlacementRequest, region: int | None) -> Steps[dict[_Node, int]]:
         """Return how many pods each node takes at most, of those where there is room or somebody to evict."""
-        search = self.snapshot.fleet.search(request.flavor)
+        search = self.snapshot.topology_cache.search(request.flavor)
         plan = make_plan(request, search.site.levels)
         if isinstance(plan, NoPlacement):
             return {}
@@ -318,7 +318,7 @@ def _loss_for(lacking: Mapping[str, int]) -> Callable[[_Resident], tuple[_Standi
     return key
 
 
-def _residents(snapshot: Snapshot, need: Need, pools: Pools) -> Steps[_Residents]:
+def _residents(snapshot: Snapshot, need: PreemptionRequest, pools: Pools) -> Steps[_Residents]:
     flavors = {request.flavor for request in need.placing}
     of_node: dict[_Node, list[_Resident]] = {}
     nodes_of: dict[WorkloadKey, list[_Node]] = {}
@@ -351,12 +351,12 @@ def _residents(snapshot: Snapshot, need: Need, pools: Pools) -> Steps[_Residents
     return _Residents(of_node, nodes_of, spares)
 
 
-def _may_give(queue: QueueState, need: Need) -> bool:
+def _may_give(queue: QueueState, need: PreemptionRequest) -> bool:
     """Return whether anything may be taken from the queue: others' own quota is theirs."""
     return queue is need.queue or not (queue.inactive or queue.node.is_within_nominal(need.pairs))
 
 
-def _is_candidate(snapshot: Snapshot, need: Need, held: Held, queue: QueueState) -> bool:
+def _is_candidate(snapshot: Snapshot, need: PreemptionRequest, held: HeldWorkload, queue: QueueState) -> bool:
     """Return whether Kueue's rules and the policy's allow the eviction, as far as one candidate tells."""
     return (
         uses(held, need)
@@ -366,13 +366,13 @@ def _is_candidate(snapshot: Snapshot, need: Need, held: Held, queue: QueueState)
     )
 
 
-def _holdings(snapshot: Snapshot, held: Held, flavors: Container[str]) -> dict[_Node, dict[str, int]]:
+def _holdings(snapshot: Snapshot, held: HeldWorkload, flavors: Container[str]) -> dict[_Node, dict[str, int]]:
     """Return what the Workload holds of each node of these flavors."""
     found: dict[_Node, dict[str, int]] = {}
     for place in held.places:
         if place.flavor not in flavors:
             continue
-        site = snapshot.fleet.search(place.flavor).site
+        site = snapshot.topology_cache.search(place.flavor).site
         for domain in place.assignment.domains:
             leaf = site.find_leaf(domain.values)
             if leaf is None:
@@ -387,7 +387,7 @@ def _regions(snapshot: Snapshot, request: PlacementRequest) -> tuple[int | None,
     """Return the domains of which one must hold all pods, in order of their names; None: they may lie
     anyhow.
     """
-    site = snapshot.fleet.search(request.flavor).site
+    site = snapshot.topology_cache.search(request.flavor).site
     topology = request.topology
     named = None if topology is None else topology.required or topology.preferred
     if named is None:

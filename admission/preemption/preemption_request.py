@@ -13,8 +13,8 @@ from math import inf
 import msgspec
 
 from admission.placement.topology.request import PlacementRequest
-from admission.preemption.lost_work import Losses
-from admission.snapshot.snapshot import Held, QueueState
+from admission.preemption.lost_work import EvictionLosses
+from admission.snapshot.snapshot import HeldWorkload, QueueState
 from api.queueing import PreemptionPolicy
 from api.workload import WorkloadKey
 from queues.pending.pending_queue import Pending
@@ -23,7 +23,7 @@ from queues.quota.resources import FlavorResource, Quantities
 Rank = tuple[int, float, float, str]
 
 
-class Order(Enum):
+class CandidateOrder(Enum):
     """Who goes first of equal priority."""
 
     KUEUE = "the last to start"
@@ -31,7 +31,7 @@ class Order(Enum):
     LOSS_PER_AMOUNT = "who loses least for what it gives"
 
 
-class Need(msgspec.Struct, frozen=True, kw_only=True):
+class PreemptionRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a Workload needs: `usage` in all, of which `pairs` are to come from evictions, and places.
 
     `within`: only these may be evicted; None: anybody. `most_taken`: after so many a search gives up.
@@ -41,27 +41,27 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
     pending: Pending
     usage: Quantities
     pairs: frozenset[FlavorResource]
-    losses: Losses
-    order: Order
+    losses: EvictionLosses
+    order: CandidateOrder
     placing: tuple[PlacementRequest, ...] = ()
     within: frozenset[WorkloadKey] | None = None
     most_taken: int | None = None
 
-    def rank(self, held: Held) -> Rank:
+    def rank(self, held: HeldWorkload) -> Rank:
         """Return the order among candidates of equal standing: lowest priority, then what `order` says, then
         the last to start.
         """
         loss = 0.0
         # Worked out only where it decides: with Kueue's order nobody's checkpoints are read.
-        if self.order is not Order.KUEUE:
+        if self.order is not CandidateOrder.KUEUE:
             loss = self.losses.of(held, self.queue)
-        if self.order is Order.LOSS_PER_AMOUNT:
+        if self.order is CandidateOrder.LOSS_PER_AMOUNT:
             loss /= max(1, sum(held.usage.get(pair, 0) for pair in self.pairs))
         # The lowest comes first: least priority, least loss, and of those the one that started
         # last, which has done least.
         return held.workload.priority, loss, -held.reserved_at, held.workload.uid
 
-    def spares(self, held: Held, queue: QueueState) -> bool:
+    def spares(self, held: HeldWorkload, queue: QueueState) -> bool:
         """Return whether the policy of the Workload's own `queue` keeps it from being evicted for this."""
         if self.within is not None and held.key not in self.within:
             return True
@@ -75,7 +75,7 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
         return True
 
 
-def rank_within(need: Need, queue: QueueState) -> Callable[[Held], tuple[float, Rank]]:
+def rank_within(need: PreemptionRequest, queue: QueueState) -> Callable[[HeldWorkload], tuple[float, Rank]]:
     """Return the order among candidates of one ClusterQueue.
 
     With admission fair sharing those of the LocalQueue that has used most come first. Kueue compares usage
@@ -86,24 +86,24 @@ def rank_within(need: Need, queue: QueueState) -> Callable[[Held], tuple[float, 
     """
     usage_of = queue.usage_of
 
-    def rank(held: Held) -> tuple[float, Rank]:
+    def rank(held: HeldWorkload) -> tuple[float, Rank]:
         return (-usage_of(held.local_queue) if usage_of is not None else 0.0), need.rank(held)
 
     return rank
 
 
-def candidate_order(need: Need) -> Callable[[Held], tuple[bool, bool, Rank]]:
+def candidate_order(need: PreemptionRequest) -> Callable[[HeldWorkload], tuple[bool, bool, Rank]]:
     """Return the sort key of candidates: those that are on their way out, those of other queues, the least
-    in priority, then as `Need.rank` says.
+    in priority, then as `PreemptionRequest.rank` says.
     """
 
-    def key(held: Held) -> tuple[bool, bool, Rank]:
+    def key(held: HeldWorkload) -> tuple[bool, bool, Rank]:
         return not held.is_evicted, held.admission.cluster_queue == need.queue.name, need.rank(held)
 
     return key
 
 
-def satisfies(policy: PreemptionPolicy, need: Need, held: Held) -> bool:
+def satisfies(policy: PreemptionPolicy, need: PreemptionRequest, held: HeldWorkload) -> bool:
     """Return whether the policy lets the incoming Workload take this one's place."""
     # Asked of everybody who runs, search by search: by identity, since `match` would compare strings.
     if policy is PreemptionPolicy.ANY or policy is PreemptionPolicy.NEVER:
@@ -134,7 +134,7 @@ def may_evict_of_its_own(queue: QueueState, pending: Pending) -> bool:
     )
 
 
-def satisfies_any(need: Need, held: Held, queue: QueueState) -> bool:
+def satisfies_any(need: PreemptionRequest, held: HeldWorkload, queue: QueueState) -> bool:
     """Return whether the preemptor's ClusterQueue has any right to a Workload of `queue`."""
     preemption = need.queue.spec.preemption
     is_own = queue is need.queue
@@ -142,6 +142,6 @@ def satisfies_any(need: Need, held: Held, queue: QueueState) -> bool:
     return satisfies(policy, need, held)
 
 
-def uses(held: Held, need: Need) -> bool:
+def uses(held: HeldWorkload, need: PreemptionRequest) -> bool:
     """Return whether the Workload holds anything that is needed."""
     return not need.pairs.isdisjoint(held.pairs)

@@ -13,10 +13,10 @@ from admission.decisions.flavor_mode import Grade, Granular
 from admission.flavors.topology_assigner import placement_requests
 from admission.preemption.candidate_pools import Pools
 from admission.preemption.consolidation import consolidating_targets
-from admission.preemption.fair_sharing import FairSharing, fair_targets
+from admission.preemption.fair_sharing import FairPreemption, fair_targets
 from admission.preemption.least_loss import least_loss_targets
-from admission.preemption.lost_work import Losses
-from admission.preemption.preemption_request import Need, Order, may_evict_of_its_own
+from admission.preemption.lost_work import EvictionLosses
+from admission.preemption.preemption_request import CandidateOrder, PreemptionRequest, may_evict_of_its_own
 from admission.preemption.targets import Target, classical_targets
 from admission.snapshot.snapshot import QueueState, Snapshot
 from api.queueing import PreemptionPolicy
@@ -36,7 +36,7 @@ _RIGHTS = {
 
 # Whose targets, for how much, with places or without: what an answer depends on besides the picture.
 _Question = tuple[
-    int, WorkloadKey, Order, frozenset[FlavorResource], frozenset[tuple[FlavorResource, int]], bool
+    int, WorkloadKey, CandidateOrder, frozenset[FlavorResource], frozenset[tuple[FlavorResource, int]], bool
 ]
 
 
@@ -45,8 +45,8 @@ class Preemptor:
     """Finds victims on a snapshot, which it leaves as it found it. `fair_sharing` None: by priority alone."""
 
     snapshot: Snapshot
-    losses: Losses
-    fair_sharing: FairSharing | None = None
+    losses: EvictionLosses
+    fair_sharing: FairPreemption | None = None
     _pools: Pools = field(init=False)
     # Answers, each for the picture after so many decisions. A Workload of one resource in one
     # flavor asks the same twice: when its flavors are searched, and when its targets are named.
@@ -63,7 +63,7 @@ class Preemptor:
 
         Where a policy allows it, others are moved to another place rather than evicted for good.
         """
-        need = Need(
+        need = PreemptionRequest(
             queue=queue,
             pending=pending,
             usage=assignment.usage,
@@ -84,14 +84,14 @@ class Preemptor:
 
         Taking back what others borrow (RECLAIM) is better than evicting the queue's own work (PREEMPT).
         """
-        need = Need(
+        need = PreemptionRequest(
             queue=queue,
             pending=pending,
             usage={pair: amount},
             pairs=frozenset((pair,)),
             losses=self.losses,
             # Whether there is anybody is no matter of who loses least, and this order asks it soonest.
-            order=Order.KUEUE,
+            order=CandidateOrder.KUEUE,
         )
         # Of quota alone, so that it is over soon: it does not pause.
         targets = finish(self._targets(need))
@@ -129,7 +129,7 @@ class Preemptor:
             below = cohort
         return True
 
-    def _targets(self, need: Need) -> Steps[tuple[Target, ...]]:
+    def _targets(self, need: PreemptionRequest) -> Steps[tuple[Target, ...]]:
         # A trial is no picture that would come again.
         if self.snapshot.has_trial:
             return (yield from self._search(need))
@@ -145,19 +145,19 @@ class Preemptor:
             self._known[question] = yield from self._search(need)
         return self._known[question]
 
-    def _search(self, need: Need) -> Steps[tuple[Target, ...]]:
+    def _search(self, need: PreemptionRequest) -> Steps[tuple[Target, ...]]:
         if self.fair_sharing is not None:
             return fair_targets(self.snapshot, need, self.fair_sharing)
-        if need.order is not Order.KUEUE:
+        if need.order is not CandidateOrder.KUEUE:
             return least_loss_targets(self.snapshot, need, self._pools)
         return classical_targets(self.snapshot, need, self._pools)
 
 
-def _order_of(queue: QueueState) -> Order:
+def _order_of(queue: QueueState) -> CandidateOrder:
     # Who takes turns goes by what each has received, and node
     # by node (`admission.preemption.least_attained_victims`).
     is_by_loss = queue.policy.preemption is not None and queue.turns is None
-    return Order.LOSS if is_by_loss else Order.KUEUE
+    return CandidateOrder.LOSS if is_by_loss else CandidateOrder.KUEUE
 
 
 def eviction_message(target: Target, queue: QueueState, pending: Pending, job_uid: str) -> str:

@@ -29,7 +29,7 @@ from enum import StrEnum
 from math import inf
 from typing import NamedTuple
 
-from admission.snapshot.snapshot import Held, QueueState, Snapshot
+from admission.snapshot.snapshot import HeldWorkload, QueueState, Snapshot
 from api import keys
 from api.disruption_budget import DisruptionBudget
 from api.jobs.checkpoint_annotations import checkpoint_facts
@@ -71,7 +71,7 @@ class Floors:
     _taken: dict[Guard, int] = field(default_factory=dict)
     _spares: Mapping[Guard, int] | None = None
 
-    def guards(self, held: Held, queue: QueueState) -> Mapping[Guard, int]:
+    def guards(self, held: HeldWorkload, queue: QueueState) -> Mapping[Guard, int]:
         """Return what keeps this Workload, and how much of each it takes: from its application's floor one
         replica, none where it does not serve, and from every budget as many as it has pods that count there.
 
@@ -103,7 +103,7 @@ class Floors:
             self._spares = _spares(self.snapshot)
         return self._spares.get(guard, 0) - self._taken.get(guard, 0)
 
-    def take(self, held: Held, queue: QueueState) -> Guard | None:
+    def take(self, held: HeldWorkload, queue: QueueState) -> Guard | None:
         """Return what keeps this Workload, None where the search may take it: then it is counted."""
         guards = self.guards(held, queue)
         # Each must have as much to spare.
@@ -150,7 +150,7 @@ def _spares(snapshot: Snapshot) -> dict[Guard, int]:
 
 
 @dataclass(slots=True)
-class Kept:
+class KeptReplicas:
     """Who could not be taken for one Workload, and what kept each: what it is told that waits for them."""
 
     _guards: dict[WorkloadKey, Guard] = field(default_factory=dict)
@@ -158,11 +158,11 @@ class Kept:
     # By the setting that spares them, and until when.
     _spared: dict[str, dict[WorkloadKey, float]] = field(default_factory=dict)
 
-    def note_spared(self, held: Held, rule: str, until: float) -> None:
+    def note_spared(self, held: HeldWorkload, rule: str, until: float) -> None:
         """Note that a setting of its policy spares a candidate until then."""
         self._spared.setdefault(rule, {})[held.key] = until
 
-    def note(self, held: Held, guard: Guard) -> None:
+    def note(self, held: HeldWorkload, guard: Guard) -> None:
         """Note that `guard` keeps a candidate, the first time that a search meets it."""
         self._guards.setdefault(held.key, guard)
         if guard.kind is Keeps.FLOOR:
@@ -212,7 +212,7 @@ def _candidates(some: Sequence[WorkloadKey]) -> str:
     return "1 candidate for preemption is" if len(some) == 1 else f"{len(some)} candidates for preemption are"
 
 
-def is_serving(held: Held) -> bool:
+def is_serving(held: HeldWorkload) -> bool:
     """Return whether the replica runs and answers, as far as it is known."""
     ready = held.workload.conditions.get(ConditionType.PODS_READY)
     # Nothing said counts as ready: without waitForPodsReady the condition does not exist.
@@ -239,7 +239,7 @@ def may_free_others(before: Workload, after: Workload) -> bool:
     return is_ready_again or (refused_at(before) is not None and refused_at(after) is None)
 
 
-def _budgets_over(held: Held, snapshot: Snapshot) -> dict[Guard, int]:
+def _budgets_over(held: HeldWorkload, snapshot: Snapshot) -> dict[Guard, int]:
     """Return the budgets that the Workload's pods fall under, each with how many of them it has to let go."""
     workload = held.workload
     # Of several that do not all serve nobody knows here how many do.

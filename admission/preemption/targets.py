@@ -14,9 +14,9 @@ import msgspec
 from admission.preemption.candidate_pools import Pools
 from admission.preemption.candidates import Candidates, collect
 from admission.preemption.node_cover import may_make_room
-from admission.preemption.preemption_request import Need, Order
+from admission.preemption.preemption_request import CandidateOrder, PreemptionRequest
 from admission.preemption.replicas import Floors
-from admission.snapshot.snapshot import Held, QueueState, Snapshot
+from admission.snapshot.snapshot import HeldWorkload, QueueState, Snapshot
 from api.queueing import PreemptionPolicy
 from api.reasons import PreemptionReason
 from queues.steps import Steps
@@ -31,12 +31,12 @@ _LOOKS_AT_ONCE = 64
 class Target(msgspec.Struct, frozen=True, kw_only=True):
     """A Workload to evict, and by which right."""
 
-    held: Held
+    held: HeldWorkload
     queue: QueueState
     reason: PreemptionReason
 
 
-def classical_targets(snapshot: Snapshot, need: Need, pools: Pools) -> Steps[tuple[Target, ...]]:
+def classical_targets(snapshot: Snapshot, need: PreemptionRequest, pools: Pools) -> Steps[tuple[Target, ...]]:
     """Return whom to evict so that `need` fits, () where no set of candidates would do.
 
     The snapshot is left as it was found.
@@ -57,7 +57,7 @@ def classical_targets(snapshot: Snapshot, need: Need, pools: Pools) -> Steps[tup
     return ()
 
 
-def fits(snapshot: Snapshot, need: Need, *, is_borrowing: bool) -> bool:
+def fits(snapshot: Snapshot, need: PreemptionRequest, *, is_borrowing: bool) -> bool:
     """Return whether `need` fits now, places and all, borrowing only where that is allowed."""
     node = need.queue.node
     # Borrowing is refused before room is looked for: the cheaper question.
@@ -68,18 +68,18 @@ def fits(snapshot: Snapshot, need: Need, *, is_borrowing: bool) -> bool:
     if not node.fits(need.usage):
         return False
     # Places last: quota is a few numbers, a place a search.
-    return not need.placing or snapshot.fleet.has_place(need.placing)
+    return not need.placing or snapshot.topology_cache.has_place(need.placing)
 
 
 def fill_back(
-    snapshot: Snapshot, need: Need, targets: list[Target], *, is_borrowing: bool
+    snapshot: Snapshot, need: PreemptionRequest, targets: list[Target], *, is_borrowing: bool
 ) -> Steps[list[Target]]:
     """Return the targets without those whose place is not needed after all.
 
     Fill back in reverse: a Workload evicted early may have become unnecessary once a later, larger one was
     chosen. The last is always needed. As in Kueue, it moves into the place of one that is put back.
     """
-    if need.order is not Order.KUEUE:
+    if need.order is not CandidateOrder.KUEUE:
         return (yield from _fill_back_by_loss(snapshot, need, targets, is_borrowing=is_borrowing))
     kept = list(targets)
     for index in range(len(kept) - 2, -1, -1):
@@ -97,7 +97,7 @@ def fill_back(
 
 
 def _fill_back_by_loss(
-    snapshot: Snapshot, need: Need, targets: list[Target], *, is_borrowing: bool
+    snapshot: Snapshot, need: PreemptionRequest, targets: list[Target], *, is_borrowing: bool
 ) -> Steps[list[Target]]:
     """Return the targets that are needed, each asked in turn: the most important first, then the greatest
     loss. The order of taking has no say in that, so the last may stay too.
@@ -114,14 +114,14 @@ def _fill_back_by_loss(
     return kept
 
 
-def _grief(need: Need, target: Target) -> tuple[bool, int, float, str]:
+def _grief(need: PreemptionRequest, target: Target) -> tuple[bool, int, float, str]:
     held = target.held
     # Whoever is leaving anyway is put back last: evicting it costs nothing.
     loss = 0.0 if held.is_evicted else need.losses.of(held, need.queue)
     return not held.is_evicted, held.workload.priority, loss, held.workload.uid
 
 
-def _attempts(need: Need, candidates: Candidates) -> tuple[bool, ...]:
+def _attempts(need: PreemptionRequest, candidates: Candidates) -> tuple[bool, ...]:
     """Return whether to try with borrowing, without, or both, and in which order.
 
     Evicting others' Workloads while borrowing needs the borrowWithinCohort policy, else two queues would
@@ -138,17 +138,19 @@ def _attempts(need: Need, candidates: Candidates) -> tuple[bool, ...]:
     return (False, True) if is_forbidden and not has_advantage else (True, False)
 
 
-def _is_below_nominal(need: Need) -> bool:
+def _is_below_nominal(need: PreemptionRequest) -> bool:
     node = need.queue.node
     return all((cell := node.cell(pair)).nominal > cell.usage for pair in need.pairs)
 
 
-def _is_to_pause(need: Need, number: int) -> bool:
+def _is_to_pause(need: PreemptionRequest, number: int) -> bool:
     """Return whether the search lets others have a turn before its look of this number."""
     return bool(need.placing) or number % _LOOKS_AT_ONCE == _LOOKS_AT_ONCE - 1
 
 
-def _is_in_vain(snapshot: Snapshot, need: Need, candidates: Candidates, targets: Collection[Target]) -> bool:
+def _is_in_vain(
+    snapshot: Snapshot, need: PreemptionRequest, candidates: Candidates, targets: Collection[Target]
+) -> bool:
     """Return whether it is certain that the search ends with nobody."""
     everybody = candidates.all_that_may_go()
     if everybody is None:
@@ -158,7 +160,7 @@ def _is_in_vain(snapshot: Snapshot, need: Need, candidates: Candidates, targets:
 
 
 def _take_until_it_fits(
-    snapshot: Snapshot, need: Need, candidates: Candidates, *, is_borrowing: bool
+    snapshot: Snapshot, need: PreemptionRequest, candidates: Candidates, *, is_borrowing: bool
 ) -> Steps[list[Target]]:
     targets: list[Target] = []
     floors = Floors(snapshot)

@@ -23,7 +23,7 @@ from api.jobs.checkpoint_annotations import (
     CLOCK_SKEW_SECONDS,
     KEPT_OBSERVATIONS,
     MOST_SECONDS,
-    Measured,
+    MeasuredCosts,
     parse_instant,
     parse_measured,
 )
@@ -61,7 +61,7 @@ def progress(
         newest = max(saved, key=lambda one: one.saved_at or 0.0)
         changed[keys.CHECKPOINT_TIME] = to_rfc3339(newest.saved_at or 0.0)
         changed[keys.CHECKPOINT_STEP] = str(newest.step)
-    before = parse_measured(present.get(keys.CHECKPOINT_MEASURED, "")) or Measured()
+    before = parse_measured(present.get(keys.CHECKPOINT_MEASURED, "")) or MeasuredCosts()
     measured = _measure(before, saved, reports, started_at)
     if measured != before:
         changed[keys.CHECKPOINT_MEASURED] = msgspec.json.encode(measured).decode()
@@ -131,8 +131,8 @@ def _believed(annotations: Annotations, now: float) -> float:
 
 
 def _measure(
-    before: Measured, saved: Sequence[Report], reports: Sequence[Report], started_at: float | None
-) -> Measured:
+    before: MeasuredCosts, saved: Sequence[Report], reports: Sequence[Report], started_at: float | None
+) -> MeasuredCosts:
     """Return what is measured after these: each new checkpoint's saving, each attempt's restart once."""
     saves = tuple(round(one.save_seconds, 1) for one in saved if one.save_seconds is not None)
     resumed = [one.resumed_at for one in reports if one.resumed_at is not None]
@@ -142,7 +142,7 @@ def _measure(
         # Before the start it is another attempt's, and longer than a day nobody starts.
         if 0 <= seconds <= MOST_SECONDS:
             restarts, restart_of = (*restarts, round(seconds, 1)), to_rfc3339(started_at)
-    return Measured(
+    return MeasuredCosts(
         save=(*before.save, *saves)[-KEPT_OBSERVATIONS:],
         restart=restarts[-KEPT_OBSERVATIONS:],
         restart_of=restart_of,

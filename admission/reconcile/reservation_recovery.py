@@ -29,7 +29,7 @@ from api.workload import Workload
 from queues.reservations.reservations import QuotaReservation
 
 
-class Verdict(StrEnum):
+class RecoveryVerdict(StrEnum):
     """What becomes of a reservation found at the start."""
 
     DROP = "drop"
@@ -48,14 +48,16 @@ def is_known(reservation: QuotaReservation, *, fence: int, has_decided_blindly: 
     return reservation.fence == fence or (reservation.fence == fence - 1 and not has_decided_blindly)
 
 
-def judge(reservation: QuotaReservation, workload: Workload | None, *, is_known: bool = True) -> Verdict:
+def judge(
+    reservation: QuotaReservation, workload: Workload | None, *, is_known: bool = True
+) -> RecoveryVerdict:
     """Return what a new leader does with `reservation`, given the Workload as the cluster shows it."""
     # A uid tells lives apart: the Workload of that name may have been deleted and made again.
     if workload is None or workload.uid != reservation.uid or workload.is_finished:
-        return Verdict.DROP
+        return RecoveryVerdict.DROP
     # The cluster shows quota: the patch arrived, whoever sent it.
     if workload.has_quota_reservation:
-        return Verdict.CONFIRM
+        return RecoveryVerdict.CONFIRM
     if is_known and workload.resource_version == reservation.resource_version and workload.active:
-        return Verdict.REPLAY
-    return Verdict.RELEASE
+        return RecoveryVerdict.REPLAY
+    return RecoveryVerdict.RELEASE

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from admission.decisions.decision import Admit
-from admission.scheduler.outcomes import Outcome
+from admission.scheduler.outcomes import HeadOutcome
 from api.keys import WORKLOAD_TYPE
 from api.workload import Workload
 
@@ -20,7 +20,7 @@ UNKNOWN = "unknown"
 SUCCESS, UNSCHEDULABLE = "success", "unschedulable"
 
 
-class CycleTally:
+class CycleStatistics:
     """Counts outcomes. One task owns it."""
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class CycleTally:
         # By ClusterQueue, in the last cycle that tried its head.
         self.skips: dict[str, int] = {}
 
-    def count(self, outcomes: Iterable[Outcome]) -> None:
+    def count(self, outcomes: Iterable[HeadOutcome]) -> None:
         """Count one cycle."""
         for outcome in outcomes:
             queue, workload = outcome.queue.name, outcome.pending.workload

@@ -18,16 +18,16 @@ from admission.decisions.decision import Admit, Evict, Wait
 from admission.nomination.nominate import Entry
 from admission.placement.topology.place import Place
 from admission.preemption.checkpoint_before_eviction import asked_first, leaving_seconds
-from admission.preemption.lost_work import Losses
+from admission.preemption.lost_work import EvictionLosses
 from admission.preemption.preemptor import eviction_message
 from admission.preemption.targets import Target
-from admission.snapshot.snapshot import Held, QueueState
+from admission.snapshot.snapshot import HeldWorkload, QueueState
 from api.keys import JOB_UID
 from api.queueing import CheckRule
 from api.reasons import EvictionReason, PendingReason
 from api.workload import Admission, WorkloadKey, to_rfc3339
 from queues.estimates.estimator import eviction_seconds
-from queues.pending.pending_queue import FlavorScan, Pending, RequeueReason
+from queues.pending.pending_queue import FlavorScan, Pending, RequeueCause
 from queues.profile.planned_start import BackfillLease, PlannedStart
 from queues.quota.resources import Quantities
 
@@ -42,7 +42,7 @@ class Recomputation(StrEnum):
     SKIPPED = "skipped"
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class HeadOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What becomes of one head: admitted (`requeue` is None), or back to its queue for a reason.
 
     `evictions` make room for it in a later cycle. `scan` is where its next search through the flavors begins.
@@ -52,7 +52,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     queue: QueueState
     pending: Pending
     decision: Admit | Wait
-    requeue: RequeueReason | None = None
+    requeue: RequeueCause | None = None
     scan: FlavorScan | None = None
     evictions: tuple[Evict, ...] = ()
     # Whose end it waits for: those of `evictions`, and those who had been told before, for it or for others.
@@ -87,7 +87,7 @@ def required_checks(rules: Sequence[CheckRule], admission: Admission) -> tuple[s
     return tuple(sorted(applying)) if assigned else ()
 
 
-def admitted(entry: Entry, *, now: float) -> Outcome:
+def admitted(entry: Entry, *, now: float) -> HeadOutcome:
     """It starts, or holds its quota until the checks are ready that its flavors ask for."""
     queue, workload = entry.queue, entry.pending.workload
     admission = entry.assignment.to_admission(queue.name)
@@ -107,10 +107,10 @@ def admitted(entry: Entry, *, now: float) -> Outcome:
         strategy=entry.assignment.strategy,
     )
     usage = entry.assignment.usage
-    return Outcome(queue=queue, pending=entry.pending, decision=decision, usage=usage)
+    return HeadOutcome(queue=queue, pending=entry.pending, decision=decision, usage=usage)
 
 
-def preempting(entry: Entry, others: Iterable[Held], *, now: float) -> Outcome:
+def preempting(entry: Entry, others: Iterable[HeldWorkload], *, now: float) -> HeadOutcome:
     """Evict the targets; the Workload itself comes back until their quota is free, its scan begun anew.
 
     `others` have been told to leave for somebody else, and what they leave over is needed as well.
@@ -122,7 +122,7 @@ def preempting(entry: Entry, others: Iterable[Held], *, now: float) -> Outcome:
         entry.pending,
         PendingReason.WAITING_FOR_PREEMPTED_WORKLOADS,
         message,
-        RequeueReason.PENDING_PREEMPTION,
+        RequeueCause.PENDING_PREEMPTION,
     )
     # Some may be on their way out already, evicted for somebody else; they are not told again.
     fresh = [target for target in entry.targets if not target.held.is_evicted]
@@ -166,7 +166,7 @@ def _evict(entry: Entry, target: Target) -> Evict:
     )
 
 
-def waiting(entry: Entry, reason: PendingReason, requeue: RequeueReason) -> Outcome:
+def waiting(entry: Entry, reason: PendingReason, requeue: RequeueCause) -> HeadOutcome:
     """It does not fit as it was nominated; its next search goes on where this one ended."""
     message = entry.assignment.message()
     outcome = lost(entry.queue, entry.pending, reason, message, requeue, scan=entry.assignment.scan)
@@ -175,14 +175,14 @@ def waiting(entry: Entry, reason: PendingReason, requeue: RequeueReason) -> Outc
     return outcome
 
 
-def in_vain(entry: Entry) -> Outcome:
+def in_vain(entry: Entry) -> HeadOutcome:
     """It neither fits nor would by evictions that it may ask for, and no start is promised to it."""
     if entry.assignment.mode is Mode.NO_FIT:
-        return waiting(entry, entry.assignment.no_fit_reason(), RequeueReason.NO_FIT)
-    return waiting(entry, PendingReason.WAITING_FOR_QUOTA, RequeueReason.PREEMPTION_NO_CANDIDATES)
+        return waiting(entry, entry.assignment.no_fit_reason(), RequeueCause.NO_FIT)
+    return waiting(entry, PendingReason.WAITING_FOR_QUOTA, RequeueCause.PREEMPTION_NO_CANDIDATES)
 
 
-def with_kept(outcome: Outcome, entry: Entry, losses: Losses) -> Outcome:
+def with_kept(outcome: HeadOutcome, entry: Entry, losses: EvictionLosses) -> HeadOutcome:
     """Return the outcome; one that nobody gives way for is told whom floors and budgets keep."""
     decision = outcome.decision
     if entry.is_promising or not isinstance(decision, Wait):
@@ -195,7 +195,7 @@ def with_kept(outcome: Outcome, entry: Entry, losses: Losses) -> Outcome:
     )
 
 
-def skipped(entry: Entry, message: str) -> Outcome:
+def skipped(entry: Entry, message: str) -> HeadOutcome:
     """It would fit, but another head of this cycle was in the way: it is tried again in the next, or as soon
     as something changes where it has been looked at from the first flavor twice.
     """
@@ -205,19 +205,19 @@ def skipped(entry: Entry, message: str) -> Outcome:
         entry.pending,
         PendingReason.WAITING_FOR_QUOTA,
         message,
-        RequeueReason.GENERIC if scan.is_second else RequeueReason.FAILED_AFTER_NOMINATION,
+        RequeueCause.GENERIC if scan.is_second else RequeueCause.FAILED_AFTER_NOMINATION,
         scan=None if scan.is_second else scan,
     )
     return replace(outcome, is_preemption_skipped=bool(entry.targets))
 
 
-def still_taken(entry: Entry, others: Iterable[Held]) -> Outcome:
+def still_taken(entry: Entry, others: Iterable[HeldWorkload]) -> HeadOutcome:
     """It needs no more than what `others` leave over who give way for somebody else."""
-    outcome = replace(skipped(entry, _STILL_TAKEN), requeue=RequeueReason.STILL_TAKEN)
+    outcome = replace(skipped(entry, _STILL_TAKEN), requeue=RequeueCause.STILL_TAKEN)
     return after_others(entry, outcome, others)
 
 
-def after_others(entry: Entry, outcome: Outcome, others: Iterable[Held]) -> Outcome:
+def after_others(entry: Entry, outcome: HeadOutcome, others: Iterable[HeldWorkload]) -> HeadOutcome:
     """Return the outcome with what the entry will have once `others` have gone who give way for others."""
     assignment = entry.assignment
     return replace(
@@ -229,7 +229,7 @@ def after_others(entry: Entry, outcome: Outcome, others: Iterable[Held]) -> Outc
     )
 
 
-def recomputation(entry: Entry, outcome: Outcome) -> Recomputation:
+def recomputation(entry: Entry, outcome: HeadOutcome) -> Recomputation:
     """Return what the second search for victims gave, by how the entry stands after it."""
     if outcome.evictions:
         return Recomputation.NEW_TARGETS
@@ -237,20 +237,20 @@ def recomputation(entry: Entry, outcome: Outcome) -> Recomputation:
     return Recomputation.DEFERRED_FIT if is_deferred else Recomputation.SKIPPED
 
 
-def held_back(entry: Entry, behind: PlannedStart, too_long: float | None) -> Outcome:
+def held_back(entry: Entry, behind: PlannedStart, too_long: float | None) -> HeadOutcome:
     """It fits, but starting it now would move a promised start."""
     message = (
         f"fits now, but would delay {behind.key}, which is promised to start at {to_rfc3339(behind.start_at)}"
     )
-    requeue = RequeueReason.HELD_BACK if too_long is None else RequeueReason.TOO_LONG
+    requeue = RequeueCause.HELD_BACK if too_long is None else RequeueCause.TOO_LONG
     outcome = lost(entry.queue, entry.pending, PendingReason.WAITING_FOR_QUOTA, message, requeue)
     return replace(outcome, seconds=too_long)
 
 
-def kept_back(entry: Entry, words: str) -> Outcome:
+def kept_back(entry: Entry, words: str) -> HeadOutcome:
     """It fits, but not for as long as it will run, by the calendar."""
     message = f"fits now, but may still run when {words}"
-    return lost(entry.queue, entry.pending, PendingReason.WAITING_FOR_QUOTA, message, RequeueReason.HELD_BACK)
+    return lost(entry.queue, entry.pending, PendingReason.WAITING_FOR_QUOTA, message, RequeueCause.HELD_BACK)
 
 
 def lost(
@@ -258,10 +258,10 @@ def lost(
     pending: Pending,
     reason: PendingReason,
     message: str,
-    requeue: RequeueReason,
+    requeue: RequeueCause,
     *,
     scan: FlavorScan | None = None,
-) -> Outcome:
+) -> HeadOutcome:
     """It goes back to its queue for a reason, and is told so in these words."""
     workload = pending.workload
     decision = Wait(
@@ -272,7 +272,7 @@ def lost(
         message=message,
         requests=_requests(pending),
     )
-    return Outcome(queue=queue, pending=pending, decision=decision, requeue=requeue, scan=scan)
+    return HeadOutcome(queue=queue, pending=pending, decision=decision, requeue=requeue, scan=scan)
 
 
 def _requests(pending: Pending) -> Mapping[str, Mapping[str, int]]:

@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from admission.backfill.backfill_cycle import Backfill
 from admission.decisions.decision import Decision, Evict
 from admission.nomination.nominate import CyclePolicy
-from admission.scheduler.outcomes import Outcome
+from admission.scheduler.outcomes import HeadOutcome
 from admission.scheduler.scheduler import IsSpent, schedule
-from admission.snapshot.capacity_holds import Claims
+from admission.snapshot.capacity_holds import HoldClaims
 from admission.snapshot.snapshot import QueueState, Snapshot
 from queues.estimates.estimator import Estimator
-from queues.pending.pending_queue import Pending, RequeueReason
+from queues.pending.pending_queue import Pending, RequeueCause
 
 Head = tuple[QueueState, Pending]
 
@@ -44,7 +44,7 @@ class CycleTime:
     backfill: Backfill | None
     estimator: Estimator
     is_spent: IsSpent
-    claims: Claims
+    claims: HoldClaims
     undo: Callable[[], None]
     finish: Callable[[], Sequence[Decision]]
 
@@ -58,7 +58,7 @@ class Cycle:
         heads: Sequence[Head],
         *,
         policy: CyclePolicy,
-        apply: Callable[[Outcome, list[Decision]], None],
+        apply: Callable[[HeadOutcome, list[Decision]], None],
         now: float,
         time: CycleTime,
     ) -> None:
@@ -100,7 +100,7 @@ class Cycle:
             self._time.undo()
             for queue, pending in self._in_flight.values():
                 # As passing failures, so that one fault does not park a head for good.
-                queue.pending.requeue(pending, RequeueReason.GENERIC, now=self._now)
+                queue.pending.requeue(pending, RequeueCause.GENERIC, now=self._now)
             raise
         return self._steps is not None
 
@@ -150,7 +150,7 @@ class Cycle:
             yield
         self.decisions += self._time.finish()
 
-    def _pass_on(self, outcome: Outcome) -> Pending | None:
+    def _pass_on(self, outcome: HeadOutcome) -> Pending | None:
         """Carry into the state that a head waits, and return the next of its queue, None where there is none.
 
         A word on who waits charges nothing, so that it may come before the others are decided.

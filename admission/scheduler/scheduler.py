@@ -18,16 +18,16 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from admission.backfill.backfill_cycle import Backfill
-from admission.backfill.start_check import Verdict
+from admission.backfill.start_check import StartCheck
 from admission.decisions.assignment import Mode
 from admission.nomination.entry_ordering import classical_order, fair_order
-from admission.nomination.hold_exceptions import PassedClaims
+from admission.nomination.hold_exceptions import HoldExceptions
 from admission.nomination.nominate import CyclePolicy, Entry, find_rejection, nominate, nominate_fewer
 from admission.placement.topology.place import Place
-from admission.preemption.lost_work import Losses
+from admission.preemption.lost_work import EvictionLosses
 from admission.preemption.preemptor import Preemptor
 from admission.scheduler.outcomes import (
-    Outcome,
+    HeadOutcome,
     admitted,
     after_others,
     held_back,
@@ -41,18 +41,18 @@ from admission.scheduler.outcomes import (
     waiting,
     with_kept,
 )
-from admission.snapshot.capacity_holds import NO_CLAIMS, Claims, holds_room
-from admission.snapshot.snapshot import Held, QueueState, Snapshot
+from admission.snapshot.capacity_holds import NO_CLAIMS, HoldClaims, holds_room
+from admission.snapshot.snapshot import HeldWorkload, QueueState, Snapshot
 from api.queueing import PreemptionPolicy
 from api.reasons import PendingReason
 from api.workload import WorkloadKey
 from queues.estimates.estimator import Estimator
-from queues.pending.pending_queue import Pending, RequeueReason
+from queues.pending.pending_queue import Pending, RequeueCause
 from queues.quota.resources import FlavorResource, Quantities
 from queues.steps import Steps
 
 # Puts a head back into its queue for this reason, and returns the next head of that queue.
-PassOn = Callable[[Outcome], Pending | None]
+PassOn = Callable[[HeadOutcome], Pending | None]
 # Whether a Workload (key, uid) that waits for these to leave has had its time: nothing is kept for it.
 IsSpent = Callable[[WorkloadKey, str, Iterable[WorkloadKey]], bool]
 
@@ -72,10 +72,10 @@ def schedule(
     now: float,
     backfill: Backfill | None = None,
     estimator: Estimator | None = None,
-    claims: Claims = NO_CLAIMS,
+    claims: HoldClaims = NO_CLAIMS,
     pass_on: PassOn | None = None,
     is_spent: IsSpent | None = None,
-) -> Steps[tuple[Outcome, ...]]:
+) -> Steps[tuple[HeadOutcome, ...]]:
     """Return what becomes of each head, in the order to be carried out; yield after each look at one of them.
 
     `heads` holds at most one Workload of each ClusterQueue. The snapshot is left as it was found. With
@@ -85,7 +85,7 @@ def schedule(
     were none.
     """
     # One for the cycle: what evicting a victim costs is worked out once, however many ask.
-    losses = Losses(now=now, estimator=estimator or Estimator())
+    losses = EvictionLosses(now=now, estimator=estimator or Estimator())
     preemptor = Preemptor(snapshot=snapshot, losses=losses, fair_sharing=policy.fair_sharing)
     cycle = _Cycle(
         snapshot=snapshot,
@@ -98,7 +98,7 @@ def schedule(
     # Before the first head is nominated, so that none finds room there.
     cycle.keep(claims)
     entries: list[Entry] = []
-    outcomes: list[Outcome] = []
+    outcomes: list[HeadOutcome] = []
     for queue, pending in heads:
         head: Pending | None = pending
         passed: set[WorkloadKey] = set()
@@ -159,12 +159,12 @@ class _Cycle:
     _expected: list[tuple[QueueState, Quantities, tuple[Place, ...]]] = field(default_factory=list)
     # What heads keep for this cycle alone, that get nothing of it.
     _in_passing: list[tuple[QueueState, Quantities, tuple[Place, ...]]] = field(default_factory=list)
-    _passed: PassedClaims = field(init=False)
+    _passed: HoldExceptions = field(init=False)
 
     def __post_init__(self) -> None:
-        self._passed = PassedClaims(snapshot=self.snapshot)
+        self._passed = HoldExceptions(snapshot=self.snapshot)
 
-    def keep(self, claims: Claims) -> None:
+    def keep(self, claims: HoldClaims) -> None:
         """Keep what was freed, or is being freed, for Workloads that are not tried in this cycle."""
         # On the picture its own queue's head would meet it, too.
         self._passed.claims = claims.passed
@@ -172,7 +172,7 @@ class _Cycle:
         if claims.is_standing:
             self.snapshot.stand(claims.overlay, claims.leaving)
 
-    def process(self, entry: Entry) -> Steps[Outcome]:
+    def process(self, entry: Entry) -> Steps[HeadOutcome]:
         """Return what becomes of the entry on top of what those before it took."""
         if self._is_pushed_out(entry):
             # Nominated without what is kept for others: once more with that on the picture, where it may be
@@ -181,7 +181,7 @@ class _Cycle:
                 self.snapshot, entry.queue, entry.pending, preemptor=self.preemptor, policy=self.policy
             )
             if not entry.is_promising:
-                reason, requeue = PendingReason.WAITING_FOR_QUOTA, RequeueReason.NO_FIT
+                reason, requeue = PendingReason.WAITING_FOR_QUOTA, RequeueCause.NO_FIT
                 return lost(entry.queue, entry.pending, reason, _KEPT_FOR_OTHERS, requeue)
         elif entry.targets and self._overlaps(entry):
             again = yield from self._nominate_again(entry)
@@ -217,7 +217,7 @@ class _Cycle:
     def _is_possible(self, entry: Entry) -> bool:
         return not self._overlaps(entry) and self._fits(entry)
 
-    def _settle(self, entry: Entry) -> Steps[Outcome]:
+    def _settle(self, entry: Entry) -> Steps[HeadOutcome]:
         mode, queue = entry.assignment.mode, entry.queue
         # The common case, spared the trial of places and promises.
         if mode is Mode.FIT and not entry.assignment.places and self.backfill is None:
@@ -225,12 +225,12 @@ class _Cycle:
         if mode is Mode.NO_FIT:
             if not (yield from self._plan(entry)):
                 return in_vain(entry)
-            return waiting(entry, entry.assignment.no_fit_reason(), RequeueReason.HELD_BACK)
+            return waiting(entry, entry.assignment.no_fit_reason(), RequeueCause.HELD_BACK)
         if mode is Mode.PREEMPT and not entry.targets:
             is_any = queue.spec.preemption.reclaim_within_cohort is PreemptionPolicy.ANY
             # A promise keeps the capacity for longer than a cycle, and from when it is needed.
             if (yield from self._plan(entry)):
-                return waiting(entry, PendingReason.WAITING_FOR_QUOTA, RequeueReason.HELD_BACK)
+                return waiting(entry, PendingReason.WAITING_FOR_QUOTA, RequeueCause.HELD_BACK)
             # Under `Any` what comes free is reclaimed when its turn comes; nothing has to be kept for it.
             if not is_any or entry.is_preemptor:
                 kept = queue, self._to_reserve(entry), self._places_to_reserve(entry)
@@ -241,13 +241,13 @@ class _Cycle:
             awaited = self._awaited(entry)
             self._expect(entry, awaited)
             reason = PendingReason.WAITING_FOR_PREEMPTED_WORKLOADS
-            outcome = waiting(entry, reason, RequeueReason.PENDING_PREEMPTION)
+            outcome = waiting(entry, reason, RequeueCause.PENDING_PREEMPTION)
             return after_others(entry, outcome, awaited)
         if self._overlaps(entry):
             return skipped(entry, "Workload has overlapping preemption targets with another workload")
         if not self._fits(entry):
             return skipped(entry, _NO_LONGER_FITS)
-        verdict = self.backfill.judge(entry) if self.backfill is not None else Verdict(entry=entry)
+        verdict = self.backfill.judge(entry) if self.backfill is not None else StartCheck(entry=entry)
         if verdict.kept_from is not None or verdict.behind is not None:
             verdict = (yield from self._with_fewer_pods(entry)) or verdict
         if verdict.kept_from is not None:
@@ -260,12 +260,12 @@ class _Cycle:
             return held_back(entry, verdict.behind, too_long)
         return self._take(verdict)
 
-    def _with_fewer_pods(self, entry: Entry) -> Steps[Verdict | None]:
+    def _with_fewer_pods(self, entry: Entry) -> Steps[StartCheck | None]:
         """Return the verdict by which the most of its pods start now, None where it has to wait all the same.
 
         Without evictions alone: nobody gives way for a part of what its rank would give it later.
         """
-        may: list[Verdict] = []
+        may: list[StartCheck] = []
 
         def may_start(smaller: Entry) -> bool:
             if self.backfill is None or smaller.assignment.mode is not Mode.FIT or not self._fits(smaller):
@@ -286,7 +286,7 @@ class _Cycle:
         )
         return may[-1] if may else None
 
-    def _take(self, verdict: Verdict) -> Outcome:
+    def _take(self, verdict: StartCheck) -> HeadOutcome:
         """Give the entry what it was nominated for, or evict its targets first."""
         entry = verdict.entry
         for target in entry.targets:
@@ -308,7 +308,7 @@ class _Cycle:
             return outcome
         return replace(outcome, lease=verdict.lease, decision=replace(outcome.decision, on_lease=True))
 
-    def _wait_for_leaving(self, entry: Entry, lack: _Lack) -> Outcome:
+    def _wait_for_leaving(self, entry: Entry, lack: _Lack) -> HeadOutcome:
         """Let an entry wait for what others leave over; where such room is held, it is from now on."""
         awaited = self._awaited(entry, lack)
         if holds_room(entry.queue.policy):
@@ -323,7 +323,7 @@ class _Cycle:
         yield
         return (yield from self.backfill.plan(entry))
 
-    def _expect(self, entry: Entry, others: Iterable[Held]) -> None:
+    def _expect(self, entry: Entry, others: Iterable[HeldWorkload]) -> None:
         """Keep for the entry what it will have when those who give way for it, `others` too, have stopped.
 
         Nothing where it has had its time: who comes after it would be refused for what nobody gets.
@@ -357,9 +357,9 @@ class _Cycle:
             self.snapshot.without((target.queue, target.held) for target in entry.targets),
         ):
             lacking = frozenset(pair for pair, amount in usage.items() if not node.fits({pair: amount}))
-            return lacking, not self.snapshot.fleet.fits(places)
+            return lacking, not self.snapshot.topology_cache.fits(places)
 
-    def _awaited(self, entry: Entry, lack: _Lack | None = None) -> list[Held]:
+    def _awaited(self, entry: Entry, lack: _Lack | None = None) -> list[HeldWorkload]:
         """Return who leaves for others and holds what the entry lacks until then, quota or nodes, beyond what
         its own targets leave. `lack`: that, where it is known.
         """
@@ -380,7 +380,7 @@ class _Cycle:
             or not nodes.isdisjoint(_nodes_of(held.places))
         ]
 
-    def _admit(self, entry: Entry) -> Outcome:
+    def _admit(self, entry: Entry) -> HeadOutcome:
         """Admit an entry that fitted when nominated and asks for quota alone, if it still fits."""
         # Nominated alone; heads before it may have taken its quota since.
         if not entry.queue.node.fits(entry.assignment.usage):
@@ -428,10 +428,10 @@ class _Cycle:
         """Return whether its quota, and whether its places are free once its victims are gone."""
         usage, places, node = entry.assignment.usage, entry.assignment.places, entry.queue.node
         if not entry.targets:
-            return node.fits(usage), self.snapshot.fleet.fits(places)
+            return node.fits(usage), self.snapshot.topology_cache.fits(places)
         # Only to look: they are back in the picture at the end of the block.
         with self.snapshot.without((target.queue, target.held) for target in entry.targets):
-            return node.fits(usage), self.snapshot.fleet.fits(places)
+            return node.fits(usage), self.snapshot.topology_cache.fits(places)
 
     def _nominate_again(self, entry: Entry) -> Steps[Entry]:
         """Nominate on the picture as it is now, for the same flavors."""

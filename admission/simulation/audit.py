@@ -16,7 +16,7 @@ from admission.simulation.ledger import (
     QuotaLedger,
     Use,
 )
-from admission.simulation.records import Record, in_order
+from admission.simulation.records import ObjectRecord, in_order
 from api.objects import WorkloadObject
 from api.parsing.quantities import to_text
 
@@ -83,7 +83,7 @@ class Audit:
         return total
 
 
-def audit(records: Iterable[Record], *, until: float | None = None) -> Audit:
+def audit(records: Iterable[ObjectRecord], *, until: float | None = None) -> Audit:
     """Return every breach, and who used how much, in what the records tell.
 
     The records of one kind must be in the order of their watch; between kinds the resourceVersion decides, so
@@ -117,7 +117,7 @@ class _Audit:
         self._over: set[tuple[NodeKey, FlavorResource]] = set()
         self._at: float | None = None
 
-    def take(self, record: Record) -> None:
+    def take(self, record: ObjectRecord) -> None:
         self._integrate(record.at)
         if not self._ledger.apply(record):
             return
@@ -127,7 +127,7 @@ class _Audit:
     def close(self, at: float) -> None:
         self._integrate(at)
 
-    def _look(self, record: Record) -> None:
+    def _look(self, record: ObjectRecord) -> None:
         over: dict[tuple[NodeKey, FlavorResource], Use] = {
             (use.node, use.flavor_resource): use for use in self._ledger.uses() if use.is_over
         }
@@ -161,7 +161,7 @@ class _Audit:
                 yield (name, fr), used, max(0, used - nominal.get(fr, 0))
 
 
-def _breach(use: Use, record: Record) -> Breach:
+def _breach(use: Use, record: ObjectRecord) -> Breach:
     assert use.limit is not None, "a node without a limit is never over it"
     metadata = record.object.metadata
     is_workload = isinstance(record.object, WorkloadObject)

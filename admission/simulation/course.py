@@ -19,7 +19,7 @@ from admission.simulation.traces import TraceJob
 
 
 @dataclass(slots=True, eq=False)
-class Course:
+class JobCourse:
     """One Job. `token` changes whenever a planned end is no longer true."""
 
     job: TraceJob

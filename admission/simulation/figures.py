@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from admission.simulation.course import Course
+from admission.simulation.course import JobCourse
 from admission.simulation.virtual_run import PolicyRun
 
 # From so many GPUs on a Job counts as a gang: a whole machine of the traces.
@@ -79,7 +79,7 @@ class Figures:
     cost_lost: float | None = None
 
 
-def wait_of(course: Course) -> float:
+def wait_of(course: JobCourse) -> float:
     """Return how much later than possible the Job was done. It must have finished."""
     assert course.finished_at is not None
     wait = course.finished_at - course.job.submitted_at - course.job.duration_seconds
@@ -113,7 +113,7 @@ def figures_of(run: PolicyRun, *, gpus: int, cost_per_gpu_hour: float | None = N
     )
 
 
-def _of_class(courses: Iterable[Course], *, is_preemptible: bool) -> ClassFigures:
+def _of_class(courses: Iterable[JobCourse], *, is_preemptible: bool) -> ClassFigures:
     of_class = [course for course in courses if course.job.is_preemptible is is_preemptible]
     return ClassFigures(
         jobs=len(of_class),
@@ -122,7 +122,7 @@ def _of_class(courses: Iterable[Course], *, is_preemptible: bool) -> ClassFigure
     )
 
 
-def _of_reservations(courses: Iterable[Course]) -> ReservedFigures | None:
+def _of_reservations(courses: Iterable[JobCourse]) -> ReservedFigures | None:
     joining = [course for course in courses if course.job.reservation and course.job.gpus]
     late = [
         course.first_start_at - course.reserved_from
@@ -144,25 +144,25 @@ def percentile(ordered: Sequence[float], percent: int) -> float:
     return ordered[max(0, -(-len(ordered) * percent // 100) - 1)] if ordered else 0.0
 
 
-def span_of(courses: Iterable[Course]) -> tuple[float, float]:
+def span_of(courses: Iterable[JobCourse]) -> tuple[float, float]:
     """Return the first and the last submit."""
     submits = [course.job.submitted_at for course in courses]
     return min(submits), max(submits)
 
 
-def is_broken(course: Course) -> bool:
+def is_broken(course: JobCourse) -> bool:
     """Return whether the Job started later than it was first promised."""
     if course.promised_at is None or course.first_start_at is None:
         return False
     return course.first_start_at > course.promised_at + PROMISE_SLACK_SECONDS
 
 
-def _slowdown(course: Course) -> float:
+def _slowdown(course: JobCourse) -> float:
     duration = course.job.duration_seconds
     return max(1.0, (wait_of(course) + duration) / max(duration, _SHORTEST_SECONDS))
 
 
-def _utilisation(courses: Sequence[Course], gpus: int) -> float:
+def _utilisation(courses: Sequence[JobCourse], gpus: int) -> float:
     begin, end = span_of(courses)
     if gpus == 0 or end <= begin:
         return 0.0
@@ -174,5 +174,5 @@ def _utilisation(courses: Sequence[Course], gpus: int) -> float:
     return useful / (gpus * (end - begin))
 
 
-def _lost_seconds(courses: Iterable[Course]) -> float:
+def _lost_seconds(courses: Iterable[JobCourse]) -> float:
     return sum(course.job.gpus * (course.held_seconds - course.useful_seconds) for course in courses)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from admission.engine.engine import Engine
-from admission.simulation.course import Course
+from admission.simulation.course import JobCourse
 from api.keys import RESERVATION
 from api.policy import CapacityReservation
 from api.reasons import PendingReason
@@ -29,12 +29,12 @@ class Joining:
     _reasons: dict[str, str] = field(default_factory=dict)
     _missed: Counter[str] = field(default_factory=Counter)
 
-    def ends_at(self, course: Course) -> float | None:
+    def ends_at(self, course: JobCourse) -> float | None:
         """Return when the Job's reservation is over, None where the calendar has none of that name."""
         known = self._find(course)
         return known.end_at if known is not None else None
 
-    def corrected(self, course: Course, workload: Workload) -> Workload | None:
+    def corrected(self, course: JobCourse, workload: Workload) -> Workload | None:
         """Return the waiting Workload without its wish, where that can no longer come true; else None."""
         if RESERVATION not in workload.annotations or workload.has_quota_reservation:
             return None
@@ -58,6 +58,6 @@ class Joining:
             jobs = "1 Job" if number == 1 else f"{number:,} Jobs"
             yield f"{jobs} could not use a reservation and ran like any other: {self._reasons[name]}"
 
-    def _find(self, course: Course) -> CapacityReservation | None:
+    def _find(self, course: JobCourse) -> CapacityReservation | None:
         name = course.job.reservation
         return next((one for one in self.reservations if one.name == name), None)

@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from admission.simulation.records import Record
+from admission.simulation.records import ObjectRecord
 from api.objects import (
     ClusterQueueObject,
     CohortObject,
@@ -154,7 +154,7 @@ class QuotaLedger:
         """Who holds quota now."""
         return self._holdings
 
-    def apply(self, record: Record) -> bool:
+    def apply(self, record: ObjectRecord) -> bool:
         """Take a version in; return whether any limit or any use may have changed by it."""
         if isinstance(record.object, WorkloadObject):
             return self._apply_workload(record.object, is_deleted=record.is_deleted)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from admission.engine.engine import EngineSettings
-from admission.preemption.fair_sharing import FairSharing
+from admission.preemption.fair_sharing import FairPreemption
 from admission.simulation.settings import Setting
 from admission.simulation.shapes import MOST_GPUS_PER_POD
 from admission.simulation.traces import TraceJob
@@ -136,7 +136,7 @@ _ALL = (
     Policy(
         name="fair",
         summary="fair sharing: a queue a tenant, the tenant with the smallest share first",
-        engine=EngineSettings(fair_sharing=FairSharing()),
+        engine=EngineSettings(fair_sharing=FairPreemption()),
         needs_tenants=True,
     ),
     Policy(

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from admission.simulation.ledger import holding_of
-from admission.simulation.records import Record, in_order
+from admission.simulation.records import ObjectRecord, in_order
 from api.keys import PLANNED_START
 from api.objects import WorkloadObject
 from api.workload import WorkloadKey, to_seconds
@@ -38,7 +38,7 @@ class Promised:
         return self.early_seconds < -_TOLERANCE_SECONDS
 
 
-def promises(records: Iterable[Record], *, epoch: float) -> tuple[Promised, ...]:
+def promises(records: Iterable[ObjectRecord], *, epoch: float) -> tuple[Promised, ...]:
     """Return the Workloads that were promised a start, in the order of their first promises.
 
     `epoch`: the Unix time at which the records' clock stood at 0.

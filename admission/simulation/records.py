@@ -11,7 +11,7 @@ RecordedObject = WorkloadObject | ClusterQueueObject | CohortObject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class ObjectRecord:
     """One version of an object, as a watch delivered it. `at` is the observer's clock, in seconds.
 
     `is_deleted`: the object ceased to be; `object` is then its last known version.
@@ -22,7 +22,7 @@ class Record:
     is_deleted: bool = False
 
 
-def in_order(records: Iterable[Record]) -> Sequence[Record]:
+def in_order(records: Iterable[ObjectRecord]) -> Sequence[ObjectRecord]:
     """Return the records by resourceVersion, each kind's own order kept.
 
     Resource versions are numbers that grow with every write to the server (Kubernetes promises to keep it so
@@ -30,7 +30,7 @@ def in_order(records: Iterable[Record]) -> Sequence[Record]:
     a kind a version never counts as lower than one before it.
     """
     newest: dict[type, int] = {}
-    keyed: list[tuple[int, Record]] = []
+    keyed: list[tuple[int, ObjectRecord]] = []
     for record in records:
         kind = type(record.object)
         newest[kind] = max(newest.get(kind, 0), _version(record))
@@ -38,6 +38,6 @@ def in_order(records: Iterable[Record]) -> Sequence[Record]:
     return [record for _, record in sorted(keyed, key=lambda pair: pair[0])]
 
 
-def _version(record: Record) -> int:
+def _version(record: ObjectRecord) -> int:
     text = record.object.metadata.resource_version
     return int(text) if text.isdigit() else 0

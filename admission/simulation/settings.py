@@ -18,7 +18,7 @@ class Queues(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Estimates:
+class EstimateKind:
     """How well run times are known to policies that read them: `factor` times the truth, or `is_learned`
     from Jobs that have finished.
     """
@@ -76,7 +76,7 @@ class Setting:
     nodes: int
     gpus_per_node: int
     queues: Queues = Queues.ONE
-    estimates: Estimates = Estimates()
+    estimates: EstimateKind = EstimateKind()
     save_seconds: float = 30.0
     restart_seconds: float = 30.0
     checkpoint_interval_seconds: float = 1800.0

@@ -23,7 +23,7 @@ from math import inf
 from admission.decisions.decision import Admit, Decision, Evict, Plan
 from admission.engine.engine import Engine
 from admission.simulation.checkpointing import Habits
-from admission.simulation.course import Course
+from admission.simulation.course import JobCourse
 from admission.simulation.joining import Joining
 from admission.simulation.policies import Policy
 from admission.simulation.settings import Setting
@@ -46,7 +46,7 @@ class PolicyRun:
 
     policy: Policy
     is_blind: bool
-    courses: tuple[Course, ...]
+    courses: tuple[JobCourse, ...]
     cycles: int
     run_seconds: float
     calendar_problems: tuple[str, ...] = ()
@@ -56,7 +56,7 @@ class PolicyRun:
 class _Living:
     """A Job that has not finished: its course, and its Workload as the cluster shows it."""
 
-    course: Course
+    course: JobCourse
     workload: Workload
     nodes: tuple[str, ...] = ()
     # It leaves with everything saved, and will say so where it publishes.
@@ -105,7 +105,7 @@ class _Run:
     engine: Engine = field(init=False)
     cluster: VirtualCluster = field(init=False)
     joining: Joining = field(init=False)
-    courses: list[Course] = field(default_factory=list)
+    courses: list[JobCourse] = field(default_factory=list)
     timeline: Timeline = field(default_factory=Timeline)
     now: float = 0.0
     ended: int = 0
@@ -122,7 +122,7 @@ class _Run:
         self.engine = Engine(self.policy.engine)
         self.cluster = VirtualCluster(self.setting, self.policy, tenants(self.jobs))
         self.joining = Joining(self.engine, self.setting.reservations)
-        self.courses = [Course(job) for job in self.jobs]
+        self.courses = [JobCourse(job) for job in self.jobs]
         self._habits = Habits(self.setting.checkpoints, self.setting.checkpoints.seed)
         self._chance = random.Random(self.setting.faults.seed)
 
@@ -160,7 +160,7 @@ class _Run:
 
     # --- what the cluster does ---------------------------------------------------------------------------
 
-    def _submit(self, course: Course, place: int) -> None:
+    def _submit(self, course: JobCourse, place: int) -> None:
         if course.job.gpus == 0:
             # It needs nothing that anybody waits for.
             end = course.start(self.now, restart_seconds=0.0)
@@ -178,7 +178,7 @@ class _Run:
         if living.course.finished_at is None:
             self._show(living)
 
-    def _end_without_gpu(self, course: Course) -> None:
+    def _end_without_gpu(self, course: JobCourse) -> None:
         course.finish(self.now)
         self.ended += 1
 
@@ -267,7 +267,7 @@ class _Run:
                 asking.called_off_at = self.now
                 self.engine.forget(key, asking.living.workload.uid, now=self.now)
 
-    def _keeps_every(self, course: Course) -> float | None:
+    def _keeps_every(self, course: JobCourse) -> float | None:
         if not self.policy.preempts or self._habits.saves_on_sigterm(course.job):
             return None
         return self._habits.of(course.job).interval_seconds

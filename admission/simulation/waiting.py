@@ -9,13 +9,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from admission.simulation.ledger import FlavorResource, Holding, QuotaLedger, holding_of
-from admission.simulation.records import Record, in_order
+from admission.simulation.records import ObjectRecord, in_order
 from api.objects import WorkloadObject
 from api.reasons import ConditionType
 from api.workload import WorkloadKey
 
 
-def quota_waits(records: Iterable[Record]) -> dict[WorkloadKey, float]:
+def quota_waits(records: Iterable[ObjectRecord]) -> dict[WorkloadKey, float]:
     """Return how long each Workload waited while there was no quota for it.
 
     In seconds, all its times of waiting together. The time for which its quota was free already just before
@@ -37,7 +37,7 @@ def _demand(holding: Holding) -> _Demand:
     return holding.cluster_queue, frozenset(holding.amounts.items())
 
 
-def _demands(records: Iterable[Record]) -> dict[_Demand, Holding]:
+def _demands(records: Iterable[ObjectRecord]) -> dict[_Demand, Holding]:
     """Return each different demand that was ever met."""
     holdings = (holding_of(record.object) for record in records if isinstance(record.object, WorkloadObject))
     return {_demand(holding): holding for holding in holdings if holding is not None}
@@ -53,13 +53,13 @@ class _Waits:
     _fits_since: dict[_Demand, float] = field(default_factory=dict)
     _waits_since: dict[WorkloadKey, float] = field(default_factory=dict)
 
-    def take(self, record: Record) -> None:
+    def take(self, record: ObjectRecord) -> None:
         if isinstance(record.object, WorkloadObject):
             self._follow(record.object, record)
         if self._ledger.apply(record):
             self._try_all(record.at)
 
-    def _follow(self, workload: WorkloadObject, record: Record) -> None:
+    def _follow(self, workload: WorkloadObject, record: ObjectRecord) -> None:
         key = WorkloadKey(workload.metadata.namespace, workload.metadata.name)
         holding = None if record.is_deleted else holding_of(workload)
         if record.is_deleted or _is_finished(workload):

@@ -23,7 +23,7 @@ Member = TypeVar("Member")
 
 
 @dataclass(slots=True, eq=False)
-class TurnBook(Generic[Member]):
+class AttainedService(Generic[Member]):
     """Members by level, and when each is to be looked at next."""
 
     # A search that found nobody is not repeated before the next look: by what was asked, when.

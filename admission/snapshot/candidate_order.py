@@ -19,7 +19,7 @@ _Entry = tuple[int, float, str, WorkloadKey]
 
 
 @dataclass(slots=True)
-class EvictionOrder:
+class CandidateOrderIndex:
     """The Workloads by their keys, each where it belonged when it was last put."""
 
     _entries: list[_Entry] = field(default_factory=list)

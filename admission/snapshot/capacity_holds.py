@@ -25,10 +25,10 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from admission.placement.topology.place import Place
-from admission.placement.topology_cache import Fleet
-from admission.snapshot.hold_totals import KeptRoom, Standing
-from admission.snapshot.snapshot import Held, QueueState
-from admission.snapshot.usage_overlay import Overlay
+from admission.placement.topology_cache import TopologyCache
+from admission.snapshot.hold_totals import HeldRoom, HoldTotals
+from admission.snapshot.snapshot import HeldWorkload, QueueState
+from admission.snapshot.usage_overlay import UsageOverlay
 from api.policy import AdmissionPolicy
 from api.workload import WorkloadKey
 from queues.pending.pending_queue import Pending
@@ -39,25 +39,25 @@ from queues.tracked import Tracked
 Head = tuple[QueueState, Pending]
 
 
-class Claim(msgspec.Struct, frozen=True, kw_only=True):
+class HoldClaim(msgspec.Struct, frozen=True, kw_only=True):
     """A hold that a head of its queue passes: whose usage in which queue, beside victims that still run."""
 
     queue: QueueState
     usage: Quantities
     places: tuple[Place, ...]
-    victims: tuple[tuple[QueueState, Held], ...]
+    victims: tuple[tuple[QueueState, HeldWorkload], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claims:
+class HoldClaims:
     """All holds as a cycle meets them.
 
     Those kept from all of its heads in one sum, with whom it shows as gone; apart those that a head passes.
     """
 
-    overlay: Overlay = field(default_factory=Overlay)
-    leaving: Mapping[WorkloadKey, tuple[QueueState, Held]] = field(default_factory=dict)
-    passed: tuple[Claim, ...] = ()
+    overlay: UsageOverlay = field(default_factory=UsageOverlay)
+    leaving: Mapping[WorkloadKey, tuple[QueueState, HeldWorkload]] = field(default_factory=dict)
+    passed: tuple[HoldClaim, ...] = ()
 
     @property
     def is_standing(self) -> bool:
@@ -65,7 +65,7 @@ class Claims:
         return bool(self.leaving) or not self.overlay.is_empty
 
 
-NO_CLAIMS = Claims()
+NO_CLAIMS = HoldClaims()
 
 
 def holds_room(policy: AdmissionPolicy) -> bool:
@@ -73,18 +73,18 @@ def holds_room(policy: AdmissionPolicy) -> bool:
     return policy.preemption is not None and policy.preemption.hold_seconds > 0
 
 
-class Holds:
+class CapacityHolds:
     """All holds, by who they are for."""
 
     def __init__(self) -> None:
-        self.kept: Tracked[WorkloadKey, KeptRoom] = Tracked()
+        self.kept: Tracked[WorkloadKey, HeldRoom] = Tracked()
         # Holds whose time was up while those who leave for them still ran.
         self._spent: dict[WorkloadKey, Hold] = {}
         # Of whom it is not known that they wait, as they have just been tried or have left their queue.
         self._unsure: dict[WorkloadKey, None] = {}
         # The queues by which all others were seen to wait.
         self._queues: Mapping[str, QueueState] = {}
-        self._standing = Standing()
+        self._standing = HoldTotals()
         # The earliest end, and the version of the holds that it was read of.
         self._first_end: tuple[int, float | None] = (-1, None)
 
@@ -93,7 +93,7 @@ class Holds:
         """Whether room is kept for nobody, and nobody waits whose time was up."""
         return not self.kept and not self._spent
 
-    def put(self, room: KeptRoom, *, is_fresh: bool = False) -> bool:
+    def put(self, room: HeldRoom, *, is_fresh: bool = False) -> bool:
         """Keep room. Who holds some and evicts more keeps it for all of them, and until the last has gone.
 
         Whoever only looks again keeps it no longer than was said first, and not once more when that time is
@@ -134,7 +134,7 @@ class Holds:
         if key in self.kept or key in self._spent:
             self._unsure[key] = None
 
-    def take_ended(self, queues: Mapping[str, QueueState], *, now: float) -> list[KeptRoom]:
+    def take_ended(self, queues: Mapping[str, QueueState], *, now: float) -> list[HeldRoom]:
         """Return the holds whose time is up, or for whom nobody waits any more, and forget them.
 
         To be asked between cycles: whoever is being tried is in no queue.
@@ -172,7 +172,7 @@ class Holds:
         pending = queue.pending.get(hold.key) if queue is not None else None
         return pending is not None and pending.workload.uid == hold.uid
 
-    def is_awaiting(self, key: WorkloadKey, held: Mapping[WorkloadKey, Held]) -> bool:
+    def is_awaiting(self, key: WorkloadKey, held: Mapping[WorkloadKey, HeldWorkload]) -> bool:
         """Return whether somebody who leaves for the Workload, and has been told to, still runs."""
         room = self.kept.get(key)
         if room is None:
@@ -191,14 +191,14 @@ class Holds:
         self,
         heads: Collection[Head],
         queues: Mapping[str, QueueState],
-        held: Mapping[WorkloadKey, Held],
-        fleet: Fleet,
-    ) -> Claims:
+        held: Mapping[WorkloadKey, HeldWorkload],
+        topology_cache: TopologyCache,
+    ) -> HoldClaims:
         """Return what is to be kept from these heads."""
         self._see(queues)
         trying = {pending.key for _, pending in heads}
         priorities = {queue.name: pending.workload.priority for queue, pending in heads}
-        standing: dict[WorkloadKey, KeptRoom] = {}
+        standing: dict[WorkloadKey, HeldRoom] = {}
         passed = []
         for key, room in self.kept.items():
             # Who is tried itself takes its own room.
@@ -209,16 +209,16 @@ class Holds:
                 passed.append(room)
             else:
                 standing[key] = room
-        self._standing.bring_up(standing, queues=queues, held=held, fleet=fleet)
+        self._standing.bring_up(standing, queues=queues, held=held, topology_cache=topology_cache)
         passed.sort(key=lambda room: room.hold.key)
-        return Claims(
+        return HoldClaims(
             overlay=self._standing.overlay(),
             leaving=self._standing.leaving(),
             # In one order, since where claims overlap the first is the one that stands.
             passed=tuple(self._claim(room, held) for room in passed),
         )
 
-    def _claim(self, room: KeptRoom, held: Mapping[WorkloadKey, Held]) -> Claim:
+    def _claim(self, room: HeldRoom, held: Mapping[WorkloadKey, HeldWorkload]) -> HoldClaim:
         leaving = [held[victim] for victim in room.hold.victims if victim in held]
         victims = [
             (self._queues[one.admission.cluster_queue], one)
@@ -226,4 +226,4 @@ class Holds:
             if one.is_evicted and one.admission.cluster_queue in self._queues
         ]
         queue = self._queues[room.hold.cluster_queue]
-        return Claim(queue=queue, usage=room.usage, places=room.places, victims=tuple(victims))
+        return HoldClaim(queue=queue, usage=room.usage, places=room.places, victims=tuple(victims))

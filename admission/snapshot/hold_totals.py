@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from admission.placement.topology.place import Place
-from admission.placement.topology_cache import Fleet
-from admission.snapshot.snapshot import Held, QueueState
-from admission.snapshot.usage_overlay import Overlay, Sum
+from admission.placement.topology_cache import TopologyCache
+from admission.snapshot.snapshot import HeldWorkload, QueueState
+from admission.snapshot.usage_overlay import Sum, UsageOverlay
 from api.workload import WorkloadKey
 from queues.profile.capacity_profile import Spots
 from queues.profile.holds import Hold
@@ -28,7 +28,7 @@ from queues.quota.resources import Quantities
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptRoom:
+class HeldRoom:
     """A hold with what it amounts to on the flavors and nodes as they are."""
 
     hold: Hold
@@ -39,7 +39,7 @@ class KeptRoom:
 class _Counted(NamedTuple):
     """A hold that is in the sum, and what was counted for it."""
 
-    room: KeptRoom
+    room: HeldRoom
     queue: QueueState
     spots: Spots
 
@@ -47,14 +47,14 @@ class _Counted(NamedTuple):
 class _Gone(NamedTuple):
     """A victim that is out of the sum, and what was given back for it."""
 
-    held: Held
+    held: HeldWorkload
     places: tuple[Place, ...]
     queue: QueueState
     spots: Spots
 
 
 @dataclass(slots=True, kw_only=True)
-class Standing:
+class HoldTotals:
     """The sum of some holds and of who leaves for them, brought up to date before each cycle."""
 
     _queues: Mapping[str, QueueState] = field(default_factory=dict)
@@ -66,11 +66,11 @@ class Standing:
 
     def bring_up(
         self,
-        rooms: Mapping[WorkloadKey, KeptRoom],
+        rooms: Mapping[WorkloadKey, HeldRoom],
         *,
         queues: Mapping[str, QueueState],
-        held: Mapping[WorkloadKey, Held],
-        fleet: Fleet,
+        held: Mapping[WorkloadKey, HeldWorkload],
+        topology_cache: TopologyCache,
     ) -> None:
         """Let the sum be that of these holds, whose queues are there, and of their victims as they are."""
         # Trees and flavors were built anew, and all that was counted on them is gone.
@@ -82,11 +82,11 @@ class Standing:
             self._take_off(self._counted.pop(key))
         for key, room in rooms.items():
             if key not in self._counted:
-                self._counted[key] = self._put_on(room, fleet)
-        self._see_victims(held, fleet)
+                self._counted[key] = self._put_on(room, topology_cache)
+        self._see_victims(held, topology_cache)
 
-    def _put_on(self, room: KeptRoom, fleet: Fleet) -> _Counted:
-        one = _Counted(room, self._queues[room.hold.cluster_queue], fleet.spots(room.places))
+    def _put_on(self, room: HeldRoom, topology_cache: TopologyCache) -> _Counted:
+        one = _Counted(room, self._queues[room.hold.cluster_queue], topology_cache.spots(room.places))
         self._sum.add(one.queue.node, room.usage, one.spots, sign=1)
         self._named.update(room.hold.victims)
         return one
@@ -98,7 +98,7 @@ class Standing:
             if not self._named[key]:
                 del self._named[key]
 
-    def _see_victims(self, held: Mapping[WorkloadKey, Held], fleet: Fleet) -> None:
+    def _see_victims(self, held: Mapping[WorkloadKey, HeldWorkload], topology_cache: TopologyCache) -> None:
         """Count each victim as gone that is told to leave, and no other."""
         leaving = {key: one for key in self._named if (one := held.get(key)) is not None and one.is_evicted}
         for key, gone in tuple(self._gone.items()):
@@ -108,13 +108,13 @@ class Standing:
         for key, one in leaving.items():
             queue = self._queues.get(one.admission.cluster_queue)
             if queue is not None and key not in self._gone:
-                gone = self._gone[key] = _Gone(one, one.places, queue, fleet.spots(one.places))
+                gone = self._gone[key] = _Gone(one, one.places, queue, topology_cache.spots(one.places))
                 self._sum.add(queue.node, one.usage, gone.spots, sign=-1)
 
-    def overlay(self) -> Overlay:
+    def overlay(self) -> UsageOverlay:
         """Return what is taken and given back in all."""
         return self._sum.overlay()
 
-    def leaving(self) -> dict[WorkloadKey, tuple[QueueState, Held]]:
+    def leaving(self) -> dict[WorkloadKey, tuple[QueueState, HeldWorkload]]:
         """Return who counts as gone, and of which queue."""
         return {key: (one.queue, one.held) for key, one in self._gone.items()}

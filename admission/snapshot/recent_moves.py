@@ -15,7 +15,7 @@ from queues.tracked import Tracked
 _HOUR = 3600.0
 
 
-class Moves:
+class RecentMoves:
     """The moves of the last hour, by who was moved. Instants are Unix seconds."""
 
     def __init__(self) -> None:

@@ -15,15 +15,15 @@ from math import inf
 
 import msgspec
 
-from admission.calendar.advance_reservations import KeptCapacity
+from admission.calendar.advance_reservations import ReservedCapacity
 from admission.calendar.quota_windows import QuotaInForce
-from admission.decisions.assignment_memo import Impasse, Needs, Plan
+from admission.decisions.assignment_memo import Impasse, Needs, RememberedAssignment
 from admission.placement.topology.place import Place
-from admission.placement.topology_cache import Fleet
-from admission.snapshot.attained_service import TurnBook
-from admission.snapshot.candidate_order import EvictionOrder
-from admission.snapshot.recent_moves import Moves
-from admission.snapshot.usage_overlay import Overlay
+from admission.placement.topology_cache import TopologyCache
+from admission.snapshot.attained_service import AttainedService
+from admission.snapshot.candidate_order import CandidateOrderIndex
+from admission.snapshot.recent_moves import RecentMoves
+from admission.snapshot.usage_overlay import UsageOverlay
 from api.disruption_budget import DisruptionBudget
 from api.jobs.checkpoint_annotations import CheckpointFacts, checkpoint_facts
 from api.policy import KUEUE, AdmissionPolicy
@@ -36,7 +36,7 @@ from queues.quota.resources import FlavorResource, Quantities
 from queues.quota.window_timeline import QuotaStep
 
 
-class Held(msgspec.Struct, eq=False, kw_only=True):
+class HeldWorkload(msgspec.Struct, eq=False, kw_only=True):
     """A Workload that holds quota: by its object, or *assumed*, decided but not yet seen in the object.
 
     `is_evicting` is set from the decision to evict until the object says so (then Evicted does). `former` is
@@ -101,7 +101,7 @@ class Inactive:
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Tree:
+class QueueTree:
     """A root of the quota tree and the ClusterQueues below it.
 
     `generation` rises whenever capacity that a flavor scan has passed over may have come free: it outdates
@@ -142,11 +142,11 @@ class QueueState:
 
     spec: ClusterQueue
     node: QuotaNode
-    tree: Tree
+    tree: QueueTree
     name: str = field(init=False)
     pending: PendingQueue
     groups: dict[str, QueueGroup] = field(default_factory=dict)
-    held: dict[WorkloadKey, Held] = field(default_factory=dict)
+    held: dict[WorkloadKey, HeldWorkload] = field(default_factory=dict)
     inactive: tuple[Inactive, ...] = ()
     policy: AdmissionPolicy = KUEUE
     usage_of: UsageOf | None = None
@@ -155,12 +155,12 @@ class QueueState:
     # When the calendar will give it more than is in force now.
     rises: Callable[[FlavorResource], tuple[QuotaStep, ...]] = _nothing_ahead
     # Advance reservations of its quota, and which have begun.
-    reservations: tuple[tuple[KeptCapacity, bool], ...] = ()
+    reservations: tuple[tuple[ReservedCapacity, bool], ...] = ()
     # Who gives way to whom, where equals take turns.
-    turns: TurnBook[Held] | None = None
+    turns: AttainedService[HeldWorkload] | None = None
     # What searches have found for a shape (`admission.flavors.assignment_cache`). They go with this value
     # when a spec changes.
-    plans: dict[bytes, Plan] = field(default_factory=dict)
+    plans: dict[bytes, RememberedAssignment] = field(default_factory=dict)
     impasses: dict[bytes, Impasse] = field(default_factory=dict)
     # What a shape needs at least (`admission.flavors.feasibility`). They go with this value as plans do.
     needs: dict[bytes, Needs] = field(default_factory=dict)
@@ -169,7 +169,7 @@ class QueueState:
     # Whether its Workloads run in other clusters.
     is_dispatching: bool = False
     # Who holds quota here, as `held` says.
-    eviction_order: EvictionOrder = field(default_factory=EvictionOrder)
+    eviction_order: CandidateOrderIndex = field(default_factory=CandidateOrderIndex)
 
     def __post_init__(self) -> None:
         self.name = self.spec.name
@@ -191,13 +191,13 @@ class QueueState:
             cells=tuple({one.resource: (one, self.node.cell(one)) for one in of_name} for of_name in pairs),
         )
 
-    def charge(self, held: Held) -> None:
+    def charge(self, held: HeldWorkload) -> None:
         """Count the Workload's usage as used here."""
         self.held[held.key] = held
         self.rank(held)
         self.node.add(held.usage)
 
-    def rank(self, held: Held) -> None:
+    def rank(self, held: HeldWorkload) -> None:
         """Put a Workload where it belongs among those that hold quota here: it is new, or has changed."""
         self.eviction_order.put(
             held.key,
@@ -215,7 +215,7 @@ class QueueState:
         self.node.remove(held.usage)
         return True
 
-    def holders_up_to(self, priority: float) -> Iterator[Held]:
+    def holders_up_to(self, priority: float) -> Iterator[HeldWorkload]:
         """Return who holds quota here at no higher priority, in the order in which Kueue evicts."""
         return map(self.held.__getitem__, self.eviction_order.up_to(priority))
 
@@ -240,17 +240,17 @@ class Snapshot:
         "_evicted",
         "_firm",
         "_is_suspended",
-        "_journal",
         "_overlay",
         "_standing",
+        "_undo_log",
         "budgets",
         "decided",
         "flavors",
-        "fleet",
         "moves",
         "namespaces",
         "now",
         "queues",
+        "topology_cache",
     )
 
     def __init__(
@@ -259,27 +259,27 @@ class Snapshot:
         queues: Mapping[str, QueueState],
         flavors: Mapping[str, ResourceFlavor],
         namespaces: Mapping[str, Mapping[str, str]],
-        fleet: Fleet | None = None,
+        topology_cache: TopologyCache | None = None,
         budgets: Mapping[tuple[str, str], DisruptionBudget] | None = None,
-        moves: Moves | None = None,
+        moves: RecentMoves | None = None,
         now: float = 0.0,
     ) -> None:
-        """Borrow the state; `namespaces` are the labels of each, `fleet` the nodes (default: none), `budgets`
-        the PodDisruptionBudgets by namespace and name, `moves` who was moved of late.
+        """Borrow the state; `namespaces` are the labels of each, `topology_cache` the nodes (default: none),
+        `budgets` the PodDisruptionBudgets by namespace and name, `moves` the Workloads moved lately.
 
         `now` is the instant of deciding, for what depends on how long somebody has run.
         """
         self.queues = queues
         self.flavors = flavors
         self.namespaces = namespaces
-        self.fleet = fleet if fleet is not None else Fleet()
+        self.topology_cache = topology_cache if topology_cache is not None else TopologyCache()
         self.budgets = budgets if budgets is not None else {}
-        self.moves = moves if moves is not None else Moves()
+        self.moves = moves if moves is not None else RecentMoves()
         self.now = now
-        self._journal: list[_Change | Overlay] = []
-        self._evicted: dict[WorkloadKey, tuple[QueueState, Held]] = {}
+        self._undo_log: list[_Change | UsageOverlay] = []
+        self._evicted: dict[WorkloadKey, tuple[QueueState, HeldWorkload]] = {}
         # What stands on it from the begin, and who of those taken away is a part of that.
-        self._overlay = Overlay()
+        self._overlay = UsageOverlay()
         self._standing: Collection[WorkloadKey] = ()
         self._is_suspended = False
         # So many changes of the journal are decisions of this cycle, those above a trial.
@@ -290,11 +290,11 @@ class Snapshot:
     @property
     def has_trial(self) -> bool:
         """Whether the picture is another than what has been decided, as `decided` counts it, amounts to."""
-        return len(self._journal) != self._firm
+        return len(self._undo_log) != self._firm
 
     def mark(self) -> int:
         """Return the present point of the journal, for `rollback`."""
-        return len(self._journal)
+        return len(self._undo_log)
 
     def rollback(self, mark: int = 0) -> None:
         """Undo everything since `mark`."""
@@ -302,13 +302,13 @@ class Snapshot:
         self.resume()
         # In reverse: usage is a function of the leaves, so order would not matter to the numbers,
         # but each change is undone on the very state that it made.
-        while len(self._journal) > mark:
-            self._play(self._journal.pop(), is_undone=True)
+        while len(self._undo_log) > mark:
+            self._play(self._undo_log.pop(), is_undone=True)
         # With the journal's last entry the cycle is over, and what it decided is either assumed by
         # the cache or forgotten.
-        if not self._journal:
+        if not self._undo_log:
             self._evicted.clear()
-            self._overlay, self._standing = Overlay(), ()
+            self._overlay, self._standing = UsageOverlay(), ()
             self._firm = self.decided = 0
 
     def suspend(self) -> None:
@@ -316,7 +316,7 @@ class Snapshot:
         # Twice in a row is once: callers need not know of each other.
         if not self._is_suspended:
             self._is_suspended = True
-            for change in reversed(self._journal):
+            for change in reversed(self._undo_log):
                 self._play(change, is_undone=True)
 
     # What has changed the state meanwhile interrupts the cycle (`Cycle.interrupt`), which rolls back instead.
@@ -324,12 +324,12 @@ class Snapshot:
         """Go on where `suspend` was called, if it was. Nothing may have changed the state in between."""
         if self._is_suspended:
             self._is_suspended = False
-            for change in self._journal:
+            for change in self._undo_log:
                 self._play(change, is_undone=False)
 
-    def _play(self, change: _Change | Overlay, *, is_undone: bool) -> None:
-        if isinstance(change, Overlay):
-            (change.negated() if is_undone else change).put_on(self.fleet)
+    def _play(self, change: _Change | UsageOverlay, *, is_undone: bool) -> None:
+        if isinstance(change, UsageOverlay):
+            (change.negated() if is_undone else change).put_on(self.topology_cache)
             return
         node, usage, places, was_added = change
         # Undoing an addition removes, undoing a removal adds.
@@ -339,24 +339,26 @@ class Snapshot:
         else:
             node.remove(usage)
         if places:
-            self.fleet.use(places, sign=1 if is_adding else -1)
+            self.topology_cache.use(places, sign=1 if is_adding else -1)
 
     def add(self, queue: QueueState, usage: Quantities, places: tuple[Place, ...] = ()) -> None:
         """Count `usage` as used in `queue`, and the places as taken, from here on."""
         queue.node.add(usage)
         if places:
-            self.fleet.use(places, sign=1)
+            self.topology_cache.use(places, sign=1)
         # After it has been done: a change that raises leaves nothing in the journal.
-        self._journal.append((queue.node, usage, places, True))
+        self._undo_log.append((queue.node, usage, places, True))
 
     def remove(self, queue: QueueState, usage: Quantities, places: tuple[Place, ...] = ()) -> None:
         """Count `usage` as free in `queue`, and the places as free, from here on."""
         queue.node.remove(usage)
         if places:
-            self.fleet.use(places, sign=-1)
-        self._journal.append((queue.node, usage, places, False))
+            self.topology_cache.use(places, sign=-1)
+        self._undo_log.append((queue.node, usage, places, False))
 
-    def stand(self, overlay: Overlay, leaving: Mapping[WorkloadKey, tuple[QueueState, Held]]) -> None:
+    def stand(
+        self, overlay: UsageOverlay, leaving: Mapping[WorkloadKey, tuple[QueueState, HeldWorkload]]
+    ) -> None:
         """Let this stand for the whole cycle: what holds amount to, and who counts as gone by that.
 
         As if these had been evicted, and the rest reserved, before anything else is decided.
@@ -365,39 +367,39 @@ class Snapshot:
         self._overlay, self._standing = overlay, leaving.keys()
         self._evicted.update(leaving)
         self._lay(overlay)
-        self._firm = len(self._journal)
+        self._firm = len(self._undo_log)
 
-    def _lay(self, overlay: Overlay) -> None:
-        overlay.put_on(self.fleet)
-        self._journal.append(overlay)
+    def _lay(self, overlay: UsageOverlay) -> None:
+        overlay.put_on(self.topology_cache)
+        self._undo_log.append(overlay)
 
     def reserve(self, queue: QueueState, usage: Quantities, places: tuple[Place, ...] = ()) -> None:
         """Count `usage` and the places as taken for the rest of the cycle."""
         self.decided += 1
         self.add(queue, usage, places)
         # Everything up to here is decided; whatever comes above is a trial.
-        self._firm = len(self._journal)
+        self._firm = len(self._undo_log)
 
-    def evict(self, queue: QueueState, held: Held) -> None:
+    def evict(self, queue: QueueState, held: HeldWorkload) -> None:
         """Take a Workload away for the rest of the cycle, usage and all: it is no candidate any more."""
         self.decided += 1
         # By key: it is no candidate for anybody else in this cycle, whoever asks.
         self._evicted[held.key] = (queue, held)
         self.remove(queue, held.usage, held.places)
-        self._firm = len(self._journal)
+        self._firm = len(self._undo_log)
 
     def release(self, queue: QueueState, usage: Quantities, places: tuple[Place, ...] = ()) -> None:
         """Count what was reserved as free for the rest of the cycle."""
         self.decided += 1
         self.remove(queue, usage, places)
-        self._firm = len(self._journal)
+        self._firm = len(self._undo_log)
 
-    def readmit(self, queue: QueueState, held: Held) -> None:
+    def readmit(self, queue: QueueState, held: HeldWorkload) -> None:
         """Bring a Workload back that was taken away."""
         self.decided += 1
         del self._evicted[held.key]
         self.add(queue, held.usage, held.places)
-        self._firm = len(self._journal)
+        self._firm = len(self._undo_log)
 
     def evicted_usage(self, queue: QueueState, pair: FlavorResource) -> int:
         """Return what the queue's Workloads hold of `pair` that were taken away in this cycle."""
@@ -453,7 +455,7 @@ class Snapshot:
             self.rollback(mark)
 
     @contextmanager
-    def without(self, victims: Iterable[tuple[QueueState, Held]]) -> Iterator[None]:
+    def without(self, victims: Iterable[tuple[QueueState, HeldWorkload]]) -> Iterator[None]:
         """Count the victims' usage as free while in the block."""
         mark = self.mark()
         for queue, held in victims:
@@ -468,11 +470,11 @@ class Snapshot:
         """Who was taken away in this cycle."""
         return frozenset(self._evicted)
 
-    def leaving(self) -> Iterator[tuple[QueueState, Held]]:
+    def leaving(self) -> Iterator[tuple[QueueState, HeldWorkload]]:
         """Yield who was taken away in this cycle, and of which queue, in the order in which they were."""
         return iter(self._evicted.values())
 
-    def is_gone(self, held: Held) -> bool:
+    def is_gone(self, held: HeldWorkload) -> bool:
         """Return whether the Workload was taken away in this cycle."""
         return held.key in self._evicted
 

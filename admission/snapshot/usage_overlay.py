@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from admission.placement.topology_cache import Fleet
+from admission.placement.topology_cache import TopologyCache
 from queues.profile.capacity_profile import Spot, Spots
 from queues.quota.quota_tree import QuotaNode
 from queues.quota.resources import FlavorResource, Quantities
@@ -21,7 +21,7 @@ _Of = TypeVar("_Of")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Overlay:
+class UsageOverlay:
     """What is used more of each ClusterQueue's quota and of each leaf; below 0: what is given back."""
 
     usage: tuple[tuple[QuotaNode, Quantities], ...] = ()
@@ -32,9 +32,9 @@ class Overlay:
         """Whether it changes nothing."""
         return not self.usage and not self.spots
 
-    def negated(self, hosts: Collection[str] | None = None) -> Overlay:
+    def negated(self, hosts: Collection[str] | None = None) -> UsageOverlay:
         """Return what takes this off again; of leaves those of these hosts alone, None: all."""
-        return Overlay(
+        return UsageOverlay(
             usage=tuple((node, _negated(amounts)) for node, amounts in self.usage),
             spots={
                 spot: _negated(amounts)
@@ -44,11 +44,11 @@ class Overlay:
             },
         )
 
-    def put_on(self, fleet: Fleet) -> None:
+    def put_on(self, topology_cache: TopologyCache) -> None:
         """Count it as used, on the quota trees and on the nodes."""
         for node, amounts in self.usage:
             node.change(amounts)
-        fleet.occupy(self.spots)
+        topology_cache.occupy(self.spots)
 
 
 @dataclass(slots=True)
@@ -64,10 +64,10 @@ class Sum:
         for spot, amounts in spots.items():
             _add(self._spots, spot, amounts, sign)
 
-    def overlay(self) -> Overlay:
+    def overlay(self) -> UsageOverlay:
         """Return what it amounts to now."""
         # Copies: what stands on a picture must stay what it was until it is taken off.
-        return Overlay(
+        return UsageOverlay(
             usage=tuple((node, dict(amounts)) for node, amounts in self._usage.items()),
             spots={spot: dict(amounts) for spot, amounts in self._spots.items()},
         )

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from admission.cache.cache import Cache
-from admission.calendar.advance_reservations import KeptCapacity, ReservationId
+from admission.calendar.advance_reservations import ReservationId, ReservedCapacity
 from admission.calendar.quota_windows import QuotaInForce, lead_begins_at, window_refusal
 from api.policy import AdmissionPolicy, CapacityReservation, QuotaWindow
 from api.workload import WorkloadKey
@@ -87,7 +87,7 @@ def _window_entry(
     policy: AdmissionPolicy,
     governing: Mapping[str, AdmissionPolicy],
 ) -> WindowEntry:
-    now, spec = cache.timekeeper.now, cache.cluster_queues.get(window.cluster_queue)
+    now, spec = cache.schedule_plan.now, cache.cluster_queues.get(window.cluster_queue)
     refusal = window_refusal(f"spec.quotaWindows[{index}]", window, policy, spec, governing, now=now)
     if refusal is not None or spec is None:
         return WindowEntry(window=window, state=EntryState.REFUSED, message=refusal or "")
@@ -115,7 +115,7 @@ def _covered_by(window: QuotaWindow, present: QuotaInForce | None) -> str:
 def _reservation_entry(
     cache: Cache, index: int, one: CapacityReservation, policy: AdmissionPolicy
 ) -> ReservationEntry:
-    now, known = cache.timekeeper.now, cache.reservations
+    now, known = cache.schedule_plan.now, cache.reservations
     if one.end_at <= now:
         return ReservationEntry(reservation=one, state=EntryState.OVER)
     wanted = ReservationId(policy.name, one.name)
@@ -134,6 +134,6 @@ def _reservation_entry(
     )
 
 
-def _users(cache: Cache, kept: KeptCapacity) -> Iterator[WorkloadKey]:
+def _users(cache: Cache, kept: ReservedCapacity) -> Iterator[WorkloadKey]:
     """Yield who holds quota and has joined: members stay on the keeper's list when they end."""
-    return (key for key in sorted(cache.timekeeper.ahead.members.get(kept.id, ())) if key in cache.held)
+    return (key for key in sorted(cache.schedule_plan.ahead.members.get(kept.id, ())) if key in cache.held)

@@ -18,8 +18,8 @@ from admission.flavors.flavor_assigner import flavor_refusal
 from admission.flavors.placement_hints import inside_reservation, reservation_refusal
 from admission.flavors.topology_assigner import placement_request
 from admission.placement.search import PlacementSearch
-from admission.placement.topology.pod_counts import Counts
-from admission.placement.topology.request import NoPlacement, PlacementRequest, Plan, make_plan
+from admission.placement.topology.pod_counts import PodCounts
+from admission.placement.topology.request import NoPlacement, PlacementPlan, PlacementRequest, make_plan
 from admission.snapshot.snapshot import QueueState, Snapshot
 from api.jobs.resource_requests import PodSetRequests
 from api.workload import PodSet, Workload
@@ -142,9 +142,9 @@ def _topology(
     pod_set: PodSet,
     asked: PodSetRequests,
 ) -> TopologyLines | None:
-    if not snapshot.fleet.has_topology(name):
+    if not snapshot.topology_cache.has_topology(name):
         return None
-    search = snapshot.fleet.search(name)
+    search = snapshot.topology_cache.search(name)
     flavor, rules = snapshot.flavors[name], queue.policy.placement
     # The request that the cycle makes, step for step: an explanation of another one would mislead.
     request = placement_request(pod_set, asked, flavor, count=asked.count, rules=rules)
@@ -161,7 +161,7 @@ def _topology(
     )
 
 
-def _wanted(request: PlacementRequest, plan: Plan, levels: tuple[str, ...]) -> str:
+def _wanted(request: PlacementRequest, plan: PlacementPlan, levels: tuple[str, ...]) -> str:
     pods = f"{request.count} pods"
     if plan.is_required:
         return f"{pods} in one {levels[plan.level]}"
@@ -170,7 +170,7 @@ def _wanted(request: PlacementRequest, plan: Plan, levels: tuple[str, ...]) -> s
     return f"{pods} in one {levels[plan.level]} if possible"
 
 
-def _domains(search: PlacementSearch, request: PlacementRequest, plan: Plan) -> Iterator[DomainLine]:
+def _domains(search: PlacementSearch, request: PlacementRequest, plan: PlacementPlan) -> Iterator[DomainLine]:
     """Return the domains in the order of their paths, which puts each before those within it."""
     tree = search.site.tree
     # The counts of one shape are lists that the next question may extend, never replace.
@@ -188,7 +188,7 @@ def _domains(search: PlacementSearch, request: PlacementRequest, plan: Plan) -> 
         )
 
 
-def _refusal(now: Counts, empty: Counts, index: int) -> str:
+def _refusal(now: PodCounts, empty: PodCounts, index: int) -> str:
     """Return why a leaf takes no pod: what no Workload's end would change goes first."""
     return empty.refusal(index) or now.refusal(index)
 
@@ -196,7 +196,7 @@ def _refusal(now: Counts, empty: Counts, index: int) -> str:
 def _left_out(snapshot: Snapshot, search: PlacementSearch) -> Iterator[tuple[str, str]]:
     """Return the nodes that are not of this flavor for another reason than their flavor's labels."""
     site = search.site
-    for name, node in sorted(snapshot.fleet.nodes.items()):
+    for name, node in sorted(snapshot.topology_cache.nodes.items()):
         refusal = site.refusal(node)
         if refusal is not None and site.is_of_flavor(node):
             yield name, refusal

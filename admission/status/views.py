@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from admission.cache.cache import Cache
-from admission.calendar.advance_reservations import KeptCapacity
+from admission.calendar.advance_reservations import ReservedCapacity
 from admission.calendar.quota_windows import QuotaInForce, window_problems
-from admission.snapshot.snapshot import Held, QueueState
+from admission.snapshot.snapshot import HeldWorkload, QueueState
 from admission.status.calendar_view import ReservationEntry, WindowEntry, reservation_entries, window_entries
 from api.past_usage import PastUsage
 from api.policy import AdmissionPolicy
@@ -57,7 +57,7 @@ class ClusterQueueView:
     flavors_usage: FlavorUsages
     weighted_share: int
     quotas_in_force: Mapping[FlavorResource, QuotaInForce] = field(default_factory=dict)
-    reservations: tuple[tuple[KeptCapacity, bool], ...] = ()
+    reservations: tuple[tuple[ReservedCapacity, bool], ...] = ()
 
     @property
     def pending(self) -> int:
@@ -125,7 +125,7 @@ class PolicyView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PendingWorkload:
+class PendingWorkloadView:
     """A waiting Workload, in a list that stands in queue order."""
 
     key: WorkloadKey
@@ -264,7 +264,7 @@ def _to_usages(usage: Mapping[FlavorResource, int], node: QuotaNode | None) -> F
     return result
 
 
-def _sum_usage(held: Iterable[Held]) -> dict[FlavorResource, int]:
+def _sum_usage(held: Iterable[HeldWorkload]) -> dict[FlavorResource, int]:
     """Return what these Workloads hold together."""
     total: dict[FlavorResource, int] = {}
     for one in held:
@@ -309,7 +309,7 @@ def policy_view(cache: Cache, name: str) -> PolicyView | None:
 
 def _calendar_problems(cache: Cache, policy: AdmissionPolicy) -> Iterator[str]:
     governing = {queue.name: queue.policy for queue in cache.queues.values()}
-    now = cache.timekeeper.now
+    now = cache.schedule_plan.now
     overlaps = cache.overlaps.of(policy, now=now)
     yield from window_problems(policy, cache.cluster_queues, governing, overlaps, now=now)
     yield from cache.reservations.problems.get(policy.name, ())

@@ -53,7 +53,7 @@ CHECKPOINT_KEYS = frozenset(
 _SWITCH = {"true": True, "false": False}
 
 
-class Measured(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class MeasuredCosts(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The annotation `berth.dev/checkpoint-measured`: seconds, the latest last.
 
     `restart_of`: the attempt whose restart was measured last, by its start; each is measured once.
@@ -104,7 +104,7 @@ def checkpoint_facts(workload: Workload, *, with_aliases: bool = False) -> Check
     kind = read_key(keys.WORKLOAD_TYPE, sources, with_aliases=with_aliases).lower()
     save, restart, interval = (parse_duration(_read(key, sources)) for key in _DURATIONS)
     # What cannot be read counts as nothing measured: then what is declared stands.
-    measured = parse_measured(_read(keys.CHECKPOINT_MEASURED, sources)) or Measured()
+    measured = parse_measured(_read(keys.CHECKPOINT_MEASURED, sources)) or MeasuredCosts()
     return CheckpointFacts(
         workload_type=kind if kind in WORKLOAD_TYPES else "",
         saved_at=parse_instant(_read(keys.CHECKPOINT_TIME, sources)),
@@ -173,10 +173,10 @@ def parse_switch(text: str) -> bool | None:
     return _SWITCH.get(text.lower())
 
 
-def parse_measured(text: str) -> Measured | None:
+def parse_measured(text: str) -> MeasuredCosts | None:
     """Return what was measured; None for what Berth would not have written."""
     try:
-        measured = msgspec.json.decode(text, type=Measured)
+        measured = msgspec.json.decode(text, type=MeasuredCosts)
     # An annotation has room for JSON nested deeper than the reader follows, and anybody may write one: raised
     # from here it would end every search that looks at this Workload.
     except (msgspec.DecodeError, UnicodeError, RecursionError):

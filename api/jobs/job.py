@@ -26,7 +26,7 @@ class ComposeError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class JobOutcome:
     """How a Job ended; `message` is its condition's."""
 
     is_success: bool
@@ -54,7 +54,7 @@ class Job(Queued):
     terminal_indexes: int = 0
     has_start_time: bool = False
     is_seen_suspended: bool = False
-    outcome: Outcome | None = None
+    outcome: JobOutcome | None = None
 
     @property
     def queue_name(self) -> str:
@@ -162,11 +162,11 @@ def _intervals(text: str) -> Iterable[tuple[int, int]]:
             yield int(first), int(last or first)
 
 
-def _outcome(obj: JobObject) -> Outcome | None:
+def _outcome(obj: JobObject) -> JobOutcome | None:
     for condition in obj.status.conditions or ():
         if condition.type in ("Complete", "Failed") and condition.status == "True":
             is_success = condition.type == "Complete"
             # Kueue's words, where the Job controller has none.
             fallback = "Job finished successfully" if is_success else "Job failed"
-            return Outcome(is_success=is_success, message=condition.message or fallback)
+            return JobOutcome(is_success=is_success, message=condition.message or fallback)
     return None

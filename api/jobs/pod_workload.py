@@ -40,7 +40,7 @@ MAX_ROLES = 18
 _TEMPLATE_PATH = "spec.template."
 
 
-class Member:
+class GroupMember:
     """A pod and its object, which is decoded when first asked for: most looks at a group need no more than
     the values.
     """
@@ -65,13 +65,13 @@ def name_of_pod_workload(pod: Pod) -> str:
     return workload_name(POD_KIND, POD_GROUP, pod.name, pod.uid)
 
 
-def pod_sets_of_pod(member: Member) -> list[dict[str, Any]]:
+def pod_sets_of_pod(member: GroupMember) -> list[dict[str, Any]]:
     """Return spec.podSets of a pod by itself. Raises ComposeError."""
     _check(member, count=1)
     return [_pod_set(MAIN_POD_SET, 1, member)]
 
 
-def group_total(members: Sequence[Member]) -> int:
+def group_total(members: Sequence[GroupMember]) -> int:
     """Return how many pods the group is to have. Raises ComposeError where its members contradict."""
     first = members[0].pod
     # Of the first pod, and the others are compared with it: which of two that contradict is
@@ -91,19 +91,19 @@ def group_total(members: Sequence[Member]) -> int:
     return total
 
 
-def is_fast(members: Iterable[Member]) -> bool:
+def is_fast(members: Iterable[GroupMember]) -> bool:
     """Return whether the group is admitted as a whole as soon as its first pod is there."""
     return any(one.pod.annotations.get(keys.POD_GROUP_FAST_ADMISSION) == "true" for one in members)
 
 
-def pod_sets_of_group(members: Sequence[Member], total: int) -> list[dict[str, Any]]:
+def pod_sets_of_group(members: Sequence[GroupMember], total: int) -> list[dict[str, Any]]:
     """Return spec.podSets of a group: one a role, by name. Raises ComposeError.
 
     Of a group that is admitted fast the first pod stands for all `total`.
     """
     # The first pod of each role, and how many there are. Counted and not listed: the total is whatever
     # somebody wrote into an annotation, and a list of so many would take the controller's memory.
-    roles: dict[str, tuple[Member, int]] = {}
+    roles: dict[str, tuple[GroupMember, int]] = {}
     # The pods to come are not there to be asked for their roles, so they are taken to be like the first.
     if is_fast(members):
         roles[members[0].role] = (members[0], total)
@@ -120,7 +120,7 @@ def pod_sets_of_group(members: Sequence[Member], total: int) -> list[dict[str, A
 
 
 def pod_workload_body(
-    members: Sequence[Member],
+    members: Sequence[GroupMember],
     pod_sets: list[dict[str, Any]],
     priority: Priority,
     *,
@@ -171,7 +171,7 @@ def pod_workload_body(
 
 
 def owner_references(
-    members: Sequence[Member], *, is_group: bool, keeper: OwnerReference | None = None
+    members: Sequence[GroupMember], *, is_group: bool, keeper: OwnerReference | None = None
 ) -> list[dict[str, Any]]:
     """Return who owns the Workload: its pod, the members of its group, or who keeps a serving group up.
 
@@ -216,7 +216,7 @@ def _reference(pod: Pod) -> dict[str, Any]:
     return {"apiVersion": _CORE_VERSION, "kind": POD_KIND, "name": pod.name, "uid": pod.uid}
 
 
-def _check(member: Member, *, count: int) -> None:
+def _check(member: GroupMember, *, count: int) -> None:
     """Raise ComposeError with all that keeps a pod from being queued."""
     body = member.body
     # A pod in the place of a Job's template: the rules are the same, and so are their words but for the path.
@@ -229,7 +229,7 @@ def _check(member: Member, *, count: int) -> None:
         raise ComposeError("; ".join(faults).replace(_TEMPLATE_PATH, ""))
 
 
-def _pod_set(name: str, count: int, member: Member) -> dict[str, Any]:
+def _pod_set(name: str, count: int, member: GroupMember) -> dict[str, Any]:
     template = sanitised(member.body)
     # Where this pod stands now, and at which gates, is not what the next of its kind asks for.
     for field in ("schedulingGates", "nodeName"):

@@ -44,7 +44,7 @@ LIST_TIMEOUT_SECONDS = 60.0
 MAX_EVENT_BYTES = 64 << 20
 
 
-class Lane(StrEnum):
+class Connection(StrEnum):
     """Connections that do not wait for one another."""
 
     REQUESTS = "requests"
@@ -56,7 +56,7 @@ class Lane(StrEnum):
 # Caps the open connections of each lane; 0 is no limit (a watch holds its connection for minutes).
 # Four for leases: electors of a few shards renew at once, and a second attempt must not wait for a
 # connection on which the first hangs.
-_CONNECTIONS = {Lane.REQUESTS: 64, Lane.WATCHES: 0, Lane.LEASES: 4, Lane.EVENTS: 2}
+_CONNECTIONS = {Connection.REQUESTS: 64, Connection.WATCHES: 0, Connection.LEASES: 4, Connection.EVENTS: 2}
 
 
 class KubeClient:
@@ -73,7 +73,7 @@ class KubeClient:
             ("Accept-Encoding", "identity"),
             *endpoint.headers,
         ]
-        self._sessions: dict[Lane, aiohttp.ClientSession] = {}
+        self._sessions: dict[Connection, aiohttp.ClientSession] = {}
         self._closed = False
         # TLS options are per request in aiohttp; a plain server gets none.
         self._options: dict[str, Any] = {
@@ -130,7 +130,7 @@ class KubeClient:
         body: bytes | None = None,
         content_type: str = "application/json",
         timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
-        lane: Lane = Lane.REQUESTS,
+        lane: Connection = Connection.REQUESTS,
     ) -> bytes:
         """Return the body of the answer to one request.
 
@@ -297,7 +297,7 @@ class KubeClient:
         headers = await self._authorized({})
         try:
             async with asyncio.timeout(min(idle_seconds, LIST_TIMEOUT_SECONDS)) as patience:
-                return await self._session(Lane.WATCHES).get(
+                return await self._session(Connection.WATCHES).get(
                     self._url(path),
                     params={**params, "watch": "true"},
                     headers=headers,
@@ -322,7 +322,7 @@ class KubeClient:
             headers["Authorization"] = authorization
         return headers
 
-    def _session(self, lane: Lane) -> aiohttp.ClientSession:
+    def _session(self, lane: Connection) -> aiohttp.ClientSession:
         if self._closed:
             raise Unreachable(f"the client of {self.server} is closed")
         # Made when first used: a session wants a running loop, and most commands use one lane only.

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from api.kube.client import KubeClient, Lane
+from api.kube.client import Connection, KubeClient
 from api.kube.errors import KubeError, NotFound, ServerError, TooManyRequests, Unreachable
 from api.kube.resources import EVENTS
 
@@ -171,7 +171,7 @@ class EventRecorder:
         # Events about cluster-scoped objects live in "default", where kubectl looks for them.
         namespace = key.regarding.namespace or "default"
         body = msgspec.json.encode(self._body(key, pending, name, namespace))
-        await self._client.request("POST", EVENTS.path(namespace), body=body, lane=Lane.EVENTS)
+        await self._client.request("POST", EVENTS.path(namespace), body=body, lane=Connection.EVENTS)
         self._remember(key, _Sent(name=name, count=pending.count, sent_at=self._clock()))
 
     async def _raise_count(self, key: _Key, earlier: _Sent, pending: _Pending) -> None:
@@ -181,7 +181,7 @@ class EventRecorder:
             EVENTS.path(key.regarding.namespace or "default", earlier.name),
             body=msgspec.json.encode({"series": {"count": count, "lastObservedTime": pending.last_at}}),
             content_type="application/merge-patch+json",
-            lane=Lane.EVENTS,
+            lane=Connection.EVENTS,
         )
         self._remember(key, _Sent(name=earlier.name, count=count, sent_at=self._clock()))
 

@@ -22,7 +22,7 @@ import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 
-from api.kube.client import KubeClient, Lane
+from api.kube.client import Connection, KubeClient
 from api.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, Timeout
 from api.kube.lease_record import LeaseClaim, LeaseRecord, Observation, parse_lease
 from api.kube.resources import LEASES
@@ -364,7 +364,7 @@ class Elector:
     async def _read(self) -> LeaseRecord | None:
         try:
             body = await self._client.request(
-                "GET", self._path, timeout_seconds=self.deadline_seconds, lane=Lane.LEASES
+                "GET", self._path, timeout_seconds=self.deadline_seconds, lane=Connection.LEASES
             )
         except NotFound:
             return None
@@ -394,7 +394,7 @@ class Elector:
             self._path if record else self._collection,
             body=claim.onto(record, self.name),
             timeout_seconds=self.deadline_seconds,
-            lane=Lane.LEASES,
+            lane=Connection.LEASES,
         )
         self._observation.see(parse_lease(body), self.clock())
         self._succeeded()

@@ -19,7 +19,7 @@ class Run(NamedTuple):
     seconds: float
 
 
-class Outcome(NamedTuple):
+class RunOutcome(NamedTuple):
     """How a run went on a node, from 0 (failed) to 1; it ended `at`, of the Workload `uid`."""
 
     at: float

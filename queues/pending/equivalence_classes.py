@@ -20,7 +20,7 @@ Told = tuple[PendingReason, str]
 _NO_QUEUE: LocalQueueKey = ("", "")
 
 
-class Classes:
+class EquivalenceClasses:
     """Classes by lane. Each member has a ticket, which is 0 for whoever is in no class."""
 
     def __init__(self) -> None:

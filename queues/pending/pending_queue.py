@@ -32,11 +32,11 @@ from api.queueing import QueueingStrategy
 from api.reasons import ConditionType
 from api.workload import Workload, WorkloadKey
 from queues.pending.entries import FlavorScan, LocalQueueKey, Pending, retry_at
-from queues.pending.equivalence_classes import Classes, Told, class_key
+from queues.pending.equivalence_classes import EquivalenceClasses, Told, class_key
 from queues.pending.lanes import ClassKey
-from queues.pending.requeuing import FOR_A_PROMISE, RequeueReason, is_immediate, is_of_whole_class
+from queues.pending.requeuing import FOR_A_PROMISE, RequeueCause, is_immediate, is_of_whole_class
 
-__all__ = ["FlavorScan", "LocalQueueKey", "Pending", "PendingQueue", "RequeueReason", "UsageOf", "retry_at"]
+__all__ = ["FlavorScan", "LocalQueueKey", "Pending", "PendingQueue", "RequeueCause", "UsageOf", "retry_at"]
 
 
 # What a LocalQueue has used in the past, see `queues.pending.admission_fair_sharing`.
@@ -60,7 +60,7 @@ class PendingQueue:
         # The head that is being decided on. It waits here for everybody who asks, and is in no bucket.
         self._in_flight: Pending | None = None
         self._usage_of: UsageOf | None = None
-        self._classes = Classes()
+        self._classes = EquivalenceClasses()
         # Those that are parked by themselves, not with a class.
         self._parked: dict[WorkloadKey, Pending] = {}
         self._retries: list[tuple[float, int, Pending]] = []
@@ -271,7 +271,7 @@ class PendingQueue:
         if self.preemptor == key:
             self.preemptor = None
 
-    def requeue(self, pending: Pending, reason: RequeueReason, *, now: float) -> bool:
+    def requeue(self, pending: Pending, reason: RequeueCause, *, now: float) -> bool:
         """Put a popped Workload back. Returns whether it was parked.
 
         It stays active where its failure is passing, where the queue was woken while it was tried, or where
@@ -289,7 +289,7 @@ class PendingQueue:
             return False
         # Too long for the room before a promise: shorter ones of the class may fit, so it
         # is limited, not parked.
-        if reason is RequeueReason.TOO_LONG and pending.seconds < inf and not is_backing_off:
+        if reason is RequeueCause.TOO_LONG and pending.seconds < inf and not is_backing_off:
             self._classes.limit(pending)
             self._classes.add(pending)
             return True
@@ -361,7 +361,7 @@ class PendingQueue:
     def _is_parked(self, pending: Pending) -> bool:
         return pending.ticket == 0 or self._classes.is_parked(pending)
 
-    def _is_to_be_tried(self, pending: Pending, reason: RequeueReason) -> bool:
+    def _is_to_be_tried(self, pending: Pending, reason: RequeueCause) -> bool:
         """Return whether a popped Workload stays active; `_wake_cycle` tells a wake while it was tried."""
         if is_immediate(pending, reason, self.strategy) or self._wake_cycle >= self._pop_cycle:
             return True
@@ -438,8 +438,8 @@ class PendingQueue:
             return
         self._classes.discard(pending)
 
-    def _remember_preemptor(self, pending: Pending, reason: RequeueReason) -> None:
-        if reason is RequeueReason.PENDING_PREEMPTION:
+    def _remember_preemptor(self, pending: Pending, reason: RequeueCause) -> None:
+        if reason is RequeueCause.PENDING_PREEMPTION:
             self.preemptor = pending.key
             self.preemptor_generation = pending.workload.generation
         # It was tried and asked for no evictions this time: nothing is owed to it.

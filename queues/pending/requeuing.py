@@ -12,7 +12,7 @@ from queues.pending.entries import Pending
 from queues.pending.least_attained import FIRST
 
 
-class RequeueReason(StrEnum):
+class RequeueCause(StrEnum):
     """Why a popped Workload comes back; it decides whether it is tried again at once."""
 
     GENERIC = ""
@@ -37,35 +37,35 @@ class RequeueReason(StrEnum):
 
 _IMMEDIATE = frozenset(
     {
-        RequeueReason.FAILED_AFTER_NOMINATION,
-        RequeueReason.PENDING_PREEMPTION,
-        RequeueReason.PREEMPTION_FAILED,
-        RequeueReason.STILL_TAKEN,
+        RequeueCause.FAILED_AFTER_NOMINATION,
+        RequeueCause.PENDING_PREEMPTION,
+        RequeueCause.PREEMPTION_FAILED,
+        RequeueCause.STILL_TAKEN,
     }
 )
-_WHOLE_CLASS = frozenset({RequeueReason.NO_FIT, RequeueReason.PREEMPTION_NO_CANDIDATES})
+_WHOLE_CLASS = frozenset({RequeueCause.NO_FIT, RequeueCause.PREEMPTION_NO_CANDIDATES})
 # Reasons that a promised start gives: how often they are given says whether it is worth trying more.
-FOR_A_PROMISE = frozenset({RequeueReason.HELD_BACK, RequeueReason.TOO_LONG})
+FOR_A_PROMISE = frozenset({RequeueCause.HELD_BACK, RequeueCause.TOO_LONG})
 
 
-def is_immediate(pending: Pending, reason: RequeueReason, strategy: QueueingStrategy) -> bool:
+def is_immediate(pending: Pending, reason: RequeueCause, strategy: QueueingStrategy) -> bool:
     """Return whether the Workload is to be tried again at once: a StrictFIFO head always is."""
     if strategy is QueueingStrategy.STRICT_FIFO:
         # A head of another namespace than the queue selects would block all behind it for ever.
-        return reason is not RequeueReason.NAMESPACE_MISMATCH
+        return reason is not RequeueCause.NAMESPACE_MISMATCH
     return reason in _IMMEDIATE or _holds_capacity(pending, reason)
 
 
 # StrictFIFO tries its head and nobody else, so there is no class to park.
-def is_of_whole_class(reason: RequeueReason, strategy: QueueingStrategy) -> bool:
+def is_of_whole_class(reason: RequeueCause, strategy: QueueingStrategy) -> bool:
     """Return whether what the Workload lacks, all others of equal requests lack too."""
     return reason in _WHOLE_CLASS and strategy is QueueingStrategy.BEST_EFFORT_FIFO
 
 
-def _holds_capacity(pending: Pending, reason: RequeueReason) -> bool:
+def _holds_capacity(pending: Pending, reason: RequeueCause) -> bool:
     """Return whether nobody may pass: it has waited too long, and only others' run times are in its way.
 
     Whoever runs may be evicted for it in the end, so this lasts a minimum run time. One that no eviction
     would ever help is parked like any other.
     """
-    return pending.level == FIRST and reason is RequeueReason.PREEMPTION_NO_CANDIDATES
+    return pending.level == FIRST and reason is RequeueCause.PREEMPTION_NO_CANDIDATES

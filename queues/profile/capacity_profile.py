@@ -150,7 +150,7 @@ class Start(Generic[Value]):
     value: Value
 
 
-class Profile:
+class CapacityProfile:
     """All claims, by holder and along time. One task owns it."""
 
     def __init__(self) -> None:

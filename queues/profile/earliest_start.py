@@ -25,8 +25,8 @@ from math import inf
 from typing import Generic
 
 from queues.profile.capacity_profile import RELEASE, Stage, Start, Trial, Value, time_of
-from queues.profile.profile_walk import Walk
-from queues.profile.request_horizon import Prospect
+from queues.profile.profile_walk import ProfileWalk
+from queues.profile.request_horizon import RequestHorizon
 from queues.steps import Steps, finish
 
 # A search that has tried so often in vain pauses: tens of milliseconds where hundreds are promised a start,
@@ -35,7 +35,7 @@ _ATTEMPTS_AT_ONCE = 2
 
 
 def earliest(
-    prospect: Prospect,
+    horizon: RequestHorizon,
     stage: Stage,
     trial: Trial[Value],
     *,
@@ -45,15 +45,15 @@ def earliest(
 ) -> Start[Value] | None:
     """Return the first instant from which the trial's request fits for so many seconds, None for never.
 
-    `prospect` is what there is of other claims. The stage shows the present and is left as it was found.
+    `horizon` is what there is of other claims. The stage shows the present and is left as it was found.
     Edges of the past: a promise that should have begun counts as begun, work that should have ended as never
     ending (its estimate is to be raised first). No start after `latest` is looked for, but now always is.
     """
-    return finish(searching(prospect, stage, trial, now=now, seconds=seconds, latest=latest))
+    return finish(searching(horizon, stage, trial, now=now, seconds=seconds, latest=latest))
 
 
 def searching(
-    prospect: Prospect,
+    horizon: RequestHorizon,
     stage: Stage,
     trial: Trial[Value],
     *,
@@ -62,7 +62,7 @@ def searching(
     latest: float = inf,
 ) -> Steps[Start[Value] | None]:
     """Look for the `earliest` start in steps; between two the stage shows the present."""
-    walk = Walk(prospect.since(now), stage=stage, trial=trial, at=now, seconds=seconds)
+    walk = ProfileWalk(horizon.since(now), stage=stage, trial=trial, at=now, seconds=seconds)
     try:
         return (yield from _Search(walk, latest=latest).search())
     finally:
@@ -73,7 +73,7 @@ def searching(
 class _Search(Generic[Value]):
     """A search along a walk, which stands at the present."""
 
-    walk: Walk[Value]
+    walk: ProfileWalk[Value]
     _: KW_ONLY
     latest: float
     _attempts: int = 0
@@ -99,7 +99,7 @@ class _Search(Generic[Value]):
         if not instants:
             return None
         done = 0
-        begins = self.walk.prospect.begins()
+        begins = self.walk.horizon.begins()
         for begin in begins[bisect_left(begins, self.walk.due()) :]:
             # Ends at the same instant come before the begin.
             end = bisect_right(instants, self.walk.edges[begin][0], lo=done)
@@ -133,7 +133,7 @@ class _Search(Generic[Value]):
         What is left then does not hang on when the request has begun, so each begin is looked at once a
         search, and rules out all instants from which it would be met. To be asked of instants in order.
         """
-        begins, until = self.walk.prospect.begins(), at + self.walk.seconds
+        begins, until = self.walk.horizon.begins(), at + self.walk.seconds
         while self._looked < len(begins) and (edge := self.walk.edges[begins[self._looked]])[0] < until:
             # Appointments with a lead are in nobody's way who begins long before: each start
             # has its own answer.

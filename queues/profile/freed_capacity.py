@@ -32,7 +32,7 @@ class Piece:
 
 
 @dataclass(slots=True)
-class Slack:
+class FreedCapacity:
     """Pieces, in the order in which they came free. `whole_until`: until then anything may be free."""
 
     pieces: list[Piece] = field(default_factory=list)
@@ -58,13 +58,13 @@ class Slack:
         self.pieces.clear()
         self.whole_until = inf
 
-    def give_back(self, taken: Slack) -> None:
+    def give_back(self, taken: FreedCapacity) -> None:
         """Note again what was taken and not looked at to the end."""
         self.pieces[:0] = taken.pieces
         self.whole_until = max(self.whole_until, taken.whole_until)
 
-    def take(self) -> Slack:
+    def take(self) -> FreedCapacity:
         """Return all that was noted, and forget it."""
-        taken = Slack(self.pieces, self.whole_until)
+        taken = FreedCapacity(self.pieces, self.whole_until)
         self.pieces, self.whole_until = [], -inf
         return taken

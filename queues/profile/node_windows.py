@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from math import inf
 
 from queues.profile.capacity_profile import Course, Edge, Room, Rooms, Spot
-from queues.profile.request_horizon import Prospect
+from queues.profile.request_horizon import RequestHorizon
 
 # A start that ends as a promise begins is found by subtracting, and tried by adding, the same seconds: the
 # two may differ by a rounding. Rather one search too many.
@@ -32,11 +32,11 @@ _Step = tuple[float, int, int]
 
 
 def open_instants(
-    prospect: Prospect, rooms: Rooms, instants: Sequence[float], *, seconds: float
+    horizon: RequestHorizon, rooms: Rooms, instants: Sequence[float], *, seconds: float
 ) -> list[float]:
     """Return those of the instants, which are in order, at which there may be room for so many seconds.
 
-    `prospect` begins at the first of them, as the stage shows it.
+    `horizon` begins at the first of them, as the stage shows it.
     """
     for alternatives in rooms:
         if not instants:
@@ -44,25 +44,25 @@ def open_instants(
         lacking: Sequence[float] = instants
         found: set[float] = set()
         for room in alternatives:
-            found.update(_with_room(prospect, room, lacking, now=instants[0], seconds=seconds))
+            found.update(_with_room(horizon, room, lacking, now=instants[0], seconds=seconds))
             lacking = [at for at in lacking if at not in found]
         instants = [at for at in instants if at in found]
     return list(instants)
 
 
 def _with_room(
-    prospect: Prospect, room: Room, instants: Sequence[float], *, now: float, seconds: float
+    horizon: RequestHorizon, room: Room, instants: Sequence[float], *, now: float, seconds: float
 ) -> list[float]:
     if not instants:
         return []
     total = room.total()
     changes: list[_Step] = []
     # An end after the last instant helps nobody who begins by then.
-    for spot in prospect.spots_until(instants[-1], seconds=seconds):
-        edges = prospect.at_spot(spot)
+    for spot in horizon.spots_until(instants[-1], seconds=seconds):
+        edges = horizon.at_spot(spot)
         if not edges:
             continue
-        course = _course(prospect, room, spot, edges)
+        course = _course(horizon, room, spot, edges)
         before = course[1][0]
         if len(course[1]) == course[1].count(before):
             # A host that takes none of the pods, whoever comes and goes.
@@ -83,11 +83,17 @@ def _with_room(
 
 
 def has_room_within(
-    prospect: Prospect, room: Room, spot: Spot, *, now: float, within: tuple[float, float], seconds: float
+    horizon: RequestHorizon,
+    room: Room,
+    spot: Spot,
+    *,
+    now: float,
+    within: tuple[float, float],
+    seconds: float,
 ) -> bool:
     """Return whether the spot has room for one pod, for so many seconds, from some instant within the two."""
     first, last = within
-    course = _course(prospect, room, spot, prospect.at_spot(spot))
+    course = _course(horizon, room, spot, horizon.at_spot(spot))
     steps = _steps(course, now=now, last=last, seconds=seconds)
     # A step counts until the next, and the last of them ever after.
     ends = [at for at, _, _ in steps[1:]] + [inf]
@@ -123,9 +129,9 @@ def _steps(course: Course, *, now: float, last: float, seconds: float) -> list[_
     return steps
 
 
-def _course(prospect: Prospect, room: Room, spot: Spot, edges: Sequence[Edge]) -> Course:
+def _course(horizon: RequestHorizon, room: Room, spot: Spot, edges: Sequence[Edge]) -> Course:
     """Return how the room of a spot changes: after which instants it is how much, and first how much now."""
-    stamp = prospect.stamp(spot, edges)
+    stamp = horizon.stamp(spot, edges)
     known = room.known(spot, stamp) if stamp is not None else None
     if known is not None:
         return known

@@ -29,11 +29,11 @@ from queues.profile.capacity_profile import (
     time_of,
 )
 from queues.profile.node_windows import open_instants
-from queues.profile.request_horizon import Prospect
-from queues.profile.trial_usage import Shift, Usage
+from queues.profile.request_horizon import RequestHorizon
+from queues.profile.trial_usage import TrialUsage, Usage
 
 
-class Conflict(NamedTuple):
+class ClaimConflict(NamedTuple):
     """That a promise does not stand: whose, and at which instant it is to begin (Unix seconds)."""
 
     key: WorkloadKey
@@ -41,41 +41,47 @@ class Conflict(NamedTuple):
 
 
 def stands(
-    prospect: Prospect, stage: Stage, trial: Trial[Value], value: Value, *, now: float, until: float
+    horizon: RequestHorizon, stage: Stage, trial: Trial[Value], value: Value, *, now: float, until: float
 ) -> WorkloadKey | None:
     """Return whose promise `value`, kept from now until `until`, would get in the way of first.
 
     None where all stand. The stage is left as it was found.
     """
-    found = first_broken(prospect, stage, trial, value, now=now, until=until)
+    found = first_broken(horizon, stage, trial, value, now=now, until=until)
     return found.key if found is not None else None
 
 
 def first_broken(
-    prospect: Prospect, stage: Stage, trial: Trial[Value], value: Value, *, now: float, until: float = inf
-) -> Conflict | None:
+    horizon: RequestHorizon,
+    stage: Stage,
+    trial: Trial[Value],
+    value: Value,
+    *,
+    now: float,
+    until: float = inf,
+) -> ClaimConflict | None:
     """Return the first promise that `value`, kept from now until `until`, would get in the way of.
 
     None where all stand. One that should have begun by now is at `now`. The stage is left as it was found.
     """
-    walk = Walk(prospect.since(now), stage=stage, trial=trial, at=now, seconds=until - now)
+    walk = ProfileWalk(horizon.since(now), stage=stage, trial=trial, at=now, seconds=until - now)
     try:
         walk.go_to(walk.due())
         # Promises that should have begun by now and have not: their room is theirs, though
         # nothing takes it yet.
         begun = [edge[2] for edge in walk.edges[: walk.position] if edge[1] == BEGIN]
         if begun and not walk.holds(value):
-            return Conflict(begun[-1], now)
+            return ClaimConflict(begun[-1], now)
         return walk.first_conflict(value)
     finally:
         walk.leave()
 
 
 def fits_from(
-    prospect: Prospect, stage: Stage, trial: Trial[Value], *, now: float, seconds: float
+    horizon: RequestHorizon, stage: Stage, trial: Trial[Value], *, now: float, seconds: float
 ) -> Value | None:
     """Return how the request could begin now and stay for so many seconds, None where it could not."""
-    walk = Walk(prospect.since(now), stage=stage, trial=trial, at=now, seconds=seconds)
+    walk = ProfileWalk(horizon.since(now), stage=stage, trial=trial, at=now, seconds=seconds)
     try:
         if not walk.open_instants([now]):
             return None
@@ -86,14 +92,14 @@ def fits_from(
 
 
 def holds_at(
-    prospect: Prospect, stage: Stage, trial: Trial[Value], value: Value, *, at: float, seconds: float
+    horizon: RequestHorizon, stage: Stage, trial: Trial[Value], value: Value, *, at: float, seconds: float
 ) -> bool:
     """Return whether `value` could begin at that instant, be it now or later, and stay so many seconds.
 
     For a promise that has been made: does it stand? Ends up to `at` count as come.
     """
     # Ends up to `at` count as come, passed ones too: the promise was made on them.
-    walk = Walk(prospect, stage=stage, trial=trial, at=at, seconds=seconds)
+    walk = ProfileWalk(horizon, stage=stage, trial=trial, at=at, seconds=seconds)
     try:
         walk.go_to(walk.due())
         return walk.holds(value) and walk.first_conflict(value) is None
@@ -102,10 +108,10 @@ def holds_at(
 
 
 @dataclass(slots=True)
-class Walk(Generic[Value]):
+class ProfileWalk(Generic[Value]):
     """A position on the edges: those before it count as having happened."""
 
-    prospect: Prospect
+    horizon: RequestHorizon
     _: KW_ONLY
     stage: Stage
     trial: Trial[Value]
@@ -116,11 +122,11 @@ class Walk(Generic[Value]):
     # Up to where the stage shows all spots, and those of which it shows something else.
     _spots_at: int = 0
     _strays: set[Spot] = field(default_factory=set)
-    _shift: Shift = field(init=False)
+    _shift: TrialUsage = field(init=False)
 
     def __post_init__(self) -> None:
-        self.edges = self.prospect.edges
-        self._shift = Shift(self.stage)
+        self.edges = self.horizon.edges
+        self._shift = TrialUsage(self.stage)
 
     # --- moving ------------------------------------------------------------------------------------------
 
@@ -159,7 +165,7 @@ class Walk(Generic[Value]):
 
         To be asked while the stage shows the present.
         """
-        return open_instants(self.prospect, self.trial.rooms(), instants, seconds=self.seconds)
+        return open_instants(self.horizon, self.trial.rooms(), instants, seconds=self.seconds)
 
     def may_have_quota(self) -> bool:
         """Return False only where there is no quota for the request at this position: a cheap question."""
@@ -178,10 +184,10 @@ class Walk(Generic[Value]):
         self._show_spots(self.trial.spots_of(value))
         return self.trial.has_spots(value)
 
-    def first_conflict(self, value: Value) -> Conflict | None:
+    def first_conflict(self, value: Value) -> ClaimConflict | None:
         """Return the begin within the span that leaves no room for `value`; the position comes back."""
         start, spots, before = self.position, self.trial.spots_of(value), self._shift.picture()
-        found: Conflict | None = None
+        found: ClaimConflict | None = None
         fullest: Usage | None = None
         for index in self._begins_in_span():
             edge = self.edges[index]
@@ -192,11 +198,11 @@ class Walk(Generic[Value]):
             # Where nobody uses more than at an instant at which there was quota, there is.
             if fullest is None or not self._shift.is_within(fullest):
                 if not self._has_quota(value):
-                    found = Conflict(edge[2], edge[0])
+                    found = ClaimConflict(edge[2], edge[0])
                     break
                 fullest = self._shift.picture()
             if not spots.keys().isdisjoint(edge[3].spots) and not self._has_spots(value):
-                found = Conflict(edge[2], edge[0])
+                found = ClaimConflict(edge[2], edge[0])
                 break
         # Not edge by edge where it can be had at once.
         if self._shift.return_to(before):
@@ -259,7 +265,7 @@ class Walk(Generic[Value]):
         """Yield the positions of the begins from here on and within the span."""
         until = self.at + self.seconds
         # The slice is taken now: whoever asks moves on meanwhile.
-        begins = self.prospect.begins()
+        begins = self.horizon.begins()
         for index in begins[bisect_left(begins, self.position) :]:
             if self.edges[index][0] >= until:
                 break
@@ -276,7 +282,7 @@ class Walk(Generic[Value]):
         until, here = self.at + self.seconds, self._here()
         for spot in promised:
             change: dict[str, int] = {}
-            for edge in self.prospect.at_spot(spot):
+            for edge in self.horizon.at_spot(spot):
                 if edge[0] >= until:
                     break
                 if here is not None and order(edge) >= here:
@@ -306,7 +312,7 @@ class Walk(Generic[Value]):
         """Return by how much more of the spot is taken at this position than now."""
         change: dict[str, int] = {}
         here = self._here()
-        for edge in self.prospect.at_spot(spot):
+        for edge in self.horizon.at_spot(spot):
             if here is not None and order(edge) >= here:
                 break
             for resource, amount in edge[3].spots[spot].items():

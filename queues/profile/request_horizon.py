@@ -22,9 +22,9 @@ from math import inf
 from queues.profile.capacity_profile import (
     BEGIN,
     RELEASE,
+    CapacityProfile,
     Claim,
     Edge,
-    Profile,
     Spot,
     by_spot,
     order,
@@ -33,12 +33,12 @@ from queues.profile.capacity_profile import (
 
 
 @dataclass(slots=True, kw_only=True)
-class Prospect:
+class RequestHorizon:
     """`edges` in order of time, and by spot. Outdated by the next change of the profile."""
 
     edges: Sequence[Edge]
     # None: there is nothing but `edges`.
-    profile: Profile | None = None
+    profile: CapacityProfile | None = None
     # Claims of the profile, and edges that are not the profile's.
     left_out: Collection[Claim] = ()
     put_in: Sequence[Edge] = ()
@@ -55,7 +55,7 @@ class Prospect:
             for spot in claim.spots:
                 self._without.setdefault(spot, set()).add(id(claim))
 
-    def since(self, now: float) -> Prospect:
+    def since(self, now: float) -> RequestHorizon:
         """Return the same without ends that have passed: nothing that is still there has ended."""
         past = self.edges[: bisect_right(self.edges, now, key=time_of)]
         begun = [edge for edge in past if edge[1] == BEGIN]

@@ -17,7 +17,7 @@ Usage = Mapping[str, Mapping[FlavorResource, int]]
 
 
 @dataclass(slots=True)
-class Shift:
+class TrialUsage:
     """What is used at the walk's position beyond what is used now, and how much of that the stage shows."""
 
     stage: Stage

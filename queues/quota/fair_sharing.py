@@ -25,7 +25,7 @@ MAX_SHARE = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class DominantShare:
     """A dominant resource share. Shares are compared by `order`.
 
     `order` is the weighted share and, between infinite ones only, the share before the weight. `borrowed` are
@@ -54,10 +54,10 @@ class Share:
         return MAX_SHARE if self.is_infinite else ceil(self.order[0])
 
 
-_NO_SHARE = Share()
+_NO_SHARE = DominantShare()
 
 
-def dominant_resource_share(node: QuotaNode) -> Share:
+def dominant_resource_share(node: QuotaNode) -> DominantShare:
     """Return the node's share of what its parent could lend. A root cannot borrow, so it has no share."""
     if node.parent is None:
         return _NO_SHARE
@@ -79,7 +79,7 @@ def dominant_resource_share(node: QuotaNode) -> Share:
     )
     # Kept as two numbers: infinity by itself would make all nodes of weight 0 equal.
     weighted = (inf, ratio) if node.weight_milli == 0 else (ratio / (node.weight_milli / 1000), 0.0)
-    return Share(order=weighted, borrowed=frozenset(pairs))
+    return DominantShare(order=weighted, borrowed=frozenset(pairs))
 
 
 def _lendable(node: QuotaNode) -> Mapping[str, int]:

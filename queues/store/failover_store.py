@@ -93,7 +93,7 @@ class StoreStatus:
         return self.state is StoreState.UP
 
 
-class ResilientStore:
+class FailoverStore:
     """A `ReservationStore` on a store that may be lost, for one leadership; the plan only passes through.
 
     `run` must run beside it: it notices loss and return. `on_change` is called after each change of state,

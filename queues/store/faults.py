@@ -16,7 +16,7 @@ from queues.reservations.reservations import ReservationError, StoreRefused, Sto
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class StoreLocation:
     """Where the store is, for messages: its address without a password; of an embedded one its directory."""
 
     address: str
@@ -63,7 +63,7 @@ _REFUSING = {
 }
 
 
-def to_reservation_error(error: Exception, place: Place) -> ReservationError:
+def to_reservation_error(error: Exception, place: StoreLocation) -> ReservationError:
     """Return what `error`, raised by the Redis library, means for the caller of the store."""
     # Above all else: the library wraps errors of TLS as lost connections, which would read like a
     # server that is down.
@@ -85,7 +85,7 @@ def to_reservation_error(error: Exception, place: Place) -> ReservationError:
     return StoreRefused(f"{place} does not serve Berth: {text}")
 
 
-def unreachable(place: Place, why: str) -> StoreUnreachable:
+def unreachable(place: StoreLocation, why: str) -> StoreUnreachable:
     """Return the error for a store that did not answer."""
     if place.directory is not None:
         # Its address is a socket of our own, and the child is started again when it ends.
@@ -111,13 +111,13 @@ def _is_about_credentials(error: Exception) -> bool:
     return isinstance(error, about)
 
 
-def _fill(sentence: str, text: str, place: Place) -> str:
+def _fill(sentence: str, text: str, place: StoreLocation) -> str:
     # "MOVED 3999 127.0.0.1:6381": the address is the last word.
     moved_to = text.rpartition(" ")[2]
     return sentence.format(place=place, text=text, disk_remedy=place.disk_remedy, moved_to=moved_to)
 
 
-def _tls_error(error: ssl.SSLError, place: Place) -> StoreRefused:
+def _tls_error(error: ssl.SSLError, place: StoreLocation) -> StoreRefused:
     if isinstance(error, ssl.SSLCertVerificationError):
         return StoreRefused(
             f"{place} has a certificate that is not trusted ({error.verify_message}): "

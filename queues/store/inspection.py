@@ -14,7 +14,7 @@ from typing import Any
 from queues.reservations.plan import SCHEMA, PlanTable, to_plan_version
 from queues.store import encoding, plan_rows
 from queues.store.keys import to_id
-from queues.store.plan_rows import Fault
+from queues.store.plan_rows import RowFault
 from queues.store.redis_scripts import SLOW_SECONDS
 from queues.store.redis_store import RedisReservationStore
 
@@ -43,7 +43,7 @@ class StoredValue:
     kind: str
     field: str = ""
     value: Any = None
-    fault: Fault | None = None
+    fault: RowFault | None = None
     problem: str = ""
     size_bytes: int = 0
 
@@ -99,10 +99,10 @@ class InspectedStore(RedisReservationStore):
             return
         if wanted is None:
             problem = "no key of Berth's: find out who wrote it"
-            yield StoredValue(key=key, kind=kind, fault=Fault.FOREIGN, problem=problem)
+            yield StoredValue(key=key, kind=kind, fault=RowFault.FOREIGN, problem=problem)
         elif type_ != wanted:
             problem = f"expected a {wanted}, found a {type_}"
-            yield StoredValue(key=key, kind=kind, fault=Fault.FOREIGN, problem=problem)
+            yield StoredValue(key=key, kind=kind, fault=RowFault.FOREIGN, problem=problem)
         elif wanted == "string":
             raw = await self._call("GET", key)
             if raw is not None:
@@ -136,7 +136,7 @@ def _text_value(key: str, kind: str, raw: bytes) -> StoredValue:
         schema, is_schema = text.partition(" ")[0], text.partition(" ")[0].isdecimal()
         if is_schema and schema != str(SCHEMA):
             problem = f"expected a version in schema {SCHEMA}, found schema {schema}"
-            return _faulty(known, problem, Fault.OTHER_SCHEMA)
+            return _faulty(known, problem, RowFault.OTHER_SCHEMA)
         return _faulty(known, f"expected a version in schema {SCHEMA}")
     return known
 
@@ -171,5 +171,5 @@ def _with_value(known: StoredValue, value: object) -> StoredValue:
     return replace(known, value=value)
 
 
-def _faulty(known: StoredValue, problem: str, fault: Fault = Fault.CORRUPT) -> StoredValue:
+def _faulty(known: StoredValue, problem: str, fault: RowFault = RowFault.CORRUPT) -> StoredValue:
     return replace(known, problem=problem, fault=fault)

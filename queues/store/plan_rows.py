@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from api.workload import WorkloadKey
-from queues.estimates.run_history import Outcome, Run
+from queues.estimates.run_history import Run, RunOutcome
 from queues.estimates.runtime_estimate import RunKey
 from queues.profile.holds import Hold, Move
 from queues.profile.planned_start import BackfillLease, PlannedStart
@@ -26,7 +26,7 @@ _HEAD = f"{SCHEMA}\n".encode()
 _ENCODER = msgspec.msgpack.Encoder()
 
 
-class Fault(StrEnum):
+class RowFault(StrEnum):
     """Why a value in the store is ignored."""
 
     CORRUPT = "Corrupt"
@@ -40,7 +40,7 @@ class BadRow:
 
     table: PlanTable
     field: str
-    fault: Fault
+    fault: RowFault
     message: str
 
 
@@ -84,7 +84,7 @@ def bad_row(table: PlanTable, field: str, row: bytes) -> BadRow:
     return BadRow(
         table=table,
         field=field,
-        fault=Fault.OTHER_SCHEMA if is_other else Fault.CORRUPT,
+        fault=RowFault.OTHER_SCHEMA if is_other else RowFault.CORRUPT,
         message=f"expected {_CODECS[table].expected} in schema {SCHEMA}"
         + (f", found schema {head.decode()}" if is_other else ""),
     )
@@ -92,7 +92,7 @@ def bad_row(table: PlanTable, field: str, row: bytes) -> BadRow:
 
 def foreign_table(table: PlanTable) -> BadRow:
     """Return what is wrong where a table's key holds something else."""
-    return BadRow(table=table, field="", fault=Fault.FOREIGN, message="expected a hash")
+    return BadRow(table=table, field="", fault=RowFault.FOREIGN, message="expected a hash")
 
 
 def read_rows(stored: StoredPlan) -> tuple[PlanValues, tuple[BadRow, ...]]:
@@ -149,5 +149,7 @@ _CODECS: Mapping[PlanTable, _Codec] = {
     PlanTable.HOLDS: _codec(Hold, "room that is kept for a Workload"),
     PlanTable.MOVES: _codec(Move, "when a Workload was moved, and for which policy"),
     PlanTable.RUNS: _codec(tuple[Run, ...], "the latest runs of a kind", to_field="/".join, to_key=_run_key),
-    PlanTable.NODES: _codec(tuple[Outcome, ...], "the latest outcomes on a node", to_field=str, to_key=str),
+    PlanTable.NODES: _codec(
+        tuple[RunOutcome, ...], "the latest outcomes on a node", to_field=str, to_key=str
+    ),
 }

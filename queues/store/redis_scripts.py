@@ -30,7 +30,7 @@ from queues.reservations.reservations import (
     StoreUnreachable,
 )
 from queues.store import lua
-from queues.store.faults import Place, to_reservation_error, unreachable, without_password
+from queues.store.faults import StoreLocation, to_reservation_error, unreachable, without_password
 from queues.store.keys import Keys
 
 logger = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class RedisScripts:
         self,
         client: Redis,
         *,
-        place: Place,
+        place: StoreLocation,
         shard: str = "default",
         call_seconds: float = CALL_SECONDS,
         on_corrupt: Callable[[CorruptValue], None] = log_corrupt,
@@ -95,7 +95,7 @@ class RedisScripts:
         redis://, rediss:// and unix://, with user, password, database and the library's options in the query.
         `directory` marks an embedded Redis, for messages. Raises BadStoreUrl.
         """
-        place = Place(address=without_password(url), directory=directory)
+        place = StoreLocation(address=without_password(url), directory=directory)
         client = _to_client(url, place)
         return cls(client, place=place, shard=shard, call_seconds=call_seconds, on_corrupt=on_corrupt)
 
@@ -163,7 +163,7 @@ class _ScriptUnknown(ReservationError):
     """Redis does not have the script of this digest; never leaves this module."""
 
 
-def _to_client(url: str, place: Place) -> Redis:
+def _to_client(url: str, place: StoreLocation) -> Redis:
     options: Mapping[str, Any] = {
         # RESP3 gains nothing here, and several proxies do not speak it.
         "protocol": 2,  # spoken by every Redis, and by proxies

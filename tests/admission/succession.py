@@ -34,7 +34,7 @@ def successor(engine: Engine, *, settings: Any, now: float) -> Engine:
     for table in (
         cache.flavors,
         cache.topologies,
-        cache.fleet.nodes,
+        cache.topology_cache.nodes,
         cache.cohorts,
         cache.cluster_queues,
         cache.local_queues,

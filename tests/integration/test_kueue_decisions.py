@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from admission.simulation.ledger import QuotaLedger, Use, holding_of
-from admission.simulation.records import Record
+from admission.simulation.records import ObjectRecord
 from api.objects import ClusterQueueObject, CohortObject, WorkloadObject
 from api.parsing.quantities import amount
 from tests import parts
@@ -146,12 +146,12 @@ def exceeded_limits(story: Story) -> Iterator[Use]:
     """Yield each limit that was exceeded right after a Workload had been given quota under it."""
     ledger = QuotaLedger()
     for spec in story.specs:
-        ledger.apply(Record(at=0.0, object=spec))
+        ledger.apply(ObjectRecord(at=0.0, object=spec))
     for workload in decoded(story.before):
-        ledger.apply(Record(at=0.0, object=workload))
+        ledger.apply(ObjectRecord(at=0.0, object=workload))
     held = set(ledger.holdings)
     for workload in decoded(story.changes):
-        ledger.apply(Record(at=0.0, object=workload))
+        ledger.apply(ObjectRecord(at=0.0, object=workload))
         holding = holding_of(workload)
         if holding is not None and not ledger.holdings.keys() <= held:
             yield from (use for use in ledger.path(holding) if use.is_over)

@@ -290,7 +290,7 @@ async def test_kube_apiserver_passes_requests_on_and_shows_who_it_is(plane: Cont
         assert proxy.allowed_names == ("front-proxy-client",)
         tls = certificates.serving_tls()
         proxy.require(tls.context)
-        routes = Visibility(known.knowledge, lambda: True, proxy).routes()
+        routes = Visibility(known.cluster_state, lambda: True, proxy).routes()
         server = HttpServer(routes, tls=tls.context, render_error=render_error)
         await stack.enter_async_context(server)
         await expect_api_service(client, namespace, server.port)

@@ -21,7 +21,7 @@ from queues.reservations.reservations import (
     StoreRefused,
     StoreUnreachable,
 )
-from queues.store.failover_store import ResilientStore, StoreState, StoreStatus
+from queues.store.failover_store import FailoverStore, StoreState, StoreStatus
 from queues.store.keys import Keys
 from queues.store.redis_store import RedisReservationStore
 from tests.queues.reservation_builders import make_id, make_reservation
@@ -363,12 +363,12 @@ async def test_tls_is_not_spoken_by_a_plain_redis(redis_server: RedisServer) -> 
 
 
 @asynccontextmanager
-async def leading(url: str) -> AsyncIterator[tuple[ResilientStore, asyncio.Queue[StoreStatus]]]:
+async def leading(url: str) -> AsyncIterator[tuple[FailoverStore, asyncio.Queue[StoreStatus]]]:
     """Give the store of a leader with fence 5, watched over, and the queue of what it noticed."""
     noticed: asyncio.Queue[StoreStatus] = asyncio.Queue()
     async with connected(url, call_seconds=0.5) as beneath, asyncio.TaskGroup() as tasks:
         await beneath.seed_fence(5)
-        guarded = ResilientStore(beneath, on_change=noticed.put_nowait, first_probe_seconds=0.01)
+        guarded = FailoverStore(beneath, on_change=noticed.put_nowait, first_probe_seconds=0.01)
         watch = tasks.create_task(guarded.run(), name="store")
         await guarded.live(fence=5)
         yield guarded, noticed

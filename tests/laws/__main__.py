@@ -30,20 +30,29 @@ from tests.examples import VARIABLE
 _LONGEST_SECONDS = 180.0
 # What is left over so that processes that started late may end.
 _MARGIN_SECONDS = 60.0
+_PHASE = re.compile(r"during \w+ phase \((\d+\.\d+) seconds\)")
 _TRIED = re.compile(r"(\d+) passing(?: examples)?, (\d+) failing(?: examples)?, (?:and )?(\d+) invalid")
 
 
 @dataclass(slots=True)
 class Law:
-    """One law, and what its runs have brought. `seconds_each` is what one time its examples takes."""
+    """One law, and what its runs have brought.
+
+    `seconds` is how long they took, of which `trying_seconds` went to examples and the rest to starting.
+    """
 
     node: str
     times: int = 0
     tried: int = 0
     seconds: float = 0.0
-    seconds_each: float = 0.0
+    trying_seconds: float = 0.0
     findings: list[str] = field(default_factory=list)
     is_stopped: bool = False
+
+    @property
+    def seconds_each(self) -> float:
+        """What one time its examples takes, starting aside; never 0."""
+        return max(self.trying_seconds / max(self.times, 1), 1e-3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +136,7 @@ def note(outcome: Outcome) -> None:
     """Add to the law what its run has brought, and print a finding at once."""
     law, run = outcome.run.law, outcome.run
     law.seconds += outcome.seconds
+    law.trying_seconds += sum(map(float, _PHASE.findall(outcome.output)))
     law.tried += sum(int(passing) + int(failing) for passing, failing, _ in _TRIED.findall(outcome.output))
     if outcome.code is None:
         law.is_stopped = True
@@ -139,22 +149,22 @@ def note(outcome: Outcome) -> None:
 
 
 def share(laws: Iterable[Law], *, times: int, seconds: float) -> dict[str, int]:
-    """Return how many more times each law tries its examples, at most `times`, in so many seconds of work.
+    """Return how many more times each law tries its examples in so many seconds, up to `times` in all.
 
     Every law gets the same share of the time; quick ones that need less leave the rest to the others.
     """
-    costs = sorted((max(law.seconds_each, 1e-3), law.node) for law in laws)
+    costs = sorted((law.seconds_each, law.node, times - law.times) for law in laws if law.times < times)
     granted: dict[str, int] = {}
     # From the quickest on, so that what one leaves over is known before the next is served.
-    for index, (cost, node) in enumerate(costs):
-        granted[node] = max(0, min(times, int(seconds / (len(costs) - index) / cost)))
+    for index, (cost, node, missing) in enumerate(costs):
+        granted[node] = max(0, min(missing, int(seconds / (len(costs) - index) / cost)))
         seconds -= granted[node] * cost
     return granted
 
 
 def cut(law: Law, times: int, seeds: Iterator[int]) -> list[Run]:
     """Return runs of a few minutes each that make up so many times the law's examples."""
-    most = max(1, int(_LONGEST_SECONDS / max(law.seconds_each, 1e-3)))
+    most = max(1, int(_LONGEST_SECONDS / law.seconds_each))
     full, rest = divmod(times, most)
     return [Run(law=law, times=count, seed=next(seeds)) for count in [most] * full + [rest] if count]
 
@@ -240,14 +250,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     carry_out_all(
         [Run(law=law, times=1, seed=next(seeds)) for law in laws], workers=flags.workers, until=until
     )
-    for law in laws:
-        law.seconds_each = law.seconds
-    left = max(0.0, until - time.monotonic()) * flags.workers
-    granted = share((law for law in laws if not law.findings), times=flags.times - 1, seconds=left)
-    runs = [run for law in laws for run in cut(law, granted.get(law.node, 0), seeds)]
-    # The long ones first, so that none is left alone at the end.
-    runs.sort(key=lambda run: -run.times * run.law.seconds_each)
-    carry_out_all(runs, workers=flags.workers, until=until)
+    # In rounds, because the first measure of a law is a rough one.
+    while time.monotonic() < until:
+        left = (until - time.monotonic()) * flags.workers
+        granted = share((law for law in laws if not law.findings), times=flags.times, seconds=left)
+        runs = [run for law in laws for run in cut(law, granted.get(law.node, 0), seeds)]
+        if not runs:
+            break
+        # The long ones first, so that none is left alone at the end.
+        runs.sort(key=lambda run: -run.times * run.law.seconds_each)
+        carry_out_all(runs, workers=flags.workers, until=until)
     return report(laws, times=flags.times, seed=seed)
 
 

@@ -18,7 +18,7 @@ from hypothesis import example, given
 
 from admission.decisions.decision import Admit, Decision
 from admission.engine.engine import EngineSettings
-from admission.preemption.fair_sharing import FairSharing
+from admission.preemption.fair_sharing import FairPreemption
 from api.node import NodeInfo
 from api.policy import BackfillMode
 from api.queueing import QueueingStrategy, ResourceFlavor, Topology
@@ -72,7 +72,7 @@ class Watched(TimedWorld):
 
     def _carry_out(self, decision: Decision) -> None:
         name = decision.key.name
-        if isinstance(decision, Admit) and decision.key in self.engine._cache.timekeeper.leases:
+        if isinstance(decision, Admit) and decision.key in self.engine._cache.schedule_plan.leases:
             self.leased.add(name)
         elif isinstance(decision, Admit) and self.lengths[name] > self.says[name]:
             self.overran.add(name)
@@ -94,7 +94,7 @@ WatchedT = TypeVar("WatchedT", bound=Watched)
 
 
 def make_world(
-    mode: BackfillMode, *, has_nodes: bool, sharing: FairSharing | None, kind: type[WatchedT]
+    mode: BackfillMode, *, has_nodes: bool, sharing: FairPreemption | None, kind: type[WatchedT]
 ) -> WatchedT:
     world = kind(settings=EngineSettings(fair_sharing=sharing), now=START)
     world.leased, world.overran, world.says = set(), set(), {}
@@ -139,7 +139,7 @@ def run(
     mode: BackfillMode,
     *,
     has_nodes: bool,
-    sharing: FairSharing | None = None,
+    sharing: FairPreemption | None = None,
     kind: type[Watched] = Watched,
 ) -> Watched:
     world = make_world(mode, has_nodes=has_nodes, sharing=sharing, kind=kind)
@@ -159,7 +159,7 @@ _LAW = trying(15)
 def test_where_no_estimate_is_too_short_no_promise_is_broken(
     data: st.DataObject, mode: BackfillMode, has_nodes: bool
 ) -> None:
-    sharing = data.draw(st.sampled_from([None, FairSharing()]))
+    sharing = data.draw(st.sampled_from([None, FairPreemption()]))
     world = run(data.draw(pieces((1.0, 1.5, 4.0))), mode, has_nodes=has_nodes, sharing=sharing)
 
     for name in world.plans:

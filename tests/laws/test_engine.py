@@ -18,7 +18,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 
 from admission.decisions.decision import Admit, Decision, Evict, Wait
 from admission.engine.engine import Engine, EngineSettings
-from admission.preemption.fair_sharing import FairSharing
+from admission.preemption.fair_sharing import FairPreemption
 from api.queueing import ClusterQueue, LocalQueue, Namespace, ResourceFlavor
 from api.reasons import ConditionType
 from api.workload import Workload, WorkloadKey
@@ -81,9 +81,9 @@ def settle(engine: Engine, *, now: float = 0) -> list[Decision]:
     raise AssertionError(f"still deciding after {_MOST_CYCLES} cycles")
 
 
-@given(clusters(), st.randoms(use_true_random=False), st.sampled_from([None, FairSharing()]))
+@given(clusters(), st.randoms(use_true_random=False), st.sampled_from([None, FairPreemption()]))
 def test_the_order_in_which_objects_become_known_changes_nothing(
-    values: list[Any], random: Random, sharing: FairSharing | None
+    values: list[Any], random: Random, sharing: FairPreemption | None
 ) -> None:
     shuffled = [*values]
     random.shuffle(shuffled)
@@ -94,9 +94,9 @@ def test_the_order_in_which_objects_become_known_changes_nothing(
     assert first == second
 
 
-@given(clusters(), st.sampled_from([None, FairSharing()]))
+@given(clusters(), st.sampled_from([None, FairPreemption()]))
 def test_who_is_admitted_fits_and_who_waits_is_told_why(
-    values: list[Any], sharing: FairSharing | None
+    values: list[Any], sharing: FairPreemption | None
 ) -> None:
     engine = cluster(Engine(EngineSettings(fair_sharing=sharing)), values)
 
@@ -112,8 +112,8 @@ def test_who_is_admitted_fits_and_who_waits_is_told_why(
             assert one.message
 
 
-@given(clusters(), st.sampled_from([None, FairSharing()]))
-def test_evicting_ends_where_nothing_else_happens(values: list[Any], sharing: FairSharing | None) -> None:
+@given(clusters(), st.sampled_from([None, FairPreemption()]))
+def test_evicting_ends_where_nothing_else_happens(values: list[Any], sharing: FairPreemption | None) -> None:
     world = World(EngineSettings(fair_sharing=sharing)).put(*values)
 
     for _ in range(_MOST_CYCLES):
@@ -128,7 +128,7 @@ def test_evicting_ends_where_nothing_else_happens(values: list[Any], sharing: Fa
 class Cluster(RuleBasedStateMachine):
     """Any sequence of what users, the controller and other programs do."""
 
-    sharing: FairSharing | None = None
+    sharing: FairPreemption | None = None
 
     def __init__(self) -> None:
         super().__init__()
@@ -218,7 +218,7 @@ class Cluster(RuleBasedStateMachine):
 class FairCluster(Cluster):
     """The same under fair sharing."""
 
-    sharing = FairSharing()
+    sharing = FairPreemption()
 
 
 _steps = trying(25, steps=25, is_hard_to_draw=True)

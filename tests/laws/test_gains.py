@@ -14,10 +14,10 @@ from math import inf
 import pytest
 from hypothesis import given
 
-from admission.backfill.improvable_promises import Gains
+from admission.backfill.improvable_promises import ImprovablePromises
 from admission.backfill.planned_starts import Promise
 from admission.backfill.planner import Planner
-from admission.backfill.profile_trial import Footing
+from admission.backfill.profile_trial import StartClaim
 from admission.snapshot.snapshot import QueueState
 from api.policy import BackfillMode
 from api.workload import WorkloadKey
@@ -30,7 +30,7 @@ from tests.laws.test_backfill import MODES, Piece, pieces, run
 _LAW = trying(40)
 
 
-def _height(footing: Footing) -> int:
+def _height(footing: StartClaim) -> int:
     assert footing.assignment is not None, "what a search finds has flavors"
     return footing.assignment.borrowing
 
@@ -39,44 +39,50 @@ class _Judge:
     """Asks a search wherever the quick question has said no."""
 
     def __init__(self) -> None:
-        self.ask = Gains.may_help
+        self.ask = ImprovablePromises.may_help
         self.wrong: list[str] = []
 
     def may_help(
-        self, gains: Gains, promise: Promise, queue: QueueState, pending: Pending, *, latest: float
+        self,
+        gains: ImprovablePromises,
+        promise: Promise,
+        queue: QueueState,
+        pending: Pending,
+        *,
+        latest: float,
     ) -> bool:
         may_help = self.ask(gains, promise, queue, pending, latest=latest)
         if not may_help:
-            outlook, planned = gains.outlook, promise.planned
-            others = [one for key, one in outlook.keeper.promises.items() if key != planned.key]
+            visible, planned = gains.visible, promise.planned
+            others = [one for key, one in visible.schedule_plan.promises.items() if key != planned.key]
 
             def earliest() -> float:
-                planner = Planner(outlook=outlook)
+                planner = Planner(visible=visible)
                 start = finish(planner.earliest(queue, pending, planned.rank, others, latest=latest))
                 # One that borrows higher would come behind those it is before, and is not moved by that.
                 keeps_rank = start is not None and _height(start.value) <= planned.rank.height
-                is_in_time = start is not None and start.at <= max(latest, outlook.now)
+                is_in_time = start is not None and start.at <= max(latest, visible.now)
                 return start.at if start is not None and keeps_rank and is_in_time else inf
 
             at = earliest()
             if at < inf and at < self._with_it_taken(gains, earliest):
-                self.wrong.append(f"{planned.key} at {outlook.now}: {planned.start_at} could be {at}")
+                self.wrong.append(f"{planned.key} at {visible.now}: {planned.start_at} could be {at}")
         return may_help
 
     @staticmethod
-    def _with_it_taken(gains: Gains, earliest: Callable[[], float]) -> float:
-        profile = gains.outlook.keeper.profile
+    def _with_it_taken(gains: ImprovablePromises, earliest: Callable[[], float]) -> float:
+        profile = gains.visible.schedule_plan.profile
         taken = [
             Claim(
                 holder=WorkloadKey("slack", str(number)),
                 queue=piece.queue,
                 usage=piece.usage,
                 spots=piece.spots,
-                begins_at=max(piece.from_at, gains.outlook.now),
+                begins_at=max(piece.from_at, gains.visible.now),
                 ends_at=piece.until,
             )
             for number, piece in enumerate(gains.slack.pieces)
-            if piece.until > gains.outlook.now
+            if piece.until > gains.visible.now
         ]
         for claim in taken:
             profile.put(claim)
@@ -96,11 +102,13 @@ def test_whom_nothing_that_came_free_helps_no_search_starts_earlier(
 ) -> None:
     judge = _Judge()
 
-    def judged(gains: Gains, promise: Promise, queue: QueueState, pending: Pending, *, latest: float) -> bool:
+    def judged(
+        gains: ImprovablePromises, promise: Promise, queue: QueueState, pending: Pending, *, latest: float
+    ) -> bool:
         return judge.may_help(gains, promise, queue, pending, latest=latest)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Gains, "may_help", judged)
+        patch.setattr(ImprovablePromises, "may_help", judged)
         run(work, mode, has_nodes=has_nodes)
 
     assert judge.wrong == []

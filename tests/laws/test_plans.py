@@ -14,7 +14,7 @@ from admission.decisions.flavor_mode import Grade, Granular
 from admission.engine.engine import EngineSettings
 from admission.flavors.flavor_assigner import FlavorSearch
 from admission.nomination import nominate
-from admission.preemption.fair_sharing import FairSharing
+from admission.preemption.fair_sharing import FairPreemption
 from admission.preemption.preemptor import Preemptor
 from api.queueing import Preemption, PreemptionPolicy, ResourceFlavor
 from api.workload import WorkloadKey
@@ -34,7 +34,7 @@ from tests.laws.test_engine import clusters
 _MOST_ROUNDS = 60
 
 
-def story(values: list[Any], sharing: FairSharing | None, ends: list[int]) -> list[Decision]:
+def story(values: list[Any], sharing: FairPreemption | None, ends: list[int]) -> list[Decision]:
     """Decide and carry out; when nothing moves, one of those that run comes to its end."""
     world = World(EngineSettings(fair_sharing=sharing)).put(*values)
     decisions: list[Decision] = []
@@ -51,9 +51,9 @@ def story(values: list[Any], sharing: FairSharing | None, ends: list[int]) -> li
 
 
 @trying(60)
-@given(clusters(), st.sampled_from([None, FairSharing()]), st.lists(st.integers(0, 99), max_size=8))
+@given(clusters(), st.sampled_from([None, FairPreemption()]), st.lists(st.integers(0, 99), max_size=8))
 def test_recalled_answers_are_those_of_a_search(
-    values: list[Any], sharing: FairSharing | None, ends: list[int]
+    values: list[Any], sharing: FairPreemption | None, ends: list[int]
 ) -> None:
     recalled = story(values, sharing, [*ends])
     with pytest.MonkeyPatch.context() as patch:

@@ -10,8 +10,8 @@ from hypothesis import given
 
 from admission.engine.engine import Engine, EngineSettings
 from admission.nomination.nominate import CyclePolicy, Entry, nominate
-from admission.preemption.fair_sharing import FairSharing
-from admission.preemption.lost_work import Losses
+from admission.preemption.fair_sharing import FairPreemption
+from admission.preemption.lost_work import EvictionLosses
 from admission.preemption.preemptor import Preemptor
 from admission.scheduler.scheduler import schedule
 from api.queueing import LocalQueue, Namespace, PreemptionPolicy, ResourceFlavor
@@ -23,7 +23,7 @@ from tests.examples import trying
 from tests.laws.generators import FLAVORS, QUEUES, cluster_queues, cohorts, workloads
 
 _settings = trying(is_hard_to_draw=True)
-_sharing = st.sampled_from([None, FairSharing()])
+_sharing = st.sampled_from([None, FairPreemption()])
 
 
 @st.composite
@@ -42,7 +42,7 @@ def full_clusters(draw: st.DrawFn) -> list[Any]:
     return values
 
 
-def build(values: list[Any], sharing: FairSharing | None) -> Engine:
+def build(values: list[Any], sharing: FairPreemption | None) -> Engine:
     engine = Engine(EngineSettings(fair_sharing=sharing))
     for value in values:
         engine.upsert(value, now=0)
@@ -63,11 +63,11 @@ def usage(engine: Engine) -> dict[tuple[bool, str, str], int]:
     }
 
 
-def nominated(engine: Engine, sharing: FairSharing | None) -> Iterator[Entry]:
+def nominated(engine: Engine, sharing: FairPreemption | None) -> Iterator[Entry]:
     """Nominate every head on the picture as it is."""
     engine.has_heads(now=0)
     snapshot = engine._cache.snapshot()
-    preemptor = Preemptor(snapshot=snapshot, losses=Losses(now=0.0), fair_sharing=sharing)
+    preemptor = Preemptor(snapshot=snapshot, losses=EvictionLosses(now=0.0), fair_sharing=sharing)
     for queue, pending in engine._pop_heads():
         policy = CyclePolicy(fair_sharing=sharing)
         yield finish(nominate(snapshot, queue, pending, preemptor=preemptor, policy=policy))
@@ -75,7 +75,9 @@ def nominated(engine: Engine, sharing: FairSharing | None) -> Iterator[Entry]:
 
 @_settings
 @given(full_clusters(), _sharing)
-def test_deciding_leaves_the_picture_as_it_found_it(values: list[Any], sharing: FairSharing | None) -> None:
+def test_deciding_leaves_the_picture_as_it_found_it(
+    values: list[Any], sharing: FairPreemption | None
+) -> None:
     engine = build(values, sharing)
     engine.has_heads(now=0)
     before = usage(engine)
@@ -91,7 +93,7 @@ def test_deciding_leaves_the_picture_as_it_found_it(values: list[Any], sharing: 
 @_settings
 @given(full_clusters(), _sharing)
 def test_the_victims_are_enough_and_none_of_them_could_stay(
-    values: list[Any], sharing: FairSharing | None
+    values: list[Any], sharing: FairPreemption | None
 ) -> None:
     engine = build(values, sharing)
     for entry in nominated(engine, sharing):
@@ -119,7 +121,9 @@ def _fits(node: QuotaNode, need: Quantities, *, is_borrowing: bool) -> bool:
 
 @_settings
 @given(full_clusters(), _sharing)
-def test_no_victim_is_taken_that_the_policy_protects(values: list[Any], sharing: FairSharing | None) -> None:
+def test_no_victim_is_taken_that_the_policy_protects(
+    values: list[Any], sharing: FairPreemption | None
+) -> None:
     engine = build(values, sharing)
     for entry in nominated(engine, sharing):
         policies = entry.queue.spec.preemption

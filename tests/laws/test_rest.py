@@ -20,7 +20,7 @@ from hypothesis import example, given
 from admission.backfill.schedule_plan import SLACK_SECONDS
 from admission.decisions.decision import Admit
 from admission.engine.engine import EngineSettings
-from admission.preemption.fair_sharing import FairSharing
+from admission.preemption.fair_sharing import FairPreemption
 from api.node import NodeInfo
 from api.policy import (
     AdmissionPolicy,
@@ -210,7 +210,7 @@ class Resting(TimedWorld):
             if owed is not None:
                 other._cache.queues[name].pending.owe(owed.workload)
         # Nor since when it no longer believes who has outrun an estimate.
-        theirs, ours = other._cache.timekeeper.lengths, self.engine._cache.timekeeper.lengths
+        theirs, ours = other._cache.schedule_plan.lengths, self.engine._cache.schedule_plan.lengths
         theirs._raised.update(ours._raised)
         other._cache.rebuild_time()
         for _ in range(500):
@@ -225,7 +225,7 @@ class Resting(TimedWorld):
         """Return whether it is to start within a second anyway, earlier than which nobody is moved, or others
         are stopping for it.
         """
-        promise = self.engine._cache.timekeeper.promises.get(key)
+        promise = self.engine._cache.schedule_plan.promises.get(key)
         is_due = promise is not None and promise.planned.start_at <= self.now + SLACK_SECONDS
         return is_due or key in self.engine._cache.holds.kept
 
@@ -329,7 +329,7 @@ def policy(rules: Rules) -> AdmissionPolicy:
 
 
 def make_world(setup: Setup) -> Resting:
-    sharing = FairSharing() if setup.is_fair else None
+    sharing = FairPreemption() if setup.is_fair else None
     world = Resting(settings=EngineSettings(fair_sharing=sharing), now=START)
     world.has_nodes, world.rules, world.to_come = setup.has_nodes, setup.rules, []
     world.put(ResourceFlavor(name="spot"))

@@ -8,8 +8,8 @@ import hypothesis.strategies as st
 from hypothesis import given
 from msgspec.structs import replace
 
-from admission.snapshot.hold_totals import KeptRoom, Standing
-from admission.snapshot.snapshot import Held, Snapshot
+from admission.snapshot.hold_totals import HeldRoom, HoldTotals
+from admission.snapshot.snapshot import HeldWorkload, Snapshot
 from api.keys import HOSTNAME
 from api.queueing import ResourceFlavor, Topology
 from api.workload import TopologyRequest, Workload, WorkloadKey
@@ -53,10 +53,10 @@ class Machine:
             *map(running, _VICTIMS),
         )
         self.cache = self.world.engine._cache
-        self.standing = Standing()
+        self.standing = HoldTotals()
         # As they are at first, wherever they are moved.
         self.shapes = {key: replace(held) for key, held in self.cache.held.items()}
-        self.rooms: dict[WorkloadKey, KeptRoom] = {}
+        self.rooms: dict[WorkloadKey, HeldRoom] = {}
 
     def do(self, what: str, about: Any) -> None:
         held = self.cache.held.get(key_of(about)) if isinstance(about, str) else None
@@ -77,7 +77,7 @@ class Machine:
             case "evict" | "stay" if held is not None:
                 held.is_evicting = what == "evict"
 
-    def room(self, owner: str, like: str, victims: list[str]) -> KeptRoom:
+    def room(self, owner: str, like: str, victims: list[str]) -> HeldRoom:
         shape = self.shapes[key_of(like)]
         hold = Hold(
             key=key_of(owner),
@@ -88,9 +88,9 @@ class Machine:
             victims=tuple(map(key_of, victims)),
             until=0,
         )
-        return KeptRoom(hold=hold, usage=shape.usage, places=shape.places)
+        return HeldRoom(hold=hold, usage=shape.usage, places=shape.places)
 
-    def victims(self) -> list[Held]:
+    def victims(self) -> list[HeldWorkload]:
         named = sorted({key for room in self.rooms.values() for key in room.hold.victims})
         return [held for key in named if (held := self.cache.held.get(key)) is not None and held.is_evicted]
 
@@ -107,7 +107,7 @@ class Machine:
         usage = {
             (name, pair): cell.usage for name, node in nodes.items() for pair, cell in node.cells.items()
         }
-        site = self.cache.fleet.search("default").site
+        site = self.cache.topology_cache.search("default").site
         return usage, {name: site.free_of(leaf) for leaf, name in site.names.items()}
 
 
@@ -123,7 +123,10 @@ def test_the_sum_of_holds_is_as_if_each_were_put_on_the_picture_by_itself(
     for change in changes:
         machine.do(*change)
         machine.standing.bring_up(
-            machine.rooms, queues=machine.cache.queues, held=machine.cache.held, fleet=machine.cache.fleet
+            machine.rooms,
+            queues=machine.cache.queues,
+            held=machine.cache.held,
+            topology_cache=machine.cache.topology_cache,
         )
         snapshot, bare = machine.cache.snapshot(), machine.picture()
         machine.one_by_one(snapshot)
@@ -148,7 +151,10 @@ def test_room_that_is_as_large_as_what_its_victim_leaves_changes_nothing() -> No
     machine.do("evict", "v1")
 
     machine.standing.bring_up(
-        machine.rooms, queues=machine.cache.queues, held=machine.cache.held, fleet=machine.cache.fleet
+        machine.rooms,
+        queues=machine.cache.queues,
+        held=machine.cache.held,
+        topology_cache=machine.cache.topology_cache,
     )
 
     assert machine.standing.overlay().is_empty

@@ -35,7 +35,7 @@ class Handed(Watched):
         if self.changes and self.changes.pop():
             before = self.engine
             # What does not stand by now moves when its leader next looks at it, whoever that is.
-            before._cache.timekeeper.note_adopted()
+            before._cache.schedule_plan.note_adopted()
             super()._decide()
             self.engine = successor(before, settings=self.settings, now=self.now)
             for table in PLAN_TABLES:

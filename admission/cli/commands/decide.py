@@ -30,7 +30,7 @@ from admission.cli.common.settings_file import read_settings
 from admission.cli.views.tables import duration_text, make_console, make_table, print_table
 from admission.decisions.decision import Admit, Evict, Plan, Wait
 from admission.engine.engine import Engine, EngineSettings
-from admission.preemption.fair_sharing import FairSharing
+from admission.preemption.fair_sharing import FairPreemption
 from api.parsing.quantities import to_text
 from api.reasons import ConditionType
 from api.workload import Admission, Workload, WorkloadKey, to_seconds
@@ -85,7 +85,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 @dataclass(slots=True)
-class Verdict:
+class CaseResult:
     """What the cycles decided: the last word for each Workload, and the engine as it stands after them."""
 
     engine: Engine
@@ -94,9 +94,9 @@ class Verdict:
     cycles: int = 0
 
 
-def decide(engine: Engine, *, now: float, cycles: int | None) -> Verdict:
+def decide(engine: Engine, *, now: float, cycles: int | None) -> CaseResult:
     """Run at most `cycles` cycles, None: until nothing more can be decided."""
-    verdict = Verdict(engine)
+    verdict = CaseResult(engine)
     # Nothing is started between cycles, so what is evicted keeps its quota and each queue runs
     # dry in the end.
     while verdict.cycles < (cycles or _MOST_CYCLES) and engine.has_heads(now=now):
@@ -110,7 +110,7 @@ def decide(engine: Engine, *, now: float, cycles: int | None) -> Verdict:
     return verdict
 
 
-def to_result(verdict: Verdict, name: str) -> dict[str, Any]:
+def to_result(verdict: CaseResult, name: str) -> dict[str, Any]:
     """Return the result line of a case: who holds quota, who was evicted, who is left in the queues."""
     engine, words = verdict.engine, verdict.last_words
     left: dict[str, list[str]] = {}
@@ -203,7 +203,7 @@ def _run_cases(settings: EngineSettings, cycles: int | None) -> int:
 
 def _decide_case(case: _Case, settings: EngineSettings, *, now: float, cycles: int | None) -> dict[str, Any]:
     # A new engine for each: nothing of one case may be known in the next.
-    engine = Engine(replace(settings, fair_sharing=FairSharing()) if case.fair_sharing else settings)
+    engine = Engine(replace(settings, fair_sharing=FairPreemption()) if case.fair_sharing else settings)
     problems = load(engine, case.objects, now=now, without=_NOT_IN_A_CYCLE)
     if problems:
         return {"name": case.name, "error": "; ".join(problems)}
@@ -248,7 +248,7 @@ class _Row:
     why: str
 
 
-def _print_table(verdict: Verdict, *, now: float) -> None:
+def _print_table(verdict: CaseResult, *, now: float) -> None:
     rows = list(_rows(verdict, now=now))
     if not rows:
         print("No Workload holds quota or waits for it.")
@@ -262,7 +262,7 @@ def _print_table(verdict: Verdict, *, now: float) -> None:
     print_table(console, table)
 
 
-def _rows(verdict: Verdict, *, now: float) -> Iterator[_Row]:
+def _rows(verdict: CaseResult, *, now: float) -> Iterator[_Row]:
     engine, words = verdict.engine, verdict.last_words
     for queue in engine.cluster_queues():
         admitted = [(key, one) for key, one in engine.admissions() if one.cluster_queue == queue]

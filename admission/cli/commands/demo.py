@@ -40,7 +40,7 @@ from admission.cli.trial.recorder import Recorder
 from admission.cli.trial.screen import show_live
 from admission.cli.trial.simulated_nodes import pool_nodes
 from admission.cli.trial.work_folder import WorkFolder
-from admission.cli.views.report import Report, summarise
+from admission.cli.views.report import RunReport, summarise
 from admission.cli.views.summary import (
     Tenancy,
     checks,
@@ -214,7 +214,7 @@ class _Play:
         over_at = self.started_at + _LIMIT_SECONDS / self.pace
         return time.monotonic() > max(over_at, self.recorder.progressed_at) + _SILENCE_SECONDS
 
-    def sum_up(self, console: Console) -> Report:
+    def sum_up(self, console: Console) -> RunReport:
         """Print what the run was like and return its report."""
         jobs, result = _run_jobs(), audit(self.recorder.records)
         results = job_results(self.recorder, jobs, started_at=self.started_at, pace=self.pace)
@@ -279,7 +279,7 @@ def _run_jobs() -> list[RunJob]:
     ]
 
 
-def _sentences(report: Report, result: Audit, pace: float, *, gaps: int) -> Iterator[str]:
+def _sentences(report: RunReport, result: Audit, pace: float, *, gaps: int) -> Iterator[str]:
     """Yield what a manager wants to know."""
     totals, everyone = report.totals, report.everyone
     yield (

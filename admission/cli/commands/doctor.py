@@ -84,7 +84,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class ClusterView:
     """One list of levels, where it comes from, and what the nodes make of it."""
 
     source: str
@@ -98,7 +98,7 @@ class Diagnosis:
     nodes: int
     ready: int
     devices: dict[str, int]
-    views: tuple[View, ...]
+    views: tuple[ClusterView, ...]
     obstacles: tuple[str, ...]
     unreadable: tuple[str, ...]
 
@@ -162,7 +162,7 @@ def _views(
     arguments: argparse.Namespace,
     nodes: Sequence[NodeInfo],
     topologies: Sequence[tuple[str, tuple[str, ...]]],
-) -> tuple[View, ...]:
+) -> tuple[ClusterView, ...]:
     """Return what was asked for; else the Topologies that exist; else the preset that fits most nodes."""
     if arguments.levels:
         chosen = [("the levels given", tuple(key.strip() for key in arguments.levels.split(",")))]
@@ -173,7 +173,7 @@ def _views(
     else:
         # What is in use is worth more than what would suit.
         chosen = list(topologies) or _best_preset(nodes)
-    return tuple(View(source=source, hierarchy=inspect(nodes, levels)) for source, levels in chosen)
+    return tuple(ClusterView(source=source, hierarchy=inspect(nodes, levels)) for source, levels in chosen)
 
 
 def _preset(name: str, nodes: Sequence[NodeInfo]) -> tuple[str, tuple[str, ...]]:
@@ -232,7 +232,7 @@ def _print_table(console: Console, found: Diagnosis) -> None:
         console.print(f"\n{yaml.safe_dump(_manifest(found.views[0].hierarchy), sort_keys=False)}", end="")
 
 
-def _print_view(console: Console, view: View) -> None:
+def _print_view(console: Console, view: ClusterView) -> None:
     hierarchy = view.hierarchy
     console.print()
     console.print(

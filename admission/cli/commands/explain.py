@@ -21,7 +21,7 @@ from admission.cli.common.cluster_engine import engine_of, list_cluster
 from admission.cli.common.errors import ExitCode, WrongUsageError
 from admission.cli.common.running import run
 from admission.cli.common.settings_file import read_settings
-from admission.cli.views.admission_view import Holding, holding_json, holding_lines, holding_of
+from admission.cli.views.admission_view import AdmissionView, holding_json, holding_lines, holding_of
 from admission.cli.views.eviction_view import eviction_lines
 from admission.cli.views.json_output import to_api_keys
 from admission.cli.views.tables import make_console, make_table, print_table
@@ -100,7 +100,7 @@ class _Answer:
     message: str
     starts: Starts
     eviction: PastEviction | None
-    holding: Holding | None
+    holding: AdmissionView | None
     pod_sets: tuple[PodSetLines, ...]
 
 

@@ -17,8 +17,8 @@ from admission.cli.common.errors import ExitCode, WrongUsageError
 from admission.cli.common.job_manifests import gpu_of
 from admission.cli.common.running import run
 from admission.cli.trial.replay_clusters import Stage, WhichStandIns, embedded_stage, existing_stage
-from admission.cli.trial.replay_plan import Plan, make_plan
-from admission.cli.trial.replay_run import Finding, ReplayRun
+from admission.cli.trial.replay_plan import ReplayPlan, make_plan
+from admission.cli.trial.replay_run import ReplayFinding, ReplayRun
 from admission.cli.trial.work_folder import WorkFolder
 from admission.cli.views.summary import checks, percent_text, print_waits, seconds_text
 from admission.cli.views.tables import make_console
@@ -89,7 +89,7 @@ def _run(arguments: argparse.Namespace) -> int:
         return folder.ended(run(_replay(stage, plan, pace, arguments)))
 
 
-def _plan(arguments: argparse.Namespace) -> Plan:
+def _plan(arguments: argparse.Namespace) -> ReplayPlan:
     # On a cluster that others use, names must not meet those of another replay.
     run_id = secrets.token_hex(2) if arguments.kubeconfig is not None else ""
     try:
@@ -100,7 +100,7 @@ def _plan(arguments: argparse.Namespace) -> Plan:
 
 
 def _stage(
-    arguments: argparse.Namespace, plan: Plan, pace: float, folder: Path
+    arguments: argparse.Namespace, plan: ReplayPlan, pace: float, folder: Path
 ) -> AbstractAsyncContextManager[Stage]:
     if arguments.kubeconfig is None:
         return embedded_stage(folder / "kubeconfig", plan, pace=pace)
@@ -114,7 +114,7 @@ def _stage(
 
 
 async def _replay(
-    stage: AbstractAsyncContextManager[Stage], plan: Plan, pace: float, arguments: argparse.Namespace
+    stage: AbstractAsyncContextManager[Stage], plan: ReplayPlan, pace: float, arguments: argparse.Namespace
 ) -> int:
     async with stage as (client, recorder):
         finding = await ReplayRun(client=client, recorder=recorder, plan=plan, pace=pace).play()
@@ -127,7 +127,7 @@ async def _replay(
     return ExitCode.DONE if finding.report.totals.is_good else ExitCode.DOES_NOT_HOLD
 
 
-def _print_tables(finding: Finding, plan: Plan, pace: float) -> None:
+def _print_tables(finding: ReplayFinding, plan: ReplayPlan, pace: float) -> None:
     console = make_console()
     print_waits(console, finding.report, finding.audit, plan.tenancies, pace)
     console.print()
@@ -135,7 +135,7 @@ def _print_tables(finding: Finding, plan: Plan, pace: float) -> None:
         console.print(sentence)
 
 
-def _sentences(finding: Finding, pace: float) -> Iterator[str]:
+def _sentences(finding: ReplayFinding, pace: float) -> Iterator[str]:
     # Written for whoever reads one number of the table and asks what it is made of.
     report, shares = finding.report, finding.report.shares
     yield f"Speed {pace:g}, {seconds_text(finding.real_seconds)} in real time; waits are in the trace's time."
@@ -150,7 +150,9 @@ def _sentences(finding: Finding, pace: float) -> Iterator[str]:
     )
 
 
-def _to_object(finding: Finding, plan: Plan, pace: float, arguments: argparse.Namespace) -> dict[str, Any]:
+def _to_object(
+    finding: ReplayFinding, plan: ReplayPlan, pace: float, arguments: argparse.Namespace
+) -> dict[str, Any]:
     """Return the report as one JSON object."""
     report = finding.report
     return {
@@ -182,7 +184,7 @@ def _to_object(finding: Finding, plan: Plan, pace: float, arguments: argparse.Na
     }
 
 
-def _borrowed(finding: Finding, cluster_queue: str, flavor: str, pace: float) -> dict[str, float]:
+def _borrowed(finding: ReplayFinding, cluster_queue: str, flavor: str, pace: float) -> dict[str, float]:
     # By the recorder's own count, not by what the controller says of itself.
     usage = finding.audit.usage.get((cluster_queue, gpu_of(flavor)), Usage())
     return {

@@ -31,7 +31,7 @@ from admission.cli.views.simulate_table import print_figures, to_table
 from admission.simulation.figures import Figures, figures_of
 from admission.simulation.policies import COMPARED, POLICIES
 from admission.simulation.report.page import html_page
-from admission.simulation.settings import Checkpoints, Estimates, Faults, Setting, check_fits, loaded
+from admission.simulation.settings import Checkpoints, EstimateKind, Faults, Setting, check_fits, loaded
 from admission.simulation.traces import TraceError, TraceJob, first_submitted, read_trace
 from admission.simulation.virtual_run import PolicyRun, simulate
 from api.policy import KUEUE
@@ -162,7 +162,7 @@ def _to_object(
     """Return the report as one JSON object."""
     left_out = ("run", "output", "jobs", "policy")
     settings = {
-        name: str(value) if isinstance(value, Path | NodesWish | Estimates) else value
+        name: str(value) if isinstance(value, Path | NodesWish | EstimateKind) else value
         for name, value in vars(arguments).items()
         if name not in left_out
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from admission.cli.common.arguments import hours_between_faults, positive_number, seconds
-from admission.simulation.settings import Checkpoints, Estimates, Faults, Queues
+from admission.simulation.settings import Checkpoints, EstimateKind, Faults, Queues
 
 
 def add_work_flags(parser: argparse.ArgumentParser) -> None:
@@ -27,18 +27,18 @@ def add_work_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--estimates",
         type=_estimates,
-        default=Estimates(),
+        default=EstimateKind(),
         metavar="exact|learned|xF",
         help="what policies that read run times are told: the truth, nothing, F times the truth"
         " (default: %(default)s)",
     )
 
 
-def _estimates(text: str) -> Estimates:
+def _estimates(text: str) -> EstimateKind:
     if text in ("exact", "learned"):
-        return Estimates(is_learned=text == "learned")
+        return EstimateKind(is_learned=text == "learned")
     try:
-        return Estimates(factor=positive_number(text.removeprefix("x")))
+        return EstimateKind(factor=positive_number(text.removeprefix("x")))
     except argparse.ArgumentTypeError:
         message = f"{text!r} is not exact, learned or a factor such as x2"
         raise argparse.ArgumentTypeError(message) from None

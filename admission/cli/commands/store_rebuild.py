@@ -161,9 +161,9 @@ def _history(
     cache = Cache()
     learned = tables(cache)
     for key, runs in plan.runs.items():
-        cache.timekeeper.lengths.estimator.learned.observe(key, *runs)
+        cache.schedule_plan.lengths.estimator.learned.observe(key, *runs)
     for host, outcomes in plan.nodes.items():
-        cache.fleet.performance.remember(host, outcomes)
+        cache.topology_cache.performance.remember(host, outcomes)
     ended = [one for one in workloads.values() if one.is_finished]
     for workload in sorted(ended, key=lambda one: (one.conditions["Finished"].at, one.uid)):
         note_ended(cache, workload)

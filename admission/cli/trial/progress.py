@@ -18,7 +18,7 @@ _LINE_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class JobCounts:
     """How far it is. `trace_seconds` is how much of the trace has passed."""
 
     jobs: int
@@ -35,7 +35,7 @@ class Standing:
         )
 
 
-async def show_progress(look: Callable[[], Standing]) -> None:
+async def show_progress(look: Callable[[], JobCounts]) -> None:
     """Show the standing until cancelled."""
     if sys.stderr.isatty():
         await _draw_bar(look)
@@ -43,7 +43,7 @@ async def show_progress(look: Callable[[], Standing]) -> None:
         await _print_lines(look)
 
 
-async def _draw_bar(look: Callable[[], Standing]) -> None:
+async def _draw_bar(look: Callable[[], JobCounts]) -> None:
     columns = (BarColumn(), TextColumn("{task.percentage:3.0f}%"), TimeElapsedColumn())
     with Progress(
         *columns, TextColumn("{task.description}"), console=make_console(sys.stderr), auto_refresh=False
@@ -55,7 +55,7 @@ async def _draw_bar(look: Callable[[], Standing]) -> None:
             await asyncio.sleep(_REDRAW_SECONDS)
 
 
-async def _print_lines(look: Callable[[], Standing]) -> None:
+async def _print_lines(look: Callable[[], JobCounts]) -> None:
     began = time.monotonic()
     while True:
         await asyncio.sleep(_LINE_SECONDS)

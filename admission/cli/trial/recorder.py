@@ -15,7 +15,7 @@ from typing import Any
 
 from admission.cli.views.workload_view import job_of, key_of
 from admission.simulation.ledger import QuotaLedger
-from admission.simulation.records import Record
+from admission.simulation.records import ObjectRecord
 from api.kube.client import KubeClient
 from api.kube.informer import Change, ChangeType, Informer
 from api.kube.resources import CLUSTER_QUEUES, COHORTS, JOBS, LOCAL_QUEUES, PODS, WORKLOADS, Resource
@@ -62,7 +62,7 @@ class Recorder:
 
     def __init__(self, client: KubeClient, *, wants: Callable[[str], bool] = lambda _: True) -> None:
         # All versions in the order of arrival; put into the order of their making only when they are judged.
-        self.records: list[Record] = []
+        self.records: list[ObjectRecord] = []
         self.jobs: dict[WorkloadKey, JobTimes] = {}
         self.ledger = QuotaLedger()
         self.progressed_at = time.monotonic()
@@ -129,7 +129,7 @@ class Recorder:
     def _record(
         self, change: Change[WorkloadObject] | Change[ClusterQueueObject] | Change[CohortObject]
     ) -> None:
-        record = Record(
+        record = ObjectRecord(
             at=time.monotonic(), object=change.object, is_deleted=change.type is ChangeType.DELETED
         )
         self.records.append(record)

@@ -22,7 +22,7 @@ from admission.cli.trial.control_plane_probe import Missing, find_missing, has_c
 from admission.cli.trial.embedded_cluster import create, in_background, install_kinds
 from admission.cli.trial.in_process_controller import run_inner_controller
 from admission.cli.trial.recorder import Recorder
-from admission.cli.trial.replay_plan import Plan
+from admission.cli.trial.replay_plan import ReplayPlan
 from api.kube.client import KubeClient
 from api.kube.embedded.standins import StandIns
 from api.kube.errors import NotFound
@@ -48,7 +48,7 @@ class WhichStandIns(StrEnum):
 
 
 @asynccontextmanager
-async def embedded_stage(kubeconfig: Path, plan: Plan, *, pace: float) -> AsyncIterator[Stage]:
+async def embedded_stage(kubeconfig: Path, plan: ReplayPlan, *, pace: float) -> AsyncIterator[Stage]:
     """Run an embedded cluster in a process beside this one, and a controller in this one."""
     async with (
         child_cluster(kubeconfig, plan.node_specs(), pace=pace),
@@ -67,7 +67,7 @@ async def embedded_stage(kubeconfig: Path, plan: Plan, *, pace: float) -> AsyncI
 
 @asynccontextmanager
 async def existing_stage(
-    kubeconfig: str, plan: Plan, *, pace: float, with_controller: bool, stand_ins: WhichStandIns
+    kubeconfig: str, plan: ReplayPlan, *, pace: float, with_controller: bool, stand_ins: WhichStandIns
 ) -> AsyncIterator[Stage]:
     """Use the cluster of `kubeconfig`; afterwards nothing of the replay is left on it.
 
@@ -94,7 +94,7 @@ async def existing_stage(
 async def _helpers(
     client: KubeClient,
     kubeconfig: str,
-    plan: Plan,
+    plan: ReplayPlan,
     pace: float,
     with_controller: bool,
     which: WhichStandIns,
@@ -129,7 +129,7 @@ async def _helpers(
             yield recorder
 
 
-async def _choose_stand_ins(client: KubeClient, plan: Plan, which: WhichStandIns) -> Missing:
+async def _choose_stand_ins(client: KubeClient, plan: ReplayPlan, which: WhichStandIns) -> Missing:
     """Return which parts are to be simulated. Raises NotHoldingError."""
     if which is WhichStandIns.KUBELET:
         return Missing(job_controller=False, scheduler=False)
@@ -160,7 +160,7 @@ async def _ensure_kinds(client: KubeClient, *, may_install: bool) -> tuple[str, 
     return ()
 
 
-async def _take_away(client: KubeClient, plan: Plan, definitions: tuple[str, ...]) -> None:
+async def _take_away(client: KubeClient, plan: ReplayPlan, definitions: tuple[str, ...]) -> None:
     """Delete what is left once nothing of the replay runs any more."""
     namespaces = (*plan.names.values(), plan.controller_namespace)
     # From the inside out: nothing is deleted while something that names it is left.

@@ -32,7 +32,7 @@ _QUEUE = "replay"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class ReplayPlan:
     """All objects of a replay. `names` gives each tenant's namespace and ClusterQueue."""
 
     run_id: str
@@ -149,7 +149,7 @@ class Plan:
         )
 
 
-def make_plan(jobs: Sequence[TraceJob], *, nodes: NodesWish, run_id: str) -> Plan:
+def make_plan(jobs: Sequence[TraceJob], *, nodes: NodesWish, run_id: str) -> ReplayPlan:
     """Return the plan for `jobs` on `nodes`. A `run_id` keeps it apart from others in a shared cluster.
 
     Raises TraceError where a Job can never fit the nodes.
@@ -161,7 +161,7 @@ def make_plan(jobs: Sequence[TraceJob], *, nodes: NodesWish, run_id: str) -> Pla
     # Two tenants whose names differ only in what DNS does not allow stay two.
     names = job_manifests.dns_names(tenants(jobs), prefix=_prefix(run_id))
     job_names = job_manifests.dns_names((job.id for job in jobs), prefix="job-")
-    return Plan(
+    return ReplayPlan(
         run_id=run_id,
         names=names,
         nodes=nodes,

@@ -9,10 +9,10 @@ from admission.cli.common.errors import NotHoldingError
 from admission.cli.trial.embedded_cluster import create, in_background
 from admission.cli.trial.job_outcomes import RunJob, explain_lost, job_results
 from admission.cli.trial.job_submitter import Submitter, wait_all_ended
-from admission.cli.trial.progress import Standing, show_progress
+from admission.cli.trial.progress import JobCounts, show_progress
 from admission.cli.trial.recorder import Recorder
-from admission.cli.trial.replay_plan import Plan
-from admission.cli.views.report import Report, summarise
+from admission.cli.trial.replay_plan import ReplayPlan
+from admission.cli.views.report import RunReport, summarise
 from admission.simulation.audit import Audit, audit
 from api.kube.client import KubeClient
 from api.kube.resources import CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES, NAMESPACES, RESOURCE_FLAVORS
@@ -24,10 +24,10 @@ _FIRST_WORKLOAD_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class ReplayFinding:
     """A replay in figures. `lost` are sentences, `gaps` counts the times in which nothing was seen."""
 
-    report: Report
+    report: RunReport
     audit: Audit
     lost: tuple[str, ...]
     gaps: int
@@ -40,7 +40,7 @@ class ReplayRun:
 
     client: KubeClient
     recorder: Recorder
-    plan: Plan
+    plan: ReplayPlan
     pace: float
     _submitter: Submitter = field(init=False)
     _jobs: tuple[RunJob, ...] = field(init=False)
@@ -50,7 +50,7 @@ class ReplayRun:
         self._submitter = Submitter(self.client, self.plan.submissions(self.pace))
         self._jobs = tuple(self.plan.run_jobs())
 
-    async def play(self) -> Finding:
+    async def play(self) -> ReplayFinding:
         """Replay the plan's Jobs and return what was found. Raises NotHoldingError where nobody reacts."""
         await self._create_queues()
         self._started_at = time.monotonic()
@@ -73,13 +73,13 @@ class ReplayRun:
         for queue in self.plan.local_queues():
             await create(self.client, LOCAL_QUEUES, queue)
 
-    def _standing(self) -> Standing:
+    def _standing(self) -> JobCounts:
         times = self.recorder.jobs.values()
         ended = sum(each.finished_at is not None for each in times)
         admitted = sum(each.admitted_at is not None and each.finished_at is None for each in times)
         # Counted by what was sent, not by what was seen: a Job that no watch has shown yet waits, too.
         submitted = self._submitter.submitted
-        return Standing(
+        return JobCounts(
             jobs=len(self.plan.jobs),
             submitted=submitted,
             waiting=max(0, submitted - ended - admitted),
@@ -115,14 +115,14 @@ class ReplayRun:
                 ends.append(times.admitted_at + job.duration_seconds / self.pace)
         return max(ends)
 
-    def _sum_up(self) -> Finding:
+    def _sum_up(self) -> ReplayFinding:
         # Read first: summing up a long trace takes seconds that are no part of the run.
         ended_at = time.monotonic()
         # Afterwards and as a whole, as versions of different kinds arrive by watches of their
         # own, out of order.
         result = audit(self.recorder.records)
         results = job_results(self.recorder, self._jobs, started_at=self._started_at, pace=self.pace)
-        return Finding(
+        return ReplayFinding(
             report=summarise(results, gpus=self.plan.nodes.gpus, exceeded=len(result.exceeded)),
             audit=result,
             lost=explain_lost(self.recorder, self._jobs, self._submitter.refused, now=time.time()),

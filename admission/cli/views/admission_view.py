@@ -32,7 +32,7 @@ _WORDS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holding:
+class AdmissionView:
     """Times are Unix seconds. `since` is when it was admitted, else when its quota was reserved.
 
     `ends_at` is when it is expected to end by `estimate`, None: nobody says, or it does not run yet.
@@ -49,7 +49,7 @@ class Holding:
     on_lease: bool
 
 
-def holding_of(workload: Workload, admission: Admission, estimate: Estimate | None) -> Holding:
+def holding_of(workload: Workload, admission: Admission, estimate: Estimate | None) -> AdmissionView:
     """Return what is known of a Workload that holds this quota."""
     admitted = workload.conditions.get(ConditionType.ADMITTED)
     reserved = workload.conditions.get(ConditionType.QUOTA_RESERVED)
@@ -57,7 +57,7 @@ def holding_of(workload: Workload, admission: Admission, estimate: Estimate | No
     condition = admitted if is_admitted else reserved
     since = condition.at if condition is not None else 0.0
     is_timed = is_admitted and estimate is not None
-    return Holding(
+    return AdmissionView(
         admission=admission,
         since=since,
         reserved_at=reserved.at if reserved is not None else since,
@@ -69,7 +69,7 @@ def holding_of(workload: Workload, admission: Admission, estimate: Estimate | No
     )
 
 
-def holding_lines(holding: Holding, *, now: float) -> Iterator[str]:
+def holding_lines(holding: AdmissionView, *, now: float) -> Iterator[str]:
     """Yield the sentences for people; `now` in Unix seconds."""
     verb = "runs" if holding.is_admitted else "has quota, and waits for its admission checks,"
     yield f"{verb} since {to_rfc3339(holding.since)} ({seconds_text(max(0.0, now - holding.since))})"
@@ -81,7 +81,7 @@ def holding_lines(holding: Holding, *, now: float) -> Iterator[str]:
         yield "on a backfill lease: it gives way when its time is up and a promised start needs its room"
 
 
-def holding_json(holding: Holding) -> dict[str, Any]:
+def holding_json(holding: AdmissionView) -> dict[str, Any]:
     """Return the same for machines; what is not known is left empty."""
     return {
         "since": to_rfc3339(holding.since),
@@ -105,7 +105,7 @@ def holding_json(holding: Holding) -> dict[str, Any]:
     }
 
 
-def _promise_line(holding: Holding, promised_at: float) -> str:
+def _promise_line(holding: AdmissionView, promised_at: float) -> str:
     late = holding.reserved_at - promised_at
     promised = f"had been promised to start at {to_rfc3339(promised_at)}"
     if late > _KEPT_WITHIN_SECONDS:
@@ -115,7 +115,7 @@ def _promise_line(holding: Holding, promised_at: float) -> str:
     return f"{promised}, and did"
 
 
-def _end_line(holding: Holding, now: float) -> str:
+def _end_line(holding: AdmissionView, now: float) -> str:
     if holding.estimate is None or holding.ends_at is None:
         return "nothing says how long it runs"
     at, by = to_rfc3339(holding.ends_at), _WORDS[holding.estimate.source]

@@ -26,7 +26,7 @@ class _FlavorUsage(Wire, frozen=True):
     resources: tuple[_ResourceUsage, ...] = ()
 
 
-class ClusterQueueStatus(Wire, frozen=True):
+class QueueStatusView(Wire, frozen=True):
     """status of a ClusterQueue, as far as it is shown."""
 
     conditions: tuple[WireCondition, ...] | None = None
@@ -89,12 +89,12 @@ def queue_rows(
     return tuple(sorted(rows, key=lambda row: (row.cohort == "", row.cohort, row.name)))
 
 
-def status_of(queue: ClusterQueueObject) -> ClusterQueueStatus:
+def status_of(queue: ClusterQueueObject) -> QueueStatusView:
     """Return the status of a ClusterQueue, an empty one where it cannot be read."""
     try:
-        return msgspec.json.decode(queue.status, type=ClusterQueueStatus)
+        return msgspec.json.decode(queue.status, type=QueueStatusView)
     except msgspec.DecodeError:
-        return ClusterQueueStatus()
+        return QueueStatusView()
 
 
 def _queue_row(
@@ -119,7 +119,7 @@ def _queue_row(
     )
 
 
-def _used(status: ClusterQueueStatus) -> dict[tuple[str, str], int]:
+def _used(status: QueueStatusView) -> dict[tuple[str, str], int]:
     return {
         (flavor.name, resource.name): _amount(resource.name, resource.total)
         for flavor in status.flavors_reservation or ()

@@ -80,7 +80,7 @@ class WaitShares:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class RunReport:
     """A run in figures. Utilisation is useful GPU time by all GPUs' time.
 
     `utilisation` counts until the last Job ended, `utilisation_while_submitting` only while Jobs came: a
@@ -95,13 +95,13 @@ class Report:
     utilisation_while_submitting: float
 
 
-def summarise(results: Sequence[JobResult], *, gpus: int, exceeded: int) -> Report:
+def summarise(results: Sequence[JobResult], *, gpus: int, exceeded: int) -> RunReport:
     """Return the report of a run on `gpus` GPUs in which quota was exceeded `exceeded` times."""
     tenants = sorted({result.tenant for result in results})
     # From here on nothing new can fill the GPUs: what comes after is a matter of the longest Job.
     last_submit = max((result.submitted_at for result in results), default=0.0)
     last_end = max((result.finished_at or 0.0 for result in results), default=0.0)
-    return Report(
+    return RunReport(
         totals=_totals(results, exceeded),
         everyone=_figures(results),
         tenants={name: _figures([r for r in results if r.tenant == name]) for name in tenants},

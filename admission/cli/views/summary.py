@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from admission.cli.common.job_manifests import gpu_of
-from admission.cli.views.report import Report, WaitFigures
+from admission.cli.views.report import RunReport, WaitFigures
 from admission.cli.views.tables import make_table, print_table
 from admission.simulation.audit import Audit, Usage
 from admission.simulation.promises import Promised
@@ -29,7 +29,7 @@ class Tenancy:
 
 
 def print_waits(
-    console: Console, report: Report, audit: Audit, tenancies: list[Tenancy], pace: float
+    console: Console, report: RunReport, audit: Audit, tenancies: list[Tenancy], pace: float
 ) -> None:
     """Print waits, GPU-hours and borrowing of each tenant and of all. `pace`: run seconds in a real one."""
     table = make_table(

@@ -13,23 +13,23 @@ from typing import Any
 import msgspec
 
 from admission.cache.in_use import KEPT_KINDS
-from admission.controller.cluster_state.dirty_set import Marks
-from admission.controller.cluster_state.disruption_budgets import Disruptions
-from admission.controller.cluster_state.finalizers import Keeping
-from admission.controller.cluster_state.invalid_objects import Inspection
-from admission.controller.cluster_state.node_pod_cache import Ground
-from admission.controller.cluster_state.object_cache import Mirror, ObjectKey, Seen
-from admission.controller.cluster_state.pending_evictions import Departures
-from admission.controller.cluster_state.pod_groups import PodBook, UnitKey
+from admission.controller.cluster_state.dirty_set import DirtySet
+from admission.controller.cluster_state.disruption_budgets import DisruptionBudgets
+from admission.controller.cluster_state.finalizers import Finalizers
+from admission.controller.cluster_state.invalid_objects import InvalidObjects
+from admission.controller.cluster_state.node_pod_cache import NodePodCache
+from admission.controller.cluster_state.object_cache import ObjectCache, ObjectKey, Seen
+from admission.controller.cluster_state.pending_evictions import PendingEvictions
+from admission.controller.cluster_state.pod_groups import PodGroups, UnitKey
 from admission.controller.cluster_state.reconcile_contexts import (
-    Contexts,
-    KnowledgeSettings,
+    ClusterStateSettings,
     KnownSpecs,
+    ReconcileContexts,
     workloads_of,
 )
-from admission.controller.cluster_state.workload_counts import Census
-from admission.controller.cluster_state.workload_pods import Crews
-from admission.controller.metrics.decision_recorder import Journal
+from admission.controller.cluster_state.workload_counts import WorkloadCounts
+from admission.controller.cluster_state.workload_pods import WorkloadPods
+from admission.controller.metrics.decision_recorder import DecisionRecorder
 from admission.controller.metrics.labels import MetricLabels
 from admission.controller.runtime.clock import Clock
 from admission.engine.engine import Engine
@@ -63,43 +63,45 @@ SpecKey = str | ObjectKey
 # Kinds whose labels and annotations may show on their metrics.
 _LABELLED = (ClusterQueue, LocalQueue, Cohort)
 
-__all__ = ["Knowledge", "KnowledgeSettings", "ObjectKey"]
+__all__ = ["ClusterState", "ClusterStateSettings", "ObjectKey"]
 
 
-class Knowledge:
+class ClusterState:
     """The state that the brain owns."""
 
     def __init__(
         self,
         engine: Engine,
-        journal: Journal,
+        decision_recorder: DecisionRecorder,
         clock: Clock,
-        settings: KnowledgeSettings,
+        settings: ClusterStateSettings,
         *,
         labels: MetricLabels | None = None,
     ) -> None:
         """`labels` is told the metadata of queues and cohorts."""
         self.engine = engine
-        self.census = Census()
-        self.inspection = Inspection()
-        self.keeping = Keeping(engine)
+        self.workload_counts = WorkloadCounts()
+        self.inspection = InvalidObjects()
+        self.keeping = Finalizers(engine)
         self._labels = labels if labels is not None else MetricLabels()
-        self.jobs: Mirror[Job] = Mirror()
-        self.workloads: Mirror[Workload] = Mirror()
+        self.jobs: ObjectCache[Job] = ObjectCache()
+        self.workloads: ObjectCache[Workload] = ObjectCache()
         self.serving_kinds = settings.serving_kinds
-        self.pods = PodBook(journal, is_kept=settings.with_pods, note_empty=self._note_empty_group)
-        self.marks = Marks(jobs=self.jobs, workloads=self.workloads, pods=self.pods)
+        self.pods = PodGroups(
+            decision_recorder, is_kept=settings.with_pods, note_empty=self._note_empty_group
+        )
+        self.marks = DirtySet(jobs=self.jobs, workloads=self.workloads, pods=self.pods)
         mark = self.marks.workload
-        self.ground = Ground(engine, journal, clock, inspection=self.inspection, mark=mark)
-        self.crews = Crews(mark, mark_saved=self.marks.job_of)
-        self.departures = Departures(engine, self.crews, mark)
-        self.disruptions = Disruptions(engine, self.pods)
+        self.ground = NodePodCache(engine, decision_recorder, clock, inspection=self.inspection, mark=mark)
+        self.workload_pods = WorkloadPods(mark, mark_saved=self.marks.job_of)
+        self.pending_evictions = PendingEvictions(engine, self.workload_pods, mark)
+        self.disruptions = DisruptionBudgets(engine, self.pods)
         self.specs = KnownSpecs()
-        self._journal = journal
+        self._decision_recorder = decision_recorder
         self._clock = clock
         # Every spec that could be read, as the engine has it.
         self._values: dict[tuple[type, SpecKey], object] = {}
-        self.contexts = Contexts(
+        self.contexts = ReconcileContexts(
             engine=engine,
             settings=settings,
             specs=self.specs,
@@ -107,8 +109,8 @@ class Knowledge:
             workloads=self.workloads,
             pods=self.pods,
             ground=self.ground,
-            crews=self.crews,
-            departures=self.departures,
+            workload_pods=self.workload_pods,
+            pending_evictions=self.pending_evictions,
         )
         self.job_context = self.contexts.of_jobs()
 
@@ -117,7 +119,7 @@ class Knowledge:
     def take_pod(self, change: Change[PodObject]) -> None:
         """Take a change of a pod."""
         self.ground.take_pod(change)
-        self.crews.take_pod(change)
+        self.workload_pods.take_pod(change)
 
     def _note_empty_group(self, unit: UnitKey) -> None:
         """Look at what a group without a pod has left: nothing else will be heard of it."""
@@ -151,8 +153,8 @@ class Knowledge:
         # Looked up before it is forgotten: the census and the departures need to know as what it was counted.
         known = self.workloads.get((metadata.namespace, metadata.name))
         if self.workloads.forget(metadata):
-            self.census.move(known.value if known is not None else None, None)
-            self.departures.see(known.value if known is not None else None, None)
+            self.workload_counts.move(known.value if known is not None else None, None)
+            self.pending_evictions.see(known.value if known is not None else None, None)
             self.disruptions.see(known.value if known is not None else None, None)
             self.inspection.forget("Workload", metadata)
             self.marks.forget_workload((metadata.namespace, metadata.name))
@@ -177,12 +179,12 @@ class Knowledge:
             if kind == "Pod":
                 self.ground.see_raw(raw)
                 self.pods.see_raw(raw)
-                self.crews.see_raw(raw)
+                self.workload_pods.see_raw(raw)
             # Queues, flavors and the like that carry our finalizer.
             if kind in KEPT_KINDS:
                 self.keeping.see(kind, _NAMED.decode(raw).metadata)
         except msgspec.DecodeError as error:
-            self._journal.note_unreadable(kind, "", str(error))
+            self._decision_recorder.note_unreadable(kind, "", str(error))
             return False
         return True
 
@@ -223,7 +225,9 @@ class Knowledge:
         try:
             job = to_job(obj)
         except ValueError as error:
-            self._journal.note_unreadable("Job", f"{obj.metadata.namespace}/{obj.metadata.name}", str(error))
+            self._decision_recorder.note_unreadable(
+                "Job", f"{obj.metadata.namespace}/{obj.metadata.name}", str(error)
+            )
             return False
         self.jobs.see(obj.metadata, job, raw)
         self.marks.job((job.namespace, job.name))
@@ -239,7 +243,7 @@ class Knowledge:
         try:
             workload = to_workload(obj, known.value if known is not None else None)
         except (msgspec.DecodeError, ValueError) as error:
-            self._journal.note_unreadable("Workload", "/".join(key), str(error))
+            self._decision_recorder.note_unreadable("Workload", "/".join(key), str(error))
             self.inspection.note("Workload", metadata, str(error), raw)
             # In the engine its last good version stays, if there was one: to forget it would
             # free what it uses.
@@ -250,7 +254,7 @@ class Knowledge:
         self._count_change(known.value if known is not None else None, workload)
         self.workloads.see(metadata, workload, raw)
         self.engine.upsert(workload, now=self._clock.now())
-        self.departures.see(known.value if known is not None else None, workload)
+        self.pending_evictions.see(known.value if known is not None else None, workload)
         self.disruptions.see(known.value if known is not None else None, workload)
         self.marks.workload(key)
         # The Job of a Workload waits for what the Workload says, and so is looked at with it.
@@ -259,10 +263,10 @@ class Knowledge:
 
     def _count_change(self, before: Workload | None, after: Workload) -> None:
         now = self._clock.now()
-        self.census.move(before, after)
+        self.workload_counts.move(before, after)
         if before is not None:
             above = self.engine.cohorts_above
-            self._journal.note_progress(before, after, now=now, cohorts_above=above)
+            self._decision_recorder.note_progress(before, after, now=now, cohorts_above=above)
             if after.is_evicted or has_request(before) or has_request(after):
                 self._note_leaving(before, after, now)
             if before.unhealthy_nodes and not after.unhealthy_nodes:
@@ -271,18 +275,18 @@ class Knowledge:
         # Seen for the first time: how long its Job waited for it.
         job = self.jobs.by_uid(after.owner_uid) if after.owner_uid is not None else None
         if job is not None:
-            self._journal.note_created("Job", now - to_seconds(job.metadata.creation_timestamp))
+            self._decision_recorder.note_created("Job", now - to_seconds(job.metadata.creation_timestamp))
 
     def _note_leaving(self, before: Workload, after: Workload, now: float) -> None:
         """Count what became of an eviction, and what it loses."""
         saved_at = self._saved_at(after, now)
-        self._journal.note_saving(before, after, saved_at=saved_at)
+        self._decision_recorder.note_saving(before, after, saved_at=saved_at)
         price_of = self.engine.device_price
-        self._journal.note_loss(before, after, saved_at=saved_at, now=now, price_of=price_of)
+        self._decision_recorder.note_loss(before, after, saved_at=saved_at, now=now, price_of=price_of)
 
     def _saved_at(self, workload: Workload, now: float) -> float | None:
         """Return when the last checkpoint was complete by what anybody tells; None: nobody does."""
-        told = [self.departures.saved_at(workload)]
+        told = [self.pending_evictions.saved_at(workload)]
         job = self.jobs.by_uid(workload.owner_uid) if workload.owner_uid is not None else None
         # Where a report stands that came with the pods' end: the Workload takes it over a write later.
         if job is not None and disbelief(job.value.annotations, now=now) is None:
@@ -294,7 +298,7 @@ class Knowledge:
         seconds = self.ground.seconds_since_fault(before.unhealthy_nodes)
         # Healed by itself, neither replaced nor evicted: that is no recovery of ours.
         if seconds is not None and (after.is_evicted or after.admission != before.admission):
-            self._journal.note_recovery("evicted" if after.is_evicted else "replaced", seconds)
+            self._decision_recorder.note_recovery("evicted" if after.is_evicted else "replaced", seconds)
 
     # --- other kinds ------------------------------------------------------------------------------
 
@@ -356,7 +360,9 @@ class Knowledge:
 
     def take_unreadable(self, kind: type, namespace: str, name: str, error: str) -> None:
         """Take note of an object that could not even be decoded."""
-        self._journal.note_unreadable(kind.__name__, f"{namespace}/{name}" if namespace else name, error)
+        self._decision_recorder.note_unreadable(
+            kind.__name__, f"{namespace}/{name}" if namespace else name, error
+        )
         key: SpecKey = (namespace, name) if namespace else name
         # Neither is a spec, and neither holds quota by itself.
         if kind in (Job, Pod):

@@ -1,23 +1,23 @@
 """The marks: which Jobs and Workloads the brain has yet to look at.
 
 Whatever may change what is to be done with an object marks it, itself and those that wait for it; a mark is
-kept once however often it is made, and the brain takes them one by one. Pods keep theirs in the `PodBook`.
+kept once however often it is made, and the brain takes them one by one. Pods keep theirs in the `PodGroups`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from admission.controller.cluster_state.object_cache import Mirror, ObjectKey, Seen
-from admission.controller.cluster_state.pod_groups import PodBook
+from admission.controller.cluster_state.object_cache import ObjectCache, ObjectKey, Seen
+from admission.controller.cluster_state.pod_groups import PodGroups
 from api.jobs.job import Job
 from api.workload import Workload, WorkloadKey
 
 
-class Marks:
+class DirtySet:
     """Whom to look at. The mirrors say who belongs to whom."""
 
-    def __init__(self, *, jobs: Mirror[Job], workloads: Mirror[Workload], pods: PodBook) -> None:
+    def __init__(self, *, jobs: ObjectCache[Job], workloads: ObjectCache[Workload], pods: PodGroups) -> None:
         self._known_jobs = jobs
         self._known_workloads = workloads
         self._pods = pods

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from admission.controller.cluster_state.pod_groups import PodBook, UnitKey
+from admission.controller.cluster_state.pod_groups import PodGroups, UnitKey
 from admission.engine.engine import Engine
 from api.disruption_budget import DisruptionBudget
 from api.jobs.pod import Pod
@@ -21,10 +21,10 @@ from api.reasons import ConditionType
 from api.workload import Workload
 
 
-class Disruptions:
+class DisruptionBudgets:
     """Who is kept and who goes, by unit; `see` is told of each Workload."""
 
-    def __init__(self, engine: Engine, pods: PodBook) -> None:
+    def __init__(self, engine: Engine, pods: PodGroups) -> None:
         self._engine = engine
         self._pods = pods
         # For their order, as everywhere.

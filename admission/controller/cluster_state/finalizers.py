@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from admission.cache.in_use import finalizer_patch
 from admission.controller.cluster_state.object_cache import version
-from admission.controller.writer.executor import Target
+from admission.controller.writer.executor import ObjectTarget
 from admission.decisions.api_writes import Write
 from admission.engine.engine import Engine
 from api.objects import Meta
@@ -20,19 +20,19 @@ from api.objects import Meta
 _NAMING_KINDS = ("ClusterQueue", "ResourceFlavor")
 
 
-class Keeping:
+class Finalizers:
     """The metadata of all objects that carry the finalizer. One task owns it."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._known: dict[Target, Meta] = {}
-        self._due: dict[Target, None] = {}
+        self._known: dict[ObjectTarget, Meta] = {}
+        self._due: dict[ObjectTarget, None] = {}
         # Being deleted, and in use when last looked at.
-        self._awaited: dict[Target, None] = {}
+        self._awaited: dict[ObjectTarget, None] = {}
 
     def see(self, kind: str, metadata: Meta) -> None:
         """Take the object as it is now, from the watch or from the answer to a write."""
-        target = Target(kind, "", metadata.name)
+        target = ObjectTarget(kind, "", metadata.name)
         known = self._known.get(target)
         # The watch behind our own answer: the newer of both is kept.
         if known is not None and known.uid == metadata.uid and not _is_newer(metadata, known):
@@ -43,7 +43,7 @@ class Keeping:
 
     def forget(self, kind: str, metadata: Meta) -> None:
         """The object is gone, unless another of its name has taken its place."""
-        target = Target(kind, "", metadata.name)
+        target = ObjectTarget(kind, "", metadata.name)
         known = self._known.get(target)
         if known is not None and known.uid == metadata.uid:
             del self._known[target]
@@ -51,7 +51,7 @@ class Keeping:
             self._awaited.pop(target, None)
         self._note_change(kind)
 
-    def mark(self, target: Target) -> None:
+    def mark(self, target: ObjectTarget) -> None:
         """Look at this object again, where it is one of these."""
         if target in self._known:
             self._due[target] = None
@@ -60,7 +60,7 @@ class Keeping:
         """Look at all again."""
         self._due.update(dict.fromkeys(self._known))
 
-    def take_due(self, is_left_alone: Callable[[Target], bool]) -> tuple[Write, ...]:
+    def take_due(self, is_left_alone: Callable[[ObjectTarget], bool]) -> tuple[Write, ...]:
         """Return the writes that are wanted now; whoever is to be left alone stays due."""
         queues = (target for target in self._awaited if target.kind == "ClusterQueue")
         writes = []
@@ -75,7 +75,7 @@ class Keeping:
                 writes.append(write)
         return tuple(writes)
 
-    def _look(self, target: Target) -> Write | None:
+    def _look(self, target: ObjectTarget) -> Write | None:
         metadata = self._known[target]
         is_deleted = metadata.deletion_timestamp is not None
         is_used = is_deleted and self._engine.is_in_use(target.kind, target.name)

@@ -37,7 +37,7 @@ class Finding(NamedTuple):
 _Key = tuple[str, str, str]
 
 
-class Inspection:
+class InvalidObjects:
     """The faults of queues, cohorts, flavors, topologies, checks, classes and nodes. One task owns it."""
 
     def __init__(self) -> None:

@@ -27,7 +27,7 @@ class _LeaderSet:
     replicas: int
 
 
-class LeaderSets:
+class LeaderWorkerSets:
     """The sets by namespace and name."""
 
     def __init__(self) -> None:
@@ -50,16 +50,16 @@ class LeaderSets:
 
     def keeper_of(self, pods: Iterable[Pod]) -> Keeper | None:
         """Return who keeps the group of these pods up; None where no known set does."""
-        return self._keeper((pod.namespace, pod.labels, pod.name) for pod in pods)
+        return self._schedule_plan((pod.namespace, pod.labels, pod.name) for pod in pods)
 
     def keeper_of_workload(self, workload: Workload) -> Keeper | None:
         """Return the same for a group that has no pods just now: its templates carry their labels."""
         metadata = (pod_set.template.metadata for pod_set in workload.pod_sets)
-        return self._keeper(
+        return self._schedule_plan(
             (workload.key.namespace, (one.labels if one is not None else None) or {}, "") for one in metadata
         )
 
-    def _keeper(self, told: Iterable[tuple[str, Mapping[str, str], str]]) -> Keeper | None:
+    def _schedule_plan(self, told: Iterable[tuple[str, Mapping[str, str], str]]) -> Keeper | None:
         found = None
         for namespace, labels, name in told:
             owner, index = leader_worker_set_of(labels, name)

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from admission.controller.cluster_state.invalid_objects import Inspection
-from admission.controller.metrics.decision_recorder import Journal
+from admission.controller.cluster_state.invalid_objects import InvalidObjects
+from admission.controller.metrics.decision_recorder import DecisionRecorder
 from admission.controller.runtime.clock import Clock
 from admission.decisions.api_writes import Write
 from admission.engine.engine import Engine
@@ -44,16 +44,16 @@ class _Known:
     promised: Mapping[str, str] | None = None
 
 
-class Ground:
+class NodePodCache:
     """What the brain knows of nodes and pods. `mark` is called for a Workload whose pods have changed."""
 
     def __init__(
         self,
         engine: Engine,
-        journal: Journal,
+        decision_recorder: DecisionRecorder,
         clock: Clock,
         *,
-        inspection: Inspection,
+        inspection: InvalidObjects,
         mark: Callable[[WorkloadKey], None],
     ) -> None:
         self._inspection = inspection
@@ -71,7 +71,7 @@ class Ground:
         # Set once a flavor with a topology was seen; it stays so.
         self.is_needed = asyncio.Event()
         self._engine = engine
-        self._journal = journal
+        self._decision_recorder = decision_recorder
         self._clock = clock
         self._mark = mark
         self._pods: dict[str, _Known] = {}
@@ -92,7 +92,7 @@ class Ground:
             try:
                 self._engine.upsert(to_node(change.object), now=now)
             except ValueError as error:
-                self._journal.note_unreadable("Node", name, str(error))
+                self._decision_recorder.note_unreadable("Node", name, str(error))
                 self._engine.remove(NodeInfo, name, now=now)
         self._note_health(before, self._engine.node(name))
         node = Meta(name=name, uid=change.object.metadata.uid)
@@ -146,7 +146,7 @@ class Ground:
             return []
         if self._unreadable_prices.get(name) != problem:
             self._unreadable_prices[name] = problem
-            self._journal.note_unreadable("NodePrice", name, problem)
+            self._decision_recorder.note_unreadable("NodePrice", name, problem)
         return [problem]
 
     def _note_health(self, before: NodeInfo | None, after: NodeInfo | None) -> None:
@@ -258,7 +258,7 @@ class Ground:
         key = WorkloadKey(metadata.namespace, workload)
         admitted = self._engine.workload(key)
         if known is not None and known.pod.is_gated and not pod.is_gated and admitted is not None:
-            self._journal.note_ungated(keys.TOPOLOGY_GATE, admitted, now=self._clock.now())
+            self._decision_recorder.note_ungated(keys.TOPOLOGY_GATE, admitted, now=self._clock.now())
         promised = known.promised if known is not None and pod.is_gated else None
         self._pods[metadata.uid] = _Known(pod, key, promised)
         self._by_workload.setdefault(key, {})[metadata.uid] = None

@@ -19,7 +19,7 @@ from api.kube.shared import Listener, SharedInformer
 from api.objects import NodeObject, PodObject
 
 
-class GroundWatch:
+class NodePodWatch:
     """Nodes and pods of the whole cluster. Whoever runs it cancels it."""
 
     def __init__(self, client: KubeClient, on_error: Callable[[Resource, KubeError], None]) -> None:

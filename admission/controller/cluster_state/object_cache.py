@@ -32,7 +32,7 @@ class Seen(Generic[V]):
     raw: bytes
 
 
-class Mirror(Generic[V]):
+class ObjectCache(Generic[V]):
     """The objects of one kind by namespace and name, and by the uid of their controlling owner."""
 
     def __init__(self) -> None:

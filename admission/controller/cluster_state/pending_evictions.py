@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from admission.controller.cluster_state.workload_pods import Crews
+from admission.controller.cluster_state.workload_pods import WorkloadPods
 from admission.engine.engine import Engine
 from admission.reconcile.workload import SavingContext
 from api.eviction import EvictionRequest, eviction_request, has_request
@@ -19,12 +19,14 @@ from api.policy import AdmissionPolicy, PreemptionRules
 from api.workload import Workload, WorkloadKey
 
 
-class Departures:
+class PendingEvictions:
     """The Workloads that carry a request to leave. `mark` has one looked at again."""
 
-    def __init__(self, engine: Engine, crews: Crews, mark: Callable[[WorkloadKey], None]) -> None:
+    def __init__(
+        self, engine: Engine, workload_pods: WorkloadPods, mark: Callable[[WorkloadKey], None]
+    ) -> None:
         self._engine = engine
-        self._crews = crews
+        self._workload_pods = workload_pods
         self._mark = mark
         # By the uid of who is to have the quota: who gives it.
         self._for: dict[str, dict[WorkloadKey, None]] = {}
@@ -68,7 +70,7 @@ class Departures:
             heir=heir,
             is_undecided=is_undecided,
             saved_at=self.saved_at(workload),
-            pods=self._crews.pods_of(crew_of(workload)),
+            pods=self._workload_pods.pods_of(crew_of(workload)),
             hold_seconds=float(rules.hold_seconds),
         )
 
@@ -89,19 +91,19 @@ class Departures:
     def saved_at(self, workload: Workload) -> float | None:
         """Return when the last checkpoint was complete by what Workload and pods tell; None: nobody does."""
         # The later of both: the pod is heard of directly, the Workload by way of its Job.
-        told = (checkpoint_facts(workload).saved_at, self._crews.saved_at(crew_of(workload)))
+        told = (checkpoint_facts(workload).saved_at, self._workload_pods.saved_at(crew_of(workload)))
         return max((at for at in told if at is not None), default=None)
 
     def _enter(self, workload: Workload) -> None:
         request = eviction_request(workload)
         if crew := crew_of(workload):
-            self._crews.watch(crew, workload.key)
+            self._workload_pods.watch(crew, workload.key)
         if request is not None and request.preemptor_uid:
             self._for.setdefault(request.preemptor_uid, {})[workload.key] = None
 
     def _leave_out(self, workload: Workload) -> None:
         request = eviction_request(workload)
-        self._crews.unwatch(crew_of(workload))
+        self._workload_pods.unwatch(crew_of(workload))
         if request is None or request.preemptor_uid not in self._for:
             return
         members = self._for[request.preemptor_uid]

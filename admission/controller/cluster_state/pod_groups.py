@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from admission.controller.cluster_state.leader_worker_sets import LeaderSets
-from admission.controller.cluster_state.object_cache import Mirror, ObjectKey, Seen
-from admission.controller.metrics.decision_recorder import Journal
+from admission.controller.cluster_state.leader_worker_sets import LeaderWorkerSets
+from admission.controller.cluster_state.object_cache import ObjectCache, ObjectKey, Seen
+from admission.controller.metrics.decision_recorder import DecisionRecorder
 from admission.reconcile.pod.parents import group_name
 from api import keys
 from api.jobs.pod import Pod, to_pod
@@ -31,21 +31,23 @@ class UnitKey(NamedTuple):
     name: str
 
 
-class PodBook:
+class PodGroups:
     """The queued pods, and which units have to be looked at."""
 
-    def __init__(self, journal: Journal, *, is_kept: bool, note_empty: Callable[[UnitKey], None]) -> None:
+    def __init__(
+        self, decision_recorder: DecisionRecorder, *, is_kept: bool, note_empty: Callable[[UnitKey], None]
+    ) -> None:
         """`is_kept`: whether the integration is on. `note_empty` hears of a group that lost its last pod."""
         self.is_kept = is_kept
-        self._journal = journal
+        self._decision_recorder = decision_recorder
         self._note_empty = note_empty
         # Pods whose deletion the server has taken and the watch has yet to show, by uid. An eviction changes
         # the pod before it deletes it, and that change comes first.
         self._ending: set[str] = set()
-        self._pods: Mirror[Pod] = Mirror()
+        self._pods: ObjectCache[Pod] = ObjectCache()
         self._units: dict[UnitKey, dict[ObjectKey, None]] = {}
         self._dirty: dict[UnitKey, None] = {}
-        self.leader_sets = LeaderSets()
+        self.leader_sets = LeaderWorkerSets()
         # How many pods those who keep groups up are to have.
         self._scales: dict[UnitKey, int] = {}
 
@@ -159,7 +161,9 @@ class PodBook:
         try:
             pod = to_pod(obj)
         except ValueError as error:
-            self._journal.note_unreadable("Pod", f"{metadata.namespace}/{metadata.name}", str(error))
+            self._decision_recorder.note_unreadable(
+                "Pod", f"{metadata.namespace}/{metadata.name}", str(error)
+            )
             return
         if not pod.is_managed:
             self._forget(obj)

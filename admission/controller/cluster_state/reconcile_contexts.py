@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from admission.controller.cluster_state.node_pod_cache import Ground
-from admission.controller.cluster_state.object_cache import Mirror, ObjectKey, Seen
-from admission.controller.cluster_state.pending_evictions import Departures
-from admission.controller.cluster_state.pod_groups import PodBook
-from admission.controller.cluster_state.workload_pods import Crews
+from admission.controller.cluster_state.node_pod_cache import NodePodCache
+from admission.controller.cluster_state.object_cache import ObjectCache, ObjectKey, Seen
+from admission.controller.cluster_state.pending_evictions import PendingEvictions
+from admission.controller.cluster_state.pod_groups import PodGroups
+from admission.controller.cluster_state.workload_pods import WorkloadPods
 from admission.engine.engine import Engine
 from admission.reconcile.job import Ancestor, JobContext, JobSettings, PriorityClass
 from admission.reconcile.workload import LifecycleContext, LifecycleSettings, Owner
@@ -30,7 +30,7 @@ MAX_NESTING = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KnowledgeSettings:
+class ClusterStateSettings:
     """What the configuration says of Jobs and Workloads. `namespace_selector` None manages all namespaces.
 
     `with_pods`: pods may be queued by themselves and in groups. `serving_kinds`: whose pods are queued
@@ -58,18 +58,18 @@ class KnownSpecs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Contexts:
+class ReconcileContexts:
     """Makes contexts. It keeps nothing of its own: what it reads is the Knowledge's."""
 
     engine: Engine
-    settings: KnowledgeSettings
+    settings: ClusterStateSettings
     specs: KnownSpecs
-    jobs: Mirror[Job]
-    workloads: Mirror[Workload]
-    pods: PodBook
-    ground: Ground
-    crews: Crews
-    departures: Departures
+    jobs: ObjectCache[Job]
+    workloads: ObjectCache[Workload]
+    pods: PodGroups
+    ground: NodePodCache
+    workload_pods: WorkloadPods
+    pending_evictions: PendingEvictions
 
     def of_jobs(self) -> JobContext:
         """Return the context of all Jobs and pods; it answers from what is known when it is asked."""
@@ -80,7 +80,7 @@ class Contexts:
             is_pod_selected=self._is_pod_selected,
             is_domain=self.engine.is_domain,
             awaits_ends=self._awaits_ends,
-            saved_at=lambda job: self.crews.saved_at(job.uid),
+            saved_at=lambda job: self.workload_pods.saved_at(job.uid),
             ancestor=self._ancestor,
             workload_priority_classes=self.specs.workload_priorities,
             priority_classes=self.specs.priorities,
@@ -110,7 +110,7 @@ class Contexts:
             recovery=self._recovery(workload),
             planned=self.engine.planned(workload.key),
             expected_at=self.engine.expected_start(workload.key),
-            saving=self.departures.context(workload, policy),
+            saving=self.pending_evictions.context(workload, policy),
             policy=policy,
             turns_at=self.engine.turns_at(workload),
         )
@@ -180,7 +180,7 @@ class Contexts:
         return Ancestor.ADMITTED if is_admitted else Ancestor.WAITING
 
 
-def workloads_of(job: Seen[Job], workloads: Mirror[Workload]) -> tuple[Seen[Workload], ...]:
+def workloads_of(job: Seen[Job], workloads: ObjectCache[Workload]) -> tuple[Seen[Workload], ...]:
     """Return the Workloads that the Job owns, and the one that it names."""
     owned = {seen.value.key: seen for seen in workloads.owned_by(job.metadata.uid)}
     if job.value.prebuilt_workload:

@@ -16,7 +16,7 @@ from api.kube.errors import KubeError
 log = Log("berth.evictions")
 
 
-class Refusals:
+class RefusedEvictions:
     """What was refused, by unit. Instants are of a clock that only goes forward."""
 
     def __init__(self) -> None:

@@ -29,7 +29,7 @@ _FINISHED = "finished"
 _Standing = Unadmitted | str
 
 
-class Census:
+class WorkloadCounts:
     """Counts Workloads by their LocalQueue. One task owns it."""
 
     def __init__(self) -> None:

@@ -34,7 +34,7 @@ class _Member:
     saved_at: float | None
 
 
-class Crews:
+class WorkloadPods:
     """The pods of all Workloads.
 
     `mark` is called with a watched Workload whose pods tell something new, `mark_saved` with the key of any

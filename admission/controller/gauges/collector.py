@@ -112,7 +112,7 @@ class QueueCollector(Collector):
             yield found
 
     def _tallies(self) -> Iterator[CounterMetricFamily]:
-        role, tally = self._metrics.role, self._reader.knowledge.engine.tally
+        role, tally = self._metrics.role, self._reader.cluster_state.engine.tally
         attempts = CounterMetricFamily(
             "ai_scheduler_attempts",
             "Workloads that a cycle tried to admit",

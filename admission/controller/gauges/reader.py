@@ -13,7 +13,7 @@ from functools import partial
 from math import inf, nan
 from typing import NamedTuple
 
-from admission.controller.cluster_state.cluster_state import Knowledge
+from admission.controller.cluster_state.cluster_state import ClusterState
 from admission.controller.cluster_state.workload_counts import LocalQueueKey, Unadmitted
 from admission.controller.metrics.labels import CLUSTER_QUEUE, COHORT, LOCAL_QUEUE, MetricLabels
 from admission.status.views import ClusterQueueView, FlavorUsages, LocalQueueView
@@ -134,30 +134,30 @@ class GaugeSettings:
 class GaugeReader:
     """Makes pictures of what is known."""
 
-    knowledge: Knowledge
+    cluster_state: ClusterState
     labels: MetricLabels = field(default_factory=MetricLabels)
     settings: GaugeSettings = field(default_factory=GaugeSettings)
 
     def pictures(self, *, now: float) -> Iterator[QueueGauges | LocalQueueGauges | CohortGauges]:
         """Yield one picture after the other, by kind and name. `now` in Unix seconds."""
-        specs = self.knowledge.specs.cluster_queues
+        specs = self.cluster_state.specs.cluster_queues
         # Once for all queues: to look through all LocalQueues for each would be quadratic.
         members = self._local_queues_of()
         for name in sorted(specs):
-            spec, view = specs.get(name), self.knowledge.engine.cluster_queue_view(name)
+            spec, view = specs.get(name), self.cluster_state.engine.cluster_queue_view(name)
             # Gone while the pictures were made: the reader gives the event loop back between two of them.
             if spec is not None and view is not None:
                 yield self._cluster_queue(spec, view, members.get(name, ()), now=now)
-        for key in sorted(self.knowledge.specs.local_queues):
-            local = self.knowledge.engine.local_queue_view(*key)
+        for key in sorted(self.cluster_state.specs.local_queues):
+            local = self.cluster_state.engine.local_queue_view(*key)
             if local is not None and self.labels.shows(*key):
                 yield self._local_queue(local)
-        for name in self.knowledge.engine.cohorts():
+        for name in self.cluster_state.engine.cohorts():
             yield from self._cohort(name)
 
     def _local_queues_of(self) -> dict[str, tuple[LocalQueueKey, ...]]:
         found: dict[str, tuple[LocalQueueKey, ...]] = {}
-        for key, spec in self.knowledge.specs.local_queues.items():
+        for key, spec in self.cluster_state.specs.local_queues.items():
             found[spec.cluster_queue] = (*found.get(spec.cluster_queue, ()), key)
         return found
 
@@ -169,12 +169,12 @@ class GaugeReader:
         *,
         now: float,
     ) -> QueueGauges:
-        engine, census = self.knowledge.engine, self.knowledge.census
+        engine, workload_counts = self.cluster_state.engine, self.cluster_state.workload_counts
         waiting, above = engine.backlog(spec.name), engine.cohorts_above(spec.name)
         assert waiting is not None, "a queue with a view has a backlog"
         unadmitted: Counter[Unadmitted] = Counter()
         for key in local_queues:
-            unadmitted.update(census.unadmitted(key))
+            unadmitted.update(workload_counts.unadmitted(key))
         return QueueGauges(
             name=spec.name,
             cohort=spec.cohort or "",
@@ -189,7 +189,7 @@ class GaugeReader:
             head_age_seconds=None if waiting.oldest_at is None else max(0.0, now - waiting.oldest_at),
             reserving=view.reserving,
             admitted=view.admitted,
-            finished=sum(census.finished(key) for key in local_queues),
+            finished=sum(workload_counts.finished(key) for key in local_queues),
             unadmitted=unadmitted,
             preemption_skips=engine.tally.skips.get(spec.name, 0),
             quotas=tuple(_quotas(spec, view)) if self.settings.with_quotas else (),
@@ -202,25 +202,25 @@ class GaugeReader:
         )
 
     def _local_queue(self, view: LocalQueueView) -> LocalQueueGauges:
-        key, census = (view.namespace, view.name), self.knowledge.census
+        key, workload_counts = (view.namespace, view.name), self.cluster_state.workload_counts
         return LocalQueueGauges(
             namespace=view.namespace,
             name=view.name,
-            cluster_queue=self.knowledge.specs.local_queues[key].cluster_queue,
+            cluster_queue=self.cluster_state.specs.local_queues[key].cluster_queue,
             is_active=view.is_active,
             pending_active=view.pending - view.parked,
             pending_inadmissible=view.parked,
             reserving=view.reserving,
             admitted=view.admitted,
-            finished=census.finished(key),
-            unadmitted=census.unadmitted(key),
+            finished=workload_counts.finished(key),
+            unadmitted=workload_counts.unadmitted(key),
             fair_usage=view.fair_usage,
             usages=tuple(_usages(view)) if self.settings.with_quotas else (),
             labels=self.labels.values(LOCAL_QUEUE, *key),
         )
 
     def _cohort(self, name: str) -> Iterator[CohortGauges]:
-        view = self.knowledge.engine.cohort_view(name)
+        view = self.cluster_state.engine.cohort_view(name)
         if view is None:
             return
         yield CohortGauges(

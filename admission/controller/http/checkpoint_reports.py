@@ -15,14 +15,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from math import ceil
 
-from admission.controller.cluster_state.cluster_state import Knowledge
+from admission.controller.cluster_state.cluster_state import ClusterState
 from admission.controller.http.checkpoint_subjects import Subject, Subjects
 from admission.controller.http.checkpoint_writer import BusyError, CheckpointWriter, OutdatedError
 from admission.controller.http.pod_identity import PodIdentities, Reporter, TooManyReviewsError
-from admission.controller.metrics.decision_recorder import Journal
+from admission.controller.metrics.decision_recorder import DecisionRecorder
 from admission.controller.metrics.registry import Metrics
 from admission.controller.runtime.clock import Clock
-from admission.controller.runtime.token_bucket import Buckets
+from admission.controller.runtime.token_bucket import TokenBuckets
 from admission.decisions.api_writes import Event, EventType
 from api import keys
 from api.http.server import HttpError, Request, Response, Route, json_response
@@ -60,21 +60,21 @@ class CheckpointReports:
         self,
         client: KubeClient,
         clock: Clock,
-        knowledge: Knowledge,
-        journal: Journal,
+        cluster_state: ClusterState,
+        decision_recorder: DecisionRecorder,
         metrics: Metrics,
         *,
         is_ready: Callable[[], bool],
     ) -> None:
         self._clock = clock
-        self._subjects = Subjects(knowledge)
-        self._journal = journal
+        self._subjects = Subjects(cluster_state)
+        self._decision_recorder = decision_recorder
         self._metrics = metrics
         self._is_ready = is_ready
         self._identities = PodIdentities(client, clock)
         self._writer = CheckpointWriter(client, clock, self._subjects)
-        self._of_pod = Buckets(per_second=POD_REPORTS_PER_SECOND, burst=POD_BURST)
-        self._of_all = Buckets(per_second=ALL_REPORTS_PER_SECOND, burst=ALL_BURST)
+        self._of_pod = TokenBuckets(per_second=POD_REPORTS_PER_SECOND, burst=POD_BURST)
+        self._of_all = TokenBuckets(per_second=ALL_REPORTS_PER_SECOND, burst=ALL_BURST)
 
     def routes(self) -> list[Route]:
         """Return the route."""
@@ -152,7 +152,7 @@ class CheckpointReports:
             raise _unavailable(error) from error
 
     def _tell(self, subject: Subject, said: str) -> None:
-        self._journal.note(
+        self._decision_recorder.note(
             Event(
                 regarding=subject.ref,
                 type=EventType.WARNING,

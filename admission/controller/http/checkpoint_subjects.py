@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from admission.controller.cluster_state.cluster_state import Knowledge
+from admission.controller.cluster_state.cluster_state import ClusterState
 from admission.controller.cluster_state.object_cache import Seen
 from admission.controller.http.pod_identity import Reporter
 from admission.decisions.api_writes import ObjectRef
@@ -54,18 +54,20 @@ class Subject:
 class Subjects:
     """Finds subjects in what the controller knows."""
 
-    def __init__(self, knowledge: Knowledge) -> None:
-        self._knowledge = knowledge
+    def __init__(self, cluster_state: ClusterState) -> None:
+        self._cluster_state = cluster_state
 
     def of(self, reporter: Reporter) -> Subject | None:
         """Return what this pod's reports are stored on, None where it runs for nobody that Berth manages."""
-        job = self._knowledge.jobs.by_uid(reporter.owner.uid) if reporter.owner is not None else None
+        job = self._cluster_state.jobs.by_uid(reporter.owner.uid) if reporter.owner is not None else None
         if job is not None:
             # Owners are within a namespace by Kubernetes' rules, which no server enforces for what a
             # pod writes of itself.
-            is_ours = job.metadata.namespace == reporter.pod.namespace and self._knowledge.workloads_of(job)
+            is_ours = job.metadata.namespace == reporter.pod.namespace and self._cluster_state.workloads_of(
+                job
+            )
             return Subject(resource=resources.JOBS, metadata=job.metadata) if is_ours else None
-        pod = self._knowledge.pods.by_uid(reporter.pod.uid)
+        pod = self._cluster_state.pods.by_uid(reporter.pod.uid)
         workload = self._workload_of(pod) if pod is not None else None
         if pod is None or workload is None:
             return None
@@ -75,7 +77,7 @@ class Subjects:
 
     def fresh(self, subject: Subject) -> Subject:
         """Return the subject as it was seen since, or as it is."""
-        known = self._knowledge
+        known = self._cluster_state
         mirrors = {"Job": known.jobs.by_uid, "Pod": known.pods.by_uid, "Workload": known.workloads.by_uid}
         seen = mirrors[subject.resource.kind](subject.metadata.uid)
         return subject if seen is None else Subject(resource=subject.resource, metadata=seen.metadata)
@@ -87,7 +89,7 @@ class Subjects:
         return max((at for at in starts if at is not None), default=None)
 
     def _workloads(self, subject: Subject) -> tuple[Workload, ...]:
-        uid, known = subject.metadata.uid, self._knowledge
+        uid, known = subject.metadata.uid, self._cluster_state
         if subject.resource is resources.WORKLOADS:
             group = known.workloads.by_uid(uid)
             return () if group is None else (group.value,)
@@ -97,7 +99,7 @@ class Subjects:
         return () if job is None else tuple(workload for workload, _ in known.workloads_of(job))
 
     def _workload_of(self, pod: Seen[Pod]) -> Seen[Workload] | None:
-        known = self._knowledge
+        known = self._cluster_state
         found = known.workload_of((pod,))
         seen = known.workloads.get(found[0].key) if found is not None else None
         # A group may have been given the name of somebody's Workload.

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from admission.controller.cluster_state.node_pod_watch import GroundWatch
+from admission.controller.cluster_state.node_pod_watch import NodePodWatch
 from admission.controller.http.extender_profiles import ExtenderRules, Ruled
 from admission.controller.runtime.clock import Clock
 from admission.controller.runtime.logs import Log
@@ -21,7 +21,7 @@ from admission.extender.facts import PodAsk
 from admission.extender.gpu_fit import (
     PLAIN_SCORE,
     Affinity,
-    Candidates,
+    NodeCandidates,
     failed_nodes,
     roomiest_fabric,
     score_nodes,
@@ -72,7 +72,7 @@ class Extender:
 
     def __init__(
         self,
-        watch: GroundWatch,
+        watch: NodePodWatch,
         clock: Clock,
         *,
         rules: ExtenderRules | None = None,
@@ -137,7 +137,7 @@ class Extender:
             log.warning(f"Filter consumed {seconds * 1000:.0f}ms for pod {args.pod}")
         return answer
 
-    def _filtered(self, args: ExtenderArgs, pod: PodNeeds, candidates: Candidates) -> FilterResult:
+    def _filtered(self, args: ExtenderArgs, pod: PodNeeds, candidates: NodeCandidates) -> FilterResult:
         raw = args.nodes.raw if args.nodes is not None else ()
         looked_at, failed, final = self._looked_at(pod, candidates, raw)
         names, shown = candidates.names, raw if args.nodes is not None else candidates.names
@@ -155,7 +155,7 @@ class Extender:
         return result
 
     def _looked_at(
-        self, pod: PodNeeds, candidates: Candidates, raw: Sequence[msgspec.Raw]
+        self, pod: PodNeeds, candidates: NodeCandidates, raw: Sequence[msgspec.Raw]
     ) -> tuple[Sequence[int], Mapping[str, str], Mapping[str, str]]:
         """Return the places of the nodes that were looked at, and of these who fails as `_failed` tells.
 
@@ -165,7 +165,7 @@ class Extender:
         final: dict[str, str] = {}
 
         def refused(places: Sequence[int]) -> Collection[int]:
-            some = Candidates(_at(places, candidates.names), _at(places, candidates.labels))
+            some = NodeCandidates(_at(places, candidates.names), _at(places, candidates.labels))
             why, finally_why = self._failed(pod, some, _at(places, raw) if raw else ())
             failed.update(why)
             final.update(finally_why)
@@ -178,7 +178,7 @@ class Extender:
         return sorted(looked_at), _only(names, failed), _only(names, final)
 
     def _failed(
-        self, pod: PodNeeds, candidates: Candidates, raw: Sequence[msgspec.Raw]
+        self, pod: PodNeeds, candidates: NodeCandidates, raw: Sequence[msgspec.Raw]
     ) -> tuple[Mapping[str, str], Mapping[str, str]]:
         """Return who fails and why, and of these those whom evicting pods would not help."""
         of_model = failed_nodes(pod, candidates)
@@ -202,7 +202,7 @@ class Extender:
         return self._answer(list(map(HostPriority, candidates.names, values)))
 
     def _ruled_scores(
-        self, request: Request, args: ExtenderArgs, pod: PodNeeds, candidates: Candidates
+        self, request: Request, args: ExtenderArgs, pod: PodNeeds, candidates: NodeCandidates
     ) -> Sequence[int] | None:
         raw: Sequence[msgspec.Raw] = ()
         if args.nodes is not None and self._ruled.has_scores(pod.scheduler_name):
@@ -210,14 +210,14 @@ class Extender:
             raw = kept.raw if kept is not None else ()
         return self._ruled.scores(pod.scheduler_name, _ask(pod), candidates, raw)
 
-    def _scores(self, pod: PodNeeds, candidates: Candidates) -> Sequence[int]:
+    def _scores(self, pod: PodNeeds, candidates: NodeCandidates) -> Sequence[int]:
         fabrics, expected = self._fabrics(pod, candidates)
         scores = score_nodes(pod, candidates, fabrics=fabrics, expected_fabric=expected)
         if scores.affinity is not Affinity.NONE:
             _log_scores(pod, candidates, scores.values, scores.affinity)
         return scores.values
 
-    def _fabrics(self, pod: PodNeeds, candidates: Candidates) -> tuple[frozenset[str], str]:
+    def _fabrics(self, pod: PodNeeds, candidates: NodeCandidates) -> tuple[frozenset[str], str]:
         """Return the fabrics that the pod's job is in, or is expected in, and where to send its first pod."""
         if not pod.training_job:
             return frozenset(), ""
@@ -245,12 +245,14 @@ class Extender:
             log.warning("extender-request-unreadable", path=request.path, error=error)
             raise HttpError(400, "Failed to unmarshal request") from error
 
-    def _candidates(self, args: ExtenderArgs) -> Candidates | None:
+    def _candidates(self, args: ExtenderArgs) -> NodeCandidates | None:
         if args.nodes is not None:
             metadata = [node.metadata for node in args.nodes.read]
-            return Candidates([one.name for one in metadata], [one.labels or NO_LABELS for one in metadata])
+            return NodeCandidates(
+                [one.name for one in metadata], [one.labels or NO_LABELS for one in metadata]
+            )
         if args.node_names is not None:
-            return Candidates(args.node_names, list(map(self._nodes.get, args.node_names)))
+            return NodeCandidates(args.node_names, list(map(self._nodes.get, args.node_names)))
         return None
 
     def _answer(self, value: object) -> Response:
@@ -301,7 +303,7 @@ def _only(names: Collection[str], reasons: Mapping[str, str]) -> Mapping[str, st
     return {name: reason for name, reason in reasons.items() if name in names}
 
 
-def _log_scores(pod: PodNeeds, candidates: Candidates, values: Sequence[int], affinity: Affinity) -> None:
+def _log_scores(pod: PodNeeds, candidates: NodeCandidates, values: Sequence[int], affinity: Affinity) -> None:
     log.info(f"Prioritizing nodes for {'GPU pod' if pod.gpus else 'pod'} {pod}")
     if len(values) > MOST_NODES_LOGGED and not log.shows_debug():
         return

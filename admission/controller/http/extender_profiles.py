@@ -14,8 +14,8 @@ import msgspec
 from admission.controller.runtime.logs import Log
 from admission.extender.book import NodeBook
 from admission.extender.facts import NodeView, PodAsk, to_ask
-from admission.extender.gpu_fit import Candidates
-from admission.extender.profiles import BUILT_IN, PLAIN, Profile, concerns, refusals, scores
+from admission.extender.gpu_fit import NodeCandidates
+from admission.extender.profiles import BUILT_IN, PLAIN, ExtenderProfile, concerns, refusals, scores
 from admission.extender.rules import Arguments, Refusal
 from admission.extender.sampling import Rotation, look_until, nodes_to_find
 from api.config.berth import ExtenderSettings
@@ -36,10 +36,10 @@ _BUILT_IN = {profile.name: profile for profile in BUILT_IN}
 class ExtenderRules:
     """The profiles by scheduler name, and what their rules are told. The defaults are the built-in ones."""
 
-    profiles: Mapping[str, Profile] = field(default_factory=lambda: _BUILT_IN)
+    profiles: Mapping[str, ExtenderProfile] = field(default_factory=lambda: _BUILT_IN)
     arguments: Arguments = field(default_factory=Arguments)
 
-    def profile_of(self, scheduler_name: str) -> Profile:
+    def profile_of(self, scheduler_name: str) -> ExtenderProfile:
         """Return the profile of a pod by its spec.schedulerName."""
         return self.profiles.get(scheduler_name, PLAIN)
 
@@ -47,7 +47,7 @@ class ExtenderRules:
 def extender_rules(settings: ExtenderSettings) -> ExtenderRules:
     """Return what the configuration says; a profile of a built-in's name takes its place."""
     given = (
-        Profile(
+        ExtenderProfile(
             name=one.scheduler_name,
             filters=tuple(one.filters),
             scores=tuple((score.name, score.weight) for score in one.scores),
@@ -110,7 +110,7 @@ class Ruled:
         return looked_at
 
     def refusals(
-        self, scheduler_name: str, pod: PodAsk, candidates: Candidates, raw: Iterable[msgspec.Raw]
+        self, scheduler_name: str, pod: PodAsk, candidates: NodeCandidates, raw: Iterable[msgspec.Raw]
     ) -> Mapping[str, Refusal]:
         """Return which of the candidates the rules of the pod's profile refuse, and why."""
         profile = self._rules.profile_of(scheduler_name)
@@ -123,7 +123,7 @@ class Ruled:
         return bool(self._rules.profile_of(scheduler_name).scores)
 
     def scores(
-        self, scheduler_name: str, pod: PodAsk, candidates: Candidates, raw: Iterable[msgspec.Raw]
+        self, scheduler_name: str, pod: PodAsk, candidates: NodeCandidates, raw: Iterable[msgspec.Raw]
     ) -> list[int] | None:
         """Return a score from 0 to 10 for each candidate, None where the profile has no scores."""
         profile = self._rules.profile_of(scheduler_name)
@@ -135,7 +135,7 @@ class Ruled:
         # Halves go up: 95 of 100 is the best there is, and is not to be told from 90 by Python's rounding.
         return [int(value + 0.5) for value in values]
 
-    def _views(self, candidates: Candidates, raw: Iterable[msgspec.Raw]) -> Mapping[str, NodeView | None]:
+    def _views(self, candidates: NodeCandidates, raw: Iterable[msgspec.Raw]) -> Mapping[str, NodeView | None]:
         views = {name: self._book.view(name) for name in candidates.names}
         for one in raw if None in views.values() else ():
             node = _to_node(_NODE.decode(one))
@@ -152,7 +152,7 @@ def _to_node(node: NodeObject) -> NodeInfo:
         return NodeInfo(name=node.metadata.name, labels=node.metadata.labels or {})
 
 
-def _log_scores(pod: PodAsk, candidates: Candidates, values: Iterable[float]) -> None:
+def _log_scores(pod: PodAsk, candidates: NodeCandidates, values: Iterable[float]) -> None:
     """Trace each node's score, as kube-scheduler's own plugins do at verbosity 4."""
     if not log.shows_debug() or len(candidates.names) > MOST_NODES_LOGGED:
         return

@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from admission.controller.cluster_state.node_pod_watch import GroundWatch
+from admission.controller.cluster_state.node_pod_watch import NodePodWatch
 from admission.controller.http.extender import Extender, render_error
 from admission.controller.http.extender_profiles import ExtenderRules
 from admission.controller.http.ports import Port, listen
@@ -49,7 +49,7 @@ async def run_extender(
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(await KubeClient.connect(options.kubeconfig))
         log.info("starting", server=client.server, server_version=await client.server_version())
-        watch = GroundWatch(client, _note_watch_error)
+        watch = NodePodWatch(client, _note_watch_error)
         extender = Extender(watch, SystemClock(), rules=options.rules)
         certificates = await _certificates(options)
         port = _port(options, watch, extender, certificates)
@@ -66,7 +66,7 @@ async def run_extender(
 
 def _port(
     options: ExtenderOptions,
-    watch: GroundWatch,
+    watch: NodePodWatch,
     extender: Extender,
     certificates: FileCertificates | None,
 ) -> Port:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from itertools import islice
 from typing import Any
 
-from admission.controller.cluster_state.cluster_state import Knowledge
+from admission.controller.cluster_state.cluster_state import ClusterState
 from api.http.server import HttpError, Request, Response, Route, json_response
 from api.parsing.decimals import whole_number
 from api.workload import to_rfc3339
@@ -25,8 +25,8 @@ Decisions = Callable[[int], Awaitable[tuple[LoggedDecision, ...]]]
 class PlanApi:
     """/v1/plan and /v1/decisions. `decisions` None: nothing is logged here."""
 
-    def __init__(self, knowledge: Knowledge, decisions: Decisions | None) -> None:
-        self._knowledge = knowledge
+    def __init__(self, cluster_state: ClusterState, decisions: Decisions | None) -> None:
+        self._cluster_state = cluster_state
         self._decisions = decisions
 
     def routes(self) -> list[Route]:
@@ -35,7 +35,7 @@ class PlanApi:
 
     async def _plan(self, request: Request) -> Response:
         del request
-        promises, leases = self._knowledge.engine.plan()
+        promises, leases = self._cluster_state.engine.plan()
         return json_response(
             {"promises": [promise_json(one) for one in promises], "leases": list(map(_lease, leases))}
         )

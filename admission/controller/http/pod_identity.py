@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import msgspec
 
 from admission.controller.runtime.clock import Clock
-from admission.controller.runtime.token_bucket import Buckets
+from admission.controller.runtime.token_bucket import TokenBuckets
 from api.kube import resources
 from api.kube.client import KubeClient
 from api.kube.errors import Invalid, KubeError, NotFound
@@ -58,8 +58,8 @@ class PodIdentities:
         self._client = client
         self._clock = clock
         self._known: OrderedDict[bytes, tuple[float, Reporter | TokenError]] = OrderedDict()
-        self._by_address = Buckets(per_second=2.0, burst=20.0)
-        self._in_all = Buckets(per_second=50.0, burst=200.0)
+        self._by_address = TokenBuckets(per_second=2.0, burst=20.0)
+        self._in_all = TokenBuckets(per_second=50.0, burst=200.0)
 
     async def identify(self, token: str, *, address: str) -> Reporter:
         """Return the pod of a token.

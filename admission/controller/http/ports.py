@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from admission.controller.cluster_state.cluster_state import Knowledge
-from admission.controller.cluster_state.node_pod_watch import GroundWatch
+from admission.controller.cluster_state.cluster_state import ClusterState
+from admission.controller.cluster_state.node_pod_watch import NodePodWatch
 from admission.controller.http import extender, visibility
 from admission.controller.http.ca_injector import TrustPublisher
 from admission.controller.http.extender import Extender
@@ -78,15 +78,15 @@ class SidePorts:
         self,
         client: KubeClient,
         clock: Clock,
-        knowledge: Knowledge,
+        cluster_state: ClusterState,
         options: Options,
         *,
         namespace: str,
         is_ready: Callable[[], bool],
-        watch: GroundWatch,
+        watch: NodePodWatch,
     ) -> None:
         self._client = client
-        self._knowledge = knowledge
+        self._cluster_state = cluster_state
         self._options = options
         self._is_ready = is_ready
         self._extender = (
@@ -137,7 +137,7 @@ class SidePorts:
                 name="webhook",
                 number=self._options.webhook_port,
                 host=self._options.bind,
-                routes=Webhooks(self._knowledge, self._is_ready).routes(),
+                routes=Webhooks(self._cluster_state, self._is_ready).routes(),
                 tls=self._tls(),
             )
 
@@ -166,7 +166,7 @@ class SidePorts:
             name="visibility",
             number=self._options.visibility_port,
             host=host,
-            routes=Visibility(self._knowledge, self._is_ready, self._proxy).routes(),
+            routes=Visibility(self._cluster_state, self._is_ready, self._proxy).routes(),
             tls=tls,
             render_error=visibility.render_error,
         )

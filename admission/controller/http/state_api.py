@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from admission.calendar.advance_reservations import KeptCapacity
-from admission.controller.cluster_state.cluster_state import Knowledge
+from admission.calendar.advance_reservations import ReservedCapacity
+from admission.controller.cluster_state.cluster_state import ClusterState
 from admission.controller.gauges.collector import QueueCollector
 from admission.controller.http.checkpoint_reports import REPORT_OPERATION
 from admission.controller.metrics.placement_metrics import DomainCollector
@@ -76,12 +76,12 @@ def metrics_route(metrics: Metrics, queues: QueueCollector, domains: DomainColle
 class StateApi:
     """/v1: what the controller knows and decides, read-only."""
 
-    def __init__(self, knowledge: Knowledge) -> None:
-        self._knowledge = knowledge
+    def __init__(self, cluster_state: ClusterState) -> None:
+        self._cluster_state = cluster_state
 
     @property
     def _engine(self) -> Engine:
-        return self._knowledge.engine
+        return self._cluster_state.engine
 
     def routes(self) -> list[Route]:
         """Return the routes of /v1."""
@@ -96,7 +96,7 @@ class StateApi:
     async def _cluster_queues(self, request: Request) -> Response:
         del request
         views = (
-            self._engine.cluster_queue_view(name) for name in sorted(self._knowledge.specs.cluster_queues)
+            self._engine.cluster_queue_view(name) for name in sorted(self._cluster_state.specs.cluster_queues)
         )
         return json_response({"items": [_queue(view) for view in views if view is not None]})
 
@@ -128,7 +128,7 @@ class StateApi:
 
     async def _workload(self, request: Request) -> Response:
         key = WorkloadKey(request.parameters["namespace"], request.parameters["name"])
-        seen = self._knowledge.look_up(key)
+        seen = self._cluster_state.look_up(key)
         if seen is None:
             raise HttpError(404, f"there is no Workload {key}")
         workload, _ = seen
@@ -168,7 +168,7 @@ class StateApi:
         )
 
     def _key_of(self, uid: str) -> WorkloadKey | None:
-        seen = self._knowledge.workloads.by_uid(uid)
+        seen = self._cluster_state.workloads.by_uid(uid)
         return None if seen is None else seen.value.key
 
     async def _openapi(self, request: Request) -> Response:
@@ -209,7 +209,7 @@ def _queue(view: ClusterQueueView) -> dict[str, Any]:
     }
 
 
-def _reservation(kept: KeptCapacity, has_begun: bool) -> dict[str, Any]:
+def _reservation(kept: ReservedCapacity, has_begun: bool) -> dict[str, Any]:
     return {
         "name": kept.id.name,
         "policy": kept.id.policy,

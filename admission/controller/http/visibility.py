@@ -19,9 +19,9 @@ from typing import TypeVar
 
 import msgspec
 
-from admission.controller.cluster_state.cluster_state import Knowledge
+from admission.controller.cluster_state.cluster_state import ClusterState
 from admission.controller.runtime.logs import Log
-from admission.status.views import PendingWorkload
+from admission.status.views import PendingWorkloadView
 from api.http.server import Handler, HttpError, Request, Response, Route, json_response, text_response
 from api.kube import resources
 from api.kube.client import KubeClient
@@ -97,9 +97,9 @@ class Visibility:
     """The routes. `is_ready`: whether every queue and Workload is known. `proxy`: who may ask."""
 
     def __init__(
-        self, knowledge: Knowledge, is_ready: Callable[[], bool], proxy: FrontProxy | None = None
+        self, cluster_state: ClusterState, is_ready: Callable[[], bool], proxy: FrontProxy | None = None
     ) -> None:
-        self._knowledge = knowledge
+        self._cluster_state = cluster_state
         self._is_ready = is_ready
         self._proxy = proxy
 
@@ -137,7 +137,7 @@ class Visibility:
     async def _of_cluster(self, version: str, request: Request) -> Response:
         self._require_ready()
         name = request.parameters["name"]
-        if name not in self._knowledge.specs.cluster_queues:
+        if name not in self._cluster_state.specs.cluster_queues:
             raise HttpError(404, f'clusterqueue.{wire.GROUP} "{name}" not found')
         found = (one for _, one in self._pending(name))
         return Response(body=wire.summary(version, _page(found, request)))
@@ -145,7 +145,7 @@ class Visibility:
     async def _of_local(self, version: str, request: Request) -> Response:
         self._require_ready()
         key = (request.parameters["namespace"], request.parameters["name"])
-        queue = self._knowledge.specs.local_queues.get(key)
+        queue = self._cluster_state.specs.local_queues.get(key)
         if queue is None:
             raise HttpError(404, f'localqueue.{wire.GROUP} "{key[1]}" not found')
         found = (one for local_queue, one in self._pending(queue.cluster_queue) if local_queue == key)
@@ -159,11 +159,11 @@ class Visibility:
         """Yield who waits in the ClusterQueue in its order, each with the LocalQueue it came by."""
         # Counted on the way: the place within a LocalQueue is nowhere kept.
         places = Counter[tuple[str, str]]()
-        for position, one in enumerate(self._knowledge.engine.pending(cluster_queue)):
+        for position, one in enumerate(self._cluster_state.engine.pending(cluster_queue)):
             yield one.local_queue, self._shown(one, position, places[one.local_queue])
             places[one.local_queue] += 1
 
-    def _shown(self, one: PendingWorkload, position: int, local_position: int) -> wire.PendingWorkload:
+    def _shown(self, one: PendingWorkloadView, position: int, local_position: int) -> wire.PendingWorkload:
         return wire.PendingWorkload(
             metadata=self._metadata(one.key),
             priority=one.priority,
@@ -173,7 +173,7 @@ class Visibility:
         )
 
     def _metadata(self, key: WorkloadKey) -> wire.PendingMeta:
-        seen = self._knowledge.workloads.get((key.namespace, key.name))
+        seen = self._cluster_state.workloads.get((key.namespace, key.name))
         # Decided on and not yet seen, as a name is all that Kueue's clients need of it.
         if seen is None:
             return wire.PendingMeta(name=key.name, namespace=key.namespace)

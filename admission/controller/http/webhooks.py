@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from admission.controller.cluster_state.cluster_state import Knowledge
+from admission.controller.cluster_state.cluster_state import ClusterState
 from admission.controller.runtime.logs import Log
 from admission.reconcile.job.defaults import DEFAULT_NAME, job_defaults
 from admission.reconcile.pod.defaults import pod_defaults
@@ -37,8 +37,8 @@ Decoded = TypeVar("Decoded", JobObject, PodObject)
 class Webhooks:
     """The two webhooks. `is_ready`: whether queues, namespaces and priority classes are known."""
 
-    def __init__(self, knowledge: Knowledge, is_ready: Callable[[], bool]) -> None:
-        self._knowledge = knowledge
+    def __init__(self, cluster_state: ClusterState, is_ready: Callable[[], bool]) -> None:
+        self._cluster_state = cluster_state
         self._is_ready = is_ready
         self._patches = {("batch", "Job"): self._job_patch, ("", "Pod"): self._pod_patch}
 
@@ -68,17 +68,17 @@ class Webhooks:
 
     def _is_serving(self, review: AdmissionRequest) -> bool:
         group, kind = _kind(review)
-        is_served = SERVING_GROUPS.get(kind) == group and kind in self._knowledge.serving_kinds
+        is_served = SERVING_GROUPS.get(kind) == group and kind in self._cluster_state.serving_kinds
         return is_served and not review.sub_resource
 
     def _pod_patch(self, review: AdmissionRequest) -> list[dict[str, Any]]:
         # Without the pod integration nobody would ever take the gate off again.
-        if not self._knowledge.pods.is_kept:
+        if not self._cluster_state.pods.is_kept:
             return []
         body = _object(review.object)
         pod = to_pod(_decoded(review, PodObject))
         has_default_queue = self._has_default_queue(pod.namespace)
-        context = self._knowledge.job_context
+        context = self._cluster_state.job_context
         changes = pod_defaults(pod, body, context, has_default_queue=has_default_queue)
         return admission_review.changes_patch(body, changes)
 
@@ -86,7 +86,7 @@ class Webhooks:
         body = _object(review.object)
         job = to_job(_decoded(review, JobObject))
         defaults = job_defaults(
-            job, self._knowledge.job_context, has_default_queue=self._has_default_queue(job.namespace)
+            job, self._cluster_state.job_context, has_default_queue=self._has_default_queue(job.namespace)
         )
         patch = admission_review.labels_patch(body, defaults.labels)
         if defaults.suspends:
@@ -123,7 +123,7 @@ class Webhooks:
         return errors
 
     def _has_default_queue(self, namespace: str) -> bool:
-        return (namespace, DEFAULT_NAME) in self._knowledge.specs.local_queues
+        return (namespace, DEFAULT_NAME) in self._cluster_state.specs.local_queues
 
 
 def _answer_serving(review: AdmissionRequest) -> Response:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from admission.controller.loop.control_loop import Brain
+from admission.controller.loop.control_loop import ControlLoop
 from admission.controller.runtime.clock import Clock
 from admission.controller.runtime.logs import Log
 from queues.reservations.plan import PLAN_TABLES, PlanStore, PlanVersion
@@ -26,10 +26,10 @@ class PlanReader:
     """Shows the stored plan to a brain that does not act. `is_following`: whether another leads."""
 
     def __init__(
-        self, store: PlanStore, brain: Brain, clock: Clock, *, is_following: Callable[[], bool]
+        self, store: PlanStore, control_loop: ControlLoop, clock: Clock, *, is_following: Callable[[], bool]
     ) -> None:
         self._store = store
-        self._brain = brain
+        self._control_loop = control_loop
         self._clock = clock
         self._is_following = is_following
         # What is shown, and how much of it was not true of what is known here.
@@ -41,7 +41,7 @@ class PlanReader:
         """Look until cancelled."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            if not self._is_following() or not self._brain.is_synced:
+            if not self._is_following() or not self._control_loop.is_synced:
                 # What was shown belongs to the time as a follower; whoever follows again reads anew.
                 self._shown = None
             else:
@@ -71,8 +71,8 @@ class PlanReader:
             if not self._is_following():
                 return None
             now = self._clock.now()
-            return self._brain.knowledge.engine.adopt_plan(plan, now=now, is_whole=True)
+            return self._control_loop.cluster_state.engine.adopt_plan(plan, now=now, is_whole=True)
 
-        untrue = await self._brain.ask(show)
+        untrue = await self._control_loop.ask(show)
         if untrue is not None:
             self._shown, self._untrue = stored.version, untrue

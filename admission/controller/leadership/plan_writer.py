@@ -21,7 +21,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-from admission.controller.loop.control_loop import Brain
+from admission.controller.loop.control_loop import ControlLoop
 from admission.controller.runtime.clock import Clock
 from admission.controller.runtime.logs import Log
 from admission.engine.engine import Engine
@@ -37,7 +37,7 @@ from queues.reservations.plan import (
     StoredPlan,
 )
 from queues.reservations.reservations import ReservationError
-from queues.store.failover_store import ResilientStore
+from queues.store.failover_store import FailoverStore
 from queues.store.plan_rows import BadRow, read_rows, to_field, to_row
 
 log = Log("berth.plan")
@@ -50,7 +50,7 @@ HISTORY_ROWS = 500
 Fields = dict[str, bytes | None]
 
 
-class PlanBook:
+class PlanWriter:
     """One leadership's hand on the stored plan. `note` hears of each row that is ignored.
 
     `count` is told of each write: `written`, or `anew` where the store held another plan.
@@ -58,15 +58,15 @@ class PlanBook:
 
     def __init__(
         self,
-        store: ResilientStore,
-        brain: Brain,
+        store: FailoverStore,
+        control_loop: ControlLoop,
         clock: Clock,
         *,
         note: Callable[[BadRow], None],
         count: Callable[[str], None],
     ) -> None:
         self._store = store
-        self._brain = brain
+        self._control_loop = control_loop
         self._clock = clock
         self._note = note
         self._count = count
@@ -88,7 +88,7 @@ class PlanBook:
 
     @property
     def _engine(self) -> Engine:
-        return self._brain.knowledge.engine
+        return self._control_loop.cluster_state.engine
 
     @property
     def _may_write(self) -> bool:
@@ -122,7 +122,7 @@ class PlanBook:
         # store in which nobody has written a plan was emptied, by the accident maybe that ended the leader.
         is_whole &= stored is not None and stored.version is not None
         # Not under the lock: the brain may be waiting for it.
-        untrue = await self._brain.ask(lambda: engine.adopt_plan(plan, now=now, is_whole=is_whole))
+        untrue = await self._control_loop.ask(lambda: engine.adopt_plan(plan, now=now, is_whole=is_whole))
         self._has_begun = True
         if stored is not None:
             self._begin_chain(stored, plan, bad)

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from admission.controller.runtime.logs import Log
-from admission.controller.writer.executor import Executor, Moot, Order, Refused, Result, Written
+from admission.controller.writer.executor import Executor, Moot, Refused, Result, WriteOrder, Written
 from admission.controller.writer.fencing import fence_write, is_fenced_off, refenced
 from admission.decisions.api_writes import Purpose, Verb, Write
 from admission.decisions.decision import DecisionId
-from admission.reconcile.reservation_recovery import Verdict, is_known, judge
+from admission.reconcile.reservation_recovery import RecoveryVerdict, is_known, judge
 from api.workload import Workload, WorkloadKey
 from queues.reservations.reservations import QuotaReservation, ReservationStore
 
@@ -45,7 +45,7 @@ class KnownState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class RecoveredReservation:
     """A reservation that cannot be given back: its write may yet be stored on the version `may_land_on`."""
 
     decision: DecisionId
@@ -69,9 +69,9 @@ class Recovery:
         self._state = state
         self._fence = fence
         self._has_decided_blindly = has_decided_blindly
-        self._kept: list[Kept] = []
+        self._kept: list[RecoveredReservation] = []
 
-    async def run(self) -> tuple[Kept, ...]:
+    async def run(self) -> tuple[RecoveredReservation, ...]:
         """Make store and cluster agree; return what is left. Raises what the store raises."""
         # In the order of age: the oldest was decided first.
         found = await self._store.live(fence=self._fence)
@@ -89,15 +89,15 @@ class Recovery:
             await self._store.release(released, fence=self._fence)
         return tuple(self._kept)
 
-    async def _judge(self, reservation: QuotaReservation) -> tuple[Verdict, DecisionId | None]:
+    async def _judge(self, reservation: QuotaReservation) -> tuple[RecoveryVerdict, DecisionId | None]:
         """Return the verdict, and as what the reservation's quota is counted from now on."""
         seen = self._state.look_up(reservation.key)
         known = is_known(reservation, fence=self._fence, has_decided_blindly=self._has_decided_blindly)
         verdict = judge(reservation, seen[0] if seen is not None else None, is_known=known)
-        adopted = await self._adopt(reservation) if verdict is Verdict.REPLAY else None
+        adopted = await self._adopt(reservation) if verdict is RecoveryVerdict.REPLAY else None
         # There is no room for it any more: its maker gave the quota away in knowledge that died with it.
-        if verdict is Verdict.REPLAY and adopted is None:
-            verdict = Verdict.RELEASE
+        if verdict is RecoveryVerdict.REPLAY and adopted is None:
+            verdict = RecoveryVerdict.RELEASE
         log.info("recover", workload=reservation.key, verdict=verdict, fence=reservation.fence)
         return verdict, adopted
 
@@ -106,12 +106,14 @@ class Recovery:
         return None if workload is None else await self._state.adopt(workload, always)
 
     async def _settle(
-        self, reservation: QuotaReservation, verdict: Verdict, adopted: DecisionId | None
+        self, reservation: QuotaReservation, verdict: RecoveryVerdict, adopted: DecisionId | None
     ) -> bool:
         """Carry out the verdict on one reservation; return whether the cluster shows its admission."""
-        if verdict is Verdict.DROP:
+        if verdict is RecoveryVerdict.DROP:
             return False
-        if verdict is Verdict.CONFIRM or (verdict is Verdict.REPLAY and await self._replay(reservation)):
+        if verdict is RecoveryVerdict.CONFIRM or (
+            verdict is RecoveryVerdict.REPLAY and await self._replay(reservation)
+        ):
             return True
         may_land_on = await self._fence_off(reservation)
         if may_land_on is None:
@@ -122,7 +124,7 @@ class Recovery:
         # It cannot be given back, so it counts whether it fits or not.
         adopted = adopted or await self._adopt(reservation, always=True)
         decision = adopted or DecisionId(reservation.key, reservation.uid, may_land_on)
-        self._kept.append(Kept(decision=decision, may_land_on=may_land_on))
+        self._kept.append(RecoveredReservation(decision=decision, may_land_on=may_land_on))
         return False
 
     async def _replay(self, reservation: QuotaReservation) -> bool:
@@ -181,5 +183,5 @@ class Recovery:
             with suppress(asyncio.InvalidStateError):
                 answered.set_result(result)
 
-        self._executor.submit(Order(write=write, on_result=on_result, rebuild=rebuild))
+        self._executor.submit(WriteOrder(write=write, on_result=on_result, rebuild=rebuild))
         return await answered

@@ -17,16 +17,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from admission.controller.leadership.plan_writer import PlanBook
-from admission.controller.leadership.recover_reservations import Kept, KnownState, Recovery
-from admission.controller.loop.control_loop import Brain
+from admission.controller.leadership.plan_writer import PlanWriter
+from admission.controller.leadership.recover_reservations import KnownState, RecoveredReservation, Recovery
+from admission.controller.loop.control_loop import ControlLoop
 from admission.controller.metrics.registry import Metrics
 from admission.controller.runtime.clock import Clock
 from admission.controller.runtime.failpoints import Failpoint
 from admission.controller.runtime.logs import Log
 from admission.controller.writer.dispatch import Hooks
 from admission.controller.writer.executor import Executor, Sender
-from admission.controller.writer.leader_term import Term, TermSettings
+from admission.controller.writer.leader_term import LeaderTerm, TermSettings
 from admission.decisions.decision import DecisionId
 from api.kube import resources
 from api.kube.errors import KubeError, NotFound
@@ -36,7 +36,7 @@ from api.objects import WorkloadObject
 from api.workload import Workload
 from queues.reservations.plan import Store
 from queues.reservations.reservations import FenceTooLow, NoFence, ReservationError
-from queues.store.failover_store import ResilientStore, StoreState, StoreStatus
+from queues.store.failover_store import FailoverStore, StoreState, StoreStatus
 from queues.store.plan_rows import BadRow
 
 log = Log("berth.leader")
@@ -78,7 +78,7 @@ class Takeover:
         client: Lister,
         sender: Sender,
         store: Store,
-        brain: Brain,
+        control_loop: ControlLoop,
         clock: Clock,
         metrics: Metrics,
         *,
@@ -89,7 +89,7 @@ class Takeover:
         self._client = client
         self._sender = sender
         self._store = store
-        self._brain = brain
+        self._control_loop = control_loop
         self._clock = clock
         self._metrics = metrics
         self._settings = settings
@@ -99,19 +99,19 @@ class Takeover:
         self._has_decided_blindly = False
         self._is_store_up = True
         # The hand on the stored plan while this replica leads.
-        self._book: PlanBook | None = None
+        self._book: PlanWriter | None = None
 
     # One ResilientStore a leadership: what it remembers is about this fence.
     async def lead(self, leadership: Leadership) -> None:
         """Decide until cancelled; the store's objections are met by beginning again."""
-        store = ResilientStore(
+        store = FailoverStore(
             self._store,
             require_store=self._settings.require_store,
             on_change=self._note_store,
             clock=self._clock.now,
         )
-        self._book = book = PlanBook(
-            store, self._brain, self._clock, note=self._note_ignored, count=self._count_plan_write
+        self._book = book = PlanWriter(
+            store, self._control_loop, self._clock, note=self._note_ignored, count=self._count_plan_write
         )
         self._has_decided_blindly = False
         self._show_role("leader")
@@ -129,7 +129,7 @@ class Takeover:
             self._book = None
             self._show_role("follower")
 
-    async def _serve(self, leadership: Leadership, store: ResilientStore) -> None:
+    async def _serve(self, leadership: Leadership, store: FailoverStore) -> None:
         """Lead one term; return when what ended it has been met and another term may begin."""
         try:
             try:
@@ -145,7 +145,7 @@ class Takeover:
             log.warning("term-not-begun", error=error)
             await asyncio.sleep(PAUSE_SECONDS)
 
-    async def _meet(self, error: BaseException, leadership: Leadership, store: ResilientStore) -> None:
+    async def _meet(self, error: BaseException, leadership: Leadership, store: FailoverStore) -> None:
         """Do what the next term needs. Raises what could not be done: then it is tried again."""
         match error:
             case FenceTooLow():
@@ -165,7 +165,7 @@ class Takeover:
                 log.warning("term-ended", error=error)
                 await asyncio.sleep(PAUSE_SECONDS)
 
-    async def _lead_term(self, leadership: Leadership, store: ResilientStore) -> None:
+    async def _lead_term(self, leadership: Leadership, store: FailoverStore) -> None:
         """List, recover, decide; ends by an error or by cancellation alone."""
         book = self._book
         assert book is not None, "who leads has a book"
@@ -187,22 +187,28 @@ class Takeover:
                 await self._list_workloads()
                 kept = await self._recover(executor, store, leadership.fence)
                 await book.take_over(leadership.fence)
-                log.info("deciding", fence=leadership.fence, workloads=len(self._brain.knowledge.workloads))
-                ended = self._brain.begin(term)
+                log.info(
+                    "deciding",
+                    fence=leadership.fence,
+                    workloads=len(self._control_loop.cluster_state.workloads),
+                )
+                ended = self._control_loop.begin(term)
                 # What could not be given back is tried again by the term, at leisure.
                 for one in kept:
-                    self._brain.call_later(
+                    self._control_loop.call_later(
                         one.decision, partial(term.fence_off, one.decision, one.may_land_on)
                     )
                 # Waits for the end: an error set by the brain, or cancellation.
                 await ended
             finally:
-                self._brain.end()
+                self._control_loop.end()
                 term.end()
 
-    def _make_term(self, executor: Executor, store: ResilientStore, book: PlanBook, fence: int) -> Term:
-        settings, brain = self._settings, self._brain
-        return Term(
+    def _make_term(
+        self, executor: Executor, store: FailoverStore, book: PlanWriter, fence: int
+    ) -> LeaderTerm:
+        settings, control_loop = self._settings, self._control_loop
+        return LeaderTerm(
             executor,
             store,
             self._clock,
@@ -214,33 +220,35 @@ class Takeover:
                 awaits_pods=settings.awaits_pods,
             ),
             hooks=Hooks(
-                look_up=brain.knowledge.look_up,
-                to_workload=brain.knowledge.to_workload,
-                forget=brain.forget,
-                forget_later=brain.forget_later,
-                call_later=brain.call_later,
-                tell_later=brain.tell_later,
-                finished=brain.finished,
-                stumbled=brain.stumbled,
+                look_up=control_loop.cluster_state.look_up,
+                to_workload=control_loop.cluster_state.to_workload,
+                forget=control_loop.forget,
+                forget_later=control_loop.forget_later,
+                call_later=control_loop.call_later,
+                tell_later=control_loop.tell_later,
+                finished=control_loop.finished,
+                stumbled=control_loop.stumbled,
             ),
             failpoint=self._failpoint,
             flush_plan=book.flush,
         )
 
-    async def _recover(self, executor: Executor, store: ResilientStore, fence: int) -> tuple[Kept, ...]:
+    async def _recover(
+        self, executor: Executor, store: FailoverStore, fence: int
+    ) -> tuple[RecoveredReservation, ...]:
         """Make store and cluster agree; return what is still to be fenced off."""
-        brain, knowledge = self._brain, self._brain.knowledge
+        control_loop, cluster_state = self._control_loop, self._control_loop.cluster_state
 
         def adopt(workload: Workload, always: bool) -> Awaitable[DecisionId | None]:
-            engine, now = knowledge.engine, self._clock.now()
-            return brain.ask(lambda: engine.adopt(workload, now=now, always=always))
+            engine, now = cluster_state.engine, self._clock.now()
+            return control_loop.ask(lambda: engine.adopt(workload, now=now, always=always))
 
         state = KnownState(
-            look_up=knowledge.look_up,
-            to_workload=knowledge.to_workload,
+            look_up=cluster_state.look_up,
+            to_workload=cluster_state.to_workload,
             adopt=adopt,
-            forget=brain.forget,
-            finished=brain.finished,
+            forget=control_loop.forget,
+            finished=control_loop.finished,
         )
         blindly = self._has_decided_blindly
         kept = await Recovery(executor, store, state, fence=fence, has_decided_blindly=blindly).run()
@@ -255,11 +263,11 @@ class Takeover:
         One by one: thousands in one call would hold up the renewal of the lease.
         """
         # Before the list: what an earlier term decided and the list does not show has not come about.
-        self._brain.forget_all()
+        self._control_loop.forget_all()
         for raw in await self._read_quorum():
-            self._brain.post(partial(self._brain.knowledge.see_raw, "Workload", raw))
+            self._control_loop.post(partial(self._control_loop.cluster_state.see_raw, "Workload", raw))
         # A call behind all the others: when it has its answer, they have all been taken in.
-        await self._brain.ask(lambda: None)
+        await self._control_loop.ask(lambda: None)
 
     async def _read_quorum(self) -> list[bytes]:
         """Return every Workload's bytes; none where the cluster does not serve the kind yet."""
@@ -292,10 +300,10 @@ class Takeover:
             # This leadership has never read what its predecessor left; the term ends, and
             # the next one recovers.
             case StoreState.UP if status.needs_recovery:
-                self._brain.fail(_StoreIsBack())
+                self._control_loop.fail(_StoreIsBack())
             # Nothing may be decided until a fence is seeded.
             case StoreState.NEEDS_SEED:
-                self._brain.fail(NoFence())
+                self._control_loop.fail(NoFence())
             case StoreState.LOST:
                 log.warning("store-lost", reason=status.reason)
 

@@ -18,18 +18,18 @@ from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
-from admission.controller.cluster_state.cluster_state import Knowledge
+from admission.controller.cluster_state.cluster_state import ClusterState
 from admission.controller.loop.forecasting import Forecasting
-from admission.controller.loop.pending_messages import REWORD_AFTER_SECONDS, Tellings
+from admission.controller.loop.pending_messages import REWORD_AFTER_SECONDS, PendingMessages
 from admission.controller.loop.reconcile_queue import Reconciler
-from admission.controller.loop.status_writer import StatusBoard
-from admission.controller.metrics.decision_recorder import Journal
+from admission.controller.loop.status_writer import StatusWriter
+from admission.controller.metrics.decision_recorder import DecisionRecorder
 from admission.controller.runtime.clock import Clock
 from admission.controller.runtime.logs import Log
-from admission.controller.runtime.timers import Agenda
-from admission.controller.runtime.yield_budget import Pace
+from admission.controller.runtime.timers import Timers
+from admission.controller.runtime.yield_budget import YieldBudget
 from admission.controller.writer.acting import Acting
-from admission.controller.writer.executor import Result, Target
+from admission.controller.writer.executor import ObjectTarget, Result
 from admission.decisions.api_writes import Write
 from admission.decisions.decision import Admit, Decision, DecisionId, Plan, Unreplaced, Wait
 from queues.reservations.reservations import ReservationError, StoreRefused, StoreUnreachable
@@ -49,25 +49,31 @@ TURN_SECONDS = 0.25
 STORE_PAUSE_SECONDS = 0.25
 
 
-class Brain:
+class ControlLoop:
     """Takes in, reconciles, decides."""
 
-    def __init__(self, knowledge: Knowledge, board: StatusBoard, journal: Journal, clock: Clock) -> None:
-        self.knowledge = knowledge
+    def __init__(
+        self,
+        cluster_state: ClusterState,
+        board: StatusWriter,
+        decision_recorder: DecisionRecorder,
+        clock: Clock,
+    ) -> None:
+        self.cluster_state = cluster_state
         self.is_synced = False
         self._board = board
-        self._journal = journal
+        self._decision_recorder = decision_recorder
         self._clock = clock
         # Calls and not values: who posts knows what is to be done, and the brain when.
         self._inbox: deque[Callable[[], object]] = deque()
         self._wake = asyncio.Event()
         self._term: Acting | None = None
         self._failed: asyncio.Future[None] | None = None
-        self._reconciler = Reconciler(knowledge, board, journal, clock)
-        self._tellings = Tellings(clock)
-        self._forecasting = Forecasting(knowledge, clock)
+        self._reconciler = Reconciler(cluster_state, board, decision_recorder, clock)
+        self._pending_messages = PendingMessages(clock)
+        self._forecasting = Forecasting(cluster_state, clock)
         # Calls about refused decisions, and when they are made (monotonic).
-        self._later: Agenda[DecisionId] = Agenda()
+        self._later: Timers[DecisionId] = Timers()
         self._calls: dict[DecisionId, Callable[[], None]] = {}
         self._store_pause_until = 0.0
 
@@ -84,14 +90,14 @@ class Brain:
         self._term = term
         self._failed = asyncio.get_running_loop().create_future()
         # What was about to be told was found out under another term.
-        self._tellings.clear()
+        self._pending_messages.clear()
         self._reconciler.begin()
         self._later.clear()
         self._calls.clear()
         # What the cluster shows at the beginning of a term, earlier leaders have weighed.
-        self.knowledge.engine.weigh_all(now=self._clock.now())
-        self.knowledge.ground.forget_promises()
-        self.knowledge.mark_all()
+        self.cluster_state.engine.weigh_all(now=self._clock.now())
+        self.cluster_state.ground.forget_promises()
+        self.cluster_state.mark_all()
         self._board.mark_all()
         self._wake.set()
         return self._failed
@@ -113,7 +119,7 @@ class Brain:
 
     def forget_all(self) -> None:
         """Take back whatever was decided and the cluster does not show: nobody carries it out any more."""
-        self.post(lambda: self.knowledge.engine.forget_all(now=self._clock.now()))
+        self.post(lambda: self.cluster_state.engine.forget_all(now=self._clock.now()))
 
     async def ask(self, question: Callable[[], Answer]) -> Answer:
         """Return what a call gives that the brain makes in its turn, after all that was posted before."""
@@ -147,7 +153,7 @@ class Brain:
         """Make a call about a decision after a growing pause, in this term."""
         # The pause grows per Workload and is shared with its other writes: one that is refused
         # rests as a whole.
-        rest = self._reconciler.fail(Target("Workload", decision.key.namespace, decision.key.name))
+        rest = self._reconciler.fail(ObjectTarget("Workload", decision.key.namespace, decision.key.name))
         self._later.put(decision, self._clock.monotonic() + rest)
         # The latest call counts: of two about one decision the earlier one is outdated.
         self._calls[decision] = call
@@ -155,24 +161,24 @@ class Brain:
 
     def _forget(self, decision: DecisionId) -> None:
         key, uid, version = decision
-        self.knowledge.engine.forget(key, uid, now=self._clock.now(), decided_on=version)
+        self.cluster_state.engine.forget(key, uid, now=self._clock.now(), decided_on=version)
 
     def stumbled(self) -> None:
         """Log and count a fault of our own that cost one object its turn; called from its `except`."""
         log.exception("brain-stumbled")
-        self._journal.note_stumble()
+        self._decision_recorder.note_stumble()
 
     def tell_later(self, decision: Wait) -> None:
         """Say again why a Workload waits, after a growing pause: the write was refused."""
-        target = Target("Workload", decision.key.namespace, decision.key.name)
-        self._tellings.tell_in(decision, self._reconciler.fail(target))
+        target = ObjectTarget("Workload", decision.key.namespace, decision.key.name)
+        self._pending_messages.tell_in(decision, self._reconciler.fail(target))
         self._wake.set()
 
     def finished(self, write: Write, result: Result) -> None:
         """Take note of a write's result; called by the executor's tasks."""
         self.post(lambda: self._reconciler.take_result(write, result))
 
-    def is_busy(self, target: Target) -> bool:
+    def is_busy(self, target: ObjectTarget) -> bool:
         """Return whether a write on the object is on its way, or was refused a moment ago."""
         # Observers too: a status that rests after a refusal is left alone whoever acts.
         return self._term is not None and self._reconciler.is_left_alone(self._term, target)
@@ -193,12 +199,12 @@ class Brain:
             await self._rest()
 
     async def _take_in(self) -> None:
-        pace = Pace(self._clock)
+        pace = YieldBudget(self._clock)
         while self._inbox:
             self._guarded(self._inbox.popleft())
             await pace.breathe()
         # Only what has synced: while lists come in, each next object would have it done again.
-        while self.is_synced and self.knowledge.engine.catch_up(now=self._clock.now()):
+        while self.is_synced and self.cluster_state.engine.catch_up(now=self._clock.now()):
             await pace.breathe()
 
     def _guarded(self, call: Callable[[], object]) -> None:
@@ -231,7 +237,7 @@ class Brain:
         # In this order: what is due, what reconcilers need, what the store must hear, repairs, then
         # new decisions. Statuses last, since they change with each of those.
         self._note_due()
-        self.knowledge.engine.sample_usage(now=self._clock.now())
+        self.cluster_state.engine.sample_usage(now=self._clock.now())
         await self._reconcile(term)
         await term.flush()
         await self._repair(term)
@@ -257,10 +263,10 @@ class Brain:
         now, monotonic = self._clock.now(), self._clock.monotonic()
         waits = [
             *self._reconciler.seconds_to_next(),
-            _seconds_until(self.knowledge.engine.next_sample_at(), now),
+            _seconds_until(self.cluster_state.engine.next_sample_at(), now),
             _seconds_until(self._later.next_at(), monotonic),
             self._board.seconds_to_next(monotonic),
-            self._tellings.seconds_to_next(),
+            self._pending_messages.seconds_to_next(),
             self._forecasting.seconds_to_next(),
             WATCH_SECONDS if term.unconfirmed else None,
             *self._waits_to_decide(term, now),
@@ -274,7 +280,7 @@ class Brain:
         # While the cycle is held up, back-offs that end change nothing.
         if self._is_held_up(term):
             return (STORE_PAUSE_SECONDS,)
-        engine = self.knowledge.engine
+        engine = self.cluster_state.engine
         # Who only observes repairs nothing.
         repair_at = engine.next_repair_at() if term.is_alone else None
         return _seconds_until(engine.next_wake_at(), now), _seconds_until(repair_at, now)
@@ -282,15 +288,15 @@ class Brain:
     # --- reconciling ------------------------------------------------------------------------------
 
     async def _reconcile(self, term: Acting) -> None:
-        knowledge, reconciler = self.knowledge, self._reconciler
-        await self._look_at_marked(term, knowledge.marks.take_workload, reconciler.look_at_workload)
-        await self._look_at_marked(term, knowledge.marks.take_job, reconciler.look_at_job)
-        await self._look_at_marked(term, knowledge.pods.take_dirty, reconciler.look_at_pods)
+        cluster_state, reconciler = self.cluster_state, self._reconciler
+        await self._look_at_marked(term, cluster_state.marks.take_workload, reconciler.look_at_workload)
+        await self._look_at_marked(term, cluster_state.marks.take_job, reconciler.look_at_job)
+        await self._look_at_marked(term, cluster_state.pods.take_dirty, reconciler.look_at_pods)
 
     async def _look_at_marked(
         self, term: Acting, take: Callable[[], Key | None], look: Callable[[Acting, Key], None]
     ) -> None:
-        pace = Pace(self._clock)
+        pace = YieldBudget(self._clock)
         # A mark is taken by the term that can act on it alone: a new one marks everything, once.
         while self._term is term and (key := take()) is not None:
             self._guarded(partial(look, term, key))
@@ -311,22 +317,22 @@ class Brain:
         if not self._may_decide(term):
             return
         # Before the cycle: places of lost nodes must not be given to somebody else meanwhile.
-        decisions = self.knowledge.engine.second_pass(now=self._clock.now())
+        decisions = self.cluster_state.engine.second_pass(now=self._clock.now())
         if decisions:
-            self._journal.note_second_pass(decisions)
+            self._decision_recorder.note_second_pass(decisions)
             await term.carry_out([one for one in decisions if not isinstance(one, Unreplaced)])
 
     async def _repair(self, term: Acting) -> None:
         """Evict what another writer has admitted beyond the quota."""
         if not (term.is_alone and self._may_decide(term)):
             return
-        evictions = self.knowledge.engine.repair(now=self._clock.now())
+        evictions = self.cluster_state.engine.repair(now=self._clock.now())
         if evictions:
-            self._journal.note_repair(evictions)
+            self._decision_recorder.note_repair(evictions)
             await term.carry_out(evictions)
 
     async def _decide(self, term: Acting) -> None:
-        engine, pace = self.knowledge.engine, Pace(self._clock)
+        engine, pace = self.cluster_state.engine, YieldBudget(self._clock)
         turn_ends_at = self._clock.monotonic() + TURN_SECONDS
         while self._may_decide(term) and engine.has_heads(now=self._clock.now()):
             if self._clock.monotonic() > turn_ends_at:
@@ -342,30 +348,30 @@ class Brain:
                 # A Workload that comes back finds its old reservation gone.
                 await term.flush()
         # While nothing may be decided, nobody has found out who else needs their quota.
-        if self._may_decide(term) and self.knowledge.departures.settle():
+        if self._may_decide(term) and self.cluster_state.pending_evictions.settle():
             self._wake.set()
-        self._journal.note_pause(term.is_paused, term.unconfirmed)
+        self._decision_recorder.note_pause(term.is_paused, term.unconfirmed)
         self._explain(term)
         # Expected starts are worked out in quiet moments, slice by slice.
         if self._is_quiet(term) and self._forecasting.go_on():
             self._wake.set()
 
     def _is_quiet(self, term: Acting) -> bool:
-        return self._term is term and not self.knowledge.engine.has_heads(now=self._clock.now())
+        return self._term is term and not self.cluster_state.engine.has_heads(now=self._clock.now())
 
     def _explain(self, term: Acting) -> None:
         """In a quiet moment, note why those wait whom no cycle has tried."""
         # Only when nothing is under way: what is told now would be out of date with the next answer.
         if term.unconfirmed or not self._is_quiet(term):
             return
-        waits = self.knowledge.engine.explain(EXPLAINED_AT_ONCE)
-        self._tellings.collect(waits)
+        waits = self.cluster_state.engine.explain(EXPLAINED_AT_ONCE)
+        self._pending_messages.collect(waits)
         # As many as that may mean that there are more.
         if len(waits) == EXPLAINED_AT_ONCE:
             self._wake.set()
 
     async def _decide_once(self, term: Acting) -> None:
-        began, pace, engine = self._clock.monotonic(), Pace(self._clock), self.knowledge.engine
+        began, pace, engine = self._clock.monotonic(), YieldBudget(self._clock), self.cluster_state.engine
         # Here, too, changes wait in the inbox: each would have the look at the promises begin anew.
         while self._term is term and engine.settle(now=self._clock.now()):
             await pace.breathe()
@@ -383,9 +389,9 @@ class Brain:
                 # Whatever was decided is taken back by who began or ended the term.
                 return
             decisions = tuple(cycle.decisions)
-            self._journal.note_cycle(decisions, self._clock.monotonic() - began)
+            self._decision_recorder.note_cycle(decisions, self._clock.monotonic() - began)
             self._note_time(decisions)
-            self._tellings.collect(decisions)
+            self._pending_messages.collect(decisions)
         except Exception:
             # Nobody else knows of them: what is assumed now would be assumed for ever.
             for decision in cycle.decisions:
@@ -395,16 +401,16 @@ class Brain:
         await term.carry_out(decisions)
 
     def _note_time(self, decisions: Iterable[Decision]) -> None:
-        engine = self.knowledge.engine
-        self._journal.note_time(engine.take_kept(), engine.take_measured())
+        engine = self.cluster_state.engine
+        self._decision_recorder.note_time(engine.take_kept(), engine.take_measured())
         for decision in decisions:
             if isinstance(decision, Admit) and engine.is_backfilled(decision.key):
                 # Asked of the engine and not of the decision: a lease is given by the
                 # planner after the decision.
-                self._journal.note_backfilled(decision.admission.cluster_queue)
+                self._decision_recorder.note_backfilled(decision.admission.cluster_queue)
             elif isinstance(decision, Plan):
                 # What is promised is told by annotations, which the reconciler keeps in step.
-                self.knowledge.marks.workload(decision.key)
+                self.cluster_state.marks.workload(decision.key)
 
     def _may_decide(self, term: Acting) -> bool:
         return self._term is term and not self._is_held_up(term)
@@ -414,28 +420,28 @@ class Brain:
 
     async def _tell_waits(self, term: Acting) -> None:
         """Say why they wait to those that have waited a moment; who was admitted meanwhile need not know."""
-        pace = Pace(self._clock)
-        for decision in self._tellings.take_due():
+        pace = YieldBudget(self._clock)
+        for decision in self._pending_messages.take_due():
             if self._term is not term:
                 return
             # It got its quota while its reason waited to be told.
-            if self.knowledge.engine.is_holding(decision.key):
+            if self.cluster_state.engine.is_holding(decision.key):
                 continue
             if not term.tell(decision):
                 # Not worth a write just now: it is told later, with the words that hold then.
-                self._tellings.tell_in(decision, REWORD_AFTER_SECONDS)
+                self._pending_messages.tell_in(decision, REWORD_AFTER_SECONDS)
             await pace.breathe()
 
     def _tell_faults(self, term: Acting) -> None:
         """Tell the owners of objects that break a rule."""
         # One owner at a time, since each telling may end the term.
         while self._term is term and (
-            actions := self.knowledge.inspection.take_untold(now=self._clock.now())
+            actions := self.cluster_state.inspection.take_untold(now=self._clock.now())
         ):
             self._reconciler.do(term, actions)
 
     async def _write_statuses(self, term: Acting) -> None:
-        pace = Pace(self._clock)
+        pace = YieldBudget(self._clock)
         if self._term is not term:
             return
         for write in self._board.due(now=self._clock.now(), monotonic=self._clock.monotonic()):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from admission.backfill.expected_starts import Forecast
-from admission.controller.cluster_state.cluster_state import Knowledge
+from admission.controller.cluster_state.cluster_state import ClusterState
 from admission.controller.runtime.clock import Clock
-from admission.controller.runtime.yield_budget import Pace
+from admission.controller.runtime.yield_budget import YieldBudget
 
 # How often expected starts are worked out, and how many of them are told each time: five a second.
 FORECAST_SECONDS = 30.0
@@ -15,31 +15,31 @@ TOLD_A_FORECAST = 150
 class Forecasting:
     """The forecast that is being worked out, and when the next one is due."""
 
-    def __init__(self, knowledge: Knowledge, clock: Clock) -> None:
-        self._knowledge = knowledge
+    def __init__(self, cluster_state: ClusterState, clock: Clock) -> None:
+        self._cluster_state = cluster_state
         self._clock = clock
         self._next_at = 0.0
         self._prospect: Forecast | None = None
 
     def seconds_to_next(self) -> float | None:
         """Return how long until the next one is due, or None where no queue keeps time."""
-        if not self._knowledge.engine.keeps_time:
+        if not self._cluster_state.engine.keeps_time:
             return None
         return self._next_at - self._clock.monotonic()
 
     def go_on(self) -> bool:
         """Work for a slice of time, where a forecast is due. Returns whether there is more to do at once."""
-        prospect = self._present()
-        if prospect is None:
+        horizon = self._present()
+        if horizon is None:
             return False
-        pace = Pace(self._clock)
-        while prospect.step():
+        pace = YieldBudget(self._clock)
+        while horizon.step():
             if pace.is_over:
                 return True
         self._prospect = None
-        news = self._knowledge.engine.take_forecast(prospect, most=TOLD_A_FORECAST, now=self._clock.now())
+        news = self._cluster_state.engine.take_forecast(horizon, most=TOLD_A_FORECAST, now=self._clock.now())
         for key in news:
-            self._knowledge.marks.workload(key)
+            self._cluster_state.marks.workload(key)
         return bool(news)
 
     def _present(self) -> Forecast | None:
@@ -47,6 +47,6 @@ class Forecasting:
         if self._prospect is None or self._prospect.is_outdated:
             if self._clock.monotonic() < self._next_at:
                 return None
-            self._prospect = self._knowledge.engine.begin_forecast(now=self._clock.now())
+            self._prospect = self._cluster_state.engine.begin_forecast(now=self._clock.now())
             self._next_at = self._clock.monotonic() + FORECAST_SECONDS
         return self._prospect

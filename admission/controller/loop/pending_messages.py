@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from admission.controller.runtime.clock import Clock
-from admission.controller.runtime.timers import Agenda
+from admission.controller.runtime.timers import Timers
 from admission.decisions.decision import Decision, Plan, Wait
 from api.workload import WorkloadKey
 
@@ -19,22 +19,22 @@ TELL_AFTER_SECONDS = 1.0
 REWORD_AFTER_SECONDS = 60.0
 
 
-class Tellings:
+class PendingMessages:
     """The latest reason of each Workload that has yet to be told one."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._waits: dict[WorkloadKey, Wait] = {}
-        self._agenda: Agenda[WorkloadKey] = Agenda()
+        self._timers: Timers[WorkloadKey] = Timers()
 
     def clear(self) -> None:
         """Owe nobody a reason."""
         self._waits.clear()
-        self._agenda.clear()
+        self._timers.clear()
 
     def seconds_to_next(self) -> float | None:
         """Return how long until somebody is to be told, or None."""
-        at = self._agenda.next_at()
+        at = self._timers.next_at()
         return None if at is None else at - self._clock.monotonic()
 
     def collect(self, decisions: Sequence[Decision]) -> None:
@@ -46,16 +46,16 @@ class Tellings:
             elif not isinstance(decision, Plan):
                 # A Plan says when, not why not: whoever is promised a start still waits for its reason.
                 self._waits.pop(decision.key, None)
-                self._agenda.put(decision.key, None)
+                self._timers.put(decision.key, None)
 
     def tell_in(self, decision: Wait, seconds: float) -> None:
         """Tell in so many seconds, or earlier where that was planned already: the latest word."""
-        at, planned = self._clock.monotonic() + seconds, self._agenda.at(decision.key)
+        at, planned = self._clock.monotonic() + seconds, self._timers.at(decision.key)
         self._waits.setdefault(decision.key, decision)
-        self._agenda.put(decision.key, at if planned is None else min(at, planned))
+        self._timers.put(decision.key, at if planned is None else min(at, planned))
 
     def take_due(self) -> Iterator[Wait]:
         """Yield those that are to be told now, each once."""
-        for key in self._agenda.take_due(self._clock.monotonic()):
+        for key in self._timers.take_due(self._clock.monotonic()):
             if (decision := self._waits.pop(key, None)) is not None:
                 yield decision

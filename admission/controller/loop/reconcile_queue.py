@@ -14,16 +14,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from admission.controller.cluster_state.cluster_state import Knowledge, ObjectKey
+from admission.controller.cluster_state.cluster_state import ClusterState, ObjectKey
 from admission.controller.cluster_state.pod_groups import UnitKey
-from admission.controller.cluster_state.refused_evictions import Refusals
-from admission.controller.loop.status_writer import StatusBoard
-from admission.controller.metrics.decision_recorder import Journal
+from admission.controller.cluster_state.refused_evictions import RefusedEvictions
+from admission.controller.loop.status_writer import StatusWriter
+from admission.controller.metrics.decision_recorder import DecisionRecorder
 from admission.controller.runtime.clock import Clock
 from admission.controller.runtime.logs import Log
-from admission.controller.runtime.timers import Agenda, Backoffs
+from admission.controller.runtime.timers import Backoffs, Timers
 from admission.controller.writer.acting import Acting
-from admission.controller.writer.executor import Moot, Refused, Result, Target, Vanished, Written
+from admission.controller.writer.executor import Moot, ObjectTarget, Refused, Result, Vanished, Written
 from admission.decisions.api_writes import Action, Event, Purpose, Verb, Write
 from admission.reconcile.job import reconcile_job
 from admission.reconcile.pod import UnitFacts, reconcile_empty_group, reconcile_pods
@@ -39,25 +39,31 @@ _RECONCILED = ("Job", "Workload")
 class Reconciler:
     """Looks at Workloads and Jobs, and keeps what a look has to know beside the object itself."""
 
-    def __init__(self, knowledge: Knowledge, board: StatusBoard, journal: Journal, clock: Clock) -> None:
-        self._knowledge = knowledge
+    def __init__(
+        self,
+        cluster_state: ClusterState,
+        board: StatusWriter,
+        decision_recorder: DecisionRecorder,
+        clock: Clock,
+    ) -> None:
+        self._cluster_state = cluster_state
         self._board = board
-        self._journal = journal
+        self._decision_recorder = decision_recorder
         self._clock = clock
         # When a Workload has to be looked at though nothing happens (Unix seconds).
-        self._deadlines: Agenda[WorkloadKey] = Agenda()
-        self._backoffs: Backoffs[Target] = Backoffs()
+        self._deadlines: Timers[WorkloadKey] = Timers()
+        self._backoffs: Backoffs[ObjectTarget] = Backoffs()
         # Who asked for a write on another object (a pod to be let go, a Workload to be made): to be looked at
         # again where that write does not come about.
-        self._askers: dict[Target, dict[Target, None]] = {}
-        self._refusals = Refusals()
+        self._askers: dict[ObjectTarget, dict[ObjectTarget, None]] = {}
+        self._refusals = RefusedEvictions()
 
     def begin(self) -> None:
         """Start a term: what was refused to an earlier leader is tried afresh."""
         self._backoffs.clear()
         self._askers.clear()
         self._refusals.clear()
-        self._knowledge.disruptions.begin()
+        self._cluster_state.disruptions.begin()
 
     def seconds_to_next(self) -> Iterator[float]:
         """Yield how long until a deadline, and until a rest is over; below zero where it is past."""
@@ -71,19 +77,19 @@ class Reconciler:
     def note_due(self) -> None:
         """Mark what is to be looked at again now: a deadline has come, or a rest is over."""
         for key in self._deadlines.take_due(self._clock.now()):
-            self._knowledge.marks.workload(key)
+            self._cluster_state.marks.workload(key)
         for target in self._backoffs.take_due(self._clock.monotonic()):
             # The deadline has come: what is needed now is worked out by looking.
             self._look_again(target)
             self._look_at_askers(target)
         for unit in self._refusals.take_due(self._clock.monotonic()):
-            self._knowledge.pods.mark(unit)
+            self._cluster_state.pods.mark(unit)
 
-    def fail(self, target: Target) -> float:
+    def fail(self, target: ObjectTarget) -> float:
         """Note that something came to nothing on the object. Returns how long it is to rest, in seconds."""
         return self._backoffs.fail(target, self._clock.monotonic())
 
-    def is_left_alone(self, term: Acting, target: Target) -> bool:
+    def is_left_alone(self, term: Acting, target: ObjectTarget) -> bool:
         """Return whether a write is on its way, which reports back, or a refused one waits out its pause."""
         return term.is_busy(target) or self._backoffs.is_resting(target, self._clock.monotonic())
 
@@ -91,7 +97,7 @@ class Reconciler:
 
     def look_at_workload(self, term: Acting, key: ObjectKey) -> None:
         """Ask for the next write that the Workload's life needs."""
-        target, seen = Target("Workload", *key), self._knowledge.workloads.get(key)
+        target, seen = ObjectTarget("Workload", *key), self._cluster_state.workloads.get(key)
         # Gone: neither pause nor deadline may outlive it.
         if seen is None:
             self._backoffs.forget(target)
@@ -99,7 +105,7 @@ class Reconciler:
             return
         if self.is_left_alone(term, target):
             return
-        context = self._knowledge.contexts.of_workload(seen.value)
+        context = self._cluster_state.contexts.of_workload(seen.value)
         result = reconcile_workload(seen.value, seen.raw, context, now=self._clock.now())
         # Kept also where there is nothing to do: the next deadline is part of the answer.
         self._deadlines.put(seen.value.key, result.wake_at)
@@ -107,66 +113,66 @@ class Reconciler:
 
     def look_at_job(self, term: Acting, key: ObjectKey) -> None:
         """Ask for the next write that the Job and its Workloads need."""
-        target, seen = Target("Job", *key), self._knowledge.jobs.get(key)
+        target, seen = ObjectTarget("Job", *key), self._cluster_state.jobs.get(key)
         if seen is None:
             self._backoffs.forget(target)
             return
-        workloads = self._knowledge.workloads_of(seen)
+        workloads = self._cluster_state.workloads_of(seen)
         # In this order the Job's own lane is asked first, and mostly answers.
-        lanes = (target, *(Target("Workload", *workload.key) for workload, _ in workloads))
+        lanes = (target, *(ObjectTarget("Workload", *workload.key) for workload, _ in workloads))
         # A Job is judged together with its Workloads: while one of them is being written, its bytes are old.
         if any(self.is_left_alone(term, lane) for lane in lanes):
             return
-        context = self._knowledge.job_context
+        context = self._cluster_state.job_context
         actions = reconcile_job(seen.value, seen.raw, workloads, context, now=self._clock.now())
         self.do(term, actions, target)
 
     def look_at_pods(self, term: Acting, unit: UnitKey) -> None:
         """Ask for the next writes that the pods of a unit and their Workload need."""
-        pods, replicas = self._knowledge.pods.members(unit), self._knowledge.pods.replicas_of(unit)
+        pods, replicas = self._cluster_state.pods.members(unit), self._cluster_state.pods.replicas_of(unit)
         if not pods:
             self._refusals.forget(unit)
             self._look_at_empty_group(term, unit, replicas)
             return
         # A group's Workload by name, a single pod's by owner.
-        workload = self._knowledge.workload_of(pods)
-        targets = [Target("Pod", pod.metadata.namespace, pod.metadata.name) for pod in pods]
-        lanes = targets if workload is None else [*targets, Target("Workload", *workload[0].key)]
+        workload = self._cluster_state.workload_of(pods)
+        targets = [ObjectTarget("Pod", pod.metadata.namespace, pod.metadata.name) for pod in pods]
+        lanes = targets if workload is None else [*targets, ObjectTarget("Workload", *workload[0].key)]
         # As for a Job. Who stands where is worked out from all pods at once, so that none of them may be on
         # its way to a place that its bytes do not show yet.
         if any(self.is_left_alone(term, lane) for lane in lanes):
             return
-        context = self._knowledge.job_context
+        context = self._cluster_state.job_context
         seen = [(pod.value, pod.raw) for pod in pods]
-        by_eviction = workload is not None and self._knowledge.is_replica(workload[0])
+        by_eviction = workload is not None and self._cluster_state.is_replica(workload[0])
         if workload is None or not workload[0].is_evicted:
             # What was refused was an eviction before the next one.
             self._refusals.forget(unit)
         facts = UnitFacts(
             by_eviction=by_eviction,
             replicas=replicas,
-            keeper=self._knowledge.pods.leader_sets.keeper_of(pod.value for pod in pods),
+            keeper=self._cluster_state.pods.leader_sets.keeper_of(pod.value for pod in pods),
             # Read for those alone whom budgets may keep.
-            budgets=self._knowledge.disruptions.budgets_for(unit) if by_eviction else (),
+            budgets=self._cluster_state.disruptions.budgets_for(unit) if by_eviction else (),
             refusal=self._refusals.standing(unit, self._clock.monotonic()),
         )
         actions = reconcile_pods(seen, workload, context, now=self._clock.now(), facts=facts)
         self.do(term, actions, targets[0])
 
     def _look_at_empty_group(self, term: Acting, unit: UnitKey, replicas: int | None) -> None:
-        group = self._knowledge.workloads.get((unit.namespace, unit.group))
-        if group is None or self.is_left_alone(term, Target("Workload", *group.value.key)):
+        group = self._cluster_state.workloads.get((unit.namespace, unit.group))
+        if group is None or self.is_left_alone(term, ObjectTarget("Workload", *group.value.key)):
             return
-        keeper = self._knowledge.pods.leader_sets.keeper_of_workload(group.value)
+        schedule_plan = self._cluster_state.pods.leader_sets.keeper_of_workload(group.value)
         # A LeaderWorkerSet that has no place for this group any more wants no pods of it.
-        wanted = 0 if keeper is not None and not keeper.has_place else replicas
+        wanted = 0 if schedule_plan is not None and not schedule_plan.has_place else replicas
         self.do(term, reconcile_empty_group(group.value, group.raw, replicas=wanted))
 
-    def do(self, term: Acting, actions: tuple[Action, ...], asker: Target | None = None) -> None:
+    def do(self, term: Acting, actions: tuple[Action, ...], asker: ObjectTarget | None = None) -> None:
         """Note the events and submit the writes, but those on objects that are left alone just now."""
         for action in actions:
             if isinstance(action, Event):
-                self._journal.note(action)
+                self._decision_recorder.note(action)
                 continue
             target = _target(action)
             if not self.is_left_alone(term, target):
@@ -181,33 +187,33 @@ class Reconciler:
         term.submit(write)
         if write.purpose is Purpose.UNGATE_POD:
             # Its place counts as taken from now on, else the next pod would be sent there too.
-            self._knowledge.ground.promise(write)
+            self._cluster_state.ground.promise(write)
         elif write.purpose is Purpose.ALLOW_EVICTION:
             # So does what its pods take of their budgets.
-            self._knowledge.disruptions.note_sent(UnitKey(write.namespace, write.name, ""))
+            self._cluster_state.disruptions.note_sent(UnitKey(write.namespace, write.name, ""))
 
     def keep_what_is_in_use(self, term: Acting) -> None:
         """Put finalizers on, and take them off what may go."""
         # Behind everything else: a finalizer that comes late costs nobody anything.
-        for write in self._knowledge.keeping.take_due(partial(self.is_left_alone, term)):
+        for write in self._cluster_state.keeping.take_due(partial(self.is_left_alone, term)):
             term.submit(write, priority=3)
 
     # --- results ----------------------------------------------------------------------------------
 
     def take_result(self, write: Write, result: Result) -> None:
         """Take in how a write went."""
-        self._journal.note_write(write, result)
+        self._decision_recorder.note_write(write, result)
         # The place counts as promised until the answer is in, and not longer, whatever the answer.
         try:
             self._take_answer(_target(write), write, result)
         finally:
             # Only now: with the answer taken in, its place is seen to be taken, and what it says is known.
             if write.purpose is Purpose.UNGATE_POD:
-                self._knowledge.ground.answered(write.uid)
+                self._cluster_state.ground.answered(write.uid)
             elif write.purpose is Purpose.ALLOW_EVICTION:
-                self._knowledge.disruptions.note_answered(UnitKey(write.namespace, write.name, ""))
+                self._cluster_state.disruptions.note_answered(UnitKey(write.namespace, write.name, ""))
 
-    def _take_answer(self, target: Target, write: Write, result: Result) -> None:
+    def _take_answer(self, target: ObjectTarget, write: Write, result: Result) -> None:
         match result:
             case Written(raw=raw) | Moot(raw=raw):
                 # An object that we cannot read ends the look here.
@@ -222,7 +228,7 @@ class Reconciler:
                 return
             case Refused(error=error):
                 self.fail(target)
-                self._journal.note_refused(write, error)
+                self._decision_recorder.note_refused(write, error)
                 log.warning("write-refused", purpose=write.purpose, target="/".join(target), error=error)
                 return
             case Vanished():
@@ -233,23 +239,23 @@ class Reconciler:
             self._look_again(target)
         elif write.kind == "Pod":
             # While the write was on its way its unit was left alone, whatever the watch brought.
-            self._knowledge.pods.mark_pod((target.namespace, target.name))
+            self._cluster_state.pods.mark_pod((target.namespace, target.name))
         if isinstance(result, Written):
             # What was asked for has happened; nobody needs to look again.
             self._askers.pop(target, None)
         else:
             self._look_at_askers(target)
 
-    def _take_object(self, target: Target, write: Write, raw: bytes) -> bool:
+    def _take_object(self, target: ObjectTarget, write: Write, raw: bytes) -> bool:
         """Take in the object that the server answered with. Returns whether it could be read."""
-        if raw and not self._knowledge.see_raw(write.kind, raw):
+        if raw and not self._cluster_state.see_raw(write.kind, raw):
             # We cannot read what somebody made of it, so the next write would meet the same.
             self.fail(target)
             return False
         if write.kind == "Pod" and write.verb in (Verb.DELETE, Verb.EVICT):
             # The watch may bring the deletion late; until then the pod would count as alive.
             self._refusals.forget(self._unit_of(target))
-            self._knowledge.pods.note_deletion((write.namespace, write.name), write.uid)
+            self._cluster_state.pods.note_deletion((write.namespace, write.name), write.uid)
         if write.purpose is not Purpose.FENCE:
             # A Workload whose admission was given up is fenced off with ease: that mends nothing.
             self._backoffs.forget(target)
@@ -257,23 +263,23 @@ class Reconciler:
             self._board.see_raw(write.kind, raw)
         return True
 
-    def _unit_of(self, target: Target) -> UnitKey | None:
-        seen = self._knowledge.pods.get((target.namespace, target.name))
-        return None if seen is None else self._knowledge.pods.unit_of(seen.value)
+    def _unit_of(self, target: ObjectTarget) -> UnitKey | None:
+        seen = self._cluster_state.pods.get((target.namespace, target.name))
+        return None if seen is None else self._cluster_state.pods.unit_of(seen.value)
 
-    def _look_again(self, target: Target) -> None:
+    def _look_again(self, target: ObjectTarget) -> None:
         if target.kind in (*_RECONCILED, "Pod"):
-            self._knowledge.mark(target.kind, (target.namespace, target.name))
+            self._cluster_state.mark(target.kind, (target.namespace, target.name))
         # Queues, policies, flavors: each of the two looks whether it is one of its own.
         else:
             self._board.mark(*target)
-            self._knowledge.keeping.mark(target)
+            self._cluster_state.keeping.mark(target)
 
-    def _look_at_askers(self, target: Target) -> None:
+    def _look_at_askers(self, target: ObjectTarget) -> None:
         """What they asked for has not come about: let them see whether they still want it."""
         for asker in self._askers.pop(target, ()):
             self._look_again(asker)
 
 
-def _target(write: Write) -> Target:
-    return Target(write.kind, write.namespace, write.name)
+def _target(write: Write) -> ObjectTarget:
+    return ObjectTarget(write.kind, write.namespace, write.name)

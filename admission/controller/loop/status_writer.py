@@ -33,7 +33,7 @@ KINDS: dict[str, type[msgspec.Struct]] = {
 }
 
 
-class StatusBoard:
+class StatusWriter:
     """Keeps the bytes of queues and cohorts and makes their status writes."""
 
     def __init__(

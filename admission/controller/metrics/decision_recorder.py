@@ -6,8 +6,8 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
-from admission.backfill.planned_starts import Kept
-from admission.backfill.running_estimates import Measured
+from admission.backfill.planned_starts import PromiseOutcome
+from admission.backfill.running_estimates import MeasuredRun
 from admission.backfill.schedule_plan import SLACK_SECONDS
 from admission.controller.metrics.eviction_metrics import EvictionMetrics
 from admission.controller.metrics.labels import MetricLabels
@@ -28,7 +28,7 @@ from admission.decisions.decision import (
     Unreplaced,
     Wait,
 )
-from admission.preemption.checkpoint_before_eviction import Outcome
+from admission.preemption.checkpoint_before_eviction import SaveOutcome
 from admission.preemption.device_price import PriceOf
 from admission.reconcile.workload.saving import decision_of
 from admission.reconcile.workload_writes import plan_text, unreplaced_event
@@ -48,7 +48,7 @@ _WAITING = frozenset(PendingReason) - {PendingReason.MISCONFIGURED}
 MAX_REMEMBERED = 10_000
 
 
-class Journal:
+class DecisionRecorder:
     """Tells operators and users; never blocks, never fails."""
 
     def __init__(
@@ -157,7 +157,7 @@ class Journal:
         if event == "moved-later" and planned is not None:
             self._metrics.promise_moves.labels(self.role, planned.cluster_queue, planned.cause or "").inc()
 
-    def note_time(self, kept: Iterable[Kept], measured: Iterable[Measured]) -> None:
+    def note_time(self, kept: Iterable[PromiseOutcome], measured: Iterable[MeasuredRun]) -> None:
         """Count promises that were kept, or broken by more than a second, and how good estimates were."""
         for one in kept:
             queue, late = one.planned.cluster_queue, one.at - one.planned.first_start_at
@@ -239,7 +239,7 @@ class Journal:
         if self.role == FOLLOWER:
             return
         outcome, request = self._evictions.note(before, after, saved_at=saved_at), eviction_request(before)
-        if outcome in (Outcome.KEPT, Outcome.MISSED) and request is not None:
+        if outcome in (SaveOutcome.KEPT, SaveOutcome.MISSED) and request is not None:
             self._note_decision(decision_of(before, request))
 
     def note_created(self, kind: str, seconds: float) -> None:

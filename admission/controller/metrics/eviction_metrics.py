@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from admission.controller.metrics.registry import Metrics
 from admission.controller.runtime.logs import Log
 from admission.preemption.checkpoint_before_eviction import (
-    Outcome,
+    SaveOutcome,
     is_saving_at_sigterm,
     outcome_of,
     outcome_of_stop,
@@ -28,7 +28,7 @@ log = Log("berth.evictions")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lost:
+class LostWork:
     """What an eviction has lost; `saved_at` is the checkpoint that the work goes on from, None for none."""
 
     device_seconds: float
@@ -73,7 +73,7 @@ class EvictionMetrics:
 
     def note_loss(
         self, before: Workload, after: Workload, *, saved_at: float | None, now: float, price_of: PriceOf
-    ) -> Lost | None:
+    ) -> LostWork | None:
         """Count what an eviction that has come about loses, and return it; None where there is none.
 
         Of one that saves at SIGTERM that is known when its pods have ended: what it did until it was told to.
@@ -95,14 +95,14 @@ class EvictionMetrics:
         self.lost_money.labels(*labels).inc(money)
         # Of the future, beyond what clocks differ by: nobody goes on from there.
         is_believed = saved_at is not None and saved_at <= now + CLOCK_SKEW_SECONDS
-        return Lost(
+        return LostWork(
             device_seconds=lost,
             devices=devices_of(to_quantities(admission.pod_sets)),
             money=money,
             saved_at=saved_at if is_believed else None,
         )
 
-    def note(self, before: Workload, after: Workload, *, saved_at: float | None) -> Outcome | None:
+    def note(self, before: Workload, after: Workload, *, saved_at: float | None) -> SaveOutcome | None:
         """Count what has come about between two versions. Returns it, None for nothing.
 
         `saved_at` is when the Workload's last checkpoint was complete, as far as anybody has told.

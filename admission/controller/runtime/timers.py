@@ -19,7 +19,7 @@ LAST_REST_SECONDS = 300.0
 _MAX_DOUBLINGS = 16
 
 
-class Agenda(Generic[K]):
+class Timers(Generic[K]):
     """At most one instant a key. It reads no clock: instants are whatever the caller counts in.
 
     An object is looked at many times before its deadline, and each look asks for the same one again; so a
@@ -92,7 +92,7 @@ class Backoffs(Generic[K]):
 
     def __init__(self) -> None:
         self._rests: dict[K, _Rest] = {}
-        self._agenda: Agenda[K] = Agenda()
+        self._timers: Timers[K] = Timers()
 
     def __len__(self) -> int:
         return len(self._rests)
@@ -105,7 +105,7 @@ class Backoffs(Generic[K]):
             doubled = FIRST_REST_SECONDS * 2.0 ** min(rest.failures, _MAX_DOUBLINGS)
             rest.until = now + min(doubled, LAST_REST_SECONDS)
             rest.failures += 1
-            self._agenda.put(key, rest.until)
+            self._timers.put(key, rest.until)
         return rest.until - now
 
     def is_resting(self, key: K, now: float) -> bool:
@@ -115,18 +115,18 @@ class Backoffs(Generic[K]):
 
     def take_due(self, now: float) -> list[K]:
         """Return whose rest is over since the last call; what failed before is not forgotten by that."""
-        return self._agenda.take_due(now)
+        return self._timers.take_due(now)
 
     def next_at(self) -> float | None:
         """Return the earliest end of a rest that `take_due` has not told of."""
-        return self._agenda.next_at()
+        return self._timers.next_at()
 
     def forget(self, key: K) -> None:
         """Take note that a write succeeded, or that the object is gone."""
         if self._rests.pop(key, None) is not None:
-            self._agenda.put(key, None)
+            self._timers.put(key, None)
 
     def clear(self) -> None:
         """Forget all failures."""
         self._rests.clear()
-        self._agenda.clear()
+        self._timers.clear()

@@ -11,7 +11,7 @@ from collections import OrderedDict
 MOST_REMEMBERED = 10_000
 
 
-class Buckets:
+class TokenBuckets:
     """Buckets of `burst` tokens each, refilled at `per_second`. Instants are monotonic seconds."""
 
     def __init__(self, *, per_second: float, burst: float, most: int = MOST_REMEMBERED) -> None:

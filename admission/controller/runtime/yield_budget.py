@@ -10,7 +10,7 @@ from admission.controller.runtime.clock import Clock
 SLICE_SECONDS = 0.01
 
 
-class Pace:
+class YieldBudget:
     """Gives the event loop back whenever a slice of time is used up."""
 
     __slots__ = ("_clock", "_until")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from admission.controller.writer.executor import Target
+from admission.controller.writer.executor import ObjectTarget
 from admission.decisions.api_writes import Write
 from admission.decisions.decision import Decision, Reassign, Wait
 
@@ -37,5 +37,5 @@ class Acting(Protocol):
     def tell(self, decision: Wait) -> bool:
         """Say why a Workload waits. Returns False where that is not worth a write just now."""
 
-    def is_busy(self, target: Target) -> bool:
+    def is_busy(self, target: ObjectTarget) -> bool:
         """Whether a write on the object is on its way."""

@@ -19,7 +19,7 @@ from msgspec import structs
 
 from admission.controller.runtime.clock import Clock
 from admission.controller.runtime.failpoints import Failpoint, Step
-from admission.controller.writer.executor import Executor, Order, Refused, Result, Target, Written
+from admission.controller.writer.executor import Executor, ObjectTarget, Refused, Result, WriteOrder, Written
 from admission.decisions.api_writes import Purpose, Write
 from admission.decisions.decision import DecisionId, Evict, Reassign, Wait
 from admission.reconcile.workload_writes import write_of
@@ -65,7 +65,7 @@ class Dispatch:
     def submit(self, write: Write, *, priority: int = 1) -> None:
         """Send a write that a reconciler asked for; a conflict hands the object back to be looked at anew."""
         self.executor.submit(
-            Order(
+            WriteOrder(
                 write=write,
                 on_result=lambda result: self._hooks.finished(write, result),
                 priority=priority,
@@ -74,7 +74,7 @@ class Dispatch:
             )
         )
 
-    def is_busy(self, target: Target) -> bool:
+    def is_busy(self, target: ObjectTarget) -> bool:
         """Return whether a write on the object is on its way."""
         return self.executor.is_busy(target)
 
@@ -104,7 +104,7 @@ class Dispatch:
                 self._hooks.tell_later(decision)
             self._hooks.finished(write, result)
 
-        self.executor.submit(Order(write=write, on_result=answered, rebuild=rebuild, priority=2))
+        self.executor.submit(WriteOrder(write=write, on_result=answered, rebuild=rebuild, priority=2))
 
     def _is_worth_telling(self, decision: Wait, workload: Workload) -> bool:
         """A new reason is; a new wording of the same one only after a while (one write, not one a cycle)."""
@@ -151,7 +151,7 @@ class Dispatch:
             self._hooks.finished(write, result)
 
         self.executor.submit(
-            Order(
+            WriteOrder(
                 write=write,
                 on_result=answered,
                 rebuild=rebuild,
@@ -187,7 +187,7 @@ class Dispatch:
             self._hooks.finished(write, result)
 
         self.executor.submit(
-            Order(
+            WriteOrder(
                 write=write,
                 on_result=answered,
                 rebuild=rebuild,

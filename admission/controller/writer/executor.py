@@ -65,7 +65,7 @@ DEFAULT_RETRY_AFTER_SECONDS = 1.0
 log = Log("berth.executor")
 
 
-class Target(NamedTuple):
+class ObjectTarget(NamedTuple):
     """The object a write is about; writes on one target keep their order."""
 
     kind: str
@@ -108,7 +108,7 @@ Result = Written | Moot | Vanished | Refused
 
 
 @dataclass(slots=True, kw_only=True)
-class Order:
+class WriteOrder:
     """One write and what belongs to it.
 
     `rebuild` makes the write anew from the object's present bytes, None when there is nothing left to do;
@@ -124,9 +124,9 @@ class Order:
     queued_at: float = 0.0
 
     @property
-    def target(self) -> Target:
+    def target(self) -> ObjectTarget:
         """The lane of this order."""
-        return Target(self.write.kind, self.write.namespace, self.write.name)
+        return ObjectTarget(self.write.kind, self.write.namespace, self.write.name)
 
 
 class Sender(Protocol):
@@ -141,7 +141,7 @@ class Sender(Protocol):
 
 @dataclass(slots=True)
 class _Lane:
-    orders: deque[Order] = field(default_factory=deque)
+    orders: deque[WriteOrder] = field(default_factory=deque)
     # The answer to the last write of this lane while more orders wait; b"" when none.
     latest: bytes = b""
 
@@ -166,9 +166,9 @@ class Executor:
         self._remaining_seconds = remaining_seconds
         self._max_in_flight = max_in_flight
         self._timeout_seconds = timeout_seconds
-        self._lanes: dict[Target, _Lane] = {}
+        self._lanes: dict[ObjectTarget, _Lane] = {}
         # Heap of lanes by priority, then by age; a lane stands in it once, for its first order.
-        self._ready: asyncio.PriorityQueue[tuple[int, int, Target]] = asyncio.PriorityQueue()
+        self._ready: asyncio.PriorityQueue[tuple[int, int, ObjectTarget]] = asyncio.PriorityQueue()
         self._sequence = itertools.count()
         self._paused_until = 0.0
         # Replaced by tests, which do not wait.
@@ -178,7 +178,7 @@ class Executor:
         self.conflicts = 0
         self.retries = 0
 
-    def submit(self, order: Order) -> None:
+    def submit(self, order: WriteOrder) -> None:
         """Queue an order behind those on the same object."""
         order.queued_at = self._clock.monotonic()
         lane = self._lanes.get(order.target)
@@ -188,7 +188,7 @@ class Executor:
             self._ready.put_nowait((order.priority, next(self._sequence), order.target))
         lane.orders.append(order)
 
-    def is_busy(self, target: Target) -> bool:
+    def is_busy(self, target: ObjectTarget) -> bool:
         """Return whether a write on the object is queued or in flight."""
         # In a worker's hands a lane still stands in `_lanes`: that is what busy means.
         return target in self._lanes
@@ -224,7 +224,7 @@ class Executor:
                 result = Refused(error=KubeError(f"a fault of our own: {error!r}"))
             self._close(target, lane, order, result)
 
-    def _close(self, target: Target, lane: _Lane, order: Order, result: Result) -> None:
+    def _close(self, target: ObjectTarget, lane: _Lane, order: WriteOrder, result: Result) -> None:
         lane.orders.popleft()
         # For the next order of this lane: rebuilt from our own answer it meets no conflict with ourselves.
         lane.latest = result.raw if isinstance(result, Written | Moot) else b""
@@ -235,7 +235,7 @@ class Executor:
             del self._lanes[target]
         order.on_result(result)
 
-    async def _carry_out(self, order: Order, lane: _Lane) -> Result:
+    async def _carry_out(self, order: WriteOrder, lane: _Lane) -> Result:
         write = order.write
         # The order before changed the object; this write was made from older bytes.
         if lane.latest and order.rebuild is not None:
@@ -281,7 +281,7 @@ class Executor:
             except KubeError as error:
                 return Refused(error=error, may_land_on=may_land_on)
 
-    async def _sent(self, order: Order, write: Write) -> bytes:
+    async def _sent(self, order: WriteOrder, write: Write) -> bytes:
         """Return the answer to a write, sent once that is allowed. Raises as `_send` does."""
         # Asked before each sending, the first too: waiting for a place in flight may have taken long.
         await self._wait_until_allowed()
@@ -292,7 +292,7 @@ class Executor:
             order.after()
         return raw
 
-    async def _give_up(self, order: Order, write: Write, error: KubeError) -> Result | None:
+    async def _give_up(self, order: WriteOrder, write: Write, error: KubeError) -> Result | None:
         """Return how an order ends whose writes get no answer; None while reading gets none either."""
         try:
             raw = await self._sender.read(*order.target, timeout_seconds=self._timeout_seconds)
@@ -326,7 +326,7 @@ class Executor:
         # With the remaining time of the lease checked, the request ends before the lease does.
         return await self._sender.send(write, timeout_seconds=self._timeout_seconds)
 
-    async def _read_again(self, target: Target) -> bytes:
+    async def _read_again(self, target: ObjectTarget) -> bytes:
         # Its own pause: reading again is not the write's failure.
         pause = FIRST_RETRY_SECONDS
         while True:
@@ -356,7 +356,7 @@ class _LeaseTooShort(Exception):
     """Nothing was sent: the lease does not outlast the request."""
 
 
-def _rebuilt(order: Order, raw: bytes) -> Write | Moot:
+def _rebuilt(order: WriteOrder, raw: bytes) -> Write | Moot:
     """Return the write made anew from the object as it is now; Moot: nothing left to do, or not ours to."""
     fresh = order.rebuild(raw) if order.rebuild is not None else None
     return fresh if fresh is not None else Moot(raw=raw)

@@ -37,7 +37,15 @@ from admission.controller.runtime.clock import Clock
 from admission.controller.runtime.failpoints import Failpoint, Step
 from admission.controller.runtime.logs import Log
 from admission.controller.writer.dispatch import Dispatch, Hooks, is_pending
-from admission.controller.writer.executor import Executor, Moot, Order, Refused, Result, Vanished, Written
+from admission.controller.writer.executor import (
+    Executor,
+    Moot,
+    Refused,
+    Result,
+    Vanished,
+    WriteOrder,
+    Written,
+)
 from admission.controller.writer.fencing import fence_write, is_fenced_off, refenced
 from admission.controller.writer.requests import request_of
 from admission.decisions.api_writes import Write
@@ -77,7 +85,7 @@ class _Prepared:
     decided_on: Workload
 
 
-class Term(Dispatch):
+class LeaderTerm(Dispatch):
     """Carries out decisions under one fence."""
 
     def __init__(
@@ -310,7 +318,7 @@ class Term(Dispatch):
             )
 
         self.executor.submit(
-            Order(
+            WriteOrder(
                 write=write,
                 on_result=lambda result: self._admission_answered(decision, write, result),
                 rebuild=rebuild,
@@ -363,7 +371,7 @@ class Term(Dispatch):
         fence = self.settings.fence
         write = fence_write(decision, fence=fence, raw=raw)
         self.executor.submit(
-            Order(
+            WriteOrder(
                 write=write,
                 on_result=lambda result: self._fence_answered(decision, may_land_on, write, result),
                 rebuild=lambda fresh: refenced(write, fence=fence, raw=fresh),

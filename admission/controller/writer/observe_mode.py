@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from admission.controller.runtime.clock import Clock
 from admission.controller.runtime.logs import Log
-from admission.controller.writer.executor import Target
+from admission.controller.writer.executor import ObjectTarget
 from admission.decisions.api_writes import Write
 from admission.decisions.decision import Decision, DecisionId, Plan, Reassign, Wait
 
@@ -28,7 +28,7 @@ class _Believed(NamedTuple):
     decision: DecisionId
 
 
-class Observer:
+class ObserveMode:
     """Stands where a Term stands, and writes nothing."""
 
     def __init__(self, clock: Clock, forget: Callable[[DecisionId], None]) -> None:
@@ -77,7 +77,7 @@ class Observer:
         log.debug("would-tell", workload=decision.key, reason=decision.reason)
         return True
 
-    def is_busy(self, target: Target) -> bool:
+    def is_busy(self, target: ObjectTarget) -> bool:
         """Never: nothing is written."""
         del target
         return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from admission.placement.topology.flavor_topology import Site
+from admission.placement.topology.flavor_topology import FlavorTopology
 from api.jobs.resource_requests import gpus_of
 
 
@@ -39,7 +39,7 @@ class DomainUsage:
         return self.gpus_in_use / self.gpus if self.gpus else None
 
 
-def domain_usages(site: Site, flavor: str) -> Iterator[DomainUsage]:
+def domain_usages(site: FlavorTopology, flavor: str) -> Iterator[DomainUsage]:
     """Yield the leaves of the flavor; none where its topology has no level above the nodes, or no nodes."""
     depth = len(site.levels)
     # Without hosts below them domains have no nodes to count.
@@ -51,7 +51,7 @@ def domain_usages(site: Site, flavor: str) -> Iterator[DomainUsage]:
             yield _usage(site, flavor, domain, nodes)
 
 
-def _usage(site: Site, flavor: str, domain: int, nodes: list[int]) -> DomainUsage:
+def _usage(site: FlavorTopology, flavor: str, domain: int, nodes: list[int]) -> DomainUsage:
     gpus = gpus_in_use = in_use = in_part = 0
     for node in nodes:
         has, used = _node_gpus(site, node)
@@ -70,7 +70,7 @@ def _usage(site: Site, flavor: str, domain: int, nodes: list[int]) -> DomainUsag
     )
 
 
-def _node_gpus(site: Site, node: int) -> tuple[int, int]:
+def _node_gpus(site: FlavorTopology, node: int) -> tuple[int, int]:
     """Return the GPUs of a node, and how many are in use by placed Workloads and by other pods."""
     has = sum(gpus_of(info.allocatable) for info in site.nodes[node].values())
     # What is left may be negative, where more is used than the node has.

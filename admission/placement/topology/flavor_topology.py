@@ -43,7 +43,7 @@ _NOTHING: Amounts = {}
 
 
 @dataclass(slots=True, eq=False)
-class Site:
+class FlavorTopology:
     """The nodes of one flavor. `used` is what placed Workloads take, shared among flavors by hostname.
 
     `is_by_host`: every leaf is a node. A node that is away keeps what is used of it: its Workloads hold it

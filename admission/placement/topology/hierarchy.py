@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from admission.placement.topology.flavor_topology import Site
+from admission.placement.topology.flavor_topology import FlavorTopology
 from api.keys import HOSTNAME
 from api.node import NodeInfo
 
@@ -126,7 +126,9 @@ def _shared_hosts(nodes: Sequence[NodeInfo], levels: Sequence[str]) -> list[str]
     ]
 
 
-def node_problems(node: NodeInfo, site: Site, topology: str, *, at_host: Sequence[NodeInfo]) -> Iterator[str]:
+def node_problems(
+    node: NodeInfo, site: FlavorTopology, topology: str, *, at_host: Sequence[NodeInfo]
+) -> Iterator[str]:
     """Yield what is wrong with one node's labels, beside those that are known to the site.
 
     `at_host`: the nodes of its hostname, itself included.
@@ -147,7 +149,7 @@ def node_problems(node: NodeInfo, site: Site, topology: str, *, at_host: Sequenc
     yield from _torn_values(node, site)
 
 
-def _torn_values(node: NodeInfo, site: Site) -> Iterator[str]:
+def _torn_values(node: NodeInfo, site: FlavorTopology) -> Iterator[str]:
     """Yield what does not nest: a value of this node's that also stands under another value above it."""
     values, tree = tuple(node.labels.get(level, "") for level in site.levels), site.tree
     # The hostname is left out: two hosts of one name are told on their own.

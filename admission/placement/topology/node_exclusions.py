@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from admission.placement.topology.flavor_topology import Site
+from admission.placement.topology.flavor_topology import FlavorTopology
 from admission.placement.topology.request import NodeRules
 from api.node import NodeInfo
 from api.selectors import find_untolerated, keys_of_affinity, matches_node, taint_text
@@ -23,13 +23,13 @@ _Kind = tuple[str | None, ...]
 
 
 @dataclass(slots=True, eq=False)
-class Refusals:
+class NodeExclusions:
     """Why leaves refuse pods of these rules, in the field's words.
 
     What nodes say counts where every leaf is one; a reserved domain is a matter of the tree.
     """
 
-    site: Site
+    site: FlavorTopology
     rules: NodeRules
     by_leaf: dict[int, str] = field(default_factory=dict)
     _read_to: int = -1

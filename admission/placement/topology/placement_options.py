@@ -24,7 +24,7 @@ class Strategy(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class PlacementOptions:
     """How one pod set is to be placed. `rules` None: no rules by size.
 
     `preferred_domain` is the label value of a leaf or of a domain above it, empty for none. With

@@ -21,10 +21,10 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from admission.placement.topology.flavor_topology import Amounts, Site
-from admission.placement.topology.node_exclusions import Refusals
+from admission.placement.topology.flavor_topology import Amounts, FlavorTopology
+from admission.placement.topology.node_exclusions import NodeExclusions
 from admission.placement.topology.ranking import Ranking
-from admission.placement.topology.request import NodeRules, Plan
+from admission.placement.topology.request import NodeRules, PlacementPlan
 from queues.profile.capacity_profile import Course, Spot
 
 # Shapes kept for one site. Each costs some integers a domain; the least recently asked for goes first.
@@ -47,7 +47,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
 
 
 def make_shape(
-    per_pod: Amounts, leader: Amounts | None, rules: NodeRules, plan: Plan, *, is_empty: bool
+    per_pod: Amounts, leader: Amounts | None, rules: NodeRules, plan: PlacementPlan, *, is_empty: bool
 ) -> Shape:
     """Return the shape of a request."""
     return Shape(
@@ -78,12 +78,12 @@ class Noted:
 
 
 @dataclass(slots=True, eq=False)
-class Counts:
+class PodCounts:
     """Counts by domain, for one shape on one site. Without a leader the last two are the lists above."""
 
-    site: Site
+    site: FlavorTopology
     shape: Shape
-    refusals: Refusals
+    refusals: NodeExclusions
     pods: list[int] = field(default_factory=list)
     slices: list[int] = field(default_factory=list)
     leader: list[int] = field(default_factory=list)

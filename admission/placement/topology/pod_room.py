@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from admission.placement.topology.pod_counts import Counts, Noted
+from admission.placement.topology.pod_counts import Noted, PodCounts
 from queues.profile.capacity_profile import Course, Spot
 
 
@@ -17,7 +17,7 @@ from queues.profile.capacity_profile import Course, Spot
 class PodRoom:
     """Room for `needed` pods, as `counts` has it now. Spots of another `owner` are none of its leaves."""
 
-    counts: Counts
+    counts: PodCounts
     owner: str
     needed: int
 

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import msgspec
 
-from admission.placement.topology.placement_options import Wishes
+from admission.placement.topology.placement_options import PlacementOptions
 from api.jobs.placement_annotations import parse_bandwidth
 from api.keys import NETWORK_BANDWIDTH
 from api.objects import WireAffinity, WireToleration
@@ -59,7 +59,7 @@ class PlacementRequest(msgspec.Struct, frozen=True, kw_only=True):
     rules: NodeRules = NodeRules()
     keeps_domains_whole: bool = False
     """Pods that may go anywhere go into the fullest block, in it into the fullest rack, and so on."""
-    wishes: Wishes | None = None
+    wishes: PlacementOptions | None = None
     """What a policy asks for pod sets that ask nothing of the topology themselves."""
 
     @property
@@ -104,7 +104,7 @@ _ANYWHERE = TopologyRequest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class PlacementPlan:
     """A request in terms of levels. `units[level]` is the size in which pods are handed to that level's
     domains, below the slice level.
     """
@@ -122,7 +122,7 @@ class Plan:
 
 def make_plan(
     request: PlacementRequest, levels: tuple[str, ...], gates: PlacementGates = _GATES
-) -> Plan | NoPlacement:
+) -> PlacementPlan | NoPlacement:
     """Return the request in terms of `levels`, or why it cannot be met on them."""
     topology = request.topology or _ANYWHERE
     named = topology.required or topology.preferred
@@ -142,7 +142,7 @@ def make_plan(
     problem = _layer_problem(request, levels, level, layers)
     if problem is not None:
         return NoPlacement(message=problem)
-    return Plan(
+    return PlacementPlan(
         level=level,
         is_required=topology.required is not None,
         is_unconstrained=not has_level,

@@ -10,7 +10,7 @@ import msgspec
 from admission.decisions.api_writes import Action, Event, Purpose, Verb, Write
 from admission.reconcile.checkpoints import taken_over
 from admission.reconcile.job import priorities
-from admission.reconcile.job.view import Held, View
+from admission.reconcile.job.view import HeldJob, JobView
 from admission.reconcile.job.writes import normal, refusal, warning
 from admission.reconcile.workload_writes import workload_patch
 from api import keys
@@ -32,7 +32,7 @@ from api.workload import Workload, to_rfc3339
 from queues.estimates.estimator import length_problems
 
 
-def create(view: View) -> tuple[Action, ...]:
+def create(view: JobView) -> tuple[Action, ...]:
     """Return the creation of the Job's Workload, or the Event that says what stands in the way.
 
     Keys under berth.dev/ that nobody reads, and wishes for a place that cannot be read, are told here, once,
@@ -63,7 +63,7 @@ def create(view: View) -> tuple[Action, ...]:
     return (write, *_notices(view))
 
 
-def _notices(view: View) -> Iterator[Event]:
+def _notices(view: JobView) -> Iterator[Event]:
     """Yield what is wrong with the Job that does not keep it from its queue: of each kind all in one Event.
 
     Also beside a refusal, so that its owner mends everything at once.
@@ -76,13 +76,13 @@ def _notices(view: View) -> Iterator[Event]:
     return (warning(view, reason, "; ".join(said)) for reason, said in found if said)
 
 
-def _length_problems(view: View) -> tuple[str, ...]:
+def _length_problems(view: JobView) -> tuple[str, ...]:
     metadata = view.template.get("metadata") or {}
     sources = (view.job.labels, view.job.annotations, metadata.get("annotations") or {})
     return length_problems(sources, now=view.now)
 
 
-def rewrite(view: View, held: Held) -> tuple[Action, ...]:
+def rewrite(view: JobView, held: HeldJob) -> tuple[Action, ...]:
     """Return the update that gives a waiting Workload the pod sets that its Job now has."""
     try:
         pod_sets = pod_sets_body(view.job, view.body)
@@ -93,7 +93,7 @@ def rewrite(view: View, held: Held) -> tuple[Action, ...]:
     return (workload_patch(held.workload, {"spec": {"podSets": pod_sets}}, Purpose.UPDATE_WORKLOAD, event),)
 
 
-def changed_fields(view: View, held: Held) -> dict[str, Any]:
+def changed_fields(view: JobView, held: HeldJob) -> dict[str, Any]:
     """Return the merge patch of what the Job says otherwise than its Workload, {} for nothing.
 
     The API freezes the queue and the kind of the priority class while quota is held, the limit on execution
@@ -117,7 +117,7 @@ def changed_fields(view: View, held: Held) -> dict[str, Any]:
     return {**({"metadata": metadata} if metadata else {}), **({"spec": spec} if spec else {})}
 
 
-def resolved_priority(view: View) -> Priority | Event:
+def resolved_priority(view: JobView) -> Priority | Event:
     """Return the Job's priority, or the Event that says which class is missing."""
     spec = view.template.get("spec") or {}
     found = priorities.resolved_priority(view.job.labels, spec, view.context, where="spec.template.spec")
@@ -129,7 +129,7 @@ def resolved_priority(view: View) -> Priority | Event:
     return warning(view, found.reason, note)
 
 
-def _progress(view: View) -> Mapping[str, str]:
+def _progress(view: JobView) -> Mapping[str, str]:
     """Return the Job's annotations, with the checkpoint of a pod in the place of an older one of its own.
 
     Which step that was the pod does not say.
@@ -144,7 +144,7 @@ def _progress(view: View) -> Mapping[str, str]:
     return {**others, keys.CHECKPOINT_TIME: to_rfc3339(saved_at)}
 
 
-def _changed_metadata(view: View, workload: Workload) -> dict[str, Any]:
+def _changed_metadata(view: JobView, workload: Workload) -> dict[str, Any]:
     labels = copied_labels(view.job, view.context.settings.label_keys_to_copy)
     told = taken_over(_progress(view), workload.annotations, now=view.now)
     annotations: dict[str, str | None] = {**copied_annotations(view.job), **told}

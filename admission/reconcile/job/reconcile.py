@@ -22,7 +22,7 @@ from admission.decisions.api_writes import Action, Event, Purpose, Write
 from admission.reconcile import checkpoints, status_bodies
 from admission.reconcile.job.compose import changed_fields, create, rewrite
 from admission.reconcile.job.context import Ancestor, JobContext
-from admission.reconcile.job.view import Held, View
+from admission.reconcile.job.view import HeldJob, JobView
 from admission.reconcile.job.writes import adopt, delete, finish, job_patch, normal, refusal, suspend, warning
 from admission.reconcile.workload_writes import finalizer_off, workload_patch, workload_status
 from api import keys
@@ -55,7 +55,7 @@ def reconcile_job(
     the Job as last seen. Idempotent: once the writes are seen, the same call asks for nothing. Events may
     repeat as long as their cause stands. Raises msgspec.DecodeError where `raw` is no JSON object.
     """
-    view = View(job, raw, workloads, context=context, now=now)
+    view = JobView(job, raw, workloads, context=context, now=now)
     if not _is_managed(view):
         return ()
     # Beside whatever comes next: a checkpoint that cannot be taken over stops nothing.
@@ -70,7 +70,7 @@ def reconcile_job(
 # --- 1, 2: whose Job it is -----------------------------------------------------------------------
 
 
-def _is_managed(view: View) -> bool:
+def _is_managed(view: JobView) -> bool:
     # A Job with a Workload of ours stays ours until that is gone, whatever was taken off the Job:
     # it may hold quota.
     if view.owned:
@@ -81,7 +81,7 @@ def _is_managed(view: View) -> bool:
     return _is_queued(view) or context.ancestor(job) is not Ancestor.NONE
 
 
-def _note_checkpoint(view: View) -> tuple[Event, ...]:
+def _note_checkpoint(view: JobView) -> tuple[Event, ...]:
     """A checkpoint that goes back or lies in the future is named, and stops nothing else."""
     if keys.CHECKPOINT_TIME not in view.job.annotations or view.match is None:
         return ()
@@ -89,18 +89,18 @@ def _note_checkpoint(view: View) -> tuple[Event, ...]:
     return (warning(view, "CheckpointRefused", f"Job {view.job}: {said}"),) if said is not None else ()
 
 
-def _note_completion(view: View) -> tuple[Event, ...]:
+def _note_completion(view: JobView) -> tuple[Event, ...]:
     """A running Job may say when it will be complete at any time: what cannot be read is named then."""
     text = view.job.annotations.get(keys.EXPECTED_COMPLETION_TIME)
     said = completion_problem(text, now=view.now) if text is not None and view.match is not None else None
     return (warning(view, "InvalidExpectedRuntime", said),) if said is not None else ()
 
 
-def _is_queued(view: View) -> bool:
+def _is_queued(view: JobView) -> bool:
     return bool(view.job.queue_name) or view.context.settings.manages_without_queue_name
 
 
-def _answer_child(view: View) -> Answer:
+def _answer_child(view: JobView) -> Answer:
     """A child of a managed object follows its ancestor's Workload and has none of its own."""
     job = view.job
     # Ancestors are asked before anything else, for a child has no Workload to look at.
@@ -116,7 +116,7 @@ def _answer_child(view: View) -> Answer:
             return ()
 
 
-def _answer_deletion(view: View) -> Answer:
+def _answer_deletion(view: JobView) -> Answer:
     """Deleted Workloads go once their Job no longer runs on them; a deleted Job gets nothing new."""
     job = view.job
     has_ended = job.is_deleted or job.outcome is not None or view.match is not None
@@ -137,7 +137,7 @@ def _answer_deletion(view: View) -> Answer:
 # --- 4: the Job has ended ------------------------------------------------------------------------
 
 
-def _answer_end(view: View) -> Answer:
+def _answer_end(view: JobView) -> Answer:
     """A finished Job finishes its Workloads, and then lets them go."""
     outcome = view.job.outcome
     if outcome is None:
@@ -156,7 +156,7 @@ def _answer_end(view: View) -> Answer:
 # --- 3, 5: one Workload --------------------------------------------------------------------------
 
 
-def _answer_abandoned(view: View) -> Answer:
+def _answer_abandoned(view: JobView) -> Answer:
     """A Job that left its queue while it was suspended takes its Workloads out with it."""
     job = view.job
     if _is_queued(view) or not job.is_suspended or job.prebuilt_workload:
@@ -166,7 +166,7 @@ def _answer_abandoned(view: View) -> Answer:
     return stopped if stopped is not None else tuple(delete(view, held) for held in view.live)
 
 
-def _answer_prebuilt(view: View) -> Answer:
+def _answer_prebuilt(view: JobView) -> Answer:
     """A Workload that the Job names is adopted, or found not to fit."""
     job, held = view.job, view.prebuilt
     if not job.prebuilt_workload:
@@ -195,7 +195,7 @@ def _answer_prebuilt(view: View) -> Answer:
     return (finish(view, held, FinishedReason.OUT_OF_SYNC, message),)
 
 
-def _answer_surplus(view: View) -> Answer:
+def _answer_surplus(view: JobView) -> Answer:
     """Of several Workloads the one that matches stays; without one, a waiting one is brought up to date."""
     if view.match is not None:
         # Several match after an edit was taken back. The first by precedence stays: who holds quota.
@@ -214,7 +214,7 @@ def _answer_surplus(view: View) -> Answer:
     return (*rewrite(view, first), *(delete(view, held) for held in rest))
 
 
-def _answer_missing(view: View) -> Answer:
+def _answer_missing(view: JobView) -> Answer:
     """A Job without a Workload gets one, and does not run until that is admitted."""
     if view.match is not None:
         return None
@@ -231,7 +231,7 @@ def _answer_missing(view: View) -> Answer:
 # --- 6, 7: keeping in step -----------------------------------------------------------------------
 
 
-def _answer_finished_workload(view: View) -> Answer:
+def _answer_finished_workload(view: JobView) -> Answer:
     """A Workload that ended before its Job (it could not start, say) leaves the Job stopped."""
     held = _matched(view)
     finished = held.workload.conditions.get(ConditionType.FINISHED)
@@ -244,7 +244,7 @@ def _answer_finished_workload(view: View) -> Answer:
     return (finalizer_off(held.workload, held.raw),) if held.workload.has_finalizer else ()
 
 
-def _answer_eviction(view: View) -> Answer:
+def _answer_eviction(view: JobView) -> Answer:
     """An evicted Workload's Job is stopped; only then is its quota free."""
     held = _matched(view)
     evicted = held.workload.eviction
@@ -259,7 +259,7 @@ def _answer_eviction(view: View) -> Answer:
     return (workload_status(held.workload, status_bodies.release(held.raw, now=view.now), Purpose.RELEASE),)
 
 
-def _answer_changes(view: View) -> Answer:
+def _answer_changes(view: JobView) -> Answer:
     """Template, queue, priority class, limits and copied keys of the Job reach its Workload."""
     held, job = _matched(view), view.job
     if not job.is_suspended and not held.workload.is_admitted:
@@ -275,7 +275,7 @@ def _answer_changes(view: View) -> Answer:
     return (workload_patch(held.workload, patch, Purpose.UPDATE_WORKLOAD),) if patch else None
 
 
-def _is_outdated(view: View, held: Held) -> bool:
+def _is_outdated(view: JobView, held: HeldJob) -> bool:
     """Return whether a waiting Workload lacks an edit of its Job that does not make it another one."""
     job, pod_set = view.job, held.pod_set
     if pod_set is None or held.workload.admission is not None or job.is_stopping or job.prebuilt_workload:
@@ -283,7 +283,7 @@ def _is_outdated(view: View, held: Held) -> bool:
     return not is_up_to_date(job, view.body, pod_set)
 
 
-def _answer_pods(view: View) -> Answer:
+def _answer_pods(view: JobView) -> Answer:
     """PodsReady and the quota that the Job will not need again are told to the Workload."""
     held, job = _matched(view), view.job
     if not held.workload.is_admitted or job.is_suspended:
@@ -302,7 +302,7 @@ def _answer_pods(view: View) -> Answer:
 # --- 8, 9: start and stop ------------------------------------------------------------------------
 
 
-def _answer_start(view: View) -> Answer:
+def _answer_start(view: JobView) -> Answer:
     """An admitted Workload's Job is started, one that runs unadmitted is stopped."""
     held, job = _matched(view), view.job
     if not held.workload.is_admitted:
@@ -315,7 +315,7 @@ def _answer_start(view: View) -> Answer:
     return unsettled if unsettled is not None else _start(view, held)
 
 
-_STEPS: tuple[Callable[[View], Answer], ...] = (
+_STEPS: tuple[Callable[[JobView], Answer], ...] = (
     # The order is the theory: whose Job it is, whether it goes, whether it has ended, which
     # Workload is its own, and only then what it needs.
     _answer_child,
@@ -333,7 +333,7 @@ _STEPS: tuple[Callable[[View], Answer], ...] = (
 )
 
 
-def _start(view: View, held: Held) -> tuple[Write, ...]:
+def _start(view: JobView, held: HeldJob) -> tuple[Write, ...]:
     admission, assignment = held.workload.admission, held.assignment
     if admission is None or assignment is None:
         # An admission without a pod set is no admission; its writer has yet to complete it.
@@ -350,7 +350,7 @@ def _start(view: View, held: Held) -> tuple[Write, ...]:
     return (job_patch(view, patch, Purpose.START_JOB, event),)
 
 
-def _stop(view: View, source: Held | None, note: str = "") -> Answer:
+def _stop(view: JobView, source: HeldJob | None, note: str = "") -> Answer:
     """Return the next step of stopping the Job, None once it has stopped and is as it was created.
 
     An empty answer waits for the cluster. The template is restored from `source`, as far as there is one.
@@ -373,7 +373,7 @@ def _stop(view: View, source: Held | None, note: str = "") -> Answer:
     return (job_patch(view, restored_patch(job, view.template, pod_set), Purpose.RESTORE_JOB),)
 
 
-def _is_ending(view: View, source: Held | None) -> bool:
+def _is_ending(view: JobView, source: HeldJob | None) -> bool:
     """Return whether pods of the Job still end, and its Workload's quota is to wait for them.
 
     A pod that saves in its grace has its devices until it is gone, and is no longer counted as active. Kueue
@@ -384,7 +384,7 @@ def _is_ending(view: View, source: Held | None) -> bool:
     return view.context.awaits_ends(source.workload)
 
 
-def _thaw(view: View) -> Answer:
+def _thaw(view: JobView) -> Answer:
     """Return what makes a suspended Job's template changeable; None when it is, () to wait."""
     job = view.job
     # The API server refuses a change of the template while pods are active.
@@ -398,12 +398,12 @@ def _thaw(view: View) -> Answer:
     return (job_patch(view, clear_start_time_patch(), Purpose.CLEAR_START_TIME, subresource="status"),)
 
 
-def _matched(view: View) -> Held:
+def _matched(view: JobView) -> HeldJob:
     # `_answer_missing` answers wherever there is no match, so all steps behind it have one.
     assert view.match is not None, "a step before this one answers for a Job without a Workload"
     return view.match
 
 
-def _sole(held: Sequence[Held]) -> Held | None:
+def _sole(held: Sequence[HeldJob]) -> HeldJob | None:
     # Of several nobody knows which one the template came from.
     return held[0] if len(held) == 1 else None

@@ -14,7 +14,7 @@ from api.jobs.job_workload import is_equivalent, job_template
 from api.workload import PodSetAssignment, Workload
 
 
-class Held:
+class HeldJob:
     """A Workload with the bytes it was seen in."""
 
     def __init__(self, workload: Workload, raw: bytes) -> None:
@@ -44,7 +44,7 @@ class Held:
         return None if self.assignment is None else self.assignment.count
 
 
-class View:
+class JobView:
     """A Job, the Workloads that are its own, and the context; parsed only as far as a step asks."""
 
     def __init__(
@@ -60,7 +60,7 @@ class View:
         self.context = context
         self.now = now
         self._raw = raw
-        held = [Held(workload, seen) for workload, seen in workloads]
+        held = [HeldJob(workload, seen) for workload, seen in workloads]
         # By admission, then by reservation, then by age.
         # Whoever holds quota comes first, so that of two that match the idle one goes.
         self.owned = tuple(
@@ -82,14 +82,14 @@ class View:
         return job_template(self.body)
 
     @cached_property
-    def match(self) -> Held | None:
+    def match(self) -> HeldJob | None:
         """The Workload that stands for this Job, None where none does."""
         if self.job.prebuilt_workload:
             # Only live: a prebuilt Workload that is being deleted stands for nothing any more.
             return self.prebuilt if self.prebuilt in self.live else None
         return next((held for held in self.live if self.is_match(held)), None)
 
-    def is_match(self, held: Held) -> bool:
+    def is_match(self, held: HeldJob) -> bool:
         """Return whether the Workload still describes the Job."""
         pod_set = held.pod_set
         return pod_set is not None and is_equivalent(

@@ -6,7 +6,7 @@ from typing import Any
 
 from admission.decisions.api_writes import Event, EventType, Purpose, Verb, Write, guarded_patch, job_ref
 from admission.reconcile import status_bodies
-from admission.reconcile.job.view import Held, View
+from admission.reconcile.job.view import HeldJob, JobView
 from admission.reconcile.workload_writes import workload_deletion, workload_patch, workload_status
 from api.jobs.job import ComposeError
 from api.jobs.job_patches import suspend_patch
@@ -14,23 +14,23 @@ from api.jobs.job_workload import owner_reference
 from api.reasons import FinishedReason
 
 
-def normal(view: View, reason: str, note: str, action: str) -> Event:
+def normal(view: JobView, reason: str, note: str, action: str) -> Event:
     """Return a Normal Event about the Job."""
     return _event(view, EventType.NORMAL, reason, note, action)
 
 
-def warning(view: View, reason: str, note: str) -> Event:
+def warning(view: JobView, reason: str, note: str) -> Event:
     """Return a Warning Event about the Job."""
     return _event(view, EventType.WARNING, reason, note, "Reconcile")
 
 
-def refusal(view: View, error: ComposeError) -> Event:
+def refusal(view: JobView, error: ComposeError) -> Event:
     """Return the Event that says why the Job cannot be queued."""
     return warning(view, "ErrWorkloadCompose", f"Job {view.job}: {error}")
 
 
 def job_patch(
-    view: View, patch: dict[str, Any], purpose: Purpose, *events: Event, subresource: str = ""
+    view: JobView, patch: dict[str, Any], purpose: Purpose, *events: Event, subresource: str = ""
 ) -> Write:
     """Return a merge patch of the Job."""
     job = view.job
@@ -48,13 +48,13 @@ def job_patch(
     )
 
 
-def suspend(view: View, reason: str, note: str, *, is_restored: bool) -> Write:
+def suspend(view: JobView, reason: str, note: str, *, is_restored: bool) -> Write:
     """Return the first step of a stop; `is_restored`: the template is to be restored afterwards."""
     event = normal(view, reason, note, "Stop")
     return job_patch(view, suspend_patch(is_restored=is_restored), Purpose.STOP_JOB, event)
 
 
-def adopt(view: View, held: Held) -> Write:
+def adopt(view: JobView, held: HeldJob) -> Write:
     """Return the patch that makes the Job own a Workload that it names."""
     # Appended: a Workload may have owners that are no controllers.
     references = held.body.get("metadata", {}).get("ownerReferences") or ()
@@ -62,13 +62,13 @@ def adopt(view: View, held: Held) -> Write:
     return workload_patch(held.workload, patch, Purpose.ADOPT_WORKLOAD)
 
 
-def delete(view: View, held: Held) -> Write:
+def delete(view: JobView, held: HeldJob) -> Write:
     """Return the deletion of a Workload that does not stand for its Job."""
     note = f"Deleted not matching Workload: {held.workload.key}"
     return workload_deletion(held.workload, normal(view, "DeletedWorkload", note, "Delete"))
 
 
-def finish(view: View, held: Held, reason: FinishedReason, message: str) -> Write:
+def finish(view: JobView, held: HeldJob, reason: FinishedReason, message: str) -> Write:
     """Return the write that ends the Workload with its Job."""
     body = status_bodies.finish(held.raw, reason, message, now=view.now)
     if reason is FinishedReason.FAILED_TO_START:
@@ -80,7 +80,7 @@ def finish(view: View, held: Held, reason: FinishedReason, message: str) -> Writ
     return workload_status(held.workload, body, Purpose.FINISH, told)
 
 
-def _event(view: View, type_: EventType, reason: str, note: str, action: str) -> Event:
+def _event(view: JobView, type_: EventType, reason: str, note: str, action: str) -> Event:
     job = view.job
     ref = job_ref(job.namespace, job.name, job.uid)
     return Event(regarding=ref, type=type_, reason=reason, note=note, action=action)

@@ -10,7 +10,7 @@ import msgspec
 from admission.decisions.api_writes import Action, Event, Purpose, Verb, Write
 from admission.reconcile.checkpoints import newest, taken_over
 from admission.reconcile.job import priorities
-from admission.reconcile.pod.view import View
+from admission.reconcile.pod.view import PodView
 from admission.reconcile.pod.writes import normal, warning
 from admission.reconcile.workload_writes import workload_patch
 from api import keys
@@ -28,7 +28,7 @@ from api.jobs.pod_workload import group_total, pod_sets_of_group, pod_sets_of_po
 from queues.estimates.estimator import length_problems
 
 
-def create(view: View) -> tuple[Action, ...]:
+def create(view: PodView) -> tuple[Action, ...]:
     """Return the creation of the unit's Workload, or the Event that says what stands in the way.
 
     () while members of the group are still to come.
@@ -47,7 +47,12 @@ def create(view: View) -> tuple[Action, ...]:
     copied = view.context.settings.label_keys_to_copy
     members, name = view.kept, view.workload_name
     body = pod_workload_body(
-        members, pod_sets, priority, group=view.group, keeper=view.keeper, label_keys_to_copy=copied
+        members,
+        pod_sets,
+        priority,
+        group=view.group,
+        keeper=view.keeper,
+        label_keys_to_copy=copied,
     )
     key = f"{view.first.namespace}/{name}"
     write = Write(
@@ -63,7 +68,7 @@ def create(view: View) -> tuple[Action, ...]:
     return (write, *_notices(view))
 
 
-def wanted_pod_sets(view: View) -> list[dict[str, Any]]:
+def wanted_pod_sets(view: PodView) -> list[dict[str, Any]]:
     """Return the pod sets that the unit's pods make up, [] while some are missing. Raises ComposeError."""
     if not view.alive:
         return []
@@ -80,13 +85,13 @@ def wanted_pod_sets(view: View) -> list[dict[str, Any]]:
     return pod_sets_of_group(view.kept, total)
 
 
-def refusal(view: View, error: ComposeError) -> Event:
+def refusal(view: PodView, error: ComposeError) -> Event:
     """Return the Event that says why the unit cannot be queued."""
     what = f"Pod group {view.first.namespace}/{view.group}" if view.group else f"Pod {view.first}"
     return warning(view.first, "ErrWorkloadCompose", f"{what}: {error}")
 
 
-def outdated_pod_sets(view: View) -> list[dict[str, Any]] | None:
+def outdated_pod_sets(view: PodView) -> list[dict[str, Any]] | None:
     """Return the pod sets that a waiting Workload should have, None where it has them.
 
     Only what makes another unit of it counts: which roles there are, and how many pods of each.
@@ -104,7 +109,7 @@ def outdated_pod_sets(view: View) -> list[dict[str, Any]] | None:
     return wanted if wanted and {one["name"]: one["count"] for one in wanted} != have else None
 
 
-def update(view: View) -> tuple[Action, ...] | None:
+def update(view: PodView) -> tuple[Action, ...] | None:
     """Return the patch of what the pods say otherwise than their Workload, None for nothing."""
     spec = _changed_spec(view)
     if (pod_sets := outdated_pod_sets(view)) is not None:
@@ -114,7 +119,7 @@ def update(view: View) -> tuple[Action, ...] | None:
     return (workload_patch(view.workload, patch, Purpose.UPDATE_WORKLOAD),) if patch else None
 
 
-def _changed_spec(view: View) -> dict[str, Any]:
+def _changed_spec(view: PodView) -> dict[str, Any]:
     """The API freezes the queue while quota is held, and the limit on execution time while admitted."""
     pod, workload = view.speaker, view.workload
     spec = priorities.changed_priority(pod.labels, workload, view.context)
@@ -127,7 +132,7 @@ def _changed_spec(view: View) -> dict[str, Any]:
     return spec
 
 
-def _changed_metadata(view: View) -> dict[str, Any]:
+def _changed_metadata(view: PodView) -> dict[str, Any]:
     pod, workload = view.speaker, view.workload
     labels = copied_labels(pod, view.context.settings.label_keys_to_copy)
     told = taken_over(_progress(view), workload.annotations, now=view.now)
@@ -144,7 +149,7 @@ def _changed_metadata(view: View) -> dict[str, Any]:
     return {name: values for name, values in changed.items() if values}
 
 
-def _progress(view: View) -> Mapping[str, str]:
+def _progress(view: PodView) -> Mapping[str, str]:
     """Return the annotations that tell of the unit's checkpoints: in a group any pod may be the one."""
     if not view.group:
         return view.first.annotations
@@ -152,7 +157,7 @@ def _progress(view: View) -> Mapping[str, str]:
     return newest((member.pod.annotations for member in view.members), now=view.now)
 
 
-def _notices(view: View) -> Iterator[Event]:
+def _notices(view: PodView) -> Iterator[Event]:
     """Yield what is wrong with the pods' own keys that does not keep them from their queue."""
     pod = view.first
     sources = (pod.annotations, pod.labels)
@@ -165,7 +170,7 @@ def _notices(view: View) -> Iterator[Event]:
     return (warning(pod, reason, "; ".join(said)) for reason, said in found if said)
 
 
-def _resolved_priority(view: View) -> Priority | Event:
+def _resolved_priority(view: PodView) -> Priority | Event:
     pod = view.first
     spec = view.members[0].body.get("spec") or {}
     found = priorities.resolved_priority(pod.labels, spec, view.context, where="spec")

@@ -16,18 +16,18 @@ from collections.abc import Sequence
 
 from admission.decisions.api_writes import Action, Purpose, Write
 from admission.reconcile import status_bodies
-from admission.reconcile.pod.view import View
+from admission.reconcile.pod.view import PodView
 from admission.reconcile.pod.writes import delete, let_go, normal, warning
 from admission.reconcile.workload_writes import workload_deletion, workload_patch, workload_status
 from api.jobs.pod import Pod
-from api.jobs.pod_workload import Member, owner_references
+from api.jobs.pod_workload import GroupMember, owner_references
 from api.reasons import ConditionType
 from api.status_bodies import StatusEdit
 
 Answer = tuple[Action, ...] | None
 
 
-def answer_surplus(view: View) -> Answer:
+def answer_surplus(view: PodView) -> Answer:
     """Pods beyond what the group is to have are deleted, the youngest first."""
     if not view.group or view.held is None or (view.workload.admission is None and view.missing):
         return None
@@ -43,7 +43,7 @@ def answer_surplus(view: View) -> Answer:
     return tuple(delete(pod, "ExcessPodDeleted", "Excess pod deleted") for pod in excess) or None
 
 
-def answer_waiting_surplus(view: View) -> Answer:
+def answer_waiting_surplus(view: PodView) -> Answer:
     """Pods that a serving group was scaled up by wait at the gate, and are told why."""
     if not view.group or not view.first.is_serving or view.held is None:
         return None
@@ -56,12 +56,12 @@ def answer_waiting_surplus(view: View) -> Answer:
     return tuple(warning(pod, "ScaledBeyondAdmission", note) for pod in gated) or None
 
 
-def _surplus(view: View) -> list[Pod]:
+def _surplus(view: PodView) -> list[Pod]:
     kept = {member.pod.uid for member in view.kept}
     return [one.pod for one in view.alive if one.pod.uid not in kept and not one.pod.is_finished]
 
 
-def answer_dead(view: View) -> Answer:
+def answer_dead(view: PodView) -> Answer:
     """Members that ended otherwise than they should are let go once another has their place."""
     if not view.group:
         return None
@@ -75,7 +75,7 @@ def answer_dead(view: View) -> Answer:
     return tuple(write for member in leaving for write in let_go(member)) or None
 
 
-def answer_abandoned(view: View) -> Answer:
+def answer_abandoned(view: PodView) -> Answer:
     """A group whose pods somebody has deleted, every one of them, is let go with its Workload's quota.
 
     Pods that we stopped ourselves are to come again, made by whoever made them; but for a group that its
@@ -94,7 +94,7 @@ def answer_abandoned(view: View) -> Answer:
     return released or None
 
 
-def answer_owners(view: View) -> Answer:
+def answer_owners(view: PodView) -> Answer:
     """Every member owns the Workload, so that it is there for as long as one of them is."""
     if not view.group or view.held is None:
         return None
@@ -111,7 +111,7 @@ def answer_owners(view: View) -> Answer:
     return (workload_patch(view.workload, patch, Purpose.ADOPT_WORKLOAD, event),)
 
 
-def answer_replacements(view: View) -> Answer:
+def answer_replacements(view: PodView) -> Answer:
     """WaitingForReplacementPods tells whether members have to come again before the group may queue."""
     if not view.group or view.held is None:
         return None
@@ -128,7 +128,7 @@ def answer_replacements(view: View) -> Answer:
     return (workload_status(workload, edit.to_bytes(), Purpose.SYNC_PODS),) if edit.is_changed else None
 
 
-def ended_message(members: Sequence[Member], wanted: int) -> tuple[bool, str] | None:
+def ended_message(members: Sequence[GroupMember], wanted: int) -> tuple[bool, str] | None:
     """Return whether a group that has ended did so in success, and what to say of it; None: it goes on.
 
     It ends when all have succeeded, or when none runs any more and one says that none is to take its place.
@@ -147,6 +147,6 @@ def ended_message(members: Sequence[Member], wanted: int) -> tuple[bool, str] | 
     return (False, message) if is_over and is_final and not is_active else None
 
 
-def all_let_go(view: View) -> tuple[Write, ...]:
+def all_let_go(view: PodView) -> tuple[Write, ...]:
     """Return the patches that let all members go that take of nothing any more."""
     return tuple(write for one in view.members if not one.pod.is_active for write in let_go(one))

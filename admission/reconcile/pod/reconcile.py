@@ -25,7 +25,7 @@ from admission.reconcile.job.context import JobContext
 from admission.reconcile.pod import groups, whole
 from admission.reconcile.pod.compose import create, update
 from admission.reconcile.pod.start import start
-from admission.reconcile.pod.view import NOTHING_ELSE, UnitFacts, View
+from admission.reconcile.pod.view import NOTHING_ELSE, PodView, UnitFacts
 from admission.reconcile.pod.writes import finish, let_go, stop_active, warning
 from admission.reconcile.workload_writes import finalizer_off, workload_deletion, workload_status
 from api import keys
@@ -52,7 +52,7 @@ def reconcile_pods(
     Idempotent: once the writes are seen, the same call asks for nothing. Events may repeat as long as their
     cause stands. Raises msgspec.DecodeError where bytes are no JSON object.
     """
-    view = View(pods, workload, context=context, now=now, facts=facts)
+    view = PodView(pods, workload, context=context, now=now, facts=facts)
     if not _is_managed(view):
         return ()
     # Events beside the steps: what is not believed keeps nothing from going on.
@@ -81,7 +81,7 @@ def reconcile_empty_group(workload: Workload, raw: bytes, *, replicas: int | Non
     return (workload_deletion(workload),) if replicas == 0 else ()
 
 
-def _is_managed(view: View) -> bool:
+def _is_managed(view: PodView) -> bool:
     # What has a Workload stays ours until that is gone, whatever was taken off the pods: it may hold quota.
     if view.held is not None:
         return True
@@ -98,7 +98,7 @@ def _is_managed(view: View) -> bool:
     return bool(pod.queue_name) or context.settings.manages_without_queue_name
 
 
-def _disbelieved(view: View) -> Iterator[Event]:
+def _disbelieved(view: PodView) -> Iterator[Event]:
     """Yield an Event for each checkpoint that goes back or lies in the future. It stops nothing else.
 
     In a group a pod may well know of an older one than another does.
@@ -119,7 +119,7 @@ def _disbelieved(view: View) -> Iterator[Event]:
 # --- whose Workload it is ------------------------------------------------------------------------
 
 
-def _answer_foreign(view: View) -> Answer:
+def _answer_foreign(view: PodView) -> Answer:
     """A Workload of the group's name that was not made for a group is left to its owner."""
     # The annotation says that it was made for a group; the name alone could be chance.
     if view.held is None or not view.group or keys.IS_GROUP_WORKLOAD in view.workload.annotations:
@@ -131,7 +131,7 @@ def _answer_foreign(view: View) -> Answer:
     return (warning(view.first, "WorkloadNameConflict", note),)
 
 
-def _answer_deletion(view: View) -> Answer:
+def _answer_deletion(view: PodView) -> Answer:
     """A deleted Workload takes its pods with it, and goes when they have stopped. Who waits gets another."""
     if view.held is None or view.workload.deleted_at is None:
         return None
@@ -147,7 +147,7 @@ def _answer_deletion(view: View) -> Answer:
 # --- the end -------------------------------------------------------------------------------------
 
 
-def _answer_end(view: View) -> Answer:
+def _answer_end(view: PodView) -> Answer:
     """Pods that have ended finish their Workload, and are then let go."""
     outcome = _outcome(view)
     if outcome is None:
@@ -162,7 +162,7 @@ def _answer_end(view: View) -> Answer:
     return (finalizer_off(view.workload, view.raw),)
 
 
-def _outcome(view: View) -> tuple[bool, str] | None:
+def _outcome(view: PodView) -> tuple[bool, str] | None:
     if view.group:
         # Nobody knows how many there are to be, so nobody can say that all have ended.
         return groups.ended_message(view.members, view.wanted) if view.wanted else None
@@ -173,7 +173,7 @@ def _outcome(view: View) -> tuple[bool, str] | None:
     return pod.is_succeeded, pod.message or f"Pod {said}"
 
 
-def _answer_withdrawn(view: View) -> Answer:
+def _answer_withdrawn(view: PodView) -> Answer:
     """A pod that was deleted before it ran is let go; the garbage collector takes its Workload."""
     pod = view.first
     # An active one is asked to stop by its deletion already; it ends, and is let go then.
@@ -182,7 +182,7 @@ def _answer_withdrawn(view: View) -> Answer:
     return let_go(view.members[0])
 
 
-def _answer_finished_workload(view: View) -> Answer:
+def _answer_finished_workload(view: PodView) -> Answer:
     """A Workload that ended before its pods (they could not start, say) leaves them stopped."""
     if view.held is None or not view.workload.is_finished:
         return None
@@ -197,7 +197,7 @@ def _answer_finished_workload(view: View) -> Answer:
 # --- one Workload --------------------------------------------------------------------------------
 
 
-def _answer_missing(view: View) -> Answer:
+def _answer_missing(view: PodView) -> Answer:
     """Pods without a Workload get one, as soon as all of them are there; they do not run before."""
     if view.held is not None:
         return None
@@ -205,7 +205,7 @@ def _answer_missing(view: View) -> Answer:
     return stop_active(view, "Not admitted by cluster queue") or create(view)
 
 
-def _answer_eviction(view: View) -> Answer:
+def _answer_eviction(view: PodView) -> Answer:
     """The pods of an evicted Workload are stopped, as their budgets let them go; then its quota is free."""
     evicted = view.workload.eviction
     if evicted is None:
@@ -224,7 +224,7 @@ def _answer_eviction(view: View) -> Answer:
     return (workload_status(view.workload, body, Purpose.RELEASE),)
 
 
-def _answer_pods(view: View) -> Answer:
+def _answer_pods(view: PodView) -> Answer:
     """PodsReady and the quota that the unit will not need again are told to the Workload."""
     if not view.workload.is_admitted:
         return None
@@ -239,13 +239,13 @@ def _answer_pods(view: View) -> Answer:
     return (workload_status(view.workload, edit.to_bytes(), Purpose.SYNC_PODS),) if edit.is_changed else None
 
 
-def _has_pods_ready(view: View) -> bool:
+def _has_pods_ready(view: PodView) -> bool:
     ready = sum(one.pod.is_succeeded or (one.pod.is_ready and one.pod.is_active) for one in view.members)
     # Who succeeded counts as ready: it has been.
     return ready >= view.expected
 
 
-def _reclaimable(view: View) -> list[dict[str, object]]:
+def _reclaimable(view: PodView) -> list[dict[str, object]]:
     """Return status.reclaimablePods: of a group that will end the members that have succeeded, of one that
     serves those that it was scaled down by.
 
@@ -270,14 +270,14 @@ def _reclaimable(view: View) -> list[dict[str, object]]:
     return [{"name": name, "count": count} for name, count in counts.items() if count]
 
 
-def _answer_start(view: View) -> Answer:
+def _answer_start(view: PodView) -> Answer:
     """Admitted pods are let go; those that run unadmitted are stopped."""
     if not view.workload.is_admitted:
         return stop_active(view, "Not admitted by cluster queue")
     return start(view) or None
 
 
-_STEPS: tuple[Callable[[View], Answer], ...] = (
+_STEPS: tuple[Callable[[PodView], Answer], ...] = (
     _answer_foreign,
     _answer_deletion,
     groups.answer_abandoned,

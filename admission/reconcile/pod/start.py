@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from admission.decisions.api_writes import Action, Purpose, Write
-from admission.reconcile.pod.view import View
+from admission.reconcile.pod.view import PodView
 from admission.reconcile.pod.writes import finish, normal, pod_patch
 from admission.reconcile.workload.context import PlacedPod
 from admission.reconcile.workload.ungate import domains_of
@@ -21,14 +21,14 @@ from api import keys
 from api.jobs.job_patches import start_injection
 from api.jobs.pod import Pod
 from api.jobs.pod_template import Injection, StartConflict, injection_patch
-from api.jobs.pod_workload import Member
+from api.jobs.pod_workload import GroupMember
 from api.reasons import FinishedReason
 from api.workload import PodSetAssignment
 
 _OWN_GATES = frozenset({keys.ADMISSION_GATE, keys.TOPOLOGY_GATE})
 
 
-def start(view: View) -> tuple[Action, ...]:
+def start(view: PodView) -> tuple[Action, ...]:
     """Return the patches that let the admitted pods go, or the end of a Workload that can never start."""
     try:
         return tuple(_starts(view))
@@ -38,7 +38,7 @@ def start(view: View) -> tuple[Action, ...]:
         return (finish(view, FinishedReason.FAILED_TO_START, message),)
 
 
-def _starts(view: View) -> Iterator[Write]:
+def _starts(view: PodView) -> Iterator[Write]:
     for name, assignment in view.assignments.items():
         members = [member for member in view.kept if view.pod_set_of(member) == name]
         waiting = [member for member in members if member.pod.is_gated]
@@ -54,7 +54,7 @@ def _starts(view: View) -> Iterator[Write]:
                 yield _start(view, member, injection, domain)
 
 
-def _injection(view: View, assignment: PodSetAssignment) -> Injection:
+def _injection(view: PodView, assignment: PodSetAssignment) -> Injection:
     node_labels, tolerations = view.context.injection(assignment)
     injection = start_injection(view.workload, assignment, node_labels, tolerations)
     # Gates and choices are for Jobs' templates; a pod is told its own place here.
@@ -62,7 +62,7 @@ def _injection(view: View, assignment: PodSetAssignment) -> Injection:
 
 
 def _domains(
-    view: View, assignment: PodSetAssignment, members: Sequence[Member]
+    view: PodView, assignment: PodSetAssignment, members: Sequence[GroupMember]
 ) -> Mapping[str, Mapping[str, str]]:
     """Return the node labels of each waiting pod's domain by its uid, as far as there are places."""
     pod_set = next((one for one in view.workload.pod_sets if one.name == assignment.name), None)
@@ -85,7 +85,7 @@ def _placed(pod: Pod) -> PlacedPod:
     )
 
 
-def _start(view: View, member: Member, injection: Injection, domain: Mapping[str, str]) -> Write:
+def _start(view: PodView, member: GroupMember, injection: Injection, domain: Mapping[str, str]) -> Write:
     pod = member.pod
     own = replace(injection, node_selector={**injection.node_selector, **domain})
     patch: dict[str, Any] = injection_patch(member.body, own)

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from admission.reconcile.job.context import JobContext
-from admission.reconcile.job.view import Held
+from admission.reconcile.job.view import HeldJob
 from api import keys
 from api.disruption_budget import DisruptionBudget
 from api.jobs.job import MAIN_POD_SET
 from api.jobs.pod import Pod
-from api.jobs.pod_workload import Member, is_fast, name_of_pod_workload
+from api.jobs.pod_workload import GroupMember, is_fast, name_of_pod_workload
 from api.objects import OwnerReference
 from api.parsing.decimals import whole_number
 from api.workload import PodSetAssignment, Workload
@@ -45,7 +45,7 @@ class UnitFacts:
 NOTHING_ELSE = UnitFacts()
 
 
-class View:
+class PodView:
     """The pods of a unit, the oldest first, its Workload, and the context. There is at least one pod."""
 
     def __init__(
@@ -59,8 +59,8 @@ class View:
     ) -> None:
         # By age and name, so that all that is chosen from them is the same at every look.
         in_order = sorted(pods, key=lambda one: (one[0].created_at, one[0].name))
-        self.members = tuple(Member(pod, raw) for pod, raw in in_order)
-        self.held = Held(*workload) if workload is not None else None
+        self.members = tuple(GroupMember(pod, raw) for pod, raw in in_order)
+        self.held = HeldJob(*workload) if workload is not None else None
         self.context = context
         self.now = now
         self.facts = facts
@@ -103,7 +103,7 @@ class View:
         return self.held.raw
 
     @cached_property
-    def alive(self) -> tuple[Member, ...]:
+    def alive(self) -> tuple[GroupMember, ...]:
         """The members that nobody has to replace."""
         return tuple(member for member in self.members if member.pod.is_alive)
 
@@ -123,7 +123,7 @@ class View:
         admission = self.workload.admission
         return {} if admission is None else {one.name: one for one in admission.pod_sets}
 
-    def pod_set_of(self, member: Member) -> str:
+    def pod_set_of(self, member: GroupMember) -> str:
         """Return the pod set that a member belongs to, as the Workload has it or would have it."""
         if not self.group:
             return MAIN_POD_SET
@@ -134,7 +134,7 @@ class View:
         return member.role
 
     @cached_property
-    def kept(self) -> tuple[Member, ...]:
+    def kept(self) -> tuple[GroupMember, ...]:
         """The living members that have a place in the unit, those with most to lose first.
 
         Once quota is held each role has as many places as were admitted; before that the group as a whole.

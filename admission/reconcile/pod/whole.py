@@ -32,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from admission.decisions.api_writes import Event, EventType, Purpose, Write, workload_ref
-from admission.reconcile.pod.view import View
+from admission.reconcile.pod.view import PodView
 from admission.reconcile.workload_writes import workload_status
 from api.disruption_budget import DisruptionBudget
 from api.jobs.pod import Pod
@@ -42,12 +42,12 @@ from api.status_bodies import StatusEdit
 _TYPE = ConditionType.DISRUPTION_ALLOWED
 
 
-def staying(view: View) -> tuple[Pod, ...]:
+def staying(view: PodView) -> tuple[Pod, ...]:
     """Return the pods that take of the quota and are not on their way out."""
     return tuple(one.pod for one in view.members if one.pod.is_active and not one.pod.is_deleted)
 
 
-def is_broken(view: View) -> bool:
+def is_broken(view: PodView) -> bool:
     """Return whether some pods of a group that may go have gone: whoever is left is to follow."""
     if not _is_bound(view) or not _is_under_way(view):
         return False
@@ -58,7 +58,7 @@ def is_broken(view: View) -> bool:
     return has_lost or len(pods) < view.expected
 
 
-def held_back(view: View) -> str | None:
+def held_back(view: PodView) -> str | None:
     """Return what keeps the unit from being evicted, in words: a budget, or the server's refusal, until it is
     tried again. None where nothing does.
     """
@@ -67,7 +67,7 @@ def held_back(view: View) -> str | None:
     return _kept_by_budgets(view) or view.facts.refusal
 
 
-def tell(view: View) -> Write | None:
+def tell(view: PodView) -> Write | None:
     """Return the write that says whether the unit may go, None where its Workload says so already.
 
     That it may is said of groups alone: a pod by itself goes or stays, and there is nothing to be finished.
@@ -97,7 +97,7 @@ def tell(view: View) -> Write | None:
     return workload_status(view.workload, edit.to_bytes(), Purpose.ALLOW_EVICTION, *events)
 
 
-def _take_back(view: View) -> Write | None:
+def _take_back(view: PodView) -> Write | None:
     """Return the write that takes the word back that a budget keeps pods which are on their way out.
 
     Its time would run on while they end, and the eviction be taken back under them.
@@ -110,11 +110,11 @@ def _take_back(view: View) -> Write | None:
     return workload_status(view.workload, edit.to_bytes(), Purpose.ALLOW_EVICTION)
 
 
-def _is_bound(view: View) -> bool:
+def _is_bound(view: PodView) -> bool:
     return view.facts.by_eviction and view.held is not None
 
 
-def _is_under_way(view: View) -> bool:
+def _is_under_way(view: PodView) -> bool:
     allowed, evicted = view.workload.conditions.get(_TYPE), view.workload.eviction
     if allowed is None or not allowed.status:
         return False
@@ -122,12 +122,12 @@ def _is_under_way(view: View) -> bool:
     return evicted is None or allowed.at >= evicted.at
 
 
-def _kept_by_budgets(view: View) -> str | None:
+def _kept_by_budgets(view: PodView) -> str | None:
     pods = staying(view)
     return _shared(view, pods) or _shortage(view, pods)
 
 
-def _shared(view: View, pods: Sequence[Pod]) -> str | None:
+def _shared(view: PodView, pods: Sequence[Pod]) -> str | None:
     for pod in pods:
         names = [one.name for one in view.facts.budgets if one.covers(pod.namespace, pod.labels)]
         # The server passes over budgets for who has not run yet.
@@ -139,7 +139,7 @@ def _shared(view: View, pods: Sequence[Pod]) -> str | None:
     return None
 
 
-def _shortage(view: View, pods: Sequence[Pod]) -> str | None:
+def _shortage(view: PodView, pods: Sequence[Pod]) -> str | None:
     for budget in sorted(view.facts.budgets, key=lambda one: one.name):
         covered = sum(_takes(budget, pod) for pod in pods)
         if covered <= budget.allowed:
@@ -161,7 +161,7 @@ def _takes(budget: DisruptionBudget, pod: Pod) -> bool:
     return is_counted and budget.covers(pod.namespace, pod.labels)
 
 
-def _warning(view: View, note: str) -> Event:
+def _warning(view: PodView, note: str) -> Event:
     key = view.workload.key
     ref = workload_ref(key.namespace, key.name, view.workload.uid)
     return Event(regarding=ref, type=EventType.WARNING, reason="EvictionHeldBack", note=note, action="Evict")

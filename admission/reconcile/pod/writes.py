@@ -23,11 +23,11 @@ from admission.decisions.api_writes import (
 )
 from admission.reconcile import status_bodies
 from admission.reconcile.pod import whole
-from admission.reconcile.pod.view import View
+from admission.reconcile.pod.view import PodView
 from admission.reconcile.workload_writes import workload_status
 from api import keys
 from api.jobs.pod import POD_KIND, Pod
-from api.jobs.pod_workload import Member
+from api.jobs.pod_workload import GroupMember
 from api.reasons import FinishedReason
 from api.workload import to_rfc3339
 
@@ -57,7 +57,7 @@ def pod_patch(pod: Pod, patch: dict[str, Any], purpose: Purpose, *events: Event)
     )
 
 
-def let_go(member: Member) -> tuple[Write, ...]:
+def let_go(member: GroupMember) -> tuple[Write, ...]:
     """Return the patch that takes our finalizer off a pod, () where it is not on it."""
     if not member.pod.has_finalizer:
         return ()
@@ -66,7 +66,7 @@ def let_go(member: Member) -> tuple[Write, ...]:
     return (pod_patch(member.pod, {"metadata": {"finalizers": kept or None}}, Purpose.RELEASE_POD),)
 
 
-def stop_active(view: View, note: str) -> tuple[Action, ...] | None:
+def stop_active(view: PodView, note: str) -> tuple[Action, ...] | None:
     """Return the next step of stopping all pods that take of the quota, None once they have stopped.
 
     An empty answer waits for those that are on their way out.
@@ -124,7 +124,7 @@ def _evict(pod: Pod, note: str) -> Write:
     )
 
 
-def finish(view: View, reason: FinishedReason, message: str) -> Write:
+def finish(view: PodView, reason: FinishedReason, message: str) -> Write:
     """Return the write that ends the Workload with its pods."""
     body = status_bodies.finish(view.raw, reason, message, now=view.now)
     if reason is FinishedReason.FAILED_TO_START:

@@ -21,7 +21,7 @@ from dataclasses import replace
 
 from admission.decisions.api_writes import Event, EventType, ObjectRef, Purpose, Verb, Write, merge_patch
 from admission.decisions.decision import Evict
-from admission.preemption.checkpoint_before_eviction import Stage, next_stage_at, stage_of
+from admission.preemption.checkpoint_before_eviction import SaveStage, next_stage_at, stage_of
 from admission.reconcile import status_bodies
 from admission.reconcile.workload.context import AskedPod, SavingContext
 from admission.reconcile.workload.look import Answer, Look
@@ -61,13 +61,13 @@ def answer_eviction_request(look: Look) -> Answer:
         return ()
     stage = stage_of(request, saved_at=saving.saved_at, is_wanted=is_wanted, now=look.now)
     match stage:
-        case Stage.DEFERRED:
+        case SaveStage.DEFERRED:
             # None and not (): until its own next checkpoint it lives like any other.
             return None
-        case Stage.REQUESTED:
+        case SaveStage.REQUESTED:
             # Where every pod has been asked there is nothing to write, and later steps may go on.
             return _asked(saving, request) or None
-        case Stage.CANCELLED:
+        case SaveStage.CANCELLED:
             return _cancelled(look, saving, request)
     return (_eviction(look, request, stage),)
 
@@ -111,13 +111,13 @@ def _is_wanted(look: Look, request: EvictionRequest, saving: SavingContext) -> b
     return request.preemptor is None or saving.is_wanted
 
 
-def _eviction(look: Look, request: EvictionRequest, stage: Stage) -> Write:
+def _eviction(look: Look, request: EvictionRequest, stage: SaveStage) -> Write:
     decision = decision_of(look.workload, request)
     edit = look.edit
     status_bodies.begin_eviction(edit, decision, now=look.now)
     told = (
         look.event(EventType.NORMAL, "CheckpointSaved", "Saved a checkpoint and gives way now")
-        if stage is Stage.SAVED
+        if stage is SaveStage.SAVED
         else look.event(
             EventType.WARNING,
             "CheckpointMissed",

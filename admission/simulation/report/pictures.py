@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from admission.simulation.course import Course
+from admission.simulation.course import JobCourse
 from admission.simulation.figures import PROMISE_SLACK_SECONDS, is_broken, span_of
 from admission.simulation.report.series import (
     Waits,
@@ -27,7 +27,7 @@ from admission.simulation.report.svg import (
     titled,
 )
 
-Courses = Mapping[str, Sequence[Course]]
+Courses = Mapping[str, Sequence[JobCourse]]
 # As many Jobs as can be read one by one; the page says that there are more.
 MOST_PROMISES = 60
 _BINS = 240
@@ -57,7 +57,7 @@ def usage_picture(courses: Courses, *, gpus: int) -> str:
     return picture(scale.axis(0, height), *panels, mark, words, height=height + 22, about=about)
 
 
-def _usage_panel(name: str, courses: Sequence[Course], *, scale: TimeScale, top: float, gpus: int) -> str:
+def _usage_panel(name: str, courses: Sequence[JobCourse], *, scale: TimeScale, top: float, gpus: int) -> str:
     bottom = top + _PANEL_HEIGHT
     held = gpus_over_time(((one.job.gpus, one.held) for one in courses), end=scale.end, bins=_BINS)
     useful = gpus_over_time(((one.job.gpus, one.useful) for one in courses), end=scale.end, bins=_BINS)
@@ -129,7 +129,7 @@ def _wait_row(name: str, waits: Waits, *, scale: WaitScale, y: float) -> str:
     )
 
 
-def promises_picture(courses: Sequence[Course], *, policy: str) -> str:
+def promises_picture(courses: Sequence[JobCourse], *, policy: str) -> str:
     """Return a row a Job: its wait as a line, the first promise as a tick, from the start on a bar.
 
     At most MOST_PROMISES Jobs, those furthest from their promise.
@@ -146,7 +146,7 @@ def promises_picture(courses: Sequence[Course], *, policy: str) -> str:
     return picture(scale.axis(0, height), *rows, height=height + 22, about=about)
 
 
-def _promise_row(course: Course, name: str, *, scale: TimeScale, y: float) -> str:
+def _promise_row(course: JobCourse, name: str, *, scale: TimeScale, y: float) -> str:
     assert course.promised_at is not None
     assert course.first_start_at is not None
     assert course.finished_at is not None
@@ -175,5 +175,5 @@ def _lateness_text(seconds: float) -> str:
     return f"{duration_text(abs(seconds))} {'later' if seconds > 0 else 'sooner'}"
 
 
-def _end_of(courses: Sequence[Course]) -> float:
+def _end_of(courses: Sequence[JobCourse]) -> float:
     return max(course.finished_at or 0.0 for course in courses)

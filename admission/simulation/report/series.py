@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from admission.simulation.course import Course
+from admission.simulation.course import JobCourse
 from admission.simulation.figures import percentile, wait_of
 
 # Sizes of Jobs: from so many GPUs on, and what people call it. 8 is where gangs begin.
@@ -42,20 +42,20 @@ def gpus_over_time(
     return tuple(seconds / width for seconds in taken)
 
 
-def waits_by_size(courses: Iterable[Course]) -> dict[str, Waits]:
+def waits_by_size(courses: Iterable[JobCourse]) -> dict[str, Waits]:
     """Return the waits by size of the Job, smallest first; sizes without a Job are left out."""
     found = _waits_by(courses, lambda course: next(name for most, name in _SIZES if course.job.gpus >= most))
     return {name: found[name] for _, name in reversed(_SIZES) if name in found}
 
 
-def waits_by_tenant(courses: Sequence[Course]) -> dict[str, Waits]:
+def waits_by_tenant(courses: Sequence[JobCourse]) -> dict[str, Waits]:
     """Return the waits of the MOST_TENANTS tenants with most Jobs, most first."""
     jobs = Counter(course.job.tenant for course in courses)
     found = _waits_by(courses, lambda course: course.job.tenant)
     return {name: found[name] for name in sorted(jobs, key=lambda name: (-jobs[name], name))[:MOST_TENANTS]}
 
 
-def _waits_by(courses: Iterable[Course], group_of: Callable[[Course], str]) -> dict[str, Waits]:
+def _waits_by(courses: Iterable[JobCourse], group_of: Callable[[JobCourse], str]) -> dict[str, Waits]:
     groups: defaultdict[str, list[float]] = defaultdict(list)
     for course in courses:
         groups[group_of(course)].append(wait_of(course))
@@ -67,7 +67,7 @@ def _to_waits(ordered: Sequence[float]) -> Waits:
     return Waits(jobs=len(ordered), p50=p50, p90=p90, p99=p99)
 
 
-def furthest_from_promise(courses: Iterable[Course], most: int) -> tuple[Course, ...]:
+def furthest_from_promise(courses: Iterable[JobCourse], most: int) -> tuple[JobCourse, ...]:
     """Return at most `most` Jobs whose first start was furthest from the first promise, by submit time.
 
     Those are the ones worth looking at: kept to the second, a promise is only one more mark.
@@ -77,7 +77,7 @@ def furthest_from_promise(courses: Iterable[Course], most: int) -> tuple[Course,
     return tuple(sorted(chosen, key=lambda one: (one.job.submitted_at, one.job.id)))
 
 
-def _lateness(course: Course) -> float:
+def _lateness(course: JobCourse) -> float:
     if course.first_start_at is None or course.promised_at is None:
         return 0.0
     return course.first_start_at - course.promised_at

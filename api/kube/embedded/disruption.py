@@ -25,7 +25,7 @@ from api.kube.embedded.kinds.catalog import Catalog
 from api.kube.embedded.kinds.kinds import Kind, World
 from api.kube.embedded.kinds.selectors import matches_labels
 from api.kube.embedded.options import DeleteOptions, WriteOptions
-from api.kube.embedded.store import ChangeType, Collection, Store
+from api.kube.embedded.store import ChangeType, Collection, ObjectStore
 from api.kube.embedded.verbs import Verbs
 
 _MANAGER: Final = "kube-controller-manager"
@@ -45,10 +45,10 @@ class _CountError(Exception):
     """The pods of a budget cannot be counted."""
 
 
-class Disruptions:
+class EvictionApi:
     """Keeps the status of all budgets, and evicts pods by it."""
 
-    def __init__(self, store: Store, catalog: Catalog, verbs: Verbs) -> None:
+    def __init__(self, store: ObjectStore, catalog: Catalog, verbs: Verbs) -> None:
         self._catalog = catalog
         self._verbs = verbs
         # How many budgets a namespace has: where none is, nothing is counted.

@@ -10,14 +10,14 @@ import asyncio
 from collections import deque
 from typing import Final
 
-from api.kube.embedded.apply.errors import Invalid
+from api.kube.embedded.apply.errors import InvalidObject
 from api.kube.embedded.apply.schema import JsonObject
 from api.kube.embedded.kinds.catalog import Catalog
 from api.kube.embedded.kinds.crds import GROUP, PLURAL, CustomKinds
 from api.kube.embedded.kinds.kinds import Kind
 from api.kube.embedded.metadata import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 from api.kube.embedded.options import DeleteOptions, WriteOptions
-from api.kube.embedded.store import ChangeType, Collection, Store
+from api.kube.embedded.store import ChangeType, Collection, ObjectStore
 from api.kube.embedded.verbs import Transform, Verbs
 
 _MANAGER: Final = "kube-controller-manager"
@@ -27,7 +27,7 @@ _Key = tuple[Collection, str, str]
 class GarbageCollector:
     """Deletes what deletions entail."""
 
-    def __init__(self, store: Store, catalog: Catalog, verbs: Verbs, customs: CustomKinds) -> None:
+    def __init__(self, store: ObjectStore, catalog: Catalog, verbs: Verbs, customs: CustomKinds) -> None:
         self._store = store
         self._catalog = catalog
         self._verbs = verbs
@@ -212,7 +212,7 @@ class GarbageCollector:
             return
         try:
             self._verbs.update(kind, namespace, name, change, WriteOptions(manager=_MANAGER))
-        except Invalid:
+        except InvalidObject:
             # An object that breaks a rule added after it was stored cannot be changed; it stays as it is.
             return
 

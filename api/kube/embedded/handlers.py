@@ -17,13 +17,13 @@ from api.kube.embedded.apply.errors import (
 from api.kube.embedded.apply.patches import json_patch, merge_patch, strategic_merge
 from api.kube.embedded.apply.schema import Json, JsonObject
 from api.kube.embedded.discovery import discover
-from api.kube.embedded.disruption import Disruptions
+from api.kube.embedded.disruption import EvictionApi
 from api.kube.embedded.kinds.catalog import Catalog
-from api.kube.embedded.listing import Lister, shape
-from api.kube.embedded.options import Outcome, WriteOptions
+from api.kube.embedded.listing import ObjectLister, shape
+from api.kube.embedded.options import WriteOptions, WriteOutcome
 from api.kube.embedded.protobuf import PROTOBUF, read_protobuf
 from api.kube.embedded.requests import Target
-from api.kube.embedded.store import Store, Stored, encode
+from api.kube.embedded.store import ObjectStore, Stored, encode
 from api.kube.embedded.tokens import REVIEWS_PATH, Tokens
 from api.kube.embedded.verbs import Verbs
 from api.kube.embedded.watching import Watcher
@@ -34,12 +34,12 @@ _HEALTH = ("healthz", "livez", "readyz")
 class Api:
     """Answers HTTP requests from the store."""
 
-    def __init__(self, store: Store, catalog: Catalog, verbs: Verbs) -> None:
+    def __init__(self, store: ObjectStore, catalog: Catalog, verbs: Verbs) -> None:
         self._catalog = catalog
         self._verbs = verbs
         self._tokens = Tokens(verbs, catalog)
-        self._disruptions = Disruptions(store, catalog, verbs)
-        self._lister = Lister(store)
+        self._disruptions = EvictionApi(store, catalog, verbs)
+        self._lister = ObjectLister(store)
         self._watcher = Watcher(store, self._lister)
 
     def close(self) -> None:
@@ -148,7 +148,9 @@ class Api:
         change = _change(target, request.content_type, data)
         return _outcome(self._verbs.update(target.kind, target.space, target.name or "", change, options))
 
-    def _apply(self, target: Target, query: Mapping[str, str], data: Json, options: WriteOptions) -> Outcome:
+    def _apply(
+        self, target: Target, query: Mapping[str, str], data: Json, options: WriteOptions
+    ) -> WriteOutcome:
         # Without a manager there is nobody whom the fields could belong to.
         if not query.get("fieldManager"):
             message = 'PatchOptions.meta.k8s.io "" is invalid: fieldManager: Required value: '
@@ -230,7 +232,7 @@ def _change(target: Target, content_type: str, data: Json) -> Callable[[JsonObje
     return lambda item: strategic_merge(schema, item, data)
 
 
-def _outcome(outcome: Outcome) -> web.Response:
+def _outcome(outcome: WriteOutcome) -> web.Response:
     response = _json(outcome.stored.raw, status=201 if outcome.created else 200)
     for warning in outcome.warnings:
         text = warning.replace("\\", "\\\\").replace('"', '\\"')

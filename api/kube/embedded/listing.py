@@ -11,7 +11,7 @@ from api.kube.embedded.kinds.kinds import Kind
 from api.kube.embedded.kinds.selectors import Predicate, field_selector, label_selector
 from api.kube.embedded.kinds.tables import partial_object, table
 from api.kube.embedded.requests import Target, whole_number
-from api.kube.embedded.store import Store, Stored, encode
+from api.kube.embedded.store import ObjectStore, Stored, encode
 
 # Lists that are being paged through. The oldest is forgotten first; its client gets 410 and lists anew.
 _MAX_OPEN_LISTS = 256
@@ -45,10 +45,10 @@ def shape(kind: Kind, accept: str, query: Mapping[str, str]) -> Callable[[JsonOb
     return partial_object if _PARTIAL in accept else None
 
 
-class Lister:
+class ObjectLister:
     """Answers list requests, and keeps the rest of the lists that are read page by page."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: ObjectStore) -> None:
         self._store = store
         self._open: OrderedDict[str, tuple[int, Sequence[Stored]]] = OrderedDict()
 

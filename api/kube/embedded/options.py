@@ -29,7 +29,7 @@ class DeleteOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class WriteOutcome:
     """What a write led to: the object as it is now (or last was), and what to tell the client."""
 
     stored: Stored

@@ -14,7 +14,7 @@ from api.kube.embedded.kinds.builtin_kinds import serve_builtin_kinds
 from api.kube.embedded.kinds.catalog import Catalog
 from api.kube.embedded.kinds.crds import CustomKinds
 from api.kube.embedded.options import WriteOptions
-from api.kube.embedded.store import Store
+from api.kube.embedded.store import ObjectStore
 from api.kube.embedded.verbs import Verbs
 
 _NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
@@ -37,7 +37,7 @@ class EmbeddedServer:
 
     def __init__(self) -> None:
         # Above every version that an earlier server of this machine gave out: see store.py.
-        self._store = Store(int(time.time() * 1000))
+        self._store = ObjectStore(int(time.time() * 1000))
         self._catalog = Catalog()
         self._verbs = Verbs(self._store, self._catalog)
         self._api = Api(self._store, self._catalog, self._verbs)

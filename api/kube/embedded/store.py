@@ -52,7 +52,7 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class StoreChange:
     """One entry of the log. `previous` tells watches whether the object was in their selection before."""
 
     version: int
@@ -74,7 +74,7 @@ class Collection:
         self.oldest_version = version
         self.changed = asyncio.Event()
         self._objects: dict[str, dict[str, Stored]] = {}
-        self._log: deque[Change] = deque()
+        self._log: deque[StoreChange] = deque()
         self._dropped = 0
 
     def find(self, namespace: str, name: str) -> Stored | None:
@@ -110,7 +110,7 @@ class Collection:
             newer += 1
         return self.position - newer
 
-    def changes_since(self, position: int) -> list[Change] | None:
+    def changes_since(self, position: int) -> list[StoreChange] | None:
         """Return the changes behind `position`, or None when the log no longer reaches back that far."""
         if position < self._dropped:
             return None
@@ -132,7 +132,7 @@ class Collection:
             objects.pop(name, None)
         else:
             objects[name] = stored
-        change = Change(
+        change = StoreChange(
             version=version,
             type=type_,
             namespace=namespace,
@@ -158,7 +158,7 @@ class Collection:
 Listener = Callable[[Collection, ChangeType, JsonObject, JsonObject | None], None]
 
 
-class Store:
+class ObjectStore:
     """Every collection and the counter that they share."""
 
     def __init__(self, first_version: int) -> None:

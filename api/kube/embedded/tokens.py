@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
-from api.kube.embedded.apply.errors import ApiError, FieldError, Invalid, bad_request, invalid_value
+from api.kube.embedded.apply.errors import ApiError, FieldError, InvalidObject, bad_request, invalid_value
 from api.kube.embedded.apply.schema import Json, JsonObject
 from api.kube.embedded.kinds.catalog import Catalog
 from api.kube.embedded.requests import Target
@@ -175,7 +175,7 @@ def _check_seconds(seconds: Json) -> None:
         rule = "may not specify a duration larger than 2^32 seconds"
     if rule:
         fault: FieldError = invalid_value("spec.expirationSeconds", seconds, rule)
-        raise Invalid(f'TokenRequest.authentication.k8s.io "" is invalid: {fault.text}')
+        raise InvalidObject(f'TokenRequest.authentication.k8s.io "" is invalid: {fault.text}')
 
 
 def _named(item: JsonObject) -> JsonObject:

@@ -44,8 +44,8 @@ from api.kube.embedded.metadata import (
     mark_deleted,
     set_propagation,
 )
-from api.kube.embedded.options import DeleteOptions, Outcome, WriteOptions
-from api.kube.embedded.store import ChangeType, Store, Stored, encode
+from api.kube.embedded.options import DeleteOptions, WriteOptions, WriteOutcome
+from api.kube.embedded.store import ChangeType, ObjectStore, Stored, encode
 
 Transform = Callable[[JsonObject], JsonObject]
 
@@ -53,7 +53,7 @@ Transform = Callable[[JsonObject], JsonObject]
 class Verbs:
     """The writes, over one store and the kinds served from it."""
 
-    def __init__(self, store: Store, catalog: Catalog) -> None:
+    def __init__(self, store: ObjectStore, catalog: Catalog) -> None:
         self._store = store
         self._catalog = catalog
 
@@ -79,7 +79,7 @@ class Verbs:
 
     def create(
         self, kind: Kind, namespace: str, body: Json, options: WriteOptions, *, is_tracked: bool = False
-    ) -> Outcome:
+    ) -> WriteOutcome:
         """Create the object; `is_tracked`: its managedFields are settled already. Raises ApiError."""
         # Who it is, before what it says: a body of another kind is judged by nobody's rules.
         check_type(kind, body)
@@ -109,7 +109,7 @@ class Verbs:
         if kind.collection.find(namespace, metadata["name"]) is not None:
             raise already_exists(kind, metadata["name"])
         stored = self._commit(kind, ChangeType.ADDED, item, None, options)
-        return Outcome(stored=stored, created=True, warnings=warnings)
+        return WriteOutcome(stored=stored, created=True, warnings=warnings)
 
     def update(
         self,
@@ -120,7 +120,7 @@ class Verbs:
         options: WriteOptions,
         *,
         is_tracked: bool = False,
-    ) -> Outcome:
+    ) -> WriteOutcome:
         """Replace the object by what `change` makes of it. Raises ApiError.
 
         A write that changes nothing leaves the version alone and wakes no watcher. One that takes the last
@@ -147,13 +147,15 @@ class Verbs:
         self._prepare(kind, new, old, options)
         # 3. Nothing new: no version, no event. Else the rules, and the commit.
         if is_same(new, old):
-            return Outcome(stored=kind.view(current), warnings=warnings)
+            return WriteOutcome(stored=kind.view(current), warnings=warnings)
         self._judge(kind, new, self._update_faults(kind, new, old, options))
         type_ = ChangeType.DELETED if is_finished(new) else ChangeType.MODIFIED
         stored = self._commit(kind, type_, new, current.item, options)
-        return Outcome(stored=stored, deleted=type_ is ChangeType.DELETED, warnings=warnings)
+        return WriteOutcome(stored=stored, deleted=type_ is ChangeType.DELETED, warnings=warnings)
 
-    def replace(self, kind: Kind, namespace: str, name: str, body: Json, options: WriteOptions) -> Outcome:
+    def replace(
+        self, kind: Kind, namespace: str, name: str, body: Json, options: WriteOptions
+    ) -> WriteOutcome:
         """PUT: replace the object by `body`; a few kinds are created this way too. Raises ApiError."""
         check_type(kind, body)
         check_name(name, body)
@@ -165,7 +167,7 @@ class Verbs:
 
     def apply(
         self, kind: Kind, namespace: str, name: str, body: Json, options: WriteOptions, *, force: bool
-    ) -> Outcome:
+    ) -> WriteOutcome:
         """Server-side apply: create the object, or merge what its manager wants into it. Raises ApiError."""
         check_type(kind, body)
         check_name(name, body)
@@ -187,7 +189,7 @@ class Verbs:
             return self.create(kind, namespace, change({}), options, is_tracked=True)
         return self.update(kind, namespace, name, change, options, is_tracked=True)
 
-    def delete(self, kind: Kind, namespace: str, name: str, options: DeleteOptions) -> Outcome:
+    def delete(self, kind: Kind, namespace: str, name: str, options: DeleteOptions) -> WriteOutcome:
         """Delete the object, or mark it while grace or finalizers hold it. Raises ApiError."""
         current = kind.collection.find(namespace, name)
         if current is None:
@@ -208,19 +210,19 @@ class Verbs:
             metadata.pop("deletionGracePeriodSeconds", None)
         marked = {**old, "metadata": metadata}
         if is_over:
-            return Outcome(stored=self._deleted(kind, marked, old, options), deleted=True)
+            return WriteOutcome(stored=self._deleted(kind, marked, old, options), deleted=True)
         # Deleted a second time: nothing new to say, no version, no event.
         kind.strategy.mark_deletion(marked)
         if marked == old:
-            return Outcome(stored=kind.view(current))
+            return WriteOutcome(stored=kind.view(current))
         if options.dry_run:
-            return Outcome(stored=Stored(encode(marked), marked))
+            return WriteOutcome(stored=Stored(encode(marked), marked))
         stored = self._store.commit(kind.collection, ChangeType.MODIFIED, marked, old)
-        return Outcome(stored=kind.view(stored))
+        return WriteOutcome(stored=kind.view(stored))
 
     def bind(
         self, kind: Kind, namespace: str, name: str, node: str, binding: JsonObject, options: WriteOptions
-    ) -> Outcome:
+    ) -> WriteOutcome:
         """Assign a pod to a node, once. Raises ApiError (404, 409)."""
         current = kind.collection.find(namespace, name)
         if current is None:
@@ -241,10 +243,10 @@ class Verbs:
             raise conflict(kind, name, f"pod {name} has non-empty .spec.schedulingGates")
         new = {**old, "spec": {**spec, "nodeName": node}, "status": _scheduled(old["status"], self.now())}
         stored = self._commit(kind, ChangeType.MODIFIED, new, old, options)
-        return Outcome(stored=stored)
+        return WriteOutcome(stored=stored)
 
     # A namespace's finalizers stand in its spec, and only this subresource changes them.
-    def finalize(self, kind: Kind, name: str, body: Json) -> Outcome:
+    def finalize(self, kind: Kind, name: str, body: Json) -> WriteOutcome:
         """Set a namespace's own finalizers; in deletion it goes with the last. Raises ApiError."""
         check_type(kind, body)
         current = kind.collection.find("", name)
@@ -255,7 +257,7 @@ class Verbs:
         is_over = is_finished(new) and not finalizers
         type_ = ChangeType.DELETED if is_over else ChangeType.MODIFIED
         stored = self._store.commit(kind.collection, type_, new, current.item)
-        return Outcome(stored=stored, deleted=is_over)
+        return WriteOutcome(stored=stored, deleted=is_over)
 
     def _decode(self, kind: Kind, body: JsonObject, options: WriteOptions) -> tuple[JsonObject, list[str]]:
         typed = {**body, "apiVersion": kind.api_version, "kind": kind.kind}

@@ -17,9 +17,9 @@ from api.kube.embedded.apply.errors import ApiError, expired
 from api.kube.embedded.apply.schema import JsonObject
 from api.kube.embedded.kinds.kinds import Kind
 from api.kube.embedded.kinds.selectors import Predicate
-from api.kube.embedded.listing import Lister, matcher, shape
+from api.kube.embedded.listing import ObjectLister, matcher, shape
 from api.kube.embedded.requests import Target, is_true, whole_number
-from api.kube.embedded.store import Change, ChangeType, Store, Stored, encode
+from api.kube.embedded.store import ChangeType, ObjectStore, StoreChange, Stored, encode
 
 # How long a watch without timeoutSeconds lasts; the real server draws from 30 to 60 minutes.
 _DEFAULT_SECONDS = 1800
@@ -43,7 +43,7 @@ class _Watch:
 class Watcher:
     """Serves watches until the server closes."""
 
-    def __init__(self, store: Store, lister: Lister) -> None:
+    def __init__(self, store: ObjectStore, lister: ObjectLister) -> None:
         self._store = store
         self._lister = lister
         self._is_closing = False
@@ -147,7 +147,7 @@ def _watch_of(request: web.BaseRequest, target: Target, query: Mapping[str, str]
     )
 
 
-def _change_line(watch: _Watch, change: Change) -> bytes | None:
+def _change_line(watch: _Watch, change: StoreChange) -> bytes | None:
     """Return the line that tells this watcher of a change, or None when it is none of its business."""
     kind = watch.kind
     # The cheapest question first: it is asked of every change for every watcher.
@@ -171,7 +171,7 @@ def _change_line(watch: _Watch, change: Change) -> bytes | None:
     return None
 
 
-def _viewed(kind: Kind, change: Change) -> Stored:
+def _viewed(kind: Kind, change: StoreChange) -> Stored:
     """Return the changed object in another version than the stored one; its bytes are made once for all."""
     key = kind.api_version
     if key not in change.views:

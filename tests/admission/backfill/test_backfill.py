@@ -329,7 +329,7 @@ def test_nothing_is_promised_without_a_policy() -> None:
 
     assert world.plans == {}
     assert world.started["long"] == T + 2
-    assert len(world.engine._cache.timekeeper.profile) == 0
+    assert len(world.engine._cache.schedule_plan.profile) == 0
 
 
 # --- expected starts -------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from admission.controller.cluster_state.node_pod_watch import GroundWatch
+from admission.controller.cluster_state.node_pod_watch import NodePodWatch
 from admission.controller.http.extender import Extender, render_error
 from api.http.server import HttpServer
 from api.kube import resources
@@ -165,7 +165,7 @@ async def serving(kubeconfig: str, nodes: Iterable[Object] = (), **given: Any) -
     async with await KubeClient.connect(kubeconfig) as client:
         for node in nodes:
             await client.create(resources.NODES, msgspec.json.encode(node))
-        watch = GroundWatch(client, given.pop("on_error", raise_error))
+        watch = NodePodWatch(client, given.pop("on_error", raise_error))
         extender = Extender(watch, FakeClock(), **given)
         routes = [*extender.routes(), *extender.state_routes()]
         async with HttpServer(routes, render_error=render_error) as server:

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from admission.controller.cluster_state.cluster_state import Knowledge, KnowledgeSettings
+from admission.controller.cluster_state.cluster_state import ClusterState, ClusterStateSettings
 from admission.controller.kinds import watched_kinds
-from admission.controller.loop.status_writer import StatusBoard
-from admission.controller.metrics.decision_recorder import Journal
+from admission.controller.loop.status_writer import StatusWriter
+from admission.controller.metrics.decision_recorder import DecisionRecorder
 from admission.controller.metrics.labels import MetricLabels
 from admission.controller.metrics.registry import Metrics
 from admission.engine.engine import Engine
@@ -31,17 +31,19 @@ class Known:
     def __init__(
         self,
         *objects: Object,
-        settings: KnowledgeSettings | None = None,
+        settings: ClusterStateSettings | None = None,
         labels: MetricLabels | None = None,
     ) -> None:
         nowhere = Endpoint(server="http://nowhere", origin="a test", credentials=FixedCredentials())
         self.metrics = Metrics(version="test")
-        journal = Journal(EventRecorder(KubeClient(nowhere), instance="a test"), self.metrics)
+        decision_recorder = DecisionRecorder(
+            EventRecorder(KubeClient(nowhere), instance="a test"), self.metrics
+        )
         engine = Engine()
-        settings = settings or KnowledgeSettings()
-        self.knowledge = Knowledge(engine, journal, FakeClock(), settings, labels=labels)
-        board = StatusBoard(engine, with_share=False, is_busy=lambda _: False)
-        self._kinds = {kind.resource.kind: kind for kind in watched_kinds(self.knowledge, board)}
+        settings = settings or ClusterStateSettings()
+        self.cluster_state = ClusterState(engine, decision_recorder, FakeClock(), settings, labels=labels)
+        board = StatusWriter(engine, with_share=False, is_busy=lambda _: False)
+        self._kinds = {kind.resource.kind: kind for kind in watched_kinds(self.cluster_state, board)}
         self._versions = 0
         for obj in objects:
             self.tell(obj)

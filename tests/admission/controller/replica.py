@@ -11,16 +11,16 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from admission.controller.cluster_state.cluster_state import Knowledge, KnowledgeSettings
+from admission.controller.cluster_state.cluster_state import ClusterState, ClusterStateSettings
 from admission.controller.kinds import WatchedKind, ground_kinds, watched_kinds
 from admission.controller.leadership.plan_reader import PlanReader
 from admission.controller.leadership.takeover import Takeover, TakeoverSettings
-from admission.controller.loop.control_loop import Brain
-from admission.controller.loop.status_writer import StatusBoard
-from admission.controller.metrics.decision_recorder import Journal
+from admission.controller.loop.control_loop import ControlLoop
+from admission.controller.loop.status_writer import StatusWriter
+from admission.controller.metrics.decision_recorder import DecisionRecorder
 from admission.controller.metrics.registry import FOLLOWER, Metrics
 from admission.controller.runtime.failpoints import Failpoint
-from admission.controller.writer.executor import Target
+from admission.controller.writer.executor import ObjectTarget
 from admission.engine.engine import Engine
 from admission.reconcile.workload import LifecycleSettings
 from api.kube.errors import Conflict
@@ -202,19 +202,19 @@ class Replica:
         self.store = StoreLine(store, chance)
         self.recorder = FakeRecorder()
         self.metrics = Metrics(version="test")
-        self.journal = Journal(self.recorder, self.metrics, monotonic=loop.monotonic)
-        settings = KnowledgeSettings(lifecycle=LifecycleSettings(pods_ready=None), with_pods=with_pods)
-        self.knowledge = Knowledge(Engine(), self.journal, loop, settings)
-        self.board = StatusBoard(self.knowledge.engine, with_share=False, is_busy=self._is_busy)
-        self.brain = Brain(self.knowledge, self.board, self.journal, loop)
+        self.decision_recorder = DecisionRecorder(self.recorder, self.metrics, monotonic=loop.monotonic)
+        settings = ClusterStateSettings(lifecycle=LifecycleSettings(pods_ready=None), with_pods=with_pods)
+        self.cluster_state = ClusterState(Engine(), self.decision_recorder, loop, settings)
+        self.board = StatusWriter(self.cluster_state.engine, with_share=False, is_busy=self._is_busy)
+        self.control_loop = ControlLoop(self.cluster_state, self.board, self.decision_recorder, loop)
         self.reader = PlanReader(
-            self.store, self.brain, loop, is_following=lambda: self.metrics.role == FOLLOWER
+            self.store, self.control_loop, loop, is_following=lambda: self.metrics.role == FOLLOWER
         )
         self.leadership: FakeLeadership | None = None
         self._lease = lease
         self._loop = loop
         self._settings = _takeover_settings(name, require_store=require_store)
-        kinds = (*watched_kinds(self.knowledge, self.board), *ground_kinds(self.knowledge))
+        kinds = (*watched_kinds(self.cluster_state, self.board), *ground_kinds(self.cluster_state))
         # Pods are watched twice where they are queued: all of them, and those that a queue has marked.
         self._kinds: dict[str, list[WatchedKind]] = {}
         for kind in kinds:
@@ -233,8 +233,8 @@ class Replica:
 
     def start(self) -> None:
         """Run the brain; what the cluster holds is known already."""
-        self.brain.is_synced = True
-        self._tasks.append(self._loop.create_task(self.brain.run()))
+        self.control_loop.is_synced = True
+        self._tasks.append(self._loop.create_task(self.control_loop.run()))
         self._tasks.append(self._loop.create_task(self.reader.run()))
 
     def lead(self, fence: int) -> None:
@@ -245,7 +245,7 @@ class Replica:
             self.line,
             self.line,
             self.store,
-            self.brain,
+            self.control_loop,
             self._loop,
             self.metrics,
             settings=self._settings,
@@ -283,7 +283,7 @@ class Replica:
         if self._leading is not None:
             assert not self._leading.done(), f"{self.name} ended leading by itself: {self._leading}"
         assert self.stumbles() == 0, f"{self.name} stumbled"
-        self.knowledge.engine.validate()
+        self.cluster_state.engine.validate()
 
     def stumbles(self) -> float:
         """Return how often a fault of our own was caught."""
@@ -292,7 +292,7 @@ class Replica:
         return sum(metric("berth_stumbles_total", {"replica_role": role}) or 0.0 for role in roles)
 
     def _is_busy(self, key: tuple[str, str, str]) -> bool:
-        return self.brain.is_busy(Target(*key))
+        return self.control_loop.is_busy(ObjectTarget(*key))
 
     def _hear(self, type_: ChangeType, obj: Object) -> None:
         """Do as an informer does."""
@@ -306,7 +306,7 @@ class Replica:
                 self._known[key] = value
             if _is_selected(kind, metadata):
                 change = Change(type_, value, previous, raw if kind.keeps_raw else None)
-                self.brain.post(partial(kind.take, change))
+                self.control_loop.post(partial(kind.take, change))
 
 
 def _is_selected(kind: WatchedKind, metadata: Object) -> bool:

@@ -144,7 +144,7 @@ def test_quota_is_kept_while_a_doubtful_admission_cannot_be_fenced_off(stage: St
 
     stage.wait(8.0)
     assert stage.admitted() == []
-    assert leader.knowledge.engine.statistics().assumed == 1
+    assert leader.cluster_state.engine.statistics().assumed == 1
 
     leader.line.faults.errors_after_late.clear()
     stage.wait(300.0)

@@ -6,7 +6,7 @@ import pytest
 
 from admission.decisions.decision import Decision, Evict
 from admission.engine.engine import EngineSettings
-from admission.preemption.fair_sharing import FairSharing
+from admission.preemption.fair_sharing import FairPreemption
 from api.queueing import Preemption, PreemptionPolicy, QueueingStrategy
 from tests.builders import (
     World,
@@ -44,7 +44,7 @@ SHRINKING = make_workload(
 
 
 def lent_out(
-    strategy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO, fair_sharing: FairSharing | None = None
+    strategy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO, fair_sharing: FairPreemption | None = None
 ) -> World:
     """An owner of one GPU, a lender of another, and a guest without any who is older and more important.
 
@@ -74,7 +74,7 @@ def test_a_workload_that_may_shrink_gets_the_room_that_was_freed_for_it(strategy
 
 def test_under_fair_sharing_as_well_what_was_freed_is_not_taken_back() -> None:
     # The guest's queue weighs so much that it wins every tournament, though all it holds is borrowed.
-    world = lent_out(fair_sharing=FairSharing())
+    world = lent_out(fair_sharing=FairPreemption())
     world.put(make_cluster_queue("borrower", cohort="cohort", fair_weight_milli=1_000_000), SHRINKING)
 
     decisions = run(world)

@@ -14,7 +14,7 @@ from admission.controller.http.extender_profiles import ExtenderRules, Ruled
 from admission.controller.runtime.logs import KeyValueFormatter
 from admission.extender.book import NodeBook
 from admission.extender.facts import PodAsk
-from admission.extender.gpu_fit import Candidates
+from admission.extender.gpu_fit import NodeCandidates
 from api.node import NodeInfo
 from api.objects import NodeObject, PodObject
 
@@ -81,7 +81,7 @@ def node(gpus: str) -> NodeObject:
 
 def refused(ruled: Ruled, gpus: int) -> str:
     """Return why a pod of so many GPUs may not run on the node, empty where it may."""
-    asked = Candidates(["a"], [None])
+    asked = NodeCandidates(["a"], [None])
     answer = ruled.refusals("gpu-aware-scheduler", asking("new", gpus), asked, ())
     return answer["a"].reason if answer else ""
 

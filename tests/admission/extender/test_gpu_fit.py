@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from admission.extender.gpu_fit import Affinity, Candidates, Scores, roomiest_fabric, score_nodes
+from admission.extender.gpu_fit import Affinity, NodeCandidates, Scores, roomiest_fabric, score_nodes
 from api.wire.extender import NodeLabels, PodNeeds
 
 POD = PodNeeds(namespace="team", name="p", gpus=1)
 
 
-def candidates(*labels: NodeLabels | None) -> Candidates:
+def candidates(*labels: NodeLabels | None) -> NodeCandidates:
     """Return a node for each."""
-    return Candidates([f"n{index}" for index in range(len(labels))], labels)
+    return NodeCandidates([f"n{index}" for index in range(len(labels))], labels)
 
 
 @pytest.mark.parametrize(

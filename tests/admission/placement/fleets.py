@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from admission.placement.topology.place import taken_per_pod
 from admission.placement.topology.request import NodeRules, PlacementRequest
-from admission.placement.topology_cache import Fleet, Unplaced
+from admission.placement.topology_cache import TopologyCache, Unplaced
 from api.node import NodeInfo
 from api.objects import WireTaint
 from api.queueing import ResourceFlavor, Topology
@@ -33,22 +33,24 @@ def make_node(
     )
 
 
-def make_fleet(racks: Racks, *, levels: tuple[str, ...] = LEVELS) -> Fleet:
+def make_fleet(racks: Racks, *, levels: tuple[str, ...] = LEVELS) -> TopologyCache:
     """Return a fleet with one flavor; its nodes are n0, n1, ... in the order given."""
-    return fill_fleet(Fleet(), racks, levels=levels)
+    return fill_fleet(TopologyCache(), racks, levels=levels)
 
 
-def fill_fleet(fleet: Fleet, racks: Racks, *, levels: tuple[str, ...] = LEVELS) -> Fleet:
+def fill_fleet(
+    topology_cache: TopologyCache, racks: Racks, *, levels: tuple[str, ...] = LEVELS
+) -> TopologyCache:
     """Give a fleet its flavor and nodes n0, n1, ... in the order given."""
     number = 0
     for block, of_block in racks.items():
         for rack, nodes in of_block.items():
             for gpus in nodes:
-                fleet.put_node(make_node(f"n{number}", block, rack, gpus))
+                topology_cache.put_node(make_node(f"n{number}", block, rack, gpus))
                 number += 1
     flavor = ResourceFlavor(name=FLAVOR, topology_name="default")
-    fleet.set_flavors({FLAVOR: flavor}, {"default": Topology(name="default", levels=levels)})
-    return fleet
+    topology_cache.set_flavors({FLAVOR: flavor}, {"default": Topology(name="default", levels=levels)})
+    return topology_cache
 
 
 def make_request(
@@ -83,9 +85,9 @@ def make_request(
     )
 
 
-def counts(fleet: Fleet, *requests: PlacementRequest) -> dict[str, dict[str, int]] | str:
+def counts(topology_cache: TopologyCache, *requests: PlacementRequest) -> dict[str, dict[str, int]] | str:
     """Return how many pods of each request go to which leaf, or the sentence that says why not."""
-    found = fleet.place(requests)
+    found = topology_cache.place(requests)
     if isinstance(found, Unplaced):
         return found.message
     return {

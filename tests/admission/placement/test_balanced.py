@@ -7,19 +7,19 @@ from typing import Any
 import pytest
 
 from admission.placement.topology.request import PlacementGates
-from admission.placement.topology_cache import Fleet, Unplaced
+from admission.placement.topology_cache import TopologyCache, Unplaced
 from tests.admission.placement.fleets import BLOCK, RACK, counts, fill_fleet, make_request
 
 BALANCED = PlacementGates(is_balanced=True)
 
 
-def racks_of(fleet: Fleet, count: int, **asked: Any) -> dict[str, int]:
+def racks_of(topology_cache: TopologyCache, count: int, **asked: Any) -> dict[str, int]:
     """Return how many pods of a gang go into each rack."""
-    found = fleet.place([make_request(count, **asked)])
+    found = topology_cache.place([make_request(count, **asked)])
     assert not isinstance(found, Unplaced)
     total: dict[str, int] = {}
     for domain in found["main"].domains:
-        labels = fleet.nodes[domain.values[-1]].labels
+        labels = topology_cache.nodes[domain.values[-1]].labels
         rack = f"{labels[BLOCK]}/{labels[RACK]}"
         total[rack] = total.get(rack, 0) + domain.count
     return total
@@ -49,15 +49,15 @@ TWO_BLOCKS = {"b0": {"r0": [8], "r1": [8], "r2": [4]}, "b1": {"r3": [6], "r4": [
     ],
 )
 def test_a_gang_is_spread(count: int, asked: dict[str, Any], want: dict[str, int]) -> None:
-    fleet = fill_fleet(Fleet(BALANCED), TWO_BLOCKS)
+    topology_cache = fill_fleet(TopologyCache(BALANCED), TWO_BLOCKS)
 
-    assert racks_of(fleet, count, **asked) == want
+    assert racks_of(topology_cache, count, **asked) == want
 
 
 def test_of_racks_with_room_for_their_share_those_with_least_to_spare_are_taken() -> None:
-    fleet = fill_fleet(Fleet(BALANCED), {"b0": {"r0": [8], "r1": [8], "r2": [6]}})
+    topology_cache = fill_fleet(TopologyCache(BALANCED), {"b0": {"r0": [8], "r1": [8], "r2": [6]}})
 
-    assert racks_of(fleet, 12, preferred=RACK) == {"b0/r1": 6, "b0/r2": 6}
+    assert racks_of(topology_cache, 12, preferred=RACK) == {"b0/r1": 6, "b0/r2": 6}
 
 
 @pytest.mark.parametrize(
@@ -69,15 +69,15 @@ def test_of_racks_with_room_for_their_share_those_with_least_to_spare_are_taken(
     ],
 )
 def test_best_fit_decides_for_a_gang_that_is(count: int, asked: dict[str, Any]) -> None:
-    balanced, plain = (fill_fleet(Fleet(gates), TWO_BLOCKS) for gates in (BALANCED, None))
+    balanced, plain = (fill_fleet(TopologyCache(gates), TWO_BLOCKS) for gates in (BALANCED, None))
 
     assert racks_of(balanced, count, **asked) == racks_of(plain, count, **asked)
 
 
 def test_by_default_best_fit_fills_one_after_the_other() -> None:
-    fleet = fill_fleet(Fleet(), TWO_BLOCKS)
+    topology_cache = fill_fleet(TopologyCache(), TWO_BLOCKS)
 
-    assert racks_of(fleet, 10, preferred=RACK) == {"b0/r0": 8, "b0/r2": 2}
+    assert racks_of(topology_cache, 10, preferred=RACK) == {"b0/r0": 8, "b0/r2": 2}
 
 
 @pytest.mark.parametrize(
@@ -88,6 +88,6 @@ def test_by_default_best_fit_fills_one_after_the_other() -> None:
     ],
 )
 def test_pods_that_may_go_anywhere_go(is_mixed: bool, want: dict[str, int]) -> None:
-    fleet = fill_fleet(Fleet(PlacementGates(is_mixed=is_mixed)), {"b0": {"r0": [3, 1, 2]}})
+    topology_cache = fill_fleet(TopologyCache(PlacementGates(is_mixed=is_mixed)), {"b0": {"r0": [3, 1, 2]}})
 
-    assert counts(fleet, make_request(4, unconstrained=True)) == {"main": want}
+    assert counts(topology_cache, make_request(4, unconstrained=True)) == {"main": want}

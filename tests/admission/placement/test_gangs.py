@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from admission.placement.replacement import Standing, replace_hosts
+from admission.placement.replacement import RemainingPlace, replace_hosts
 from admission.placement.topology.place import Place, place_of
-from admission.placement.topology.placement_options import Strategy, Wishes
+from admission.placement.topology.placement_options import PlacementOptions, Strategy
 from admission.placement.topology.request import Bandwidth, NodeRules, PlacementRequest
-from admission.placement.topology_cache import Fleet, Unplaced
+from admission.placement.topology_cache import TopologyCache, Unplaced
 from api.keys import NETWORK_BANDWIDTH
 from api.policy import DomainRules, ScoringWeights, SizeRule
 from tests.admission.placement.fleets import FLAVOR, Racks, make_fleet, make_request
@@ -35,7 +35,7 @@ def gang(
     nodes: int, *, strategy: Strategy = Strategy.BALANCED, gpus: int = 8, **fields: object
 ) -> PlacementRequest:
     """Return a gang of one pod a node."""
-    wishes = Wishes(**{"strategy": strategy, "rules": RULES, "gpus_per_pod": gpus, **fields})  # type: ignore[arg-type]
+    wishes = PlacementOptions(**{"strategy": strategy, "rules": RULES, "gpus_per_pod": gpus, **fields})  # type: ignore[arg-type]
     return structs.replace(make_request(nodes, gpus=gpus), wishes=wishes)
 
 
@@ -44,22 +44,22 @@ def leaf_of(node: str) -> int:
     return int(node.removeprefix("n")) // PER_LEAF
 
 
-def place(fleet: Fleet, request: PlacementRequest) -> dict[str, int]:
+def place(topology_cache: TopologyCache, request: PlacementRequest) -> dict[str, int]:
     """Return the pods on each node; fail where there is no place."""
-    found = fleet.place([request])
+    found = topology_cache.place([request])
     assert not isinstance(found, Unplaced), found.message
     return {domain.values[-1]: domain.count for domain in found["main"].domains}
 
 
-def take(fleet: Fleet, *nodes: str, gpus: int = 8) -> None:
+def take(topology_cache: TopologyCache, *nodes: str, gpus: int = 8) -> None:
     """Let other work use GPUs of these nodes."""
     for node in nodes:
         request = structs.replace(
             make_request(1, gpus=gpus), rules=NodeRules(node_selector=(("kubernetes.io/hostname", node),))
         )
-        found = fleet.place([request])
+        found = topology_cache.place([request])
         assert not isinstance(found, Unplaced)
-        fleet.use([place_of(request, found["main"])], sign=1)
+        topology_cache.use([place_of(request, found["main"])], sign=1)
 
 
 def leaves(placed: dict[str, int]) -> dict[int, int]:
@@ -117,32 +117,34 @@ def test_a_gang_wider_than_any_spine_takes_as_few_leaves_as_hold_it() -> None:
 def test_a_gang_passes_over_leaves_that_are_in_use(
     nodes: int, taken: list[str], want: dict[int, int]
 ) -> None:
-    fleet = make_fleet(SPINES)
-    take(fleet, *taken)
+    topology_cache = make_fleet(SPINES)
+    take(topology_cache, *taken)
 
-    assert leaves(place(fleet, gang(nodes, strategy=Strategy.CONSOLIDATED))) == want
+    assert leaves(place(topology_cache, gang(nodes, strategy=Strategy.CONSOLIDATED))) == want
 
 
 def test_a_gang_waits_rather_than_be_torn() -> None:
-    fleet = make_fleet(SPINES)
-    take(fleet, *(f"n{4 * leaf}" for leaf in range(16)))
+    topology_cache = make_fleet(SPINES)
+    take(topology_cache, *(f"n{4 * leaf}" for leaf in range(16)))
 
-    found = fleet.place([gang(4)])
+    found = topology_cache.place([gang(4)])
 
     assert isinstance(found, Unplaced)
     assert found.message.startswith(
         'topology "default" has no room by its size rules: a gang of 4 nodes asks for one leaf free of other'
         " work; 0 of 16 have room."
     )
-    assert not isinstance(fleet.place([gang(4)], is_empty=True), Unplaced), "it fits the empty cluster"
+    assert not isinstance(topology_cache.place([gang(4)], is_empty=True), Unplaced), (
+        "it fits the empty cluster"
+    )
 
 
 def test_four_nodes_share_their_leaf_with_nobody_even_where_there_is_room() -> None:
     """One GPU of every node of the leaf is in use: four pods of 7 GPUs would fit beside."""
-    fleet = make_fleet({"s0": {"l00": [8] * 4, "l01": [8] * 4}})
-    take(fleet, "n0", gpus=1)
+    topology_cache = make_fleet({"s0": {"l00": [8] * 4, "l01": [8] * 4}})
+    take(topology_cache, "n0", gpus=1)
 
-    assert leaves(place(fleet, gang(4, gpus=7))) == {1: 4}
+    assert leaves(place(topology_cache, gang(4, gpus=7))) == {1: 4}
 
 
 def test_a_leaf_that_lost_a_node_makes_the_rule_smaller() -> None:
@@ -168,10 +170,10 @@ def test_gpus_of_a_leaf_are_limited_too() -> None:
 
 def test_a_policys_own_rule_comes_before_the_standard_one() -> None:
     rules = DomainRules(size_rules=(SizeRule(max_nodes=4, leaves=2, is_complete=True),))
-    fleet = make_fleet({"s0": {f"l{leaf:02}": [8] * 2 for leaf in range(4)}})
-    take(fleet, "n0")
+    topology_cache = make_fleet({"s0": {f"l{leaf:02}": [8] * 2 for leaf in range(4)}})
+    take(topology_cache, "n0")
 
-    placed = place(fleet, gang(4, rules=rules))
+    placed = place(topology_cache, gang(4, rules=rules))
 
     assert sorted(placed) == ["n2", "n3", "n4", "n5"]
 
@@ -187,12 +189,12 @@ def test_a_gang_that_its_rule_can_never_hold_is_told_so() -> None:
 
 def test_adjacent_leaves_may_be_told_by_a_label() -> None:
     """Leaves stand in a row across the spines; l07 and l08 are neighbours."""
-    fleet = make_fleet(SPINES)
-    for name, node in list(fleet.nodes.items()):
-        fleet.put_node(replace(node, labels={**node.labels, "row": str(leaf_of(name))}))
-    take(fleet, *(f"n{4 * leaf}" for leaf in range(16) if leaf not in (3, 7, 8, 12)))
+    topology_cache = make_fleet(SPINES)
+    for name, node in list(topology_cache.nodes.items()):
+        topology_cache.put_node(replace(node, labels={**node.labels, "row": str(leaf_of(name))}))
+    take(topology_cache, *(f"n{4 * leaf}" for leaf in range(16) if leaf not in (3, 7, 8, 12)))
 
-    placed = place(fleet, gang(8, rules=DomainRules(adjacency_label="row")))
+    placed = place(topology_cache, gang(8, rules=DomainRules(adjacency_label="row")))
 
     assert leaves(placed) == {7: 4, 8: 4}
 
@@ -201,9 +203,9 @@ def test_adjacent_leaves_may_be_told_by_a_label() -> None:
 
 
 def test_consolidated_work_goes_on_one_node_where_one_holds_it() -> None:
-    fleet = make_fleet({"s0": {"l00": [4, 4], "l01": [8, 8]}})
+    topology_cache = make_fleet({"s0": {"l00": [4, 4], "l01": [8, 8]}})
 
-    assert place(fleet, gang(8, gpus=1, strategy=Strategy.CONSOLIDATED)) == {"n2": 8}
+    assert place(topology_cache, gang(8, gpus=1, strategy=Strategy.CONSOLIDATED)) == {"n2": 8}
 
 
 def test_distributed_work_is_spread_over_leaves_and_nodes() -> None:
@@ -242,23 +244,23 @@ def test_the_preferred_domain_is_taken_where_it_has_room(
 
 @pytest.mark.parametrize("domain", ["l00", "nowhere"])
 def test_a_preferred_domain_without_room_is_passed_over(domain: str) -> None:
-    fleet = make_fleet(SPINES)
-    take(fleet, "n0", "n1", "n2", "n3")
+    topology_cache = make_fleet(SPINES)
+    take(topology_cache, "n0", "n1", "n2", "n3")
 
-    placed = place(fleet, gang(2, preferred_domain=domain))
+    placed = place(topology_cache, gang(2, preferred_domain=domain))
 
     assert 0 not in leaves(placed)
 
 
 def test_a_leaf_in_use_is_filled_first_where_fragmentation_is_avoided() -> None:
-    fleet = make_fleet(SPINES)
-    take(fleet, "n21")
+    topology_cache = make_fleet(SPINES)
+    take(topology_cache, "n21")
     emptiest = ScoringWeights(
         resource_availability=1.0, topology_alignment=0.0, domain_utilization=0.0, historical_performance=0.0
     )
 
-    scattered = place(fleet, gang(2, weights=emptiest))
-    packed = place(fleet, gang(2, weights=emptiest, avoids_fragmentation=True))
+    scattered = place(topology_cache, gang(2, weights=emptiest))
+    packed = place(topology_cache, gang(2, weights=emptiest, avoids_fragmentation=True))
 
     assert (set(leaves(scattered)), set(leaves(packed))) == ({0}, {5})
 
@@ -272,14 +274,14 @@ def test_a_leaf_in_use_is_filled_first_where_fragmentation_is_avoided() -> None:
     ],
 )
 def test_each_weight_moves_the_choice(weight: str, want: int) -> None:
-    fleet = make_fleet({"s0": {f"l{leaf:02}": [8] * 4 for leaf in range(3)}})
-    take(fleet, "n0", gpus=4)
-    take(fleet, "n8", gpus=1)
-    fleet.search(FLAVOR).performance = {f"n{number}": 0.9 for number in range(8, 12)}
+    topology_cache = make_fleet({"s0": {f"l{leaf:02}": [8] * 4 for leaf in range(3)}})
+    take(topology_cache, "n0", gpus=4)
+    take(topology_cache, "n8", gpus=1)
+    topology_cache.search(FLAVOR).performance = {f"n{number}": 0.9 for number in range(8, 12)}
     none = dict.fromkeys(ScoringWeights.__dataclass_fields__, 0.0)
     weights = ScoringWeights(**{**none, weight: 1.0})
 
-    placed = place(fleet, gang(1, gpus=1, weights=weights))
+    placed = place(topology_cache, gang(1, gpus=1, weights=weights))
 
     assert set(leaves(placed)) == {want}
 
@@ -288,18 +290,18 @@ def test_each_weight_moves_the_choice(weight: str, want: int) -> None:
 
 
 def test_nodes_with_less_bandwidth_than_asked_for_are_left_out() -> None:
-    fleet = make_fleet({"s0": {"l00": [8] * 4, "l01": [8] * 4}})
-    for number, node in enumerate(list(fleet.nodes.values())):
+    topology_cache = make_fleet({"s0": {"l00": [8] * 4, "l01": [8] * 4}})
+    for number, node in enumerate(list(topology_cache.nodes.values())):
         speed = "100Gb" if number < 4 else "400Gb"
-        fleet.put_node(replace(node, labels={**node.labels, NETWORK_BANDWIDTH: speed}))
+        topology_cache.put_node(replace(node, labels={**node.labels, NETWORK_BANDWIDTH: speed}))
 
     def asking(mbits: int) -> PlacementRequest:
         return structs.replace(gang(2), rules=NodeRules(bandwidth=Bandwidth(mbits=mbits)))
 
-    assert set(leaves(place(fleet, asking(200_000)))) == {1}
+    assert set(leaves(place(topology_cache, asking(200_000)))) == {1}
     other = structs.replace(gang(1), rules=NodeRules(bandwidth=Bandwidth(mbits=1, label="speed")))
-    assert isinstance(fleet.place([other]), Unplaced)
-    refused = fleet.place([asking(800_000)])
+    assert isinstance(topology_cache.place([other]), Unplaced)
+    refused = topology_cache.place([asking(800_000)])
     assert isinstance(refused, Unplaced)
     assert "networkBandwidth: 8" in refused.message
 
@@ -330,18 +332,18 @@ FLEETS = st.dictionaries(
 @trying()
 @given(racks=FLEETS, gangs=st.lists(GANGS, max_size=6))
 def test_every_gang_that_is_placed_fits_node_by_node(racks: Racks, gangs: list[PlacementRequest]) -> None:
-    fleet = make_fleet(racks)
+    topology_cache = make_fleet(racks)
     places: list[Place] = []
     for request in gangs:
-        found = fleet.place([request])
+        found = topology_cache.place([request])
         if isinstance(found, Unplaced):
             continue
         assert sum(domain.count for domain in found["main"].domains) == request.count
         place = place_of(request, found["main"])
-        assert fleet.fits([place])
-        fleet.use([place], sign=1)
+        assert topology_cache.fits([place])
+        topology_cache.use([place], sign=1)
         places.append(place)
-        fleet.validate(places)
+        topology_cache.validate(places)
 
 
 @trying()
@@ -360,12 +362,16 @@ def test_equal_clusters_give_equal_places(racks: Racks, request: PlacementReques
 # --- nodes that fail ---------------------------------------------------------------------------------
 
 
-def replaced(fleet: Fleet, request: PlacementRequest, lost: str) -> dict[str, int] | Unplaced:
+def replaced(
+    topology_cache: TopologyCache, request: PlacementRequest, lost: str
+) -> dict[str, int] | Unplaced:
     """Return where the pods of the placed gang are once a node is lost."""
-    found = fleet.place([request])
+    found = topology_cache.place([request])
     assert not isinstance(found, Unplaced)
-    fleet.use([place_of(request, found["main"])], sign=1)
-    mended = replace_hosts(fleet, [Standing(request=request, assignment=found["main"])], {lost})
+    topology_cache.use([place_of(request, found["main"])], sign=1)
+    mended = replace_hosts(
+        topology_cache, [RemainingPlace(request=request, assignment=found["main"])], {lost}
+    )
     if isinstance(mended, Unplaced):
         return mended
     return {domain.values[-1]: domain.count for domain in mended["main"].domains}

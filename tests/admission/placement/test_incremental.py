@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from admission.placement.topology.place import Place, place_of
-from admission.placement.topology.placement_options import Strategy, Wishes
+from admission.placement.topology.placement_options import PlacementOptions, Strategy
 from admission.placement.topology.request import PlacementRequest
-from admission.placement.topology_cache import Fleet, Unplaced
+from admission.placement.topology_cache import TopologyCache, Unplaced
 from api.node import NodeInfo, PodUsage
 from api.objects import WireTaint
 from api.policy import DomainRules
@@ -47,14 +47,16 @@ _KUEUE = (
 _WISHED = tuple(
     structs.replace(
         make_request(count, gpus=gpus),
-        wishes=Wishes(strategy=strategy, rules=rules, gpus_per_pod=gpus, avoids_fragmentation=avoids),
+        wishes=PlacementOptions(
+            strategy=strategy, rules=rules, gpus_per_pod=gpus, avoids_fragmentation=avoids
+        ),
     )
     for count, gpus in ((2, 8), (3, 4), (6, 2))
     for strategy in Strategy
     for rules in (None, DomainRules(max_nodes_per_leaf=2, max_gpus_per_leaf=16))
     for avoids in (False, True)
 ) + tuple(
-    structs.replace(make_request(3, gpus=4), wishes=Wishes(preferred_domain=domain, gpus_per_pod=4))
+    structs.replace(make_request(3, gpus=4), wishes=PlacementOptions(preferred_domain=domain, gpus_per_pod=4))
     for domain in ("b1", "r2", "nowhere")
 )
 
@@ -63,7 +65,7 @@ _WISHED = tuple(
 class World:
     """A fleet, and all that was told to it."""
 
-    fleet: Fleet = field(default_factory=lambda: make_fleet({}))
+    topology_cache: TopologyCache = field(default_factory=lambda: make_fleet({}))
     nodes: dict[str, NodeInfo] = field(default_factory=dict)
     pods: dict[str, PodUsage] = field(default_factory=dict)
     places: list[Place] = field(default_factory=list)
@@ -75,44 +77,44 @@ class World:
         taints = (_TAINT,) if is_tainted else ()
         node = make_node(name, f"b{number % 2}", f"r{number % 4}", gpus, taints=taints, is_ready=is_ready)
         self.nodes[name] = node
-        self.fleet.put_node(node)
+        self.topology_cache.put_node(node)
 
     def drop(self, name: str) -> None:
         """Let a node go."""
         self.nodes.pop(name, None)
-        self.fleet.drop_node(name)
+        self.topology_cache.drop_node(name)
 
     def run_pod(self, name: str, gpus: int) -> None:
         """Let others run a pod on a node; none where it takes nothing."""
-        self.fleet.drop_pod(("others", name))
+        self.topology_cache.drop_pod(("others", name))
         self.pods.pop(name, None)
         if gpus:
             pod = PodUsage(namespace="others", name=name, node=name, requests={GPU: gpus, "pods": 1})
             self.pods[name] = pod
-            self.fleet.put_pod(pod)
+            self.topology_cache.put_pod(pod)
 
     def take(self, request: PlacementRequest) -> None:
         """Let a Workload have its place, if there is one."""
-        found = self.fleet.place([request])
+        found = self.topology_cache.place([request])
         if not isinstance(found, Unplaced):
             self.places.append(place_of(request, found["main"]))
-            self.fleet.use(self.places[-1:], sign=1)
+            self.topology_cache.use(self.places[-1:], sign=1)
 
     def free(self, index: int) -> None:
         """Let a Workload end."""
         if self.places:
-            self.fleet.use([self.places.pop(index % len(self.places))], sign=-1)
+            self.topology_cache.use([self.places.pop(index % len(self.places))], sign=-1)
 
     def see_run(self, host: str, outcome: float) -> None:
         """Let a run end on a node."""
         self.runs.append((host, outcome))
-        self._tell_run(self.fleet, len(self.runs) - 1)
+        self._tell_run(self.topology_cache, len(self.runs) - 1)
 
-    def _tell_run(self, fleet: Fleet, number: int) -> None:
+    def _tell_run(self, topology_cache: TopologyCache, number: int) -> None:
         host, outcome = self.runs[number]
-        fleet.observe([host], uid=str(number), at=float(number), outcome=outcome)
+        topology_cache.observe([host], uid=str(number), at=float(number), outcome=outcome)
 
-    def anew(self) -> Fleet:
+    def anew(self) -> TopologyCache:
         """Return a fleet that was told the same just now."""
         fresh = make_fleet({})
         for node in self.nodes.values():
@@ -165,10 +167,10 @@ def test_whatever_happened_places_are_those_of_a_plain_search(history: _History)
         for request in _KUEUE if is_asked else ():
             free = plain_counts(world.nodes.values(), world.pods.values(), world.places, request, LEVELS)
             want = plain_place(free, request, LEVELS)
-            got = counts(world.fleet, request)
+            got = counts(world.topology_cache, request)
             assert (got["main"] if isinstance(got, dict) else None) == want, request
-            assert world.fleet.has_place([request]) is (want is not None)
-        world.fleet.validate(world.places)
+            assert world.topology_cache.has_place([request]) is (want is not None)
+        world.topology_cache.validate(world.places)
 
 
 @given(_HISTORIES)
@@ -177,18 +179,18 @@ def test_whatever_happened_answers_and_reasons_are_those_of_a_fresh_start(histor
     world = _full_world()
     for event, is_asked in history:
         event(world)
-        fresh = world.anew() if is_asked else world.fleet
+        fresh = world.anew() if is_asked else world.topology_cache
         for request in _KUEUE[:4] + _WISHED if is_asked else ():
-            assert counts(world.fleet, request) == counts(fresh, request)
-            empty = world.fleet.place([request], is_empty=True)
+            assert counts(world.topology_cache, request) == counts(fresh, request)
+            empty = world.topology_cache.place([request], is_empty=True)
             assert empty == fresh.place([request], is_empty=True)
 
 
 def test_a_search_that_is_kept_learns_how_later_runs_went() -> None:
-    fleet = make_fleet({"b0": {"r0": [8], "r1": [8]}})
-    request = structs.replace(make_request(1, gpus=8), wishes=Wishes(gpus_per_pod=8))
-    assert counts(fleet, request) == {"main": {"n0": 1}}
+    topology_cache = make_fleet({"b0": {"r0": [8], "r1": [8]}})
+    request = structs.replace(make_request(1, gpus=8), wishes=PlacementOptions(gpus_per_pod=8))
+    assert counts(topology_cache, request) == {"main": {"n0": 1}}
 
-    fleet.observe(["n0"], uid="a", at=1.0, outcome=0.0)
+    topology_cache.observe(["n0"], uid="a", at=1.0, outcome=0.0)
 
-    assert counts(fleet, request) == {"main": {"n1": 1}}
+    assert counts(topology_cache, request) == {"main": {"n1": 1}}

@@ -127,12 +127,14 @@ def test_what_has_no_place_is_told_with_counts(request_: PlacementRequest, want:
 
 
 def test_a_tainted_node_is_for_those_who_tolerate_it() -> None:
-    fleet = make_fleet({"b0": {"r0": [2]}})
-    fleet.put_node(make_node("tainted", "b0", "r0", 8, taints=(WireTaint(key="k", effect="NoSchedule"),)))
+    topology_cache = make_fleet({"b0": {"r0": [2]}})
+    topology_cache.put_node(
+        make_node("tainted", "b0", "r0", 8, taints=(WireTaint(key="k", effect="NoSchedule"),))
+    )
     tolerant = NodeRules(tolerations=(WireToleration(key="k", operator="Exists"),))
 
-    assert counts(fleet, make_request(8, required=RACK, rules=tolerant)) == {"main": {"tainted": 8}}
-    assert counts(fleet, make_request(8, required=RACK)) == (
+    assert counts(topology_cache, make_request(8, required=RACK, rules=tolerant)) == {"main": {"tainted": 8}}
+    assert counts(topology_cache, make_request(8, required=RACK)) == (
         'topology "default" allows to fit only 2 out of 8 pod(s). Total nodes: 2; '
         'excluded: taint "k:NoSchedule": 1'
     )
@@ -145,41 +147,41 @@ def test_a_node_selector_is_kept() -> None:
 
 
 def test_a_node_that_is_not_ready_does_not_count() -> None:
-    fleet = make_fleet({"b0": {"r0": [8]}})
-    fleet.put_node(make_node("n0", "b0", "r0", 8, is_ready=False))
+    topology_cache = make_fleet({"b0": {"r0": [8]}})
+    topology_cache.put_node(make_node("n0", "b0", "r0", 8, is_ready=False))
 
-    assert "doesn't allow to fit any" in str(counts(fleet, make_request(1, required=HOST)))
+    assert "doesn't allow to fit any" in str(counts(topology_cache, make_request(1, required=HOST)))
 
 
 def test_pods_of_others_take_their_share_of_a_node() -> None:
-    fleet = make_fleet({"b0": {"r0": [8, 8]}})
-    fleet.put_pod(PodUsage(namespace="sys", name="p", node="n0", requests={GPU: 5, "pods": 1}))
+    topology_cache = make_fleet({"b0": {"r0": [8, 8]}})
+    topology_cache.put_pod(PodUsage(namespace="sys", name="p", node="n0", requests={GPU: 5, "pods": 1}))
 
-    assert counts(fleet, make_request(4, required=HOST)) == {"main": {"n1": 4}}
-    assert counts(fleet, make_request(3, required=HOST)) == {"main": {"n0": 3}}
-    assert fleet.drop_pod(("sys", "p"))
-    assert counts(fleet, make_request(8, required=HOST)) == {"main": {"n0": 8}}
+    assert counts(topology_cache, make_request(4, required=HOST)) == {"main": {"n1": 4}}
+    assert counts(topology_cache, make_request(3, required=HOST)) == {"main": {"n0": 3}}
+    assert topology_cache.drop_pod(("sys", "p"))
+    assert counts(topology_cache, make_request(8, required=HOST)) == {"main": {"n0": 8}}
 
 
 def test_a_leader_stands_in_the_rack_of_its_workers() -> None:
-    fleet = make_fleet({"b0": {"r0": [8], "r1": [8, 1]}})
+    topology_cache = make_fleet({"b0": {"r0": [8], "r1": [8, 1]}})
     leader = make_request(1, name="leader", required=RACK, group="g")
 
-    assert counts(fleet, leader, make_request(8, name="workers", required=RACK, group="g")) == {
+    assert counts(topology_cache, leader, make_request(8, name="workers", required=RACK, group="g")) == {
         "leader": {"n1": 1},
         "workers": {"n1": 7, "n2": 1},
     }
 
 
 def test_pod_sets_are_placed_on_top_of_each_other() -> None:
-    fleet = make_fleet({"b0": {"r0": [8, 4]}})
+    topology_cache = make_fleet({"b0": {"r0": [8, 4]}})
     first, second = make_request(8, name="a", required=HOST), make_request(4, name="b", required=HOST)
 
-    assert counts(fleet, first, second) == {"a": {"n0": 8}, "b": {"n1": 4}}
-    fleet.validate(())
+    assert counts(topology_cache, first, second) == {"a": {"n0": 8}, "b": {"n1": 4}}
+    topology_cache.validate(())
 
 
 def test_levels_above_the_host_are_named_in_full() -> None:
-    fleet = make_fleet(RACKS, levels=(BLOCK, RACK))
+    topology_cache = make_fleet(RACKS, levels=(BLOCK, RACK))
 
-    assert counts(fleet, make_request(8, required=RACK)) == {"main": {"b0,r1": 8}}
+    assert counts(topology_cache, make_request(8, required=RACK)) == {"main": {"b0,r1": 8}}

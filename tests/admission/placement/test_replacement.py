@@ -11,11 +11,11 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from admission.placement.replacement import Standing, replace_hosts
+from admission.placement.replacement import RemainingPlace, replace_hosts
 from admission.placement.topology.place import Place
-from admission.placement.topology.placement_options import Wishes
+from admission.placement.topology.placement_options import PlacementOptions
 from admission.placement.topology.request import PlacementRequest
-from admission.placement.topology_cache import Fleet, Unplaced
+from admission.placement.topology_cache import TopologyCache, Unplaced
 from api.policy import DomainRules
 from api.workload import DomainCount, TopologyAssignment
 from tests.admission.placement.fleets import BLOCK, FLAVOR, GPU, HOST, RACK, counts, make_fleet, make_request
@@ -30,11 +30,11 @@ def make_assignment(**pods: int) -> TopologyAssignment:
     return TopologyAssignment(levels=(HOST,), domains=domains)
 
 
-def stand(fleet: Fleet, request: PlacementRequest, **pods: int) -> Standing:
+def stand(topology_cache: TopologyCache, request: PlacementRequest, **pods: int) -> RemainingPlace:
     """Let the pods of a request be where they are."""
     place = Place(flavor=FLAVOR, assignment=make_assignment(**pods), per_pod=request.per_pod)
-    fleet.use([place], sign=1)
-    return Standing(request=request, assignment=place.assignment)
+    topology_cache.use([place], sign=1)
+    return RemainingPlace(request=request, assignment=place.assignment)
 
 
 def pods_of(assignment: TopologyAssignment) -> dict[str, int]:
@@ -42,11 +42,13 @@ def pods_of(assignment: TopologyAssignment) -> dict[str, int]:
     return {domain.values[-1]: domain.count for domain in assignment.domains}
 
 
-def replaced(fleet: Fleet, *standing: Standing, lost: str) -> Mapping[str, dict[str, int]] | str:
+def replaced(
+    topology_cache: TopologyCache, *standing: RemainingPlace, lost: str
+) -> Mapping[str, dict[str, int]] | str:
     """Return the new pods by host of each pod set that changed, or why there is no room."""
     for host in lost.split():
-        fleet.drop_node(host)
-    found = replace_hosts(fleet, standing, lost.split())
+        topology_cache.drop_node(host)
+    found = replace_hosts(topology_cache, standing, lost.split())
     if isinstance(found, Unplaced):
         return found.message
     return {name: pods_of(assignment) for name, assignment in found.items()}
@@ -140,9 +142,9 @@ def replaced(fleet: Fleet, *standing: Standing, lost: str) -> Mapping[str, dict[
 def test_lost_pods_go(
     request_: PlacementRequest, pods: dict[str, int], lost: str, want: dict[str, int] | str
 ) -> None:
-    fleet = make_fleet(RACKS)
+    topology_cache = make_fleet(RACKS)
 
-    got = replaced(fleet, stand(fleet, request_, **pods), lost=lost)
+    got = replaced(topology_cache, stand(topology_cache, request_, **pods), lost=lost)
 
     if isinstance(want, str):
         assert want in str(got)
@@ -150,14 +152,18 @@ def test_lost_pods_go(
         assert got == {"main": want}
 
 
-RULES = Wishes(rules=DomainRules())
+RULES = PlacementOptions(rules=DomainRules())
 
 
 @pytest.mark.parametrize(
     ("wishes", "pods", "lost", "want"),
     [
         pytest.param(
-            Wishes(), {"n4": 1}, "n5", {"n4": 1, "n6": 1}, id="near: the leaf is full, its block is not"
+            PlacementOptions(),
+            {"n4": 1},
+            "n5",
+            {"n4": 1, "n6": 1},
+            id="near: the leaf is full, its block is not",
         ),
         pytest.param(RULES, {"n4": 1}, "n5", "have no room", id="by rules on its leaf or not at all"),
         pytest.param(
@@ -166,64 +172,64 @@ RULES = Wishes(rules=DomainRules())
     ],
 )
 def test_a_gang_that_a_policy_put_together_stays_together(
-    wishes: Wishes, pods: dict[str, int], lost: str, want: dict[str, int] | str
+    wishes: PlacementOptions, pods: dict[str, int], lost: str, want: dict[str, int] | str
 ) -> None:
-    fleet = make_fleet(RACKS)
+    topology_cache = make_fleet(RACKS)
     request = structs.replace(make_request(len(pods) + 1, gpus=8), wishes=wishes)
 
-    got = replaced(fleet, stand(fleet, request, **pods, **{lost: 1}), lost=lost)
+    got = replaced(topology_cache, stand(topology_cache, request, **pods, **{lost: 1}), lost=lost)
 
     assert want in str(got) if isinstance(want, str) else got == {"main": want}
 
 
 def test_nothing_is_taken_by_the_search() -> None:
-    fleet = make_fleet(RACKS)
+    topology_cache = make_fleet(RACKS)
     request = make_request(2, gpus=8, required=BLOCK, slices=((HOST, 1),))
-    gang = stand(fleet, request, n0=1, n1=1)
-    fleet.drop_node("n1")
+    gang = stand(topology_cache, request, n0=1, n1=1)
+    topology_cache.drop_node("n1")
 
     for _ in range(2):
-        assert replaced(fleet, gang, lost="n1") == {"main": {"n0": 1, "n2": 1}}
+        assert replaced(topology_cache, gang, lost="n1") == {"main": {"n0": 1, "n2": 1}}
 
-    fleet.validate([Place(flavor=FLAVOR, assignment=gang.assignment, per_pod=request.per_pod)])
+    topology_cache.validate([Place(flavor=FLAVOR, assignment=gang.assignment, per_pod=request.per_pod)])
 
 
 def test_a_node_that_still_stands_is_not_chosen_when_it_is_called_lost() -> None:
-    fleet = make_fleet({"b0": {"r0": [8]}, "b1": {"r1": [8]}})
-    gang = stand(fleet, make_request(1, gpus=4, preferred=HOST), n0=1)
+    topology_cache = make_fleet({"b0": {"r0": [8]}, "b1": {"r1": [8]}})
+    gang = stand(topology_cache, make_request(1, gpus=4, preferred=HOST), n0=1)
 
-    found = replace_hosts(fleet, [gang], ["n0"])
+    found = replace_hosts(topology_cache, [gang], ["n0"])
 
     assert not isinstance(found, Unplaced)
     assert pods_of(found["main"]) == {"n1": 1}
-    assert counts(fleet, make_request(1, gpus=4, required=HOST)) == {"main": {"n0": 1}}
+    assert counts(topology_cache, make_request(1, gpus=4, required=HOST)) == {"main": {"n0": 1}}
 
 
 def test_a_leader_that_lost_its_node_stays_with_its_workers() -> None:
-    fleet = make_fleet(RACKS)
-    workers = stand(fleet, make_request(4, gpus=2, name="workers", required=RACK, group="g"), n4=4)
-    leader = stand(fleet, make_request(1, gpus=0, name="leader", required=RACK, group="g"), n5=1)
+    topology_cache = make_fleet(RACKS)
+    workers = stand(topology_cache, make_request(4, gpus=2, name="workers", required=RACK, group="g"), n4=4)
+    leader = stand(topology_cache, make_request(1, gpus=0, name="leader", required=RACK, group="g"), n5=1)
 
-    assert replaced(fleet, workers, leader, lost="n5") == {"leader": {"n4": 1}}
+    assert replaced(topology_cache, workers, leader, lost="n5") == {"leader": {"n4": 1}}
 
 
 def test_a_level_that_the_topology_no_longer_has_is_told() -> None:
-    fleet = make_fleet(RACKS)
+    topology_cache = make_fleet(RACKS)
     request = make_request(2, gpus=8, required=BLOCK)
-    gang = stand(fleet, request, n0=1, n1=1)
+    gang = stand(topology_cache, request, n0=1, n1=1)
     topology = request.topology
     assert topology is not None
     moved = replace(gang, request=structs.replace(request, topology=replace(topology, required="row")))
 
-    assert replaced(fleet, moved, lost="n1") == "no requested topology level: row"
+    assert replaced(topology_cache, moved, lost="n1") == "no requested topology level: row"
 
 
 def test_survivors_on_nodes_that_are_not_ready_still_tell_where_the_gang_is() -> None:
-    fleet = make_fleet(RACKS)
-    gang = stand(fleet, make_request(2, gpus=4, required=BLOCK), n4=1, n5=1)
-    fleet.put_node(replace(fleet.nodes["n4"], is_ready=False))
+    topology_cache = make_fleet(RACKS)
+    gang = stand(topology_cache, make_request(2, gpus=4, required=BLOCK), n4=1, n5=1)
+    topology_cache.put_node(replace(topology_cache.nodes["n4"], is_ready=False))
 
-    got = replaced(fleet, gang, lost="n5")
+    got = replaced(topology_cache, gang, lost="n5")
 
     assert got == {"main": {"n4": 1, "n6": 1}}
-    assert GPU in fleet.nodes["n6"].allocatable
+    assert GPU in topology_cache.nodes["n6"].allocatable

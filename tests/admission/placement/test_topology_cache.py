@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from admission.placement.topology.place import Place, place_of
-from admission.placement.topology_cache import Fleet, Unplaced
+from admission.placement.topology_cache import TopologyCache, Unplaced
 from api.queueing import ResourceFlavor, Topology
 from api.workload import TopologyAssignment
 from tests.admission.placement.fleets import (
@@ -30,64 +30,64 @@ REQUESTS = (
 
 def test_what_is_kept_equals_what_is_worked_out_anew() -> None:
     rng = random.Random(7)
-    fleet, nodes, places = make_fleet({}), {}, list[Place]()
+    topology_cache, nodes, places = make_fleet({}), {}, list[Place]()
     for _ in range(120):
         event = rng.randrange(4)
         name = f"n{rng.randrange(12)}"
         if event == 0:
             number = int(name[1:])
             nodes[name] = make_node(name, f"b{number % 2}", f"r{number % 4}", rng.choice((4, 8)))
-            fleet.put_node(nodes[name])
+            topology_cache.put_node(nodes[name])
         elif event == 1 and rng.random() < 0.3:
             nodes.pop(name, None)
-            fleet.drop_node(name)
+            topology_cache.drop_node(name)
         elif event == 2 and places:
-            fleet.use([places.pop(rng.randrange(len(places)))], sign=-1)
+            topology_cache.use([places.pop(rng.randrange(len(places)))], sign=-1)
         else:
             request = rng.choice(REQUESTS)
-            found = fleet.place([request])
+            found = topology_cache.place([request])
             if not isinstance(found, Unplaced):
                 places.append(place_of(request, found["main"]))
-                fleet.use(places[-1:], sign=1)
+                topology_cache.use(places[-1:], sign=1)
 
         fresh = make_fleet({})
         for node in nodes.values():
             fresh.put_node(node)
         fresh.use(places, sign=1)
         for request in REQUESTS:
-            assert counts(fleet, request) == counts(fresh, request)
-        fleet.validate(places)
+            assert counts(topology_cache, request) == counts(fresh, request)
+        topology_cache.validate(places)
 
 
 def test_two_flavors_share_a_host() -> None:
-    fleet = make_fleet({"b0": {"r0": [8]}})
+    topology_cache = make_fleet({"b0": {"r0": [8]}})
     flavors = {name: ResourceFlavor(name=name, topology_name="default") for name in (FLAVOR, "other")}
-    assert fleet.set_flavors(flavors, {"default": Topology(name="default", levels=LEVELS)})
+    assert topology_cache.set_flavors(flavors, {"default": Topology(name="default", levels=LEVELS)})
     request = make_request(6, required=HOST)
-    found = fleet.place([request])
+    found = topology_cache.place([request])
     assert not isinstance(found, Unplaced)
     place = place_of(request, found["main"])
 
-    assert fleet.fits([place])
-    fleet.use([Place(flavor="other", assignment=place.assignment, per_pod=place.per_pod)], sign=1)
+    assert topology_cache.fits([place])
+    topology_cache.use([Place(flavor="other", assignment=place.assignment, per_pod=place.per_pod)], sign=1)
 
-    assert not fleet.fits([place])
-    assert counts(fleet, make_request(2, required=HOST)) == {"main": {"n0": 2}}
+    assert not topology_cache.fits([place])
+    assert counts(topology_cache, make_request(2, required=HOST)) == {"main": {"n0": 2}}
 
 
 def test_the_empty_cluster_is_asked_without_a_trace() -> None:
-    fleet = make_fleet({"b0": {"r0": [8]}})
+    topology_cache = make_fleet({"b0": {"r0": [8]}})
     request = make_request(8, required=HOST)
-    fleet.use([Place(flavor=FLAVOR, assignment=_where(fleet), per_pod={GPU: 8})], sign=1)
+    topology_cache.use([Place(flavor=FLAVOR, assignment=_where(topology_cache), per_pod={GPU: 8})], sign=1)
 
-    assert isinstance(fleet.place([request]), Unplaced)
-    assert not isinstance(fleet.place([request], is_empty=True), Unplaced)
+    assert isinstance(topology_cache.place([request]), Unplaced)
+    assert not isinstance(topology_cache.place([request], is_empty=True), Unplaced)
     two = (request, make_request(1, name="more", required=HOST))
-    assert isinstance(fleet.place(two, is_empty=True), Unplaced)
-    assert not isinstance(fleet.place([request], is_empty=True), Unplaced)
+    assert isinstance(topology_cache.place(two, is_empty=True), Unplaced)
+    assert not isinstance(topology_cache.place([request], is_empty=True), Unplaced)
 
 
-def _where(fleet: Fleet) -> TopologyAssignment:
-    found = fleet.place([make_request(1, gpus=8, required=HOST)])
+def _where(topology_cache: TopologyCache) -> TopologyAssignment:
+    found = topology_cache.place([make_request(1, gpus=8, required=HOST)])
     assert not isinstance(found, Unplaced)
     return found["main"]

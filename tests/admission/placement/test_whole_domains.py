@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from admission.placement.topology.place import place_of
 from admission.placement.topology.request import NodeRules
-from admission.placement.topology_cache import Fleet, Unplaced
+from admission.placement.topology_cache import TopologyCache, Unplaced
 from tests.admission.placement.fleets import HOST, RACK, Racks, counts, make_fleet, make_request
 
 # b0 ── r0 ── n0 n1       b1 ── r2 ── n4 n5       8 GPUs each
@@ -17,15 +17,15 @@ RACKS: Racks = {"b0": {"r0": [8, 8], "r1": [8, 8]}, "b1": {"r2": [8, 8], "r3": [
 NODES = [f"n{index}" for index in range(8)]
 
 
-def fleet_with(used: dict[str, int]) -> Fleet:
+def fleet_with(used: dict[str, int]) -> TopologyCache:
     """Return RACKS with so many GPUs of these nodes taken."""
-    fleet = make_fleet(RACKS)
+    topology_cache = make_fleet(RACKS)
     for node, gpus in used.items():
         request = make_request(1, gpus=gpus, rules=NodeRules(node_selector=((HOST, node),)))
-        placed = fleet.place([request])
+        placed = topology_cache.place([request])
         assert not isinstance(placed, Unplaced)
-        fleet.use([place_of(request, placed["main"])], sign=1)
-    return fleet
+        topology_cache.use([place_of(request, placed["main"])], sign=1)
+    return topology_cache
 
 
 @pytest.mark.parametrize(
@@ -49,18 +49,18 @@ def fleet_with(used: dict[str, int]) -> Fleet:
 def test_small_work_goes_where_others_are(
     used: dict[str, int], pods: int, want: dict[str, int], want_by_default: dict[str, int]
 ) -> None:
-    fleet = fleet_with(used)
+    topology_cache = fleet_with(used)
 
-    assert counts(fleet, make_request(pods, keeps_whole=True)) == {"main": want}
-    assert counts(fleet, make_request(pods)) == {"main": want_by_default}
+    assert counts(topology_cache, make_request(pods, keeps_whole=True)) == {"main": want}
+    assert counts(topology_cache, make_request(pods)) == {"main": want_by_default}
 
 
 def test_who_asks_for_a_level_is_placed_as_ever() -> None:
-    fleet = fleet_with({"n5": 1})
+    topology_cache = fleet_with({"n5": 1})
 
-    kept = counts(fleet, make_request(8, required=RACK, keeps_whole=True))
+    kept = counts(topology_cache, make_request(8, required=RACK, keeps_whole=True))
 
-    assert kept == counts(fleet, make_request(8, required=RACK))
+    assert kept == counts(topology_cache, make_request(8, required=RACK))
 
 
 @given(

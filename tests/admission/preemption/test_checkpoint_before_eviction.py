@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from admission.preemption.checkpoint_before_eviction import (
-    Outcome,
+    SaveOutcome,
     SavePlan,
-    Stage,
+    SaveStage,
     leaving_seconds,
     next_stage_at,
     outcome_of,
@@ -65,23 +65,27 @@ def test_a_request_holds_for_one_reservation(since: float, want: EvictionRequest
 @pytest.mark.parametrize(
     ("after", "saved_at", "is_wanted", "ask_after", "want"),
     [
-        pytest.param(0, None, True, 0, Stage.REQUESTED, id="asked at once"),
-        pytest.param(119, None, True, 0, Stage.REQUESTED, id="waited for until the deadline"),
-        pytest.param(120, None, True, 0, Stage.MISSED, id="the deadline came first"),
-        pytest.param(30, NOW + 20, True, 0, Stage.SAVED, id="a checkpoint came"),
-        pytest.param(30, NOW, True, 0, Stage.SAVED, id="in the second of the request it counts"),
-        pytest.param(30, NOW - 1, True, 0, Stage.REQUESTED, id="one from before does not"),
-        pytest.param(500, NOW + 20, True, 0, Stage.SAVED, id="saved in time, though nobody looked in time"),
-        pytest.param(30, None, False, 0, Stage.CANCELLED, id="the preemptor is gone"),
-        pytest.param(30, NOW + 20, False, 0, Stage.CANCELLED, id="the preemptor is gone, though it saved"),
-        pytest.param(500, None, False, 0, Stage.CANCELLED, id="the preemptor is gone, though it is late"),
-        pytest.param(29, None, True, 30, Stage.DEFERRED, id="its own checkpoint is near"),
-        pytest.param(30, None, True, 30, Stage.REQUESTED, id="its own checkpoint did not come"),
-        pytest.param(29, NOW + 20, True, 30, Stage.SAVED, id="its own checkpoint came"),
+        pytest.param(0, None, True, 0, SaveStage.REQUESTED, id="asked at once"),
+        pytest.param(119, None, True, 0, SaveStage.REQUESTED, id="waited for until the deadline"),
+        pytest.param(120, None, True, 0, SaveStage.MISSED, id="the deadline came first"),
+        pytest.param(30, NOW + 20, True, 0, SaveStage.SAVED, id="a checkpoint came"),
+        pytest.param(30, NOW, True, 0, SaveStage.SAVED, id="in the second of the request it counts"),
+        pytest.param(30, NOW - 1, True, 0, SaveStage.REQUESTED, id="one from before does not"),
+        pytest.param(
+            500, NOW + 20, True, 0, SaveStage.SAVED, id="saved in time, though nobody looked in time"
+        ),
+        pytest.param(30, None, False, 0, SaveStage.CANCELLED, id="the preemptor is gone"),
+        pytest.param(
+            30, NOW + 20, False, 0, SaveStage.CANCELLED, id="the preemptor is gone, though it saved"
+        ),
+        pytest.param(500, None, False, 0, SaveStage.CANCELLED, id="the preemptor is gone, though it is late"),
+        pytest.param(29, None, True, 30, SaveStage.DEFERRED, id="its own checkpoint is near"),
+        pytest.param(30, None, True, 30, SaveStage.REQUESTED, id="its own checkpoint did not come"),
+        pytest.param(29, NOW + 20, True, 30, SaveStage.SAVED, id="its own checkpoint came"),
     ],
 )
 def test_the_stage_follows_from_the_request_and_the_cluster(
-    after: float, saved_at: float | None, is_wanted: bool, ask_after: float, want: Stage
+    after: float, saved_at: float | None, is_wanted: bool, ask_after: float, want: SaveStage
 ) -> None:
     request = replace(REQUEST, ask_at=NOW + ask_after)
 
@@ -268,25 +272,25 @@ EVICTED = make_condition("Evicted", reason="Preempted")
 @pytest.mark.parametrize(
     ("before", "after", "saved_at", "want"),
     [
-        pytest.param(running(), ASKED, None, Outcome.REQUESTED, id="asked"),
+        pytest.param(running(), ASKED, None, SaveOutcome.REQUESTED, id="asked"),
         pytest.param(ASKED, ASKED, None, None, id="nothing new"),
-        pytest.param(ASKED, with_conditions(ASKED, EVICTED), NOW + 9, Outcome.KEPT, id="saved"),
-        pytest.param(ASKED, with_conditions(ASKED, EVICTED), None, Outcome.MISSED, id="did not save"),
-        pytest.param(ASKED, with_conditions(ASKED, EVICTED), NOW - 9, Outcome.MISSED, id="saved before"),
+        pytest.param(ASKED, with_conditions(ASKED, EVICTED), NOW + 9, SaveOutcome.KEPT, id="saved"),
+        pytest.param(ASKED, with_conditions(ASKED, EVICTED), None, SaveOutcome.MISSED, id="did not save"),
+        pytest.param(ASKED, with_conditions(ASKED, EVICTED), NOW - 9, SaveOutcome.MISSED, id="saved before"),
         pytest.param(
             ASKED,
             with_conditions(ASKED, make_condition("Evicted", reason="Deactivated")),
             None,
-            Outcome.CANCELLED,
+            SaveOutcome.CANCELLED,
             id="stopped for something else",
         ),
-        pytest.param(ASKED, running(), None, Outcome.CANCELLED, id="taken back"),
-        pytest.param(ASKED, finished(ASKED), NOW + 9, Outcome.CANCELLED, id="it ended by itself"),
-        pytest.param(released(ASKED), ASKED, None, Outcome.REQUESTED, id="asked anew"),
+        pytest.param(ASKED, running(), None, SaveOutcome.CANCELLED, id="taken back"),
+        pytest.param(ASKED, finished(ASKED), NOW + 9, SaveOutcome.CANCELLED, id="it ended by itself"),
+        pytest.param(released(ASKED), ASKED, None, SaveOutcome.REQUESTED, id="asked anew"),
     ],
 )
 def test_what_has_come_of_a_request(
-    before: Workload, after: Workload, saved_at: float | None, want: Outcome | None
+    before: Workload, after: Workload, saved_at: float | None, want: SaveOutcome | None
 ) -> None:
     assert outcome_of(before, after, saved_at=saved_at) is want
 
@@ -364,10 +368,10 @@ STOPPING = with_conditions(at_sigterm(), make_condition("Evicted", reason="Preem
 @pytest.mark.parametrize(
     ("before", "saved_at", "want"),
     [
-        pytest.param(STOPPING, NOW + 9, Outcome.KEPT, id="saved on the way out"),
-        pytest.param(STOPPING, NOW, Outcome.KEPT, id="saved in the second of its eviction"),
-        pytest.param(STOPPING, NOW - 1, Outcome.MISSED, id="saved before"),
-        pytest.param(STOPPING, None, Outcome.MISSED, id="told of none"),
+        pytest.param(STOPPING, NOW + 9, SaveOutcome.KEPT, id="saved on the way out"),
+        pytest.param(STOPPING, NOW, SaveOutcome.KEPT, id="saved in the second of its eviction"),
+        pytest.param(STOPPING, NOW - 1, SaveOutcome.MISSED, id="saved before"),
+        pytest.param(STOPPING, None, SaveOutcome.MISSED, id="told of none"),
         pytest.param(
             with_conditions(running(save=10), EVICTED), NOW + 9, None, id="it does not save at SIGTERM"
         ),
@@ -381,7 +385,7 @@ STOPPING = with_conditions(at_sigterm(), make_condition("Evicted", reason="Preem
         pytest.param(finished(STOPPING), NOW + 9, None, id="it had come to its end"),
     ],
 )
-def test_what_has_come_of_sigterm(before: Workload, saved_at: float | None, want: Outcome | None) -> None:
+def test_what_has_come_of_sigterm(before: Workload, saved_at: float | None, want: SaveOutcome | None) -> None:
     after = replace(released(before, at=NOW + 20), admission=None)
 
     assert outcome_of_stop(before, after, saved_at=saved_at) is want

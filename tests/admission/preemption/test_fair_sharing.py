@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from admission.engine.engine import EngineSettings
-from admission.preemption.fair_sharing import FairRule, FairSharing
+from admission.preemption.fair_sharing import FairPreemption, FairRule
 from api.queueing import ClusterQueue, Preemption, PreemptionPolicy
 from api.workload import Workload
 from tests.builders import (
@@ -32,7 +32,7 @@ SHARING = "InCohortFairSharing"
 
 
 def make_world(*values: object, rules: tuple[FairRule, ...] = (FINAL, INITIAL)) -> World:
-    return World(settings=EngineSettings(fair_sharing=FairSharing(rules=rules))).put(*values)
+    return World(settings=EngineSettings(fair_sharing=FairPreemption(rules=rules))).put(*values)
 
 
 def queue(name: str, quota: int = 3, **fields: Any) -> ClusterQueue:

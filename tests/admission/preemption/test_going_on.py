@@ -16,7 +16,7 @@ import pytest
 from hypothesis import example, given
 
 from admission.decisions.decision import Admit, Evict
-from admission.snapshot.hold_totals import KeptRoom
+from admission.snapshot.hold_totals import HeldRoom
 from api.eviction import EvictionRequest, render_request
 from api.keys import EVICTION
 from api.policy import AdmissionPolicy, PreemptionRules
@@ -97,7 +97,7 @@ def ask(world: World, name: str, *, preemptor: str) -> None:
 
 def holds_of(world: World) -> list[Hold]:
     rooms = world.engine.plan_tables()[PlanTable.HOLDS].values()
-    return [room.hold for room in rooms if isinstance(room, KeptRoom)]
+    return [room.hold for room in rooms if isinstance(room, HeldRoom)]
 
 
 def two_and_two(**fields: Any) -> World:

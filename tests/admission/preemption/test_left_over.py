@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from admission.snapshot.hold_totals import KeptRoom
+from admission.snapshot.hold_totals import HeldRoom
 from api.jobs.resource_requests import PODS
 from api.keys import HOSTNAME
 from api.objects import WireContainer, WirePodSpec, WirePodTemplate, WireResources
@@ -76,7 +76,7 @@ def wants(name: str, pods: int = 1, *, queue: str = "a", priority: int = 0, at: 
 def awaited(world: World, name: str) -> list[str]:
     """Return whose end room is kept over for a Workload."""
     kept = world.engine.plan_tables()[PlanTable.HOLDS][WorkloadKey(NAMESPACE, name)]
-    assert isinstance(kept, KeptRoom)
+    assert isinstance(kept, HeldRoom)
     return [key.name for key in kept.hold.victims]
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from admission.decisions.decision import Wait
-from admission.preemption.lost_work import Losses, lost_work
+from admission.preemption.lost_work import EvictionLosses, lost_work
 from api.jobs.checkpoint_annotations import checkpoint_faults
 from api.jobs.resource_requests import PODS
 from api.keys import HOSTNAME
@@ -94,7 +94,7 @@ def loss(world: World, name: str) -> float:
     world.engine.has_heads(now=NOW)
     cache = world.engine._cache
     held = cache.held[WorkloadKey(NAMESPACE, name)]
-    return Losses(now=NOW).of(held, cache.queues["queue"])
+    return EvictionLosses(now=NOW).of(held, cache.queues["queue"])
 
 
 @pytest.mark.parametrize(

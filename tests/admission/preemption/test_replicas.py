@@ -10,7 +10,7 @@ import pytest
 
 from admission.decisions.decision import Decision, Wait
 from admission.engine.engine import EngineSettings
-from admission.preemption.fair_sharing import FairSharing
+from admission.preemption.fair_sharing import FairPreemption
 from api import keys
 from api.disruption_budget import DisruptionBudget, to_disruption_budget
 from api.objects import (
@@ -43,7 +43,7 @@ PREFERRED = VictimRules(prefers_inference=True)
 
 
 def make_world(
-    *values: object, quota: int = 4, rules: VictimRules = PREFERRED, fair: FairSharing | None = None
+    *values: object, quota: int = 4, rules: VictimRules = PREFERRED, fair: FairPreemption | None = None
 ) -> World:
     """Return a full queue of so many GPUs under a policy that prefers inference."""
     policy = AdmissionPolicy(name="policy", uid="p", preemption=PreemptionRules(rules=rules))
@@ -221,10 +221,10 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize("fair", [None, FairSharing()], ids=["by priority", "by shares"])
+@pytest.mark.parametrize("fair", [None, FairPreemption()], ids=["by priority", "by shares"])
 @pytest.mark.parametrize(("known", "gpus", "says"), ROWS)
 def test_who_waits_is_told_who_is_kept_and_by_what(
-    known: list[object], gpus: int, says: str, fair: FairSharing | None
+    known: list[object], gpus: int, says: str, fair: FairPreemption | None
 ) -> None:
     told = word(make_world(*known, incoming(gpus), fair=fair).cycle())
 
@@ -255,7 +255,7 @@ def test_who_waits_for_nobody_that_is_kept_is_told_nothing_of_it(known: list[Wor
 
 
 def test_under_fair_sharing_too() -> None:
-    world = make_world(*replicas(min_replicas="3"), incoming(2), fair=FairSharing())
+    world = make_world(*replicas(min_replicas="3"), incoming(2), fair=FairPreemption())
 
     assert evicts(world.cycle()) == {}
 
@@ -267,7 +267,7 @@ def some(*, serving: int, starting: int, floor: int = 1) -> list[Workload]:
     return [*found[:serving], *(with_conditions(one, not_ready) for one in found[serving:])]
 
 
-@pytest.mark.parametrize("fair", [None, FairSharing()], ids=["by priority", "by shares"])
+@pytest.mark.parametrize("fair", [None, FairPreemption()], ids=["by priority", "by shares"])
 @pytest.mark.parametrize(
     ("known", "gpus", "want"),
     [
@@ -280,7 +280,7 @@ def some(*, serving: int, starting: int, floor: int = 1) -> list[Workload]:
     ],
 )
 def test_of_replicas_that_do_not_serve(
-    known: list[Workload], gpus: int, want: int, fair: FairSharing | None
+    known: list[Workload], gpus: int, want: int, fair: FairPreemption | None
 ) -> None:
     world = make_world(*known, incoming(gpus), fair=fair)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from admission.reconcile.reservation_recovery import Verdict, is_known, judge
+from admission.reconcile.reservation_recovery import RecoveryVerdict, is_known, judge
 from api.workload import Workload
 from queues.reservations.reservations import QuotaReservation
 from tests.builders import finished, make_workload, released, reserved
@@ -35,21 +35,27 @@ def reservation(*, fence: int = 1) -> QuotaReservation:
 @pytest.mark.parametrize(
     ("workload", "known", "want"),
     [
-        pytest.param(None, True, Verdict.DROP, id="its Workload is gone"),
-        pytest.param(replace(SEEN, uid="new"), True, Verdict.DROP, id="another has taken its name"),
-        pytest.param(finished(CHANGED), True, Verdict.DROP, id="its work is over"),
-        pytest.param(finished(reserved(CHANGED)), True, Verdict.DROP, id="it ran and is over"),
-        pytest.param(reserved(CHANGED), True, Verdict.CONFIRM, id="its admission arrived"),
-        pytest.param(reserved(CHANGED), False, Verdict.CONFIRM, id="it arrived, whoever knew of it"),
-        pytest.param(SEEN, True, Verdict.REPLAY, id="nothing has happened since"),
-        pytest.param(SEEN, False, Verdict.RELEASE, id="somebody may have given its quota away"),
-        pytest.param(replace(SEEN, active=False), True, Verdict.RELEASE, id="it is deactivated"),
-        pytest.param(CHANGED, True, Verdict.RELEASE, id="it has changed"),
-        pytest.param(released(CHANGED), True, Verdict.RELEASE, id="it was admitted and evicted since"),
-        pytest.param(replace(CHANGED, deleted_at=1.0), True, Verdict.RELEASE, id="it is being deleted"),
+        pytest.param(None, True, RecoveryVerdict.DROP, id="its Workload is gone"),
+        pytest.param(replace(SEEN, uid="new"), True, RecoveryVerdict.DROP, id="another has taken its name"),
+        pytest.param(finished(CHANGED), True, RecoveryVerdict.DROP, id="its work is over"),
+        pytest.param(finished(reserved(CHANGED)), True, RecoveryVerdict.DROP, id="it ran and is over"),
+        pytest.param(reserved(CHANGED), True, RecoveryVerdict.CONFIRM, id="its admission arrived"),
+        pytest.param(reserved(CHANGED), False, RecoveryVerdict.CONFIRM, id="it arrived, whoever knew of it"),
+        pytest.param(SEEN, True, RecoveryVerdict.REPLAY, id="nothing has happened since"),
+        pytest.param(SEEN, False, RecoveryVerdict.RELEASE, id="somebody may have given its quota away"),
+        pytest.param(replace(SEEN, active=False), True, RecoveryVerdict.RELEASE, id="it is deactivated"),
+        pytest.param(CHANGED, True, RecoveryVerdict.RELEASE, id="it has changed"),
+        pytest.param(
+            released(CHANGED), True, RecoveryVerdict.RELEASE, id="it was admitted and evicted since"
+        ),
+        pytest.param(
+            replace(CHANGED, deleted_at=1.0), True, RecoveryVerdict.RELEASE, id="it is being deleted"
+        ),
     ],
 )
-def test_a_reservation_found_at_the_start(workload: Workload | None, known: bool, want: Verdict) -> None:
+def test_a_reservation_found_at_the_start(
+    workload: Workload | None, known: bool, want: RecoveryVerdict
+) -> None:
     assert judge(reservation(), workload, is_known=known) is want
 
 

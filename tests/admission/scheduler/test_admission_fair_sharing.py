@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from admission.engine.engine import EngineSettings
-from admission.preemption.fair_sharing import FairSharing
+from admission.preemption.fair_sharing import FairPreemption
 from admission.status.queue_status import local_queue_status
 from api.past_usage import PastUsage, read_past_usage
 from api.queueing import LocalQueue, Preemption, PreemptionPolicy, QueueingStrategy
@@ -47,7 +47,7 @@ def make_local_queue(name: str, *, used: int | None = None, weight_milli: int = 
 def make_world(
     *values: Any,
     sharing: AdmissionFairSharing | None = HALVING,
-    fair: FairSharing | None = None,
+    fair: FairPreemption | None = None,
     **queue: Any,
 ) -> World:
     """Return a world in which ClusterQueue `queue` goes by past usage."""
@@ -164,9 +164,9 @@ def test_a_strict_queue_tries_another_head_once_a_sample_has_changed_the_order()
     assert admits(world.settle()) == ["small"]
 
 
-@pytest.mark.parametrize("fair", [None, FairSharing()], ids=["classical", "with fair sharing"])
+@pytest.mark.parametrize("fair", [None, FairPreemption()], ids=["classical", "with fair sharing"])
 def test_within_the_queue_the_local_queue_that_has_used_most_gives_way_first(
-    fair: FairSharing | None,
+    fair: FairPreemption | None,
 ) -> None:
     preemption = Preemption(within_cluster_queue=PreemptionPolicy.LOWER_PRIORITY)
     world = make_world(make_local_queue("idle", used=1), quota=2, preemption=preemption, fair=fair)

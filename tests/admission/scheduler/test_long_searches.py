@@ -7,9 +7,9 @@ from msgspec import structs
 
 from admission.decisions.decision import Decision, Evict
 from admission.engine.engine import Engine, EngineSettings
-from admission.placement.topology.placement_options import Strategy, Wishes
+from admission.placement.topology.placement_options import PlacementOptions, Strategy
 from admission.placement.topology_cache import Unplaced
-from admission.preemption.fair_sharing import FairSharing
+from admission.preemption.fair_sharing import FairPreemption
 from api.policy import AdmissionPolicy, Consolidation, DomainRules, PlacementRules, PreemptionRules
 from api.workload import TopologyRequest
 from queues.steps import finish
@@ -19,7 +19,7 @@ from tests.admission.placement.fleets import GPU, RACK, make_fleet, make_request
 PLAIN = EngineSettings()
 POLICIES = [
     pytest.param(PLAIN, None, id="in Kueue's order"),
-    pytest.param(EngineSettings(fair_sharing=FairSharing()), None, id="under fair sharing"),
+    pytest.param(EngineSettings(fair_sharing=FairPreemption()), None, id="under fair sharing"),
     pytest.param(PLAIN, AdmissionPolicy(name="p", preemption=PreemptionRules()), id="by what is lost"),
     pytest.param(
         PLAIN,
@@ -84,15 +84,17 @@ def test_a_search_that_is_given_up_leaves_no_trial_behind(stopped_after: int) ->
 
 WISHES = [
     pytest.param(None, id="in Kueue's way"),
-    pytest.param(Wishes(gpus_per_pod=8), id="by score"),
-    pytest.param(Wishes(rules=DomainRules(), gpus_per_pod=8), id="by size rules"),
-    pytest.param(Wishes(strategy=Strategy.DISTRIBUTED, gpus_per_pod=8), id="distributed"),
+    pytest.param(PlacementOptions(gpus_per_pod=8), id="by score"),
+    pytest.param(PlacementOptions(rules=DomainRules(), gpus_per_pod=8), id="by size rules"),
+    pytest.param(PlacementOptions(strategy=Strategy.DISTRIBUTED, gpus_per_pod=8), id="distributed"),
 ]
 RACKS = {f"b{block}": {f"r{block}-{rack:03}": [8, 8] for rack in range(130)} for block in range(2)}
 
 
 @pytest.mark.parametrize("wishes", WISHES)
-def test_the_first_look_at_a_shape_pauses_and_gives_what_one_look_gives(wishes: Wishes | None) -> None:
+def test_the_first_look_at_a_shape_pauses_and_gives_what_one_look_gives(
+    wishes: PlacementOptions | None,
+) -> None:
     request = make_request(2, gpus=8)
     topology = None if wishes is not None else TopologyRequest(preferred=RACK)
     request = structs.replace(request, topology=topology, wishes=wishes)

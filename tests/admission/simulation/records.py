@@ -8,25 +8,27 @@ from typing import Any
 
 import msgspec
 
-from admission.simulation.records import Record
+from admission.simulation.records import ObjectRecord
 from api.objects import ClusterQueueObject, CohortObject, WorkloadObject
 
 
 def queue(
     name: str, gpus: int | str, *, cohort: str | None = None, version: int = 1, **limits: Any
-) -> Record:
+) -> ObjectRecord:
     """A ClusterQueue of one flavor; limits are borrowing=, lending=."""
     spec = {"cohortName": cohort, "resourceGroups": [_group(gpus, **limits)]}
     return _record(ClusterQueueObject, name, spec=spec, version=version)
 
 
-def cohort(name: str, gpus: int = 0, *, parent: str | None = None, version: int = 1, **limits: Any) -> Record:
+def cohort(
+    name: str, gpus: int = 0, *, parent: str | None = None, version: int = 1, **limits: Any
+) -> ObjectRecord:
     """A Cohort with quota of its own."""
     spec = {"parentName": parent, "resourceGroups": [_group(gpus, **limits)]}
     return _record(CohortObject, name, spec=spec, version=version)
 
 
-def pending(name: str, *, version: int, at: float = 0.0, planned: str | None = None) -> Record:
+def pending(name: str, *, version: int, at: float = 0.0, planned: str | None = None) -> ObjectRecord:
     """A Workload that waits; `planned`: when it is promised to start."""
     annotations = {"berth.dev/planned-start": planned} if planned is not None else {}
     return _record(WorkloadObject, name, version=version, at=at, namespace="n", annotations=annotations)
@@ -43,7 +45,7 @@ def holding(
     reclaimable: int = 0,
     finished: bool = False,
     flavor: str = "a100",
-) -> Record:
+) -> ObjectRecord:
     """A Workload that holds quota, or held it until it finished."""
     conditions = [{"type": "QuotaReserved", "status": "True"}]
     if finished:
@@ -57,9 +59,9 @@ def holding(
     return _record(WorkloadObject, name, status=status, version=version, at=at, namespace="n")
 
 
-def gone(record: Record, *, at: float) -> Record:
+def gone(record: ObjectRecord, *, at: float) -> ObjectRecord:
     """The deletion of what `record` shows."""
-    return Record(at=at, object=record.object, is_deleted=True)
+    return ObjectRecord(at=at, object=record.object, is_deleted=True)
 
 
 def _group(gpus: int | str, *, borrowing: int | None = None, lending: int | None = None) -> dict[str, Any]:
@@ -81,11 +83,11 @@ def _record(
     namespace: str = "",
     annotations: Mapping[str, str] = MappingProxyType({}),
     **parts: Any,
-) -> Record:
+) -> ObjectRecord:
     metadata = {
         "name": name,
         "namespace": namespace,
         "resourceVersion": str(version),
         "annotations": dict(annotations),
     }
-    return Record(at=at, object=msgspec.convert({"metadata": metadata, **parts}, type_))
+    return ObjectRecord(at=at, object=msgspec.convert({"metadata": metadata, **parts}, type_))

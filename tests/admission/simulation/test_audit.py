@@ -6,7 +6,7 @@ import pytest
 
 from admission.simulation.audit import audit
 from admission.simulation.ledger import FlavorResource
-from admission.simulation.records import Record
+from admission.simulation.records import ObjectRecord
 from admission.simulation.waiting import quota_waits
 from api.workload import WorkloadKey
 from tests.admission.simulation.records import cohort, gone, holding, pending, queue
@@ -151,12 +151,12 @@ EXCEEDED = [
 
 
 @pytest.mark.parametrize("records", KEPT)
-def test_quota_was_kept(records: list[Record]) -> None:
+def test_quota_was_kept(records: list[ObjectRecord]) -> None:
     assert audit(records).breaches == ()
 
 
 @pytest.mark.parametrize(("records", "want"), EXCEEDED)
-def test_quota_was_exceeded(records: list[Record], want: list[str]) -> None:
+def test_quota_was_exceeded(records: list[ObjectRecord], want: list[str]) -> None:
     assert [str(breach) for breach in audit(records).exceeded] == want
 
 
@@ -243,7 +243,7 @@ WAITS = [
 
 
 @pytest.mark.parametrize(("records", "want"), WAITS)
-def test_how_long_a_workload_waited_for_quota(records: list[Record], want: float) -> None:
+def test_how_long_a_workload_waited_for_quota(records: list[ObjectRecord], want: float) -> None:
     assert quota_waits(records)[WorkloadKey("n", "w")] == pytest.approx(want)
 
 

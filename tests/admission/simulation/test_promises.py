@@ -6,7 +6,7 @@ import pytest
 
 from admission.cli.views.summary import promises_sentence
 from admission.simulation.promises import Promised, promises
-from admission.simulation.records import Record
+from admission.simulation.records import ObjectRecord
 from api.workload import WorkloadKey
 from tests.admission.simulation.records import gone, holding, pending
 
@@ -51,7 +51,7 @@ AT_160 = "1970-01-01T00:02:40Z"
     ],
 )
 def test_the_first_promise_is_held_against_the_first_start(
-    records: list[Record], want: tuple[tuple[float, float | None], ...]
+    records: list[ObjectRecord], want: tuple[tuple[float, float | None], ...]
 ) -> None:
     found = promises(records, epoch=EPOCH)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from itertools import accumulate
 
-from admission.simulation.course import Course
+from admission.simulation.course import JobCourse
 from admission.simulation.policies import POLICIES
 from admission.simulation.settings import Setting
 from admission.simulation.traces import TraceJob, first_submitted
@@ -51,7 +51,7 @@ def waits_of(run: PolicyRun) -> dict[str, float]:
     }
 
 
-def most_gpus_held(courses: tuple[Course, ...], setting: Setting) -> int:
+def most_gpus_held(courses: tuple[JobCourse, ...], setting: Setting) -> int:
     """Return the most GPUs that were held at any instant; who leaves makes room for who comes."""
     steps = []
     for course in courses:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from api.kube import errors
-from api.kube.client import KubeClient, Lane
+from api.kube.client import Connection, KubeClient
 from api.kube.errors import KubeError
 from api.kube.resources import JOBS, NODES, WORKLOADS
 
@@ -294,7 +294,7 @@ async def test_a_lease_is_renewed_while_every_write_hangs(
         scripted.will(answer(b"renewed"))
 
         renewed = await client.request(
-            "PUT", "/lease", body=b"{}", lane=Lane.LEASES, timeout_seconds=PATIENCE_SECONDS
+            "PUT", "/lease", body=b"{}", lane=Connection.LEASES, timeout_seconds=PATIENCE_SECONDS
         )
         for write in writes:
             write.cancel()

@@ -16,7 +16,7 @@ from api.jobs.resource_requests import PodSetRequests
 from api.past_usage import PastUsage
 from api.workload import WorkloadKey
 from queues.pending.admission_fair_sharing import AdmissionFairSharing, UsageLedger
-from queues.pending.pending_queue import Pending, PendingQueue, RequeueReason
+from queues.pending.pending_queue import Pending, PendingQueue, RequeueCause
 from tests.builders import NAMESPACE, make_workload
 from tests.queues.popping import pop_all
 
@@ -269,7 +269,7 @@ def test_who_waits_for_its_evictions_is_first_in_its_own_queue_alone() -> None:
     queue.discard(first.key)
     second = queue.pop()
     assert second is not None
-    queue.requeue(second, RequeueReason.PENDING_PREEMPTION, now=0)
+    queue.requeue(second, RequeueCause.PENDING_PREEMPTION, now=0)
     queue.offer(make_pending("a", "x"), now=0)
     assert queue.head() == second.key
 
@@ -284,7 +284,7 @@ def test_what_does_not_fit_for_one_queue_is_parked_for_all_and_woken_for_all() -
     head = queue.pop()
     assert head is not None
 
-    queue.requeue(head, RequeueReason.NO_FIT, now=0)
+    queue.requeue(head, RequeueCause.NO_FIT, now=0)
     queue.offer(make_pending("c", "y", shape="big"), now=0)
     queue.validate()
     assert (queue.parked_count, queue.has_head()) == (3, False)
@@ -298,7 +298,7 @@ def test_switching_it_off_and_on_keeps_everybody_in_place() -> None:
     queue = make_queue({"busy": 5.0, "idle": 0.0}, *entries)
     head = queue.pop()
     assert head is not None
-    queue.requeue(head, RequeueReason.NO_FIT, now=0)
+    queue.requeue(head, RequeueCause.NO_FIT, now=0)
 
     queue.share_by(None)
     queue.validate()

@@ -17,14 +17,14 @@ from api.queueing import QueueingStrategy
 from api.workload import Workload, WorkloadKey
 from queues.pending.lanes import ShapeClass
 from queues.pending.least_attained import FIRST
-from queues.pending.pending_queue import FlavorScan, Pending, PendingQueue, RequeueReason
+from queues.pending.pending_queue import FlavorScan, Pending, PendingQueue, RequeueCause
 from tests.builders import NAMESPACE, make_workload
 from tests.queues.popping import pop_all
 
 STRICT = QueueingStrategy.STRICT_FIFO
 BEST_EFFORT = QueueingStrategy.BEST_EFFORT_FIFO
-NO_FIT = RequeueReason.NO_FIT
-TOO_LONG = RequeueReason.TOO_LONG
+NO_FIT = RequeueCause.NO_FIT
+TOO_LONG = RequeueCause.TOO_LONG
 
 
 def make_pending(
@@ -53,7 +53,7 @@ def any_namespace(workload: Workload) -> bool:
     return True
 
 
-def fail_head(queue: PendingQueue, reason: RequeueReason = NO_FIT, *, now: float = 0.0) -> str:
+def fail_head(queue: PendingQueue, reason: RequeueCause = NO_FIT, *, now: float = 0.0) -> str:
     """Pop the head and put it back for the reason."""
     head = queue.pop()
     assert head is not None
@@ -112,7 +112,7 @@ def test_strict_fifo_puts_the_head_back_on_top() -> None:
 def test_strict_fifo_lets_others_pass_a_head_of_the_wrong_namespace() -> None:
     queue = make_queue(make_pending("a", at=1), make_pending("b", at=2), strategy=STRICT)
 
-    fail_head(queue, RequeueReason.NAMESPACE_MISMATCH)
+    fail_head(queue, RequeueCause.NAMESPACE_MISMATCH)
 
     assert pop_all(queue) == ["b"]
 
@@ -153,7 +153,7 @@ def test_equals_of_another_priority_are_another_class() -> None:
 def test_a_failure_for_other_reasons_parks_the_one_alone() -> None:
     queue = make_queue(make_pending("a", at=1, shape="x"), make_pending("b", at=2, shape="x"))
 
-    fail_head(queue, RequeueReason.GENERIC)
+    fail_head(queue, RequeueCause.GENERIC)
 
     assert pop_all(queue) == ["b"]
 
@@ -161,12 +161,12 @@ def test_a_failure_for_other_reasons_parks_the_one_alone() -> None:
 @pytest.mark.parametrize(
     "reason",
     [
-        RequeueReason.FAILED_AFTER_NOMINATION,
-        RequeueReason.PENDING_PREEMPTION,
-        RequeueReason.PREEMPTION_FAILED,
+        RequeueCause.FAILED_AFTER_NOMINATION,
+        RequeueCause.PENDING_PREEMPTION,
+        RequeueCause.PREEMPTION_FAILED,
     ],
 )
-def test_a_passing_failure_leaves_it_active(reason: RequeueReason) -> None:
+def test_a_passing_failure_leaves_it_active(reason: RequeueCause) -> None:
     queue = make_queue(make_pending("a"))
 
     fail_head(queue, reason)
@@ -179,7 +179,7 @@ def test_waking_brings_all_parked_ones_back_in_order() -> None:
         make_pending("a", at=1, shape="x"), make_pending("b", at=2, shape="x"), make_pending("c", at=3)
     )
     fail_head(queue)
-    fail_head(queue, RequeueReason.GENERIC)
+    fail_head(queue, RequeueCause.GENERIC)
 
     assert queue.wake(now=0, may_enter=any_namespace)
 
@@ -188,7 +188,7 @@ def test_waking_brings_all_parked_ones_back_in_order() -> None:
 
 def test_waking_leaves_those_of_other_namespaces_parked() -> None:
     queue = make_queue(make_pending("a"))
-    fail_head(queue, RequeueReason.NAMESPACE_MISMATCH)
+    fail_head(queue, RequeueCause.NAMESPACE_MISMATCH)
 
     assert not queue.wake(now=0, may_enter=lambda workload: False)
     assert queue.parked_count == 1
@@ -238,7 +238,7 @@ def test_one_told_not_to_requeue_waits_until_it_is_told_otherwise() -> None:
 
 def test_a_status_update_of_a_parked_one_does_not_wake_it_but_a_change_of_its_spec_does() -> None:
     queue = make_queue(make_pending("a", generation=1))
-    fail_head(queue, RequeueReason.GENERIC)
+    fail_head(queue, RequeueCause.GENERIC)
 
     assert not queue.offer(make_pending("a", generation=1, resource_version="2"), now=0)
     assert queue.parked_count == 1
@@ -248,7 +248,7 @@ def test_a_status_update_of_a_parked_one_does_not_wake_it_but_a_change_of_its_sp
 
 def test_best_effort_keeps_the_one_that_evicted_others_first() -> None:
     queue = make_queue(make_pending("a", at=1), make_pending("b", at=2))
-    fail_head(queue, RequeueReason.PENDING_PREEMPTION)
+    fail_head(queue, RequeueCause.PENDING_PREEMPTION)
     queue.offer(make_pending("important", priority=9), now=0)
 
     assert [one.key.name for one in queue.in_order()] == ["a", "important", "b"]
@@ -257,7 +257,7 @@ def test_best_effort_keeps_the_one_that_evicted_others_first() -> None:
 
 def test_strict_fifo_does_not_prefer_the_one_that_evicted_others() -> None:
     queue = make_queue(make_pending("a", at=1), strategy=STRICT)
-    fail_head(queue, RequeueReason.PENDING_PREEMPTION)
+    fail_head(queue, RequeueCause.PENDING_PREEMPTION)
     queue.offer(make_pending("important", priority=9), now=0)
 
     assert pop_all(queue) == ["important", "a"]
@@ -265,12 +265,12 @@ def test_strict_fifo_does_not_prefer_the_one_that_evicted_others() -> None:
 
 def test_the_preemptor_is_forgotten_once_it_fails_otherwise_or_leaves() -> None:
     queue = make_queue(make_pending("a", at=1))
-    fail_head(queue, RequeueReason.PENDING_PREEMPTION)
+    fail_head(queue, RequeueCause.PENDING_PREEMPTION)
     assert queue.preemptor == WorkloadKey(NAMESPACE, "a")
-    fail_head(queue, RequeueReason.FAILED_AFTER_NOMINATION)
+    fail_head(queue, RequeueCause.FAILED_AFTER_NOMINATION)
     assert queue.preemptor is None
 
-    fail_head(queue, RequeueReason.PENDING_PREEMPTION)
+    fail_head(queue, RequeueCause.PENDING_PREEMPTION)
     queue.discard(WorkloadKey(NAMESPACE, "a"))
 
     assert queue.preemptor is None
@@ -452,13 +452,13 @@ def test_who_has_room_kept_comes_first_whatever_has_become_of_its_place(change: 
     queue.keep_for(kept.workload)
     if change == "woken":
         queue.wake(now=0.0, may_enter=any_namespace)
-    queue.requeue(kept, RequeueReason.ROOM_KEPT, now=0.0)
+    queue.requeue(kept, RequeueCause.ROOM_KEPT, now=0.0)
     queue.offer(other, now=0.0)
     if change != "woken":
         queue.wake(now=0.0, may_enter=any_namespace)
     if change == "tried":
         assert queue.pop() is kept
-        queue.requeue(kept, RequeueReason.FAILED_AFTER_NOMINATION, now=0.0)
+        queue.requeue(kept, RequeueCause.FAILED_AFTER_NOMINATION, now=0.0)
     if change == "level":
         queue.offer(leveled("kept", 4), now=0.0)
 

@@ -17,10 +17,10 @@ from hypothesis import event, given
 
 from api.queueing import ResourceQuota
 from api.workload import WorkloadKey
-from queues.profile.capacity_profile import Claim, Course, Edge, Profile, Rooms, Spot, Spots
+from queues.profile.capacity_profile import CapacityProfile, Claim, Course, Edge, Rooms, Spot, Spots
 from queues.profile.earliest_start import earliest, searching
 from queues.profile.profile_walk import stands
-from queues.profile.request_horizon import Prospect
+from queues.profile.request_horizon import RequestHorizon
 from queues.quota.quota_tree import QuotaNode
 from queues.quota.resources import FlavorResource, Quantities
 
@@ -147,8 +147,8 @@ def make_claim(
     )
 
 
-def stage_and_profile(claims: Iterable[Claim]) -> tuple[Stage, Profile]:
-    stage, profile = Stage(), Profile()
+def stage_and_profile(claims: Iterable[Claim]) -> tuple[Stage, CapacityProfile]:
+    stage, profile = Stage(), CapacityProfile()
     for claim in claims:
         profile.put(claim)
         if claim.is_running:
@@ -162,7 +162,9 @@ def start_of(
     stage, profile = stage_and_profile(claims)
     amount = amount or hosts * PER_HOST
     trial = Trial(stage, queue, amount, hosts)
-    found = earliest(Prospect(edges=profile.edges(), profile=profile), stage, trial, now=0, seconds=seconds)
+    found = earliest(
+        RequestHorizon(edges=profile.edges(), profile=profile), stage, trial, now=0, seconds=seconds
+    )
     return None if found is None else found.at
 
 
@@ -251,10 +253,11 @@ def test_a_value_in_the_way_of_a_promise_names_it() -> None:
     value = make_claim("new", "a", 4)
 
     assert (
-        stands(Prospect(edges=profile.edges(), profile=profile), stage, trial, value, now=0, until=30) is None
+        stands(RequestHorizon(edges=profile.edges(), profile=profile), stage, trial, value, now=0, until=30)
+        is None
     )
     assert stands(
-        Prospect(edges=profile.edges(), profile=profile), stage, trial, value, now=0, until=31
+        RequestHorizon(edges=profile.edges(), profile=profile), stage, trial, value, now=0, until=31
     ) == key("late")
 
 
@@ -264,7 +267,11 @@ def test_work_past_its_expected_end_is_named_and_never_counted_as_gone() -> None
     assert [claim.holder for claim in profile.outrun(0)] == [key("x")]
     assert (
         earliest(
-            Prospect(edges=profile.edges(), profile=profile), stage, Trial(stage, "a", 1), now=0, seconds=1
+            RequestHorizon(edges=profile.edges(), profile=profile),
+            stage,
+            Trial(stage, "a", 1),
+            now=0,
+            seconds=1,
         )
         is None
     )
@@ -370,7 +377,9 @@ def test_what_is_found_can_be_claimed_and_the_search_leaves_no_trace(
     before = stage.picture()
 
     trial = Trial(stage, "a", hosts * PER_HOST, hosts)
-    found = earliest(Prospect(edges=profile.edges(), profile=profile), stage, trial, now=0, seconds=seconds)
+    found = earliest(
+        RequestHorizon(edges=profile.edges(), profile=profile), stage, trial, now=0, seconds=seconds
+    )
 
     assert stage.picture() == before
     if found is not None:
@@ -392,11 +401,11 @@ def test_a_search_that_pauses_shows_the_present_meanwhile_and_finds_the_same(
     stage, profile = stage_and_profile(claims)
     before, pauses = stage.picture(), 0
     trial = Trial(stage, "a", hosts * PER_HOST, hosts)
-    prospect = Prospect(edges=profile.edges(), profile=profile)
+    horizon = RequestHorizon(edges=profile.edges(), profile=profile)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("queues.profile.earliest_start._ATTEMPTS_AT_ONCE", 1)
-        search = searching(prospect, stage, trial, now=0, seconds=seconds)
+        search = searching(horizon, stage, trial, now=0, seconds=seconds)
         try:
             while True:
                 next(search)
@@ -416,8 +425,8 @@ def test_a_search_that_is_closed_in_a_pause_leaves_no_trace(monkeypatch: pytest.
     stage, profile = stage_and_profile(claims)
     before = stage.picture()
 
-    prospect = Prospect(edges=profile.edges(), profile=profile)
-    search = searching(prospect, stage, Trial(stage, "a", 4), now=0, seconds=11)
+    horizon = RequestHorizon(edges=profile.edges(), profile=profile)
+    search = searching(horizon, stage, Trial(stage, "a", 4), now=0, seconds=11)
     next(search)
     search.close()
 
@@ -429,7 +438,7 @@ def test_putting_in_and_taking_out_in_any_order_is_the_identity(
     claims: list[Claim], order: list[int]
 ) -> None:
     _, whole = stage_and_profile(claims)
-    profile = Profile()
+    profile = CapacityProfile()
     for index in order:
         if index < len(claims):
             profile.put(claims[index])

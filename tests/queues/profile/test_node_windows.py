@@ -10,9 +10,9 @@ import hypothesis.strategies as st
 from hypothesis import given
 
 from api.workload import WorkloadKey
-from queues.profile.capacity_profile import Claim, Course, Profile, Spot
+from queues.profile.capacity_profile import CapacityProfile, Claim, Course, Spot
 from queues.profile.node_windows import has_room_within, open_instants
-from queues.profile.request_horizon import Prospect
+from queues.profile.request_horizon import RequestHorizon
 
 HOSTS: tuple[Spot, ...] = tuple(("", (f"h{index}",)) for index in range(3))
 SIZE = 4
@@ -72,8 +72,8 @@ def least_room(found: list[Claim], spot: Spot, start: float, seconds: float) -> 
     return min(PodsOfTwo(0, taken_at(found, t)).at(spot, {}) for t in span)
 
 
-def make_profile(found: list[Claim]) -> Profile:
-    profile = Profile()
+def make_profile(found: list[Claim]) -> CapacityProfile:
+    profile = CapacityProfile()
     for claim in found:
         profile.put(claim)
     return profile
@@ -88,13 +88,13 @@ def test_the_instants_with_room_are_those_of_a_look_at_every_instant(
 ) -> None:
     room = PodsOfTwo(needed, taken_at(found, 0.0))
     profile = make_profile(found)
-    prospect = Prospect(edges=profile.edges(), profile=profile)
+    horizon = RequestHorizon(edges=profile.edges(), profile=profile)
     instants = [0.0, 1.0, 2.0, 3.0, 5.0, 7.0, 9.0, 12.0][:count]
     if is_asked_before:
         # What was noted then is for any length and any instants.
-        open_instants(prospect, [[room]], [0.0], seconds=1.0)
+        open_instants(horizon, [[room]], [0.0], seconds=1.0)
 
-    got = open_instants(prospect, [[room]], instants, seconds=seconds)
+    got = open_instants(horizon, [[room]], instants, seconds=seconds)
 
     want = [t for t in instants if sum(least_room(found, spot, t, seconds) for spot in HOSTS) >= needed]
     assert got == want
@@ -112,12 +112,12 @@ def test_claims_that_are_left_out_or_put_in_count_so_by_spot(
     edges = sorted(
         (*(edge for edge in profile.edges() if edge[3] not in left_out), *put_in), key=lambda edge: edge[:3]
     )
-    prospect = Prospect(edges=edges, profile=profile, left_out=left_out, put_in=put_in)
+    horizon = RequestHorizon(edges=edges, profile=profile, left_out=left_out, put_in=put_in)
     room = PodsOfTwo(3, taken_at(found, 0.0))
-    open_instants(Prospect(edges=profile.edges(), profile=profile), [[room]], [0.0], seconds=1.0)
+    open_instants(RequestHorizon(edges=profile.edges(), profile=profile), [[room]], [0.0], seconds=1.0)
     instants = [0.0, 2.0, 5.0, 9.0][: data.draw(st.integers(1, 4))]
 
-    got = open_instants(prospect, [[room]], instants, seconds=seconds)
+    got = open_instants(horizon, [[room]], instants, seconds=seconds)
 
     kept = [*(claim for claim in found if claim not in left_out), extra]
     want = [t for t in instants if sum(least_room(kept, spot, t, seconds) for spot in HOSTS) >= room.needed]
@@ -129,9 +129,9 @@ def test_a_spot_has_room_within_a_time_if_it_has_it_from_some_instant_of_it(
     found: list[Claim], seconds: float, host: int
 ) -> None:
     profile, room = make_profile(found), PodsOfTwo(1, taken_at(found, 0.0))
-    prospect = Prospect(edges=(), profile=profile)
+    horizon = RequestHorizon(edges=(), profile=profile)
 
-    got = has_room_within(prospect, room, HOSTS[host], now=0.0, within=(2.0, 6.0), seconds=seconds)
+    got = has_room_within(horizon, room, HOSTS[host], now=0.0, within=(2.0, 6.0), seconds=seconds)
 
     quarters = [2.0 + index / 4 for index in range(17)]
     assert got >= any(least_room(found, HOSTS[host], t, seconds) > 0 for t in quarters)

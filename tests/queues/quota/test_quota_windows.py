@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from api.parsing.schedule import last_firing, next_firing
 from api.policy import QuotaWindow, Schedule
 from queues.quota.quota_windows import closes_at, in_force, next_change_at, opens_at, overlaps, spans
-from queues.quota.window_timeline import QuotaCourse, QuotaStep
+from queues.quota.window_timeline import QuotaStep, QuotaTimeline
 from queues.steps import finish
 from tests.examples import trying
 
@@ -30,7 +30,7 @@ def at(text: str, zone: str = "UTC") -> float:
 def steps(
     windows: list[QuotaWindow], nominal: int, *, after: float, until: float, most: int
 ) -> list[QuotaStep]:
-    return QuotaCourse(windows, nominal, now=after).steps(until=until, most=most)
+    return QuotaTimeline(windows, nominal, now=after).steps(until=until, most=most)
 
 
 def make_window(
@@ -301,7 +301,7 @@ def is_always_open(window: QuotaWindow) -> bool:
 def test_going_on_with_time_gives_what_a_fresh_look_gives(
     windows: list[QuotaWindow], instants: list[float], most: int
 ) -> None:
-    course = QuotaCourse(windows, 4, now=START + instants[0] * HOUR)
+    course = QuotaTimeline(windows, 4, now=START + instants[0] * HOUR)
 
     # A clock may be set back, too.
     for hours in instants:

@@ -22,7 +22,7 @@ from queues.reservations.reservations import (
     ReservationStore,
     Reserved,
 )
-from queues.store.faults import Place
+from queues.store.faults import StoreLocation
 from queues.store.redis_store import RedisReservationStore
 from tests.queues.reservation_builders import make_entry, make_id, make_reservation
 from tests.queues.store.agreement import MemorySubject, RedisSubject, Subject
@@ -34,7 +34,9 @@ async def make_memory() -> Subject:
 
 async def make_fakeredis() -> Subject:
     client = fakeredis.FakeAsyncRedis()
-    return RedisSubject(RedisReservationStore(client, place=Place(address="test"), call_seconds=10.0), client)
+    return RedisSubject(
+        RedisReservationStore(client, place=StoreLocation(address="test"), call_seconds=10.0), client
+    )
 
 
 @pytest.fixture(params=[make_memory, make_fakeredis], ids=["memory", "fakeredis"])

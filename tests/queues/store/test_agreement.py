@@ -8,7 +8,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from redis.asyncio import Redis
 
 from queues.reservations.reservations import CorruptValue
-from queues.store.faults import Place
+from queues.store.faults import StoreLocation
 from queues.store.redis_store import RedisReservationStore
 from tests.examples import trying
 from tests.queues.store.agreement import RedisSubject, StoreMachine
@@ -26,7 +26,9 @@ def ignore(_: CorruptValue) -> None:
 
 def make_store(client: Redis) -> RedisReservationStore:
     # A busy machine may hold up a call; that it then is repeated is tested where replies get lost.
-    return RedisReservationStore(client, place=Place(address="test"), call_seconds=10.0, on_corrupt=ignore)
+    return RedisReservationStore(
+        client, place=StoreLocation(address="test"), call_seconds=10.0, on_corrupt=ignore
+    )
 
 
 def test_fakeredis_agrees_with_the_model() -> None:

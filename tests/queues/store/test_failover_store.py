@@ -18,7 +18,7 @@ from queues.reservations.reservations import (
     StoreRefused,
     StoreUnreachable,
 )
-from queues.store.failover_store import ResilientStore, StoreState, StoreStatus
+from queues.store.failover_store import FailoverStore, StoreState, StoreStatus
 from tests.queues.reservation_builders import make_entry, make_id, make_reservation
 from tests.queues.store.faults import FaultyStore
 
@@ -33,7 +33,7 @@ class Leader:
         self.beneath = beneath
         self.states: list[StoreState] = []
         self._changes: asyncio.Queue[StoreStatus] = asyncio.Queue()
-        self.store = ResilientStore(
+        self.store = FailoverStore(
             beneath,
             require_store=require_store,
             on_change=self._note,

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from queues.reservations.reservations import BadStoreUrl, ReservationError, StoreRefused, StoreUnreachable
-from queues.store.faults import Place, unreachable, without_password
+from queues.store.faults import StoreLocation, unreachable, without_password
 from queues.store.redis_store import RedisReservationStore
 
 
@@ -221,7 +221,7 @@ def make_tls(folder: Path) -> ssl.SSLContext:
 
 
 def test_an_embedded_store_that_is_silent_is_not_the_users_to_start() -> None:
-    place = Place(address="unix:///tmp/berth/socket", directory="/data/store")
+    place = StoreLocation(address="unix:///tmp/berth/socket", directory="/data/store")
 
     message = str(unreachable(place, "nothing within 125 ms"))
 

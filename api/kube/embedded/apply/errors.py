@@ -69,11 +69,11 @@ class ApiError(Exception):
         return {**status, "code": self.code}
 
 
-class Invalid(ApiError):
+class InvalidObject(ApiError):
     """The object breaks rules of its kind."""
 
     def __init__(self, message: str, *, details: JsonObject | None = None) -> None:
-        super().__init__(422, "Invalid", message, details=details)
+        super().__init__(422, "InvalidObject", message, details=details)
 
 
 class ConflictsOfFields(ApiError):
@@ -198,7 +198,7 @@ def stale(kind: Named, name: str) -> ApiError:
     return conflict(kind, name, why)
 
 
-def invalid(kind: Named, name: str, faults: Sequence[FieldError]) -> Invalid:
+def invalid(kind: Named, name: str, faults: Sequence[FieldError]) -> InvalidObject:
     """The object breaks the rules of its kind."""
     shown = faults[0].text if len(faults) == 1 else "[" + ", ".join(fault.text for fault in faults) + "]"
     title = f"{kind.kind}.{kind.group}" if kind.group else kind.kind
@@ -208,7 +208,7 @@ def invalid(kind: Named, name: str, faults: Sequence[FieldError]) -> Invalid:
         "kind": kind.kind,
         "causes": [fault.cause() for fault in faults],
     }
-    return Invalid(f'{title} "{name}" is invalid: {shown}', details=details)
+    return InvalidObject(f'{title} "{name}" is invalid: {shown}', details=details)
 
 
 def forbidden(kind: Named, name: str, why: str, *, causes: Sequence[JsonObject] = ()) -> ApiError:

@@ -35,7 +35,7 @@ from api.kube.embedded.kinds.strategies import (
     StatusStrategy,
     WebhookStrategy,
 )
-from api.kube.embedded.store import Store
+from api.kube.embedded.store import ObjectStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,14 +260,14 @@ _ROWS: Final = (
 )
 
 
-def serve_builtin_kinds(store: Store, catalog: Catalog) -> None:
+def serve_builtin_kinds(store: ObjectStore, catalog: Catalog) -> None:
     """Add every built-in kind to the catalog."""
     for row in _ROWS:
         catalog.add(_kind(row, store))
     catalog.add(_events_view(store))
 
 
-def _kind(row: _Row, store: Store) -> Kind:
+def _kind(row: _Row, store: ObjectStore) -> Kind:
     schema = builtin_schema(row.type or row.kind)
     api_version = f"{row.group}/{row.version}" if row.group else row.version
     strategy = row.strategy()
@@ -320,7 +320,7 @@ def _empty(schema: Schema, api_version: str, kind: str) -> JsonObject:
     return {"apiVersion": api_version, "kind": kind, **Decoder(schema).empty()}
 
 
-def _events_view(store: Store) -> Kind:
+def _events_view(store: ObjectStore) -> Kind:
     """Return events.k8s.io/v1, which shows the core group's events."""
     schema = builtin_schema("events.Event")
     strategy = EventStrategy()

@@ -20,7 +20,7 @@ from api.kube.embedded.kinds.kinds import Column, Decoded, Kind, Strategy, World
 from api.kube.embedded.kinds.names import label_fault
 from api.kube.embedded.kinds.strategies import StatusStrategy
 from api.kube.embedded.kinds.tables import age, json_path
-from api.kube.embedded.store import ChangeType, Store
+from api.kube.embedded.store import ChangeType, ObjectStore
 
 GROUP: Final = "apiextensions.k8s.io"
 PLURAL: Final = "customresourcedefinitions"
@@ -176,7 +176,7 @@ class CustomStrategy(Strategy):
 class CustomKinds:
     """Keeps the catalog in step with the CRDs of the store."""
 
-    def __init__(self, store: Store, catalog: Catalog) -> None:
+    def __init__(self, store: ObjectStore, catalog: Catalog) -> None:
         self._store = store
         self._catalog = catalog
 

@@ -13,7 +13,7 @@ import msgspec
 
 from api.kube.client import KubeClient
 from api.kube.embedded.standins.job_plan import JobPlan, Tally, plan_job
-from api.kube.embedded.standins.mirror import Mirror
+from api.kube.embedded.standins.mirror import StandInCache
 from api.kube.embedded.standins.objects import COMPLETION_INDEX, Job, Pod
 from api.kube.embedded.standins.work import WorkQueue
 from api.kube.errors import KubeError, NotFound
@@ -38,7 +38,7 @@ class JobController:
     `_unseen` until the watch shows them, stopped ones in their Tally.
     """
 
-    def __init__(self, client: KubeClient, mirror: Mirror, *, speed: float = 1.0) -> None:
+    def __init__(self, client: KubeClient, mirror: StandInCache, *, speed: float = 1.0) -> None:
         self._client = client
         self._mirror = mirror
         self._speed = speed

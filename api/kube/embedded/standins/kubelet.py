@@ -21,7 +21,7 @@ from typing import Any, Final
 import msgspec
 
 from api.kube.client import KubeClient
-from api.kube.embedded.standins.mirror import Mirror
+from api.kube.embedded.standins.mirror import StandInCache
 from api.kube.embedded.standins.objects import Node, Pod
 from api.kube.embedded.standins.pod_status import EXIT_AFTER_SIGTERM, Runtime, ended, running
 from api.kube.embedded.standins.work import WorkQueue
@@ -54,7 +54,7 @@ class Kubelet:
     """Runs the pods of its nodes."""
 
     def __init__(
-        self, client: KubeClient, mirror: Mirror, nodes: Sequence[NodeSpec], *, speed: float = 1.0
+        self, client: KubeClient, mirror: StandInCache, nodes: Sequence[NodeSpec], *, speed: float = 1.0
     ) -> None:
         """`speed` divides the pods' times: at 10 a pod of 60 s runs for 6."""
         self._client = client

@@ -16,7 +16,7 @@ PodListener = Callable[[Change[Pod]], None]
 NodeListener = Callable[[Change[Node]], None]
 
 
-class Mirror:
+class StandInCache:
     """Keeps the view and tells its listeners of every change, after the view shows it."""
 
     def __init__(self, client: KubeClient) -> None:

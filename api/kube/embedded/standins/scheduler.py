@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from api.kube.client import KubeClient
-from api.kube.embedded.standins.mirror import Mirror
+from api.kube.embedded.standins.mirror import StandInCache
 from api.kube.embedded.standins.objects import Node, Pod
 from api.kube.embedded.standins.placement import NodeRoom, choose_node, explain, requests_of
 from api.kube.embedded.standins.work import WorkQueue
@@ -34,7 +34,7 @@ class Scheduler:
     nowhere wait until a node or a running pod changes.
     """
 
-    def __init__(self, client: KubeClient, mirror: Mirror) -> None:
+    def __init__(self, client: KubeClient, mirror: StandInCache) -> None:
         self._client = client
         self._mirror = mirror
         self._rooms: dict[str, NodeRoom] = {}

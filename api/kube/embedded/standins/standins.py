@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from api.kube.client import KubeClient
 from api.kube.embedded.standins.job_controller import JobController
 from api.kube.embedded.standins.kubelet import Kubelet, NodeSpec
-from api.kube.embedded.standins.mirror import Mirror
+from api.kube.embedded.standins.mirror import StandInCache
 from api.kube.embedded.standins.scheduler import Scheduler
 
 
@@ -28,7 +28,7 @@ class StandIns:
         scheduler: bool = True,
         kubelet: bool = True,
     ) -> None:
-        self._mirror = Mirror(client)
+        self._mirror = StandInCache(client)
         self.kubelet = Kubelet(client, self._mirror, nodes, speed=speed) if kubelet else None
         self._scheduler = Scheduler(client, self._mirror) if scheduler else None
         self._jobs = JobController(client, self._mirror, speed=speed) if job_controller else None

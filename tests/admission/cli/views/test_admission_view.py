@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from admission.cli.views.admission_view import Holding, holding_json, holding_lines, holding_of
+from admission.cli.views.admission_view import AdmissionView, holding_json, holding_lines, holding_of
 from admission.decisions.decision import Admit
 from admission.reconcile.workload_writes import write_of
 from api.keys import PLANNED_START
@@ -22,7 +22,7 @@ ADMISSION = Admission(
 )
 
 
-def make_holding(workload: Workload | None = None, estimate: Estimate | None = None) -> Holding:
+def make_holding(workload: Workload | None = None, estimate: Estimate | None = None) -> AdmissionView:
     return holding_of(workload or running(), ADMISSION, estimate)
 
 
@@ -35,7 +35,7 @@ def running(*, message: str = "", is_admitted: bool = True, **fields: Any) -> Wo
     return make_workload("w", conditions=conditions, **fields)
 
 
-def lines(holding: Holding, *, after: float = 65.0) -> list[str]:
+def lines(holding: AdmissionView, *, after: float = 65.0) -> list[str]:
     return list(holding_lines(holding, now=T + after))
 
 
@@ -87,7 +87,7 @@ def lines(holding: Holding, *, after: float = 65.0) -> list[str]:
         ),
     ],
 )
-def test_what_is_told_of_one_that_holds_quota(holding: Holding, want: list[str]) -> None:
+def test_what_is_told_of_one_that_holds_quota(holding: AdmissionView, want: list[str]) -> None:
     assert lines(holding) == want
 
 

@@ -26,7 +26,7 @@ def workload(name: str, *, pod_sets: bool = True) -> Object:
 def problem(known: Known, name: str) -> str | None:
     """Return why the Workload of this name could not be tried."""
     asked = Workload(key=WorkloadKey("team", name), uid=name, created_at=0.0, pod_sets=(), queue_name="lq")
-    found = known.knowledge.engine.queue_problem(asked)
+    found = known.cluster_state.engine.queue_problem(asked)
     return found[1] if found is not None else None
 
 
@@ -51,10 +51,10 @@ def test_a_workload_that_was_never_readable_is_forgotten_with_its_object() -> No
 
 def test_a_workload_that_could_not_be_decoded_is_forgotten_with_its_object() -> None:
     known = make_known()
-    known.knowledge.take_unreadable(Workload, "team", "w", "spec.queueName is no text")
+    known.cluster_state.take_unreadable(Workload, "team", "w", "spec.queueName is no text")
     assert problem(known, "w") == "spec.queueName is no text"
 
-    known.knowledge.drop_unreadable(Workload, "team", "w")
+    known.cluster_state.drop_unreadable(Workload, "team", "w")
 
     assert problem(known, "w") is None
 
@@ -63,6 +63,6 @@ def test_the_end_of_an_unreadable_one_leaves_another_of_its_name_alone() -> None
     known = make_known()
     known.tell(workload("w"))
 
-    known.knowledge.drop_unreadable(Workload, "team", "w")
+    known.cluster_state.drop_unreadable(Workload, "team", "w")
 
-    assert known.knowledge.engine.workload(WorkloadKey("team", "w")) is not None
+    assert known.cluster_state.engine.workload(WorkloadKey("team", "w")) is not None

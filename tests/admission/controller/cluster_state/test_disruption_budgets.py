@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from admission.controller.cluster_state.cluster_state import KnowledgeSettings
+from admission.controller.cluster_state.cluster_state import ClusterStateSettings
 from admission.controller.cluster_state.pod_groups import UnitKey
 from api import keys
 from api.kube.informer import ChangeType
@@ -46,20 +46,20 @@ def group(name: str, may_go: bool | None) -> Object:
 def known() -> Known:
     """Give a Knowledge of two groups of two pods under a budget that lets three go."""
     pods = [pod(f"{name}-{number}", name) for name in ("a", "b") for number in (0, 1)]
-    settings = KnowledgeSettings(with_pods=True)
+    settings = ClusterStateSettings(with_pods=True)
     return Known(*pods, group("a", None), group("b", None), budget(3), settings=settings)
 
 
 def left_for(known: Known, unit: UnitKey) -> int:
     """Return how many pods of a unit the budget lets go."""
-    (found,) = known.knowledge.disruptions.budgets_for(unit)
+    (found,) = known.cluster_state.disruptions.budgets_for(unit)
     return found.allowed
 
 
 def dirty(known: Known) -> list[UnitKey]:
     """Return the units that are to be looked at, and take their marks away."""
     found = []
-    while (unit := known.knowledge.pods.take_dirty()) is not None:
+    while (unit := known.cluster_state.pods.take_dirty()) is not None:
         found.append(unit)
     return found
 
@@ -80,7 +80,7 @@ def test_where_a_group_takes_more_than_there_is_nothing_is_left(known: Known) ->
 
 
 def test_what_a_group_takes_is_spoken_for_while_the_word_is_on_its_way(known: Known) -> None:
-    disruptions = known.knowledge.disruptions
+    disruptions = known.cluster_state.disruptions
     disruptions.note_sent(A)
     assert left_for(known, B) == 1
 

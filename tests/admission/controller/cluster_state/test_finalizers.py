@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from admission.controller.writer.executor import Target
+from admission.controller.writer.executor import ObjectTarget
 from admission.decisions.api_writes import Purpose
 from api.kube.informer import ChangeType
 from tests.admission.controller.known import (
@@ -53,9 +53,9 @@ def admitted(name: str) -> Object:
     return {**workload_object(name, "team", "lq"), "status": status}
 
 
-def written(known: Known, *busy: Target) -> dict[str, tuple[Purpose, list[str] | None]]:
+def written(known: Known, *busy: ObjectTarget) -> dict[str, tuple[Purpose, list[str] | None]]:
     """Return by object what is to be written now: why, and which finalizers are left."""
-    writes = known.knowledge.keeping.take_due(lambda target: target in busy)
+    writes = known.cluster_state.keeping.take_due(lambda target: target in busy)
     return {
         f"{write.kind}/{write.name}": (
             write.purpose,
@@ -120,17 +120,17 @@ def test_what_is_being_deleted_is_given_no_finalizer() -> None:
 
 
 def test_an_object_whose_write_is_on_its_way_is_looked_at_afterwards() -> None:
-    known, queue = Known(QUEUE), Target("ClusterQueue", "", "cq")
+    known, queue = Known(QUEUE), ObjectTarget("ClusterQueue", "", "cq")
 
     assert written(known, queue) == {}
     assert written(known) == {"ClusterQueue/cq": (Purpose.ADD_FINALIZER, [IN_USE])}
 
 
 def test_a_refused_write_is_tried_again_when_asked() -> None:
-    known, queue = Known(QUEUE), Target("ClusterQueue", "", "cq")
+    known, queue = Known(QUEUE), ObjectTarget("ClusterQueue", "", "cq")
     first = written(known)
 
-    known.knowledge.keeping.mark(queue)
+    known.cluster_state.keeping.mark(queue)
 
     assert written(known) == first
 

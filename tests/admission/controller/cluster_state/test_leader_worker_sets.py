@@ -7,7 +7,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from admission.controller.cluster_state.leader_worker_sets import LeaderSets
+from admission.controller.cluster_state.leader_worker_sets import LeaderWorkerSets
 from api import keys
 from api.jobs.pod import Pod
 from api.kube.informer import Change, ChangeType
@@ -28,8 +28,8 @@ def pod(name: str, *, group: str = "", namespace: str = "team", of: str = "big")
     return Pod(name=name, namespace=namespace, uid=name, labels=labels)
 
 
-def sets(replicas: int | None = 2) -> LeaderSets:
-    found = LeaderSets()
+def sets(replicas: int | None = 2) -> LeaderWorkerSets:
+    found = LeaderWorkerSets()
     found.take(told(replicas))
     return found
 
@@ -50,9 +50,9 @@ def sets(replicas: int | None = 2) -> LeaderSets:
     ],
 )
 def test_a_set_keeps(replicas: int | None, pods: list[Pod], want: bool | None) -> None:
-    keeper = sets(replicas).keeper_of(pods)
+    schedule_plan = sets(replicas).keeper_of(pods)
 
-    assert (keeper.has_place if keeper is not None else None) == want
+    assert (schedule_plan.has_place if schedule_plan is not None else None) == want
 
 
 def test_a_group_without_pods_is_known_by_its_workload() -> None:
@@ -60,14 +60,14 @@ def test_a_group_without_pods_is_known_by_its_workload() -> None:
     template = to_template(msgspec.json.encode({"metadata": {"labels": labels}, "spec": {}}))
     workload = make_workload("g", namespace="team", pod_sets=(replace(make_pod_set(), template=template),))
 
-    keeper = sets(2).keeper_of_workload(workload)
+    schedule_plan = sets(2).keeper_of_workload(workload)
 
-    assert keeper is not None
-    assert (keeper.reference.name, keeper.has_place) == ("big", False)
+    assert schedule_plan is not None
+    assert (schedule_plan.reference.name, schedule_plan.has_place) == ("big", False)
 
 
 def test_only_what_a_set_says_anew_is_news() -> None:
-    known = LeaderSets()
+    known = LeaderWorkerSets()
 
     assert [known.take(told(count)) for count in (2, 2, 3)] == [True, False, True]
     assert known.take(told(3, ChangeType.DELETED))

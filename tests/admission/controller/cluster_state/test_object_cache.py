@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from admission.controller.cluster_state.object_cache import Mirror
+from admission.controller.cluster_state.object_cache import ObjectCache
 from api.objects import Meta, OwnerReference
 
 
@@ -20,11 +20,11 @@ def meta(uid: str = "first", version: str = "5", *, owner: str = "") -> Meta:
     )
 
 
-def knowing(*known: Meta) -> Mirror[str]:
-    mirror: Mirror[str] = Mirror()
+def knowing(*known: Meta) -> ObjectCache[str]:
+    object_cache: ObjectCache[str] = ObjectCache()
     for one in known:
-        mirror.see(one, one.uid, b"")
-    return mirror
+        object_cache.see(one, one.uid, b"")
+    return object_cache
 
 
 @pytest.mark.parametrize(
@@ -44,34 +44,34 @@ def test_what_is_news(arriving: Meta, want: bool) -> None:
 
 
 def test_a_deleted_object_does_not_come_back() -> None:
-    mirror = knowing(meta())
+    object_cache = knowing(meta())
 
-    assert mirror.forget(meta())
+    assert object_cache.forget(meta())
 
-    assert mirror.get(("team", "w")) is None
-    assert mirror.has_gone("first")
-    assert not mirror.is_news(meta(version="9"))
+    assert object_cache.get(("team", "w")) is None
+    assert object_cache.has_gone("first")
+    assert not object_cache.is_news(meta(version="9"))
 
 
 def test_one_whose_name_was_taken_does_not_come_back() -> None:
-    mirror = knowing(meta(), meta("second", "6"))
+    object_cache = knowing(meta(), meta("second", "6"))
 
-    assert mirror.has_gone("first")
-    assert not mirror.is_news(meta(version="9"))
+    assert object_cache.has_gone("first")
+    assert not object_cache.is_news(meta(version="9"))
 
 
 def test_the_end_of_the_old_one_leaves_the_new_one_alone() -> None:
-    mirror = knowing(meta(), meta("second", "6"))
+    object_cache = knowing(meta(), meta("second", "6"))
 
-    assert not mirror.forget(meta(version="7"))
+    assert not object_cache.forget(meta(version="7"))
 
-    seen = mirror.by_uid("second")
+    seen = object_cache.by_uid("second")
     assert seen is not None
     assert seen.value == "second"
 
 
 def test_an_object_is_found_by_its_owner_until_it_has_another() -> None:
-    mirror = knowing(meta(owner="job-1"), meta(version="6", owner="job-2"))
+    object_cache = knowing(meta(owner="job-1"), meta(version="6", owner="job-2"))
 
-    assert mirror.owned_by("job-1") == ()
-    assert [seen.value for seen in mirror.owned_by("job-2")] == ["first"]
+    assert object_cache.owned_by("job-1") == ()
+    assert [seen.value for seen in object_cache.owned_by("job-2")] == ["first"]

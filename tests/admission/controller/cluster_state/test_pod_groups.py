@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from admission.controller.cluster_state.cluster_state import KnowledgeSettings
+from admission.controller.cluster_state.cluster_state import ClusterStateSettings
 from admission.controller.cluster_state.pod_groups import UnitKey
 from api import keys
 from api.kube.informer import ChangeType
@@ -12,21 +12,21 @@ from tests.admission.controller.known import Known, made
 from tests.admission.podworld import member_object, pod_object
 
 Object = dict[str, Any]
-SETTINGS = KnowledgeSettings(with_pods=True, serving_kinds=frozenset({"StatefulSet"}))
+SETTINGS = ClusterStateSettings(with_pods=True, serving_kinds=frozenset({"StatefulSet"}))
 ALONE, GROUP = UnitKey("team", "", "p"), UnitKey("team", "g", "")
 
 
 def dirty(known: Known) -> list[UnitKey]:
     """Return the units that are to be looked at, and take their marks away."""
     found = []
-    while (unit := known.knowledge.pods.take_dirty()) is not None:
+    while (unit := known.cluster_state.pods.take_dirty()) is not None:
         found.append(unit)
     return found
 
 
 def members(known: Known, unit: UnitKey) -> list[str]:
     """Return the names of a unit's pods."""
-    return sorted(seen.value.name for seen in known.knowledge.pods.members(unit))
+    return sorted(seen.value.name for seen in known.cluster_state.pods.members(unit))
 
 
 def test_pods_are_kept_by_the_units_in_which_they_are_admitted() -> None:
@@ -53,7 +53,7 @@ def test_a_pod_whose_gate_somebody_took_off_is_let_be() -> None:
     known.tell({**bare, "spec": {**bare["spec"], "schedulingGates": []}}, ChangeType.MODIFIED)
 
     assert members(known, ALONE) == []
-    assert known.knowledge.pods.has_gone("uid-p")
+    assert known.cluster_state.pods.has_gone("uid-p")
 
 
 def test_the_others_of_a_group_are_looked_at_when_one_is_gone() -> None:
@@ -69,26 +69,26 @@ def test_the_others_of_a_group_are_looked_at_when_one_is_gone() -> None:
 def test_a_deletion_that_was_taken_is_not_asked_for_again() -> None:
     known = Known(pod_object(), settings=SETTINGS)
 
-    known.knowledge.pods.note_deletion(("team", "p"), "uid-p")
+    known.cluster_state.pods.note_deletion(("team", "p"), "uid-p")
 
-    seen = known.knowledge.pods.get(("team", "p"))
+    seen = known.cluster_state.pods.get(("team", "p"))
     assert seen is not None
     assert seen.value.is_deleted
 
 
 def test_a_deletion_that_was_taken_stands_though_an_earlier_change_is_seen_later() -> None:
     known = Known(pod_object(), settings=SETTINGS)
-    known.knowledge.pods.note_deletion(("team", "p"), "uid-p")
+    known.cluster_state.pods.note_deletion(("team", "p"), "uid-p")
 
     # As an eviction tells the pod why it ends before it deletes it.
     known.tell(pod_object(annotations={"told": "why"}), ChangeType.MODIFIED)
 
-    seen = known.knowledge.pods.get(("team", "p"))
+    seen = known.cluster_state.pods.get(("team", "p"))
     assert seen is not None
     assert (seen.value.annotations, seen.value.is_deleted) == ({"told": "why"}, True)
     known.tell(pod_object(), ChangeType.DELETED)
     known.tell({**pod_object(), "metadata": {**pod_object()["metadata"], "uid": "uid-next"}})
-    seen = known.knowledge.pods.get(("team", "p"))
+    seen = known.cluster_state.pods.get(("team", "p"))
     assert seen is not None
     assert not seen.value.is_deleted
 
@@ -112,7 +112,7 @@ def test_a_group_is_looked_at_when_its_stateful_set_is_scaled_though_it_has_no_p
 
     (unit,) = dirty(known)
     assert unit.group.startswith("statefulset-chat-")
-    assert known.knowledge.pods.replicas_of(unit) == 0
+    assert known.cluster_state.pods.replicas_of(unit) == 0
 
 
 def test_a_group_that_lost_its_last_pod_is_looked_at_with_its_workload_where_it_has_one() -> None:
@@ -121,7 +121,7 @@ def test_a_group_that_lost_its_last_pod_is_looked_at_with_its_workload_where_it_
     known.tell(made("Workload", "g", "team", annotations={keys.IS_GROUP_WORKLOAD: "true"}, spec=spec))
     known.tell(pod_object())
     dirty(known)
-    marks = known.knowledge.marks
+    marks = known.cluster_state.marks
     marks.take_workload()
 
     known.tell(member_object("a"), ChangeType.DELETED)
@@ -134,6 +134,6 @@ def test_a_group_that_lost_its_last_pod_is_looked_at_with_its_workload_where_it_
 
 def test_without_the_integration_pods_are_nobodys_business() -> None:
     known = Known()
-    known.knowledge.pods.see_raw(b"{}")
+    known.cluster_state.pods.see_raw(b"{}")
 
-    assert len(known.knowledge.pods) == 0
+    assert len(known.cluster_state.pods) == 0

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from admission.controller.cluster_state.workload_pods import Crews
+from admission.controller.cluster_state.workload_pods import WorkloadPods
 from api import keys
 from api.kube.informer import Change, ChangeType
 from api.objects import PodObject
@@ -23,7 +23,7 @@ class Heard:
     def __init__(self) -> None:
         self.marked: list[WorkloadKey] = []
         self.saved: list[str] = []
-        self.crews = Crews(self.marked.append, mark_saved=self.saved.append)
+        self.workload_pods = WorkloadPods(self.marked.append, mark_saved=self.saved.append)
 
     def tell(self, name: str, type_: ChangeType = ChangeType.MODIFIED, **fields: Any) -> None:
         """Let them see a member of the group team/sweep; `annotations` are without their prefix."""
@@ -38,11 +38,11 @@ class Heard:
             "finalizers": [keys.POD_FINALIZER],
         }
         raw = msgspec.json.encode({"metadata": metadata, **fields})
-        self.crews.take_pod(Change(type_, msgspec.json.decode(raw, type=PodObject), None, None))
+        self.workload_pods.take_pod(Change(type_, msgspec.json.decode(raw, type=PodObject), None, None))
 
     def names(self) -> list[str]:
         """Return the pods of the group."""
-        return [pod.name for pod in self.crews.pods_of("team/sweep")]
+        return [pod.name for pod in self.workload_pods.pods_of("team/sweep")]
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def heard() -> Heard:
     found = Heard()
     found.tell("a")
     found.tell("b")
-    found.crews.watch("team/sweep", SWEEP)
+    found.workload_pods.watch("team/sweep", SWEEP)
     return found
 
 
@@ -66,7 +66,7 @@ def test_the_newest_checkpoint_of_any_member_counts_for_the_group(heard: Heard) 
     heard.tell("a", annotations={"checkpoint-time": to_rfc3339(NOW - 50)})
     heard.tell("b", annotations={"checkpoint-time": to_rfc3339(NOW - 90)})
 
-    assert heard.crews.saved_at("team/sweep") == NOW - 50
+    assert heard.workload_pods.saved_at("team/sweep") == NOW - 50
     assert heard.saved == ["team/sweep"] * 2
 
 
@@ -75,7 +75,7 @@ def test_a_workload_that_waits_is_looked_at_when_its_pods_tell_something_new(hea
     heard.tell("b", ChangeType.DELETED)
     assert heard.marked == [SWEEP, SWEEP]
 
-    heard.crews.unwatch("team/sweep")
+    heard.workload_pods.unwatch("team/sweep")
     heard.tell("a")
 
     assert heard.marked == [SWEEP, SWEEP]
@@ -85,4 +85,4 @@ def test_a_pod_that_changes_its_group_leaves_the_other(heard: Heard) -> None:
     heard.tell("a", labels={keys.POD_GROUP_NAME: "other"})
 
     assert heard.names() == ["b"]
-    assert [pod.name for pod in heard.crews.pods_of("team/other")] == ["a"]
+    assert [pod.name for pod in heard.workload_pods.pods_of("team/other")] == ["a"]

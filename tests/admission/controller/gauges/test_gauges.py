@@ -43,14 +43,14 @@ def known_queue(*objects: Object, **spec: object) -> Known:
 
 def queue_gauges(known: Known, *, with_quotas: bool = False) -> QueueGauges:
     """Return the picture of the only ClusterQueue."""
-    reader = GaugeReader(knowledge=known.knowledge, settings=GaugeSettings(with_quotas=with_quotas))
+    reader = GaugeReader(cluster_state=known.cluster_state, settings=GaugeSettings(with_quotas=with_quotas))
     (found,) = (one for one in reader.pictures(now=1e9) if isinstance(one, QueueGauges))
     return found
 
 
 def local_gauges(known: Known, labels: MetricLabels | None = None) -> list[LocalQueueGauges]:
     """Return the pictures of all LocalQueues."""
-    reader = GaugeReader(knowledge=known.knowledge, labels=labels or MetricLabels())
+    reader = GaugeReader(cluster_state=known.cluster_state, labels=labels or MetricLabels())
     return [one for one in reader.pictures(now=0.0) if isinstance(one, LocalQueueGauges)]
 
 
@@ -99,7 +99,7 @@ def test_a_finished_workload_is_counted_until_it_is_deleted() -> None:
 def test_cohorts_show_what_is_below_them_and_where_they_stand() -> None:
     known = known_queue(made("Cohort", "team", spec={"parentName": "org"}), cohortName="team")
 
-    reader = GaugeReader(knowledge=known.knowledge)
+    reader = GaugeReader(cluster_state=known.cluster_state)
     cohorts = [one for one in reader.pictures(now=0.0) if isinstance(one, CohortGauges)]
 
     assert [(one.name, one.parent, one.root) for one in cohorts] == [

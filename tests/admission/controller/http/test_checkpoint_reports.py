@@ -10,9 +10,9 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from admission.controller.cluster_state.cluster_state import KnowledgeSettings
+from admission.controller.cluster_state.cluster_state import ClusterStateSettings
 from admission.controller.http.checkpoint_reports import CheckpointReports
-from admission.controller.metrics.decision_recorder import Journal
+from admission.controller.metrics.decision_recorder import DecisionRecorder
 from admission.controller.metrics.registry import Metrics
 from api import keys
 from api.http.server import HttpError, Request
@@ -86,7 +86,7 @@ class Door:
 
     def __init__(self) -> None:
         self.api = FakeApi()
-        self.known = Known(settings=KnowledgeSettings(with_pods=True))
+        self.known = Known(settings=ClusterStateSettings(with_pods=True))
         self.known.tell(job())
         self.known.tell(workload_object("w", "team", "lq", owners=[OWNER]))
         self.metrics = Metrics(version="test")
@@ -94,8 +94,8 @@ class Door:
         self.reports = CheckpointReports(
             cast("KubeClient", self.api),
             self.clock,
-            self.known.knowledge,
-            Journal(FakeRecorder(), self.metrics),
+            self.known.cluster_state,
+            DecisionRecorder(FakeRecorder(), self.metrics),
             self.metrics,
             is_ready=lambda: True,
         )

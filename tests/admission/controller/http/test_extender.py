@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from admission.controller.cluster_state.node_pod_watch import GroundWatch
+from admission.controller.cluster_state.node_pod_watch import NodePodWatch
 from admission.controller.http.extender import MOST_NODES_LOGGED, Extender, render_error
 from api.http.server import HttpServer
 from api.kube.client import KubeClient
@@ -191,7 +191,7 @@ async def test_whole_nodes_are_scored_by_their_own_labels(served: Served) -> Non
 @pytest.mark.covers("000_41")
 async def test_nothing_is_answered_before_the_caches_have_synced(embedded_server: EmbeddedCluster) -> None:
     async with await KubeClient.connect(embedded_server.kubeconfig) as client:
-        extender = Extender(GroundWatch(client, raise_error), FakeClock())
+        extender = Extender(NodePodWatch(client, raise_error), FakeClock())
         async with HttpServer(extender.routes(), render_error=render_error) as server:
             answer = await Served(extender, server, client).post("/filter", {"Pod": {}, "NodeNames": []})
 

@@ -30,7 +30,7 @@ def ask(site: Site, replica: Replica, path: str, **query: str) -> Any:
     async def decisions(limit: int) -> tuple[LoggedDecision, ...]:
         return await site.store.decisions(limit=limit)
 
-    routes = PlanApi(replica.knowledge, decisions).routes()
+    routes = PlanApi(replica.cluster_state, decisions).routes()
     route = next(route for route in routes if route.path == path)
 
     async def answer() -> Any:
@@ -83,7 +83,7 @@ async def test_without_a_store_the_answer_says_so(site: Site) -> None:
 
     request = Request(method="GET", path="/v1/decisions", parameters={}, query={})
     for decisions, status in ((None, 404), (lost, 503)):
-        route = PlanApi(site.first.knowledge, decisions).routes()[1]
+        route = PlanApi(site.first.cluster_state, decisions).routes()[1]
         with pytest.raises(HttpError) as caught:
             await route.handler(request)
         assert caught.value.status == status

@@ -32,7 +32,7 @@ def make_routes() -> list[Route]:
         *names,
         workload_object("lost", "team", "nowhere"),
     )
-    return StateApi(known.knowledge).routes()
+    return StateApi(known.cluster_state).routes()
 
 
 async def ask(routes: list[Route], path: str, query: dict[str, str] | None = None, **names: str) -> Response:
@@ -106,7 +106,7 @@ async def test_a_victim_is_told_for_whom_it_was_stopped_and_what_it_lost() -> No
         "schedulingStats": {"evictions": [{"reason": "Preempted", "underlyingCause": "", "count": 2}]},
         "conditions": [{**at, "type": "Evicted", "status": "True", "reason": "Preempted"}],
     }
-    routes = StateApi(Known(workload_object("urgent", "team", "lq"), victim).knowledge).routes()
+    routes = StateApi(Known(workload_object("urgent", "team", "lq"), victim).cluster_state).routes()
 
     last = msgspec.json.decode((await ask(routes, WORKLOAD, namespace="team", name="victim")).body)
     other = msgspec.json.decode((await ask(routes, WORKLOAD, namespace="team", name="urgent")).body)
@@ -168,7 +168,7 @@ async def test_a_workload_is_told_its_promise_its_estimate_and_whose_end_it_wait
         ),
         *(lasting(name, seconds, f"0{place}") for place, (name, seconds) in enumerate(LINE)),
     )
-    engine, now = known.knowledge.engine, 1_767_225_610.0
+    engine, now = known.cluster_state.engine, 1_767_225_610.0
     while engine.has_heads(now=now):
         engine.cycle(now=now)
     forecast = engine.begin_forecast(now=now)
@@ -176,7 +176,7 @@ async def test_a_workload_is_told_its_promise_its_estimate_and_whose_end_it_wait
     while forecast.step():
         pass
     engine.take_forecast(forecast, most=10, now=now)
-    routes = StateApi(known.knowledge).routes()
+    routes = StateApi(known.cluster_state).routes()
 
     async def shown(name: str) -> dict[str, Any]:
         body = (await ask(routes, WORKLOAD, namespace="team", name=name)).body

@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from admission.controller.cluster_state.cluster_state import KnowledgeSettings
+from admission.controller.cluster_state.cluster_state import ClusterStateSettings
 from admission.controller.http.webhooks import Webhooks
 from admission.reconcile.pod.parents import group_name
 from api import keys
@@ -34,7 +34,7 @@ LEADER_WORKER_SET = "leaderworkerset.x-k8s.io/leaderworkerset"
 @asynccontextmanager
 async def serving(known: Known, *, is_ready: bool = True) -> AsyncIterator[str]:
     """Serve; yield the URL."""
-    async with HttpServer(Webhooks(known.knowledge, lambda: is_ready).routes()) as server:
+    async with HttpServer(Webhooks(known.cluster_state, lambda: is_ready).routes()) as server:
         yield server.url
 
 
@@ -366,7 +366,7 @@ async def pods_url() -> AsyncIterator[str]:
             namespace_object("a"),
             namespace_object("b"),
             local_queue_object("default", "b", "cq"),
-            settings=KnowledgeSettings(with_pods=True),
+            settings=ClusterStateSettings(with_pods=True),
         )
     ) as url:
         yield url
@@ -443,7 +443,7 @@ async def test_pods_are_left_alone_where_they_are_not_managed(url: str) -> None:
 @pytest.mark.parametrize("is_selected", [True, False])
 async def test_only_pods_that_are_selected_are_held(options: dict[str, Any], is_selected: bool) -> None:
     held = {"held": "yes" if is_selected else "no"}
-    settings = KnowledgeSettings(with_pods=True, **options)
+    settings = ClusterStateSettings(with_pods=True, **options)
     async with serving(Known(namespace_object("a", **held), settings=settings)) as url:
         new = pod(labels={keys.QUEUE_NAME: "lq", **held})
 
@@ -465,7 +465,7 @@ def serving_object(kind: str = "Deployment", *, replicas: int = 2, **given: Any)
 async def serving_url() -> AsyncIterator[str]:
     """Give the URL of webhooks that hold the pods of Deployments and StatefulSets."""
     kinds = frozenset({"Deployment", "LeaderWorkerSet", "StatefulSet"})
-    settings = KnowledgeSettings(with_pods=True, serving_kinds=kinds)
+    settings = ClusterStateSettings(with_pods=True, serving_kinds=kinds)
     async with serving(Known(namespace_object("a"), settings=settings)) as url:
         yield url
 

@@ -68,7 +68,7 @@ class Site:
     def check(self, *replicas: Replica) -> None:
         for replica in replicas:
             replica.check()
-            tables = replica.knowledge.engine.plan_tables()
+            tables = replica.cluster_state.engine.plan_tables()
             for table in PLAN_TABLES:
                 known = {key: stored_value(value) for key, value in tables[table].items()}
                 assert known == self.stored(table), (replica.name, table)
@@ -93,7 +93,7 @@ def site() -> Iterator[Site]:
 
 
 def promise(replica: Replica) -> PlannedStart:
-    planned = replica.knowledge.engine.planned(GANG)
+    planned = replica.cluster_state.engine.planned(GANG)
     assert planned is not None
     return planned
 
@@ -112,7 +112,7 @@ def test_a_promise_and_a_lease_stand_in_the_store_and_on_every_replica(site: Sit
     assert planned == promise(site.first)
     site.loop.run_for(2.0)
     site.check(site.first, site.second)
-    assert site.second.knowledge.engine.is_backfilled(SMALL)
+    assert site.second.cluster_state.engine.is_backfilled(SMALL)
 
 
 def test_a_promise_outlives_its_leader(site: Site) -> None:
@@ -209,11 +209,11 @@ def test_what_runs_have_taught_outlives_their_workloads(site: Site) -> None:
     site.cluster.delete(("Workload", "team", "small"))
     site.first.crash()
     third = site.make("third")
-    assert not third.knowledge.engine.plan_tables()[PlanTable.RUNS]
+    assert not third.cluster_state.engine.plan_tables()[PlanTable.RUNS]
     third.lead(3)
     site.loop.run_for(10.0)
 
-    (runs,) = third.knowledge.engine.plan_tables()[PlanTable.RUNS].values()
+    (runs,) = third.cluster_state.engine.plan_tables()[PlanTable.RUNS].values()
     assert len(runs) == 1
     assert len(site.store.tables[PlanTable.RUNS]) == 1
 

@@ -7,13 +7,13 @@ from functools import partial
 
 import pytest
 
-from admission.controller.cluster_state.cluster_state import Knowledge, KnowledgeSettings
+from admission.controller.cluster_state.cluster_state import ClusterState, ClusterStateSettings
 from admission.controller.loop import reconcile_queue
-from admission.controller.loop.control_loop import Brain
-from admission.controller.loop.status_writer import StatusBoard
-from admission.controller.metrics.decision_recorder import Journal
+from admission.controller.loop.control_loop import ControlLoop
+from admission.controller.loop.status_writer import StatusWriter
+from admission.controller.metrics.decision_recorder import DecisionRecorder
 from admission.controller.metrics.registry import Metrics
-from admission.controller.writer.executor import Moot, Refused, Result, Target, Vanished, Written
+from admission.controller.writer.executor import Moot, ObjectTarget, Refused, Result, Vanished, Written
 from admission.decisions.api_writes import Purpose, Verb, Write
 from admission.decisions.decision import Decision, Reassign, Wait
 from admission.engine.engine import Engine
@@ -37,7 +37,7 @@ class FakeTerm:
     def __init__(self, loop: VirtualLoop) -> None:
         self.asked_at: list[float] = []
         self._loop = loop
-        self._busy: set[Target] = set()
+        self._busy: set[ObjectTarget] = set()
 
     async def carry_out(self, decisions: Sequence[Decision | Reassign]) -> None:
         """Nothing is decided here."""
@@ -49,20 +49,20 @@ class FakeTerm:
         """Take note of when."""
         assert priority
         self.asked_at.append(self._loop.time())
-        self._busy.add(Target(write.kind, write.namespace, write.name))
+        self._busy.add(ObjectTarget(write.kind, write.namespace, write.name))
 
     def tell(self, decision: Wait) -> bool:
         """Nobody waits here."""
         return bool(decision)
 
-    def is_busy(self, target: Target) -> bool:
+    def is_busy(self, target: ObjectTarget) -> bool:
         """Whether it has not been answered."""
         return target in self._busy
 
-    def answer(self, brain: Brain, result: Result) -> None:
+    def answer(self, control_loop: ControlLoop, result: Result) -> None:
         """Answer the write."""
         self._busy.clear()
-        brain.finished(UNGATE, result)
+        control_loop.finished(UNGATE, result)
 
 
 class Stage:
@@ -71,16 +71,16 @@ class Stage:
     def __init__(self) -> None:
         self.loop = VirtualLoop()
         metrics = Metrics(version="test")
-        journal = Journal(FakeRecorder(), metrics, monotonic=self.loop.monotonic)
-        self.knowledge = Knowledge(Engine(), journal, self.loop, KnowledgeSettings())
-        board = StatusBoard(self.knowledge.engine, with_share=False, is_busy=lambda _: False)
-        self.brain = Brain(self.knowledge, board, journal, self.loop)
+        decision_recorder = DecisionRecorder(FakeRecorder(), metrics, monotonic=self.loop.monotonic)
+        self.cluster_state = ClusterState(Engine(), decision_recorder, self.loop, ClusterStateSettings())
+        board = StatusWriter(self.cluster_state.engine, with_share=False, is_busy=lambda _: False)
+        self.control_loop = ControlLoop(self.cluster_state, board, decision_recorder, self.loop)
         self.term = FakeTerm(self.loop)
         workload = make_workload("w", "a", 1, 0)
         workload["metadata"] |= {"uid": "uid-w", "resourceVersion": "7", "generation": 1}
-        self.brain.is_synced = True
-        self.brain.post(partial(self.knowledge.see_raw, "Workload", encode(workload)))
-        self._running = self.loop.create_task(self.brain.run())
+        self.control_loop.is_synced = True
+        self.control_loop.post(partial(self.cluster_state.see_raw, "Workload", encode(workload)))
+        self._running = self.loop.create_task(self.control_loop.run())
         self.loop.run_for(0.1)
 
     def begin(self) -> None:
@@ -89,12 +89,12 @@ class Stage:
         self.loop.run_for(0.1)
 
     def _begin(self) -> None:
-        self.brain.begin(self.term)
+        self.control_loop.begin(self.term)
 
     def answer(self, result: Result, *, wait_seconds: float) -> list[float]:
         """Answer the write, wait, and return when it was asked for anew."""
         known, at = len(self.term.asked_at), self.loop.time()
-        self.term.answer(self.brain, result)
+        self.term.answer(self.control_loop, result)
         self.loop.run_for(wait_seconds)
         return [round(asked - at, 1) for asked in self.term.asked_at[known:]]
 
@@ -143,9 +143,9 @@ def test_who_asked_waits_for_the_watch_once_the_write_is_taken(stage: Stage) -> 
 
 
 def test_who_is_turned_away_while_the_object_rests_asks_again_when_its_rest_is_over(stage: Stage) -> None:
-    stage.term.answer(stage.brain, Refused(error=Forbidden("no", status=403)))
+    stage.term.answer(stage.control_loop, Refused(error=Forbidden("no", status=403)))
     stage.loop.run_for(0.5)
-    stage.brain.post(lambda: stage.knowledge.mark("Workload", ("team", "w")))
+    stage.control_loop.post(lambda: stage.cluster_state.mark("Workload", ("team", "w")))
 
     stage.loop.run_for(0.2)
     assert len(stage.term.asked_at) == 1

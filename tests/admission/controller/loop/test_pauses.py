@@ -73,12 +73,12 @@ def stop(local_queue: Object) -> None:
 
 def admitted(replica: Replica) -> int:
     """Return how many hold quota, for the replica."""
-    return replica.knowledge.engine.statistics().reserving
+    return replica.cluster_state.engine.statistics().reserving
 
 
 def waiting(replica: Replica) -> int:
     """Return how many wait in a queue, for the replica."""
-    statistics = replica.knowledge.engine.statistics()
+    statistics = replica.cluster_state.engine.statistics()
     return statistics.active_pending + statistics.parked_pending
 
 
@@ -109,7 +109,7 @@ def test_others_have_their_turn_while_a_changed_spec_moves_a_crowd(
     replica: Replica, cluster: FakeCluster, loop: VirtualLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(yield_budget, "SLICE_SECONDS", -1.0)
-    engine = replica.knowledge.engine
+    engine = replica.cluster_state.engine
     for number in range(CROWD):
         cluster.create(workload(f"w{number:02}", queue="a"))
     replica.start()

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from admission.controller.loop.status_writer import BURST, WRITES_PER_SECOND, BoardKey, StatusBoard
+from admission.controller.loop.status_writer import BURST, WRITES_PER_SECOND, BoardKey, StatusWriter
 from admission.decisions.api_writes import Purpose, Write
 from api.objects import Meta
 from tests.admission.controller.known import Known, cluster_queue_object, made
@@ -23,8 +23,8 @@ class Stage:
         self.busy: set[BoardKey] = set()
         names = [f"q{number}" for number in range(queues)]
         self.known = Known(made("ResourceFlavor", "f"), *(cluster_queue_object(name, "4") for name in names))
-        self.board = StatusBoard(
-            self.known.knowledge.engine, with_share=False, is_busy=lambda key: key in self.busy
+        self.board = StatusWriter(
+            self.known.cluster_state.engine, with_share=False, is_busy=lambda key: key in self.busy
         )
         for name in names:
             self.see(name)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from admission.controller.metrics.decision_recorder import REPEAT_SECONDS, Journal
+from admission.controller.metrics.decision_recorder import REPEAT_SECONDS, DecisionRecorder
 from admission.controller.metrics.registry import Metrics
 from admission.controller.writer.executor import Moot, Refused, Result, Vanished, Written
 from admission.decisions.api_writes import Event, EventType, ObjectRef
@@ -36,10 +36,10 @@ EVICTION = Evict(
 def test_a_workload_that_gives_way_to_the_same_one_twice_is_counted() -> None:
     metrics = Metrics(version="test")
     nowhere = Endpoint(server="http://nowhere", origin="a test", credentials=FixedCredentials())
-    journal = Journal(EventRecorder(KubeClient(nowhere), instance="a test"), metrics)
+    decision_recorder = DecisionRecorder(EventRecorder(KubeClient(nowhere), instance="a test"), metrics)
 
     for eviction in (EVICTION, replace(EVICTION, preemptor_uid="other"), EVICTION):
-        journal.note_cycle((eviction,), 0.0)
+        decision_recorder.note_cycle((eviction,), 0.0)
 
     line = 'berth_repeated_preemptions_total{preempting_cluster_queue="owner",replica_role="follower"} 1.0'
     assert line in metrics.render().decode().splitlines()
@@ -55,7 +55,9 @@ class Stage:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.recorder = FakeRecorder()
-        self.journal = Journal(self.recorder, Metrics(version="test"), monotonic=self.clock.monotonic)
+        self.decision_recorder = DecisionRecorder(
+            self.recorder, Metrics(version="test"), monotonic=self.clock.monotonic
+        )
 
 
 @pytest.mark.parametrize(
@@ -69,10 +71,10 @@ class Stage:
 )
 def test_an_event_that_repeats_itself_is_told_now_and_then(seconds: float, other: Event, want: int) -> None:
     stage = Stage()
-    stage.journal.note(EVENT)
+    stage.decision_recorder.note(EVENT)
     stage.clock.at += seconds
 
-    stage.journal.note(other)
+    stage.decision_recorder.note(other)
 
     assert len(stage.recorder.events) == want
 
@@ -89,7 +91,7 @@ def test_an_event_that_repeats_itself_is_told_now_and_then(seconds: float, other
 def test_a_write_tells_what_happened(result: Result, want: list[tuple[str, str]]) -> None:
     stage = Stage()
 
-    stage.journal.note_write(make_write(events=(EVENT,)), result)
+    stage.decision_recorder.note_write(make_write(events=(EVENT,)), result)
 
     assert stage.recorder.events == want
 
@@ -106,19 +108,19 @@ def test_a_write_tells_what_happened(result: Result, want: list[tuple[str, str]]
 def test_a_refusal_is_told_on_the_object(kind: str, uid: str, want: list[tuple[str, str]]) -> None:
     stage = Stage()
 
-    stage.journal.note_refused(make_write(kind=kind, uid=uid), KubeError("no"))
+    stage.decision_recorder.note_refused(make_write(kind=kind, uid=uid), KubeError("no"))
 
     assert stage.recorder.events == want
 
 
 def test_warnings_are_counted_by_their_reason_and_each_once() -> None:
     metrics = Metrics(version="test")
-    journal = Journal(FakeRecorder(), metrics, monotonic=FakeClock().monotonic)
+    decision_recorder = DecisionRecorder(FakeRecorder(), metrics, monotonic=FakeClock().monotonic)
     warning = replace(EVENT, type=EventType.WARNING, reason="InvalidWish")
     waiting = replace(warning, reason="WaitingForQuota")
 
     for event in (warning, warning, replace(warning, note="another"), EVENT, waiting):
-        journal.note(event)
+        decision_recorder.note(event)
 
     lines = [
         line for line in metrics.render().decode().splitlines() if line.startswith("berth_warnings_total")

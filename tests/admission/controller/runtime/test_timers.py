@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from admission.controller.runtime.timers import LAST_REST_SECONDS, Agenda, Backoffs
+from admission.controller.runtime.timers import LAST_REST_SECONDS, Backoffs, Timers
 
 
 def test_keys_come_back_when_their_instant_has_come_the_earliest_first() -> None:
-    agenda: Agenda[str] = Agenda()
+    timers: Timers[str] = Timers()
     for key, at in (("c", 30.0), ("a", 10.0), ("b", 20.0)):
-        agenda.put(key, at)
+        timers.put(key, at)
 
-    assert agenda.take_due(9.9) == []
-    assert agenda.take_due(20.0) == ["a", "b"]
-    assert agenda.next_at() == 30.0
+    assert timers.take_due(9.9) == []
+    assert timers.take_due(20.0) == ["a", "b"]
+    assert timers.next_at() == 30.0
 
 
 @pytest.mark.parametrize(
@@ -27,22 +27,22 @@ def test_keys_come_back_when_their_instant_has_come_the_earliest_first() -> None
     ],
 )
 def test_the_last_word_counts(puts: list[float | None], want: float | None) -> None:
-    agenda: Agenda[str] = Agenda()
+    timers: Timers[str] = Timers()
     for at in puts:
-        agenda.put("x", at)
+        timers.put("x", at)
 
-    assert agenda.next_at() == want
-    assert agenda.take_due(100.0) == ([] if want is None else ["x"])
-    assert agenda.take_due(100.0) == []
+    assert timers.next_at() == want
+    assert timers.take_due(100.0) == ([] if want is None else ["x"])
+    assert timers.take_due(100.0) == []
 
 
 def test_looking_at_an_object_often_does_not_make_the_agenda_grow() -> None:
-    agenda: Agenda[str] = Agenda()
+    timers: Timers[str] = Timers()
     for look in range(10_000):
-        agenda.put("x", 1000.0 + look % 7)
+        timers.put("x", 1000.0 + look % 7)
 
-    assert len(agenda) == 1
-    assert len(agenda._heap) < 100
+    assert len(timers) == 1
+    assert len(timers._heap) < 100
 
 
 def test_rests_double_up_to_the_last_and_never_overflow() -> None:

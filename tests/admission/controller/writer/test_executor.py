@@ -12,11 +12,11 @@ from admission.controller.writer.executor import (
     MAX_UNANSWERED,
     Executor,
     Moot,
-    Order,
+    ObjectTarget,
     Refused,
     Result,
-    Target,
     Vanished,
+    WriteOrder,
     Written,
 )
 from admission.decisions.api_writes import Verb, Write
@@ -58,7 +58,7 @@ async def carry_out(
     """Send one write and return its result."""
     done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
     async with running(make_executor(sender)) as executor:
-        executor.submit(Order(write=write, on_result=done.set_result, rebuild=rebuild))
+        executor.submit(WriteOrder(write=write, on_result=done.set_result, rebuild=rebuild))
         return await done
 
 
@@ -152,7 +152,7 @@ async def test_an_end_that_the_server_never_answers(verb: Verb, metadata: str, w
     write = make_write(verb=verb, kind="Pod", uid="u")
 
     async with running(executor):
-        executor.submit(Order(write=write, on_result=done.set_result))
+        executor.submit(WriteOrder(write=write, on_result=done.set_result))
 
         assert isinstance(await done, want)
 
@@ -179,9 +179,9 @@ async def test_writes_on_one_object_keep_their_order_and_build_on_each_other() -
         finished.set()
 
     async with running(make_executor(sender)) as executor:
-        executor.submit(Order(write=make_write(body=b"a"), on_result=results.append))
+        executor.submit(WriteOrder(write=make_write(body=b"a"), on_result=results.append))
         executor.submit(
-            Order(
+            WriteOrder(
                 write=make_write(body=b"b"),
                 on_result=last,
                 rebuild=lambda raw: make_write(body=b"b on " + raw),
@@ -198,7 +198,7 @@ async def test_objects_go_beside_each_other_up_to_the_bound() -> None:
     results: list[Result] = []
     async with running(make_executor(sender, max_in_flight=4)) as executor:
         for number in range(10):
-            executor.submit(Order(write=make_write(name=f"w{number}"), on_result=results.append))
+            executor.submit(WriteOrder(write=make_write(name=f"w{number}"), on_result=results.append))
         while sender.in_flight < 4:
             await asyncio.sleep(0)
         assert sender.gate is not None
@@ -214,8 +214,8 @@ async def test_lower_priority_numbers_go_first() -> None:
     sender = FakeSender()
     results: list[Result] = []
     executor = make_executor(sender, max_in_flight=1)
-    executor.submit(Order(write=make_write(name="status"), on_result=results.append, priority=2))
-    executor.submit(Order(write=make_write(name="admit"), on_result=results.append, priority=0))
+    executor.submit(WriteOrder(write=make_write(name="status"), on_result=results.append, priority=2))
+    executor.submit(WriteOrder(write=make_write(name="admit"), on_result=results.append, priority=0))
     async with running(executor):
         while len(results) < 2:
             await asyncio.sleep(0)
@@ -228,7 +228,7 @@ async def test_nothing_is_sent_while_the_lease_has_less_left_than_a_request_take
     remaining = [1.9]
     done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
     async with running(make_executor(sender, remaining=lambda: remaining[0])) as executor:
-        executor.submit(Order(write=make_write(), on_result=done.set_result))
+        executor.submit(WriteOrder(write=make_write(), on_result=done.set_result))
         for _ in range(20):
             await asyncio.sleep(0)
         assert sender.sent == []
@@ -247,7 +247,9 @@ async def test_a_leader_stopped_right_before_sending_checks_its_lease_again() ->
         remaining[0] = -1.0
 
     async with running(make_executor(sender, remaining=lambda: remaining[0])) as executor:
-        executor.submit(Order(write=make_write(), on_result=lambda result: None, before=sleep_past_the_lease))
+        executor.submit(
+            WriteOrder(write=make_write(), on_result=lambda result: None, before=sleep_past_the_lease)
+        )
         for _ in range(20):
             await asyncio.sleep(0)
 
@@ -268,7 +270,7 @@ async def test_a_429_holds_everybody_back_as_long_as_the_server_asks() -> None:
     executor.sleep = note
     done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
     async with running(executor):
-        executor.submit(Order(write=make_write(), on_result=done.set_result))
+        executor.submit(WriteOrder(write=make_write(), on_result=done.set_result))
         await done
 
     assert waits == [7.0]
@@ -278,7 +280,7 @@ async def test_a_429_holds_everybody_back_as_long_as_the_server_asks() -> None:
 async def test_a_busy_object_is_known_as_busy() -> None:
     sender = FakeSender(gate=asyncio.Event())
     async with running(make_executor(sender)) as executor:
-        executor.submit(Order(write=make_write(), on_result=lambda result: None))
+        executor.submit(WriteOrder(write=make_write(), on_result=lambda result: None))
 
-        assert executor.is_busy(Target("Workload", "team", "x"))
-        assert not executor.is_busy(Target("Workload", "team", "y"))
+        assert executor.is_busy(ObjectTarget("Workload", "team", "x"))
+        assert not executor.is_busy(ObjectTarget("Workload", "team", "y"))

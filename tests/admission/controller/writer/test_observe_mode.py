@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from admission.controller.writer.executor import Target
-from admission.controller.writer.observe_mode import BELIEVED_SECONDS, Observer
+from admission.controller.writer.executor import ObjectTarget
+from admission.controller.writer.observe_mode import BELIEVED_SECONDS, ObserveMode
 from admission.decisions.decision import DecisionId, Evict, Wait
 from api.reasons import EvictionReason, PendingReason
 from api.workload import WorkloadKey
@@ -26,7 +26,7 @@ def wait(name: str) -> Wait:
 
 async def test_a_decision_is_taken_back_once_it_has_been_believed_for_long_enough() -> None:
     clock, forgotten = FakeClock(), list[DecisionId]()
-    observer = Observer(clock, forgotten.append)
+    observer = ObserveMode(clock, forgotten.append)
     await observer.carry_out([evict("early")])
     clock.at += BELIEVED_SECONDS / 2
     await observer.carry_out([evict("late")])
@@ -40,7 +40,7 @@ async def test_a_decision_is_taken_back_once_it_has_been_believed_for_long_enoug
 
 
 async def test_a_wait_changes_nothing_that_would_be_taken_back() -> None:
-    observer = Observer(FakeClock(), lambda _: None)
+    observer = ObserveMode(FakeClock(), lambda _: None)
 
     await observer.carry_out([wait("w")])
 
@@ -49,9 +49,9 @@ async def test_a_wait_changes_nothing_that_would_be_taken_back() -> None:
 
 
 async def test_nothing_is_ever_under_way() -> None:
-    observer = Observer(FakeClock(), lambda _: None)
+    observer = ObserveMode(FakeClock(), lambda _: None)
 
     observer.submit(make_write("w"))
 
-    assert not observer.is_busy(Target("Workload", "team", "w"))
+    assert not observer.is_busy(ObjectTarget("Workload", "team", "w"))
     assert not observer.is_paused

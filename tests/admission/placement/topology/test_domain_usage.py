@@ -14,14 +14,14 @@ from tests.admission.placement.fleets import FLAVOR, GPU, HOST, make_fleet, make
 
 def test_a_domain_counts_nodes_and_gpus_in_use_by_anybody() -> None:
     """n0 has a gang's pod on half of it, n1 a foreign pod on all of it, n2 nothing."""
-    fleet = make_fleet({"b0": {"r0": [8, 8, 8], "r1": [8]}})
+    topology_cache = make_fleet({"b0": {"r0": [8, 8, 8], "r1": [8]}})
     request = structs.replace(make_request(1, gpus=4), rules=NodeRules(node_selector=((HOST, "n0"),)))
-    found = fleet.place([request])
+    found = topology_cache.place([request])
     assert not isinstance(found, Unplaced)
-    fleet.use([place_of(request, found["main"])], sign=1)
-    fleet.put_pod(PodUsage(namespace="other", name="pod", node="n1", requests={GPU: 8}))
+    topology_cache.use([place_of(request, found["main"])], sign=1)
+    topology_cache.put_pod(PodUsage(namespace="other", name="pod", node="n1", requests={GPU: 8}))
 
-    full, empty = domain_usages(fleet.search(FLAVOR).site, FLAVOR)
+    full, empty = domain_usages(topology_cache.search(FLAVOR).site, FLAVOR)
 
     assert full == DomainUsage(
         flavor=FLAVOR,
@@ -36,6 +36,6 @@ def test_a_domain_counts_nodes_and_gpus_in_use_by_anybody() -> None:
 
 
 def test_a_topology_of_nodes_alone_has_no_domains_to_tell_of() -> None:
-    fleet = make_fleet({"b0": {"r0": [8]}}, levels=(HOST,))
+    topology_cache = make_fleet({"b0": {"r0": [8]}}, levels=(HOST,))
 
-    assert list(domain_usages(fleet.search(FLAVOR).site, FLAVOR)) == []
+    assert list(domain_usages(topology_cache.search(FLAVOR).site, FLAVOR)) == []

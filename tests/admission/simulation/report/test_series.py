@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from admission.simulation.course import Course
+from admission.simulation.course import JobCourse
 from admission.simulation.report.series import (
     furthest_from_promise,
     gpus_over_time,
@@ -14,8 +14,8 @@ from admission.simulation.report.series import (
 from tests.admission.simulation.virtual import make_job
 
 
-def ended(number: int, *, start: float, gpus: int = 1, promised: float | None = None) -> Course:
-    course = Course(make_job(number, gpus=gpus, at=number, runs=60, tenant="ab"[number % 2]))
+def ended(number: int, *, start: float, gpus: int = 1, promised: float | None = None) -> JobCourse:
+    course = JobCourse(make_job(number, gpus=gpus, at=number, runs=60, tenant="ab"[number % 2]))
     course.finish(course.start(start, restart_seconds=0))
     course.promised_at = promised
     return course

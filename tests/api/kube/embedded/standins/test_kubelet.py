@@ -10,7 +10,7 @@ import pytest
 
 from api.kube.client import KubeClient
 from api.kube.embedded.standins.kubelet import Kubelet, NodeSpec
-from api.kube.embedded.standins.mirror import Mirror
+from api.kube.embedded.standins.mirror import StandInCache
 from api.kube.embedded.standins.objects import Pod
 from api.kube.informer import Change, ChangeType
 
@@ -26,7 +26,7 @@ async def test_a_pod_that_took_the_name_of_another_and_has_no_node_is_left_alone
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     client = Mock(spec=KubeClient)
-    mirror = Mirror(client)
+    mirror = StandInCache(client)
     kubelet = Kubelet(client, mirror, [NodeSpec(name="n", allocatable={"cpu": "1"})])
     synced: list[tuple[str, str]] = []
     monkeypatch.setattr(kubelet._pods, "add", synced.append)
