@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-from api import models
 from api.models.admission_policy import AdmissionPolicySpec
 from api.models.policy_placement import DomainRules as DomainRulesModel
 from api.models.policy_placement import PlacementSection
@@ -48,7 +47,7 @@ from api.policy import (
     StrategyChoice,
     VictimRules,
 )
-from api.validation import validate
+from api.validation import read_admission_policy
 
 _SECONDS_PER_HOUR = 3600.0
 
@@ -71,10 +70,10 @@ def to_admission_policy(wire: AdmissionPolicyObject) -> AdmissionPolicy:
         "spec": msgspec.json.decode(wire.spec),
     }
     # All faults at once: an administrator mends them in one edit.
-    faults = validate(obj)
-    if faults:
-        raise SpecError("; ".join(map(str, faults)))
-    spec = models.AdmissionPolicy.model_validate(obj).spec
+    read = read_admission_policy(obj)
+    if isinstance(read, tuple):
+        raise SpecError("; ".join(map(str, read)))
+    spec = read.spec
     selector = spec.cluster_queues.selector
     return AdmissionPolicy(
         name=meta.name,

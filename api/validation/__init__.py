@@ -19,7 +19,7 @@ from api.validation.quotas import cluster_queue_errors, cohort_errors
 from api.validation.updates import UPDATE_RULES
 from api.validation.workloads import workload_errors
 
-__all__ = ["FieldError", "validate", "validate_update"]
+__all__ = ["FieldError", "read_admission_policy", "validate", "validate_update"]
 
 _M = TypeVar("_M", bound=BaseModel)
 _Check = Callable[[Mapping[str, Any]], tuple[FieldError, ...]]
@@ -52,13 +52,25 @@ def _no_rules(_: BaseModel) -> Iterator[FieldError]:
     return iter(())
 
 
+def read_admission_policy(obj: Mapping[str, Any]) -> models.AdmissionPolicy | tuple[FieldError, ...]:
+    """Return an AdmissionPolicy object as its model, or everything that is wrong with it."""
+    return _read(models.AdmissionPolicy, admission_policy_errors, obj)
+
+
+def _read(
+    model: type[_M], rules: Callable[[_M], Iterator[FieldError]], obj: Mapping[str, Any]
+) -> _M | tuple[FieldError, ...]:
+    try:
+        value = model.model_validate(obj)
+    except ValidationError as error:
+        return validation_errors(error)
+    return tuple(rules(value)) or value
+
+
 def _checked(model: type[_M], rules: Callable[[_M], Iterator[FieldError]]) -> _Check:
     def check(obj: Mapping[str, Any]) -> tuple[FieldError, ...]:
-        try:
-            value = model.model_validate(obj)
-        except ValidationError as error:
-            return validation_errors(error)
-        return tuple(rules(value))
+        read = _read(model, rules, obj)
+        return read if isinstance(read, tuple) else ()
 
     return check
 

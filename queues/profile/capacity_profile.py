@@ -25,13 +25,14 @@ Source: Slurm's backfill scheduler (node_space), Srinivasan et al. 2002 for the 
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
+from sortedcontainers import SortedKeyList
 
 from api.workload import WorkloadKey
 from queues.quota.resources import Quantities
@@ -76,6 +77,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 
 # At equal times what is released comes first: a start may follow an end at once.
 Edge = tuple[float, int, WorkloadKey, Claim]
+# By what edges are ordered, and a bound between those of one instant and those of the next.
+_Order = tuple[float, int, WorkloadKey] | tuple[float, int]
 Value = TypeVar("Value")
 
 
@@ -155,7 +158,7 @@ class CapacityProfile:
 
     def __init__(self) -> None:
         self._claims: dict[WorkloadKey, Claim] = {}
-        self._edges: list[Edge] = []
+        self._edges: SortedKeyList[Edge, _Order] = SortedKeyList(key=order)
         self._at_spot: dict[Spot, list[Edge]] = {}
         # When the edges of a spot last changed, as the version then.
         self._changed_in: dict[Spot, int] = {}
@@ -182,7 +185,7 @@ class CapacityProfile:
         self.version += 1
         self._claims[claim.holder] = claim
         for edge in _edges_of(claim):
-            insort(self._edges, edge, key=order)
+            self._edges.add(edge)
             for spot in claim.spots:
                 insort(self._at_spot.setdefault(spot, []), edge, key=order)
         self._note_change(claim)
@@ -198,7 +201,7 @@ class CapacityProfile:
             self.version += 1
             for edge in _edges_of(claim):
                 # Found by its order, which is unique: a holder has one begin and one end.
-                _take_out(self._edges, edge)
+                self._edges.remove(edge)
                 for spot in claim.spots:
                     _take_out(self._at_spot[spot], edge)
             self._note_change(claim)
@@ -210,12 +213,12 @@ class CapacityProfile:
     def outrun(self, now: float) -> list[Claim]:
         """Return the running claims that should have ended by now, and have not."""
         # Ends at exactly `now` are due too: what has not ended by then has outrun its estimate.
-        due = self._edges[: bisect_right(self._edges, now, key=time_of)]
+        due = self._edges.irange_key(max_key=_after(now))
         return [claim for _, sign, _, claim in due if sign == RELEASE and claim.is_running]
 
     def next_end_at(self, *, after: float) -> float | None:
         """Return when the next running claim is expected to end after that instant, None where none is."""
-        for at, sign, _, claim in self._edges[bisect_right(self._edges, after, key=time_of) :]:
+        for at, sign, _, claim in self._edges.irange_key(min_key=_after(after)):
             if sign == RELEASE and claim.is_running:
                 return at
         return None
@@ -241,7 +244,7 @@ class CapacityProfile:
     def validate(self) -> None:
         """Raise AssertionError where edges and claims disagree."""
         expected = sorted((edge for claim in self._claims.values() for edge in _edges_of(claim)), key=order)
-        assert self._edges == expected, "the edges of the profile are not those of its claims"
+        assert list(self._edges) == expected, "the edges of the profile are not those of its claims"
         assert self._at_spot == by_spot(expected), "the edges by spot are not those of the claims there"
 
 
@@ -268,6 +271,11 @@ def by_spot(edges: Sequence[Edge]) -> dict[Spot, list[Edge]]:
 def order(edge: Edge) -> tuple[float, int, WorkloadKey]:
     """Return the place of an edge among all."""
     return edge[:3]
+
+
+def _after(instant: float) -> _Order:
+    """Return the bound that comes after every edge at the instant, and before every later one."""
+    return instant, BEGIN + 1
 
 
 def time_of(edge: Edge) -> float:

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from api.models.admission_policy import AdmissionPolicy as AdmissionPolicyModel
 from api.objects import Meta
 from api.parsing.cron import CronError, parse_cron
 from api.parsing.problems import SpecError
@@ -94,6 +95,20 @@ def test_only_conservative_backfill_promises_more_than_one_start() -> None:
         Backfill(mode=BackfillMode.EASY),
         Backfill(mode=BackfillMode.CONSERVATIVE, reservation_depth=7),
     )
+
+
+def test_an_object_is_validated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    validate, validated = AdmissionPolicyModel.model_validate, []
+
+    def counting(obj: object) -> AdmissionPolicyModel:
+        validated.append(obj)
+        return validate(obj)
+
+    monkeypatch.setattr(AdmissionPolicyModel, "model_validate", counting)
+
+    read({})
+
+    assert len(validated) == 1
 
 
 def test_what_cannot_be_used_is_named_with_field_value_and_rule() -> None:
