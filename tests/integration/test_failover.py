@@ -94,6 +94,7 @@ def test_one_leads_and_the_other_is_ready_and_writes_nothing(stage: Stage) -> No
     assert (leader.metric("berth_leader"), follower.metric("berth_leader")) == (1, 0)
     assert follower.get("http", "/readyz") == (200, "ok")
     assert leader.metric("berth_writes_total") > 0
+    assert leader.metric("berth_write_duration_seconds_count") > 0
     assert follower.metric("berth_writes_total") == 0
 
 

@@ -27,6 +27,7 @@ from admission.controller.runtime.logs import Log
 from admission.controller.writer.dispatch import Hooks
 from admission.controller.writer.executor import Executor, Sender
 from admission.controller.writer.leader_term import LeaderTerm, TermSettings
+from admission.decisions.api_writes import Purpose
 from admission.decisions.decision import DecisionId
 from api.kube import resources
 from api.kube.errors import KubeError, NotFound
@@ -174,6 +175,7 @@ class Takeover:
             self._sender,
             self._clock,
             remaining_seconds=leadership.remaining_seconds,
+            note_duration=self._note_write_duration,
             max_in_flight=self._settings.max_in_flight,
             timeout_seconds=self._settings.request_seconds,
         )
@@ -286,6 +288,9 @@ class Takeover:
     def _show_role(self, role: str) -> None:
         self._metrics.role = role
         self._metrics.leading.labels(role, self._settings.shard).set(float(role == "leader"))
+
+    def _note_write_duration(self, purpose: Purpose, seconds: float) -> None:
+        self._metrics.write_seconds.labels(self._metrics.role, purpose).observe(seconds)
 
     def _note_store(self, status: StoreStatus) -> None:
         """Show the store's state. One that is back, or empty, is met at once, not at the next decision."""

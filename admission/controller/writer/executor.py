@@ -40,7 +40,7 @@ import msgspec
 
 from admission.controller.runtime.clock import Clock
 from admission.controller.runtime.logs import Log
-from admission.decisions.api_writes import Verb, Write
+from admission.decisions.api_writes import Purpose, Verb, Write
 from api.kube.errors import (
     AlreadyExists,
     Conflict,
@@ -149,7 +149,8 @@ class _Lane:
 class Executor:
     """Sends orders during one term of leadership; a new term has a new executor.
 
-    `remaining_seconds` tells what is left of the lease.
+    `remaining_seconds` returns what is left of the lease; `note_duration` is called with the purpose of each
+    write that has ended and its seconds from `submit` to the last answer.
     """
 
     def __init__(
@@ -158,12 +159,14 @@ class Executor:
         clock: Clock,
         *,
         remaining_seconds: Callable[[], float],
+        note_duration: Callable[[Purpose, float], None],
         max_in_flight: int = 32,
         timeout_seconds: float = 2.0,
     ) -> None:
         self._sender = sender
         self._clock = clock
         self._remaining_seconds = remaining_seconds
+        self._note_duration = note_duration
         self._max_in_flight = max_in_flight
         self._timeout_seconds = timeout_seconds
         self._lanes: dict[ObjectTarget, _Lane] = {}
@@ -233,6 +236,7 @@ class Executor:
         else:
             # Before the result is told: whoever hears of it may submit the next order on this object.
             del self._lanes[target]
+        self._note_duration(order.write.purpose, self._clock.monotonic() - order.queued_at)
         order.on_result(result)
 
     async def _carry_out(self, order: WriteOrder, lane: _Lane) -> Result:

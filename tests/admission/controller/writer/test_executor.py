@@ -19,7 +19,7 @@ from admission.controller.writer.executor import (
     WriteOrder,
     Written,
 )
-from admission.decisions.api_writes import Verb, Write
+from admission.decisions.api_writes import Purpose, Verb, Write
 from api.kube.errors import (
     AlreadyExists,
     Conflict,
@@ -46,10 +46,17 @@ async def running(executor: Executor) -> AsyncIterator[Executor]:
 
 
 def make_executor(
-    sender: FakeSender, *, remaining: Callable[[], float] = lambda: FOREVER, **options: int
+    sender: FakeSender,
+    *,
+    clock: FakeClock | None = None,
+    remaining: Callable[[], float] = lambda: FOREVER,
+    note_duration: Callable[[Purpose, float], None] = lambda _purpose, _seconds: None,
+    **options: int,
 ) -> Executor:
-    """Return an executor on a clock that stands still."""
-    return Executor(sender, FakeClock(), remaining_seconds=remaining, **options)
+    """Return an executor, on a clock that stands still unless one is given."""
+    return Executor(
+        sender, clock or FakeClock(), remaining_seconds=remaining, note_duration=note_duration, **options
+    )
 
 
 async def carry_out(
@@ -260,7 +267,7 @@ async def test_a_429_holds_everybody_back_as_long_as_the_server_asks() -> None:
     clock = FakeClock()
     answers: list[Answer] = [TooManyRequests("slow down", retry_after_seconds=7.0)]
     sender = FakeSender(answers=answers)
-    executor = Executor(sender, clock, remaining_seconds=lambda: FOREVER, max_in_flight=1)
+    executor = make_executor(sender, clock=clock, max_in_flight=1)
     waits: list[float] = []
 
     async def note(seconds: float) -> None:
@@ -275,6 +282,28 @@ async def test_a_429_holds_everybody_back_as_long_as_the_server_asks() -> None:
 
     assert waits == [7.0]
     assert len(sender.sent) == 2
+
+
+async def test_how_long_a_write_took_is_noted_from_its_queueing_to_its_answer() -> None:
+    clock, noted = FakeClock(), list[tuple[Purpose, float]]()
+    sender = FakeSender()
+
+    def take_a_quarter(_: Write) -> None:
+        clock.at += 0.25
+
+    sender.on_send = take_a_quarter
+    executor = make_executor(
+        sender, clock=clock, note_duration=lambda purpose, seconds: noted.append((purpose, seconds))
+    )
+    done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+    write = make_write()
+    executor.submit(WriteOrder(write=write, on_result=done.set_result))
+    # Waiting for a place in flight counts.
+    clock.at += 2.0
+    async with running(executor):
+        await done
+
+    assert noted == [(write.purpose, 2.25)]
 
 
 async def test_a_busy_object_is_known_as_busy() -> None:
