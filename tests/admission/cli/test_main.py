@@ -31,9 +31,9 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException | int], 
         def add_parser(subparsers: Subparsers) -> None:
             add_command(subparsers, "probe", help_line="", description="", examples="", run=run)
 
-        module = ModuleType("admission.cli.trial.control_plane_probe")
+        module = ModuleType("admission.cli.commands.probe")
         module.add_parser = add_parser  # type: ignore[attr-defined] # a module made for this test
-        monkeypatch.setitem(sys.modules, "admission.cli.trial.control_plane_probe", module)
+        monkeypatch.setitem(sys.modules, "admission.cli.commands.probe", module)
         monkeypatch.setitem(COMMANDS, "probe", Command("probe", "a probe"))
 
     return add

@@ -290,8 +290,8 @@ def test_a_fault_over_one_admission_costs_the_others_nothing_and_is_taken_back(
 @pytest.mark.parametrize(
     "place",
     [
-        pytest.param("journal.Journal.note_cycle", id="right after deciding"),
-        pytest.param("term.Term._submit_admission", id="after the quota was reserved"),
+        pytest.param("metrics.decision_recorder.DecisionRecorder.note_cycle", id="right after deciding"),
+        pytest.param("writer.leader_term.LeaderTerm._submit_admission", id="after the quota was reserved"),
     ],
 )
 def test_a_fault_leaves_nobody_assumed_and_nothing_reserved(

@@ -1,7 +1,7 @@
 """What the server answers when it refuses, in the words and codes of the real one.
 
     ApiError               a refusal that becomes a Status object
-    ├── Invalid            the object breaks rules of its kind
+    ├── InvalidObject      the object breaks rules of its kind
     └── ConflictsOfFields  server-side apply met fields of other managers
 
     FieldError             one fault of one field; several make an ApiError with code 422
@@ -73,7 +73,7 @@ class InvalidObject(ApiError):
     """The object breaks rules of its kind."""
 
     def __init__(self, message: str, *, details: JsonObject | None = None) -> None:
-        super().__init__(422, "InvalidObject", message, details=details)
+        super().__init__(422, "Invalid", message, details=details)
 
 
 class ConflictsOfFields(ApiError):
