@@ -8,13 +8,31 @@ Source: RFC 7386, RFC 6902; k8s.io/apimachinery, pkg/util/strategicpatch.
 
 from collections import deque
 from collections.abc import Sequence
-from copy import deepcopy
+from types import MappingProxyType
+
+from jsonpatch import JsonPatch, JsonPatchException, TestOperation
+from jsonpointer import JsonPointerException
 
 from api.kube.embedded.apply.errors import ApiError, bad_request
 from api.kube.embedded.apply.schema import Json, JsonObject, Schema
 
 # A patch with more operations than this is refused, as by the real server.
 _MAX_OPERATIONS = 10_000
+
+
+class _Test(TestOperation):
+    """A test for null, which also holds where the field is missing, as on the real server."""
+
+    def apply(self, obj: Json) -> Json:
+        """Return the document as it is. Raises JsonPatchTestFailed."""
+        is_for_null = "value" in self.operation and self.operation["value"] is None
+        if is_for_null and self.pointer.resolve(obj, None) is None:
+            return obj
+        return super().apply(obj)
+
+
+class _JsonPatch(JsonPatch):
+    operations = MappingProxyType({**JsonPatch.operations, "test": _Test})
 
 
 def merge_patch(target: Json, patch: Json) -> Json:
@@ -40,92 +58,15 @@ def json_patch(document: JsonObject, operations: Json) -> Json:
     if len(operations) > _MAX_OPERATIONS:
         message = f"The allowed maximum operations in a JSON patch is {_MAX_OPERATIONS}"
         raise ApiError(413, "RequestEntityTooLarge", f"{message}, got {len(operations)}")
-    # The document hangs under one key, so that the root is a place like any other.
-    # A copy: a patch that fails half way must leave nothing behind.
-    root: JsonObject = {"": deepcopy(document)}
     for operation in operations:
-        try:
-            _operate(root, operation)
-        # Whatever does not apply is the client's fault, and told in the server's one sentence for it.
-        except (KeyError, IndexError, TypeError, ValueError) as error:
-            raise _unapplicable() from error
-    return root[""]
-
-
-def _operate(root: JsonObject, operation: JsonObject) -> None:
-    path = operation["path"]
-    match operation["op"]:
-        case "add":
-            _add(root, path, operation["value"])
-        case "remove":
-            _remove(root, path)
-        case "replace":
-            # A replace of what is not there fails, while `add` would make it.
-            _get(root, path)
-            _replace(root, path, operation["value"])
-        case "move":
-            _add(root, path, _remove(root, operation["from"]))
-        case "copy":
-            # A copy of the value, not another name for it: later operations may change either.
-            _add(root, path, deepcopy(_get(root, operation["from"])))
-        case "test":
-            # A missing field equals null, as in the library that the real server uses.
-            if _get(root, path, missing_is_null=True) != operation.get("value"):
-                raise _unapplicable()
-        case other:
-            raise bad_request(f"Unexpected kind: {other}")
-
-
-def _unapplicable() -> ApiError:
-    message = "the server rejected our request due to an error in our request"
-    return ApiError(422, "Invalid", message)
-
-
-def _place(root: JsonObject, path: str) -> tuple[Json, str]:
-    """Return the container of the value at `path`, and the value's key in it."""
-    if path and not path.startswith("/"):
-        raise ValueError(path)
-    # RFC 6901: first "~1", then "~0", or "~01" would become "/".
-    *way, last = [part.replace("~1", "/").replace("~0", "~") for part in path.split("/")]
-    container: Json = root
-    for part in way:
-        container = container[_index(part)] if isinstance(container, list) else container[part]
-    return container, last
-
-
-def _index(text: str) -> int:
-    if not text.isdigit():
-        raise IndexError(text)
-    return int(text)
-
-
-def _get(root: JsonObject, path: str, *, missing_is_null: bool = False) -> Json:
-    container, key = _place(root, path)
-    if isinstance(container, list):
-        return container[_index(key)]
-    return container.get(key) if missing_is_null else container[key]
-
-
-def _add(root: JsonObject, path: str, value: Json) -> None:
-    container, key = _place(root, path)
-    if not isinstance(container, list):
-        container[key] = value
-        return
-    # "-" is the place behind the last item.
-    index = len(container) if key == "-" else _index(key)
-    if index > len(container):
-        raise IndexError(path)
-    container.insert(index, value)
-
-
-def _replace(root: JsonObject, path: str, value: Json) -> None:
-    container, key = _place(root, path)
-    container[_index(key) if isinstance(container, list) else key] = value
-
-
-def _remove(root: JsonObject, path: str) -> Json:
-    container, key = _place(root, path)
-    return container.pop(_index(key) if isinstance(container, list) else key)
+        if operation.get("op") not in _JsonPatch.operations:
+            raise bad_request(f"Unexpected kind: {operation.get('op')}")
+    try:
+        # Applied to a copy: a patch that fails half way must leave nothing behind.
+        return _JsonPatch(operations).apply(document)
+    except (JsonPatchException, JsonPointerException, TypeError, KeyError) as error:
+        message = "the server rejected our request due to an error in our request"
+        raise ApiError(422, "Invalid", message) from error
 
 
 def strategic_merge(schema: Schema, target: Json, patch: Json) -> Json:
