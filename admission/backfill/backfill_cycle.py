@@ -1,13 +1,13 @@
-"""Backfill: who cannot start is promised a start, and who comes later starts only where no promise suffers.
+"""Backfill: a head that cannot start is promised a start; later Workloads start only if no promise suffers.
 
-    judge    a head fits now: may it start in view of the promises?                       `judge`
-    plan     a head cannot start, or is held back: from when on does it fit?              `planner`
-    settle   something moved: does every promise still stand?                             `settling`
-    expire   a promise is near: whoever overtook it and is in its way gives way now       `leases`
+    judge    a head fits now: may it start, given the promises?                        `start_check`
+    plan     a head cannot start or is held back: when does it fit at the earliest?    `planner`
+    settle   something has changed: do all promises still hold?                        `revise_promises`
+    expire   a promise is near: which Workloads that overtook it are evicted now?      `leases`
 
-All modes share this. They differ in how many of a ClusterQueue are promised a start at a time (EASY: the
-first; Conservative: the first `reservationDepth`) and in who may start in spite of a promise (Opportunistic:
-lower priority too, on the lease alone).
+All modes share this. They differ in how many Workloads of a ClusterQueue are promised a start at a time
+(EASY: the first; Conservative: the first `reservationDepth`) and in which may start in spite of a promise
+(Opportunistic: also those of lower priority, which then run on a lease).
 """
 
 from __future__ import annotations
@@ -26,56 +26,56 @@ from queues.steps import Steps
 
 
 class Backfill:
-    """Judges, plans and settles on one snapshot, which it leaves as it found it."""
+    """The backfill of one cycle on one snapshot, which is left as it was found."""
 
     def __init__(
         self, *, snapshot: Snapshot, schedule_plan: SchedulePlan, policy: CyclePolicy, now: float
     ) -> None:
-        self._outlook = VisiblePromises(
+        self._visible = VisiblePromises(
             snapshot=snapshot, schedule_plan=schedule_plan, policy=policy, now=now
         )
-        self._planner = Planner(visible=self._outlook)
+        self._planner = Planner(visible=self._visible)
 
     def judge(self, entry: Entry) -> StartCheck:
         """Return whether the entry, which fits, may start (or have its targets evicted) now."""
-        return judge(self._outlook, entry)
+        return judge(self._visible, entry)
 
     def promises_nothing(self, entry: Entry) -> bool:
         """Return whether the entry, which cannot start, has no promise and will not get one.
 
-        Never where its queue is without backfill, or may evict others for it.
+        Always False where its queue has no backfill, or may evict others for it.
         """
-        queue, schedule_plan = entry.queue, self._outlook.schedule_plan
+        queue, schedule_plan = entry.queue, self._visible.schedule_plan
         if rules_of(queue) is None or not never_evicts(queue) or entry.pending.key in schedule_plan.promises:
             return False
         return not schedule_plan.may_be_promised(entry.pending, queue)
 
     def plan(self, entry: Entry) -> Steps[bool]:
-        """Promise a start to a head that cannot start now. Returns whether it has a promise."""
+        """Promise a start to a head that cannot start now. Return whether it has a promise."""
         return (yield from self._planner.plan(entry))
 
     def plan_after_evictions(self, entry: Entry) -> bool:
-        """Promise a start to a head for when its targets are gone. Returns whether it has a promise."""
+        """Promise a start to a head for when its targets are gone. Return whether it has a promise."""
         return self._planner.plan_after_evictions(entry)
 
     def is_reserved(self, entry: Entry) -> bool:
-        """Return whether a place of the entry lies in a domain that is reserved for others now."""
-        visible = self._outlook
+        """Return whether the entry was given a place in a domain that is now reserved for others."""
+        visible = self._visible
         kept = visible.schedule_plan.ahead.domains_of_others(entry.pending.workload, begun_by=visible.now)
         return bool(kept) and not visible.footing(entry).spots.keys().isdisjoint(kept)
 
     def note_admitted(self, verdict: StartCheck) -> None:
-        """Take note that the entry starts."""
+        """Record that the entry starts."""
         self._planner.note_admitted(verdict)
 
     def finish(self) -> None:
-        """Take note that the cycle has ended."""
+        """Record that the cycle has ended."""
         self._planner.finish()
 
     def settling(self) -> Steps[None]:
-        """Look at every promise again, one a step. To be called between cycles."""
-        return PromiseReviser(visible=self._outlook, planner=self._planner).settling()
+        """Look at every promise again, one per step. May be called only between cycles."""
+        return PromiseReviser(visible=self._visible, planner=self._planner).settling()
 
     def expired(self) -> tuple[tuple[BackfillLease, PlannedStart], ...]:
-        """Return whose time has come to give way, and to which promise; each once."""
-        return expired(self._outlook)
+        """Return the leases to end now, each once, with the promise that each is ended for."""
+        return expired(self._visible)

@@ -1,7 +1,8 @@
-"""Which ClusterQueues are to be tried because of promises: one has come due, has moved, or stands no longer.
+"""Due queues: which ClusterQueues must be tried because a promise came due, moved, or no longer exists?
 
-The timekeeper notes what becomes of promises; here it is told what follows for those who wait. Who waits for
-its promised time is not tried before, and who was held back for a promise not before that has changed.
+A Workload that waits for its promised start is not tried before it. One that was held back for a promise is
+not tried until that promise changes. The schedule plan records what becomes of promises; this module derives
+which queues to try.
 """
 
 from __future__ import annotations
@@ -16,19 +17,19 @@ from queues.profile.planned_start import PlannedStart
 
 @dataclass(slots=True)
 class DueQueues:
-    """What has become of promises since it was last asked who is to be tried."""
+    """What has become of promises since the queues to try were last taken."""
 
-    # ClusterQueues where a promise came free, so that the next in line may have one.
+    # ClusterQueues that lost a promise, so that the next Workload in line may be given one.
     freed: set[str] = field(default_factory=set)
-    # Promises whose time had come, and whose queues were woken for it.
+    # Promises that have come due and whose queues were woken for that, with the promised start.
     _tried: dict[WorkloadKey, float] = field(default_factory=dict)
-    # Who could start beside all promises at that instant, though not by the rank of its own.
+    # Workloads that could start beside all promises at that instant, although not by their rank.
     _beside: dict[WorkloadKey, float] = field(default_factory=dict)
-    # Whether a promise on nodes has moved or is none any more: trees may share these.
+    # Whether a promise on nodes has moved or ended: trees may share nodes.
     _has_left_nodes: bool = False
 
     def forget(self, key: WorkloadKey) -> None:
-        """Forget a Workload that is gone."""
+        """Forget a Workload that no longer exists."""
         self._tried.pop(key, None)
         self._beside.pop(key, None)
 
@@ -40,21 +41,21 @@ class DueQueues:
         self._has_left_nodes = False
 
     def note_left(self, cluster_queue: str, *, is_on_nodes: bool) -> None:
-        """Note that a promise of the ClusterQueue is none any more: kept, or taken back."""
+        """Record that a promise of the ClusterQueue has ended: it was kept or withdrawn."""
         self.freed.add(cluster_queue)
         self._has_left_nodes |= is_on_nodes
 
     def note_moved(self, *, is_on_nodes: bool) -> None:
-        """Note that a promise has been moved."""
+        """Record that a promise has been moved."""
         self._has_left_nodes |= is_on_nodes
 
     def try_now(self, planned: PlannedStart, *, now: float) -> None:
-        """Let one be tried before its time, which could start now in nobody's way; its promise stays."""
+        """Let a Workload be tried before its time because it fits beside all promises; its promise stays."""
         self._beside[planned.key] = now
         self.freed.add(planned.cluster_queue)
 
     def may_try(self, planned: PlannedStart, *, now: float) -> bool:
-        """Return whether its time has come, or it could start all the same."""
+        """Return whether its promised start has come, or it was found to fit before that."""
         return planned.start_at <= now or self._beside.get(planned.key) == now
 
     def take(
@@ -66,9 +67,9 @@ class DueQueues:
         now: float,
         is_one_tree: bool,
     ) -> set[str]:
-        """Return the ClusterQueues to be tried, and forget why.
+        """Return the ClusterQueues to be tried, and forget the reasons.
 
-        `changed` are the promises made, moved or (None) withdrawn, `promised` all that stand.
+        `changed` holds the promises made, moved or withdrawn (None), and `promised` all that are in force.
         """
         names, self.freed = self.freed, set()
         for key, planned in changed.items():
@@ -81,6 +82,6 @@ class DueQueues:
                 names.add(planned.cluster_queue)
         has_left, self._has_left_nodes = self._has_left_nodes, False
         if has_left and not is_one_tree:
-            # Whoever was held back for it may be of any tree.
+            # A Workload that was held back for it may be in any tree.
             names |= {name for name, queue in queues.items() if queue.pending.held_back}
         return names

@@ -1,12 +1,13 @@
-"""When those who wait are expected to start: the profile played forward with everybody in turn.
+"""Expected starts: when is each pending Workload expected to start, if all take their turn?
 
-Each Workload takes the earliest start after running work, all promises and all before it, and claims it for
-those behind. So an expected start is what a promise would be if everybody had one; but it is none: nothing is
-held for it, and whoever can be backfilled starts earlier.
+The profile is played forward: each Workload takes the earliest start after running work, all promises and all
+Workloads before it, and claims that capacity for those behind it. So an expected start is what a promise
+would be if every Workload had one. But it promises nothing: no capacity is held for it, and a Workload that
+can be backfilled starts earlier.
 
-    promised           its promise
-    the first N        worked out here, one a step
-    those behind       not before the last of the first N, as far as turns go (`after`)
+    has a promise               its promised start
+    the first N of a queue      computed here, one per step
+    those behind the first N    not before the last of them, as far as turns go (`after`)
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ from queues.profile.capacity_profile import CapacityProfile, Claim, order
 from queues.profile.earliest_start import earliest
 from queues.profile.request_horizon import RequestHorizon
 
-# Who runs beyond its time is taken to end after so many seconds more, for want of anything better.
+# Running work past its expected end counts as ending this many seconds from now, a guess without data.
 _OVERDUE_SECONDS = 60.0
 
 
 @dataclass(slots=True, kw_only=True)
 class Forecast:
-    """One pass over all who wait under a policy with backfill. It changes nothing but `starts`.
+    """One pass over all pending Workloads under a policy with backfill. It fills `starts` and `after`.
 
-    To be stepped between cycles; outdated by any change of who holds quota, and then of no use.
+    It is stepped between cycles. Any change of held quota outdates it, and it is then of no use.
     """
 
     snapshot: Snapshot
@@ -43,7 +44,7 @@ class Forecast:
     policy: CyclePolicy
     now: float
     starts: dict[WorkloadKey, float] = field(default_factory=dict)
-    # By ClusterQueue: the start of the last that was worked out, where others wait behind it.
+    # By ClusterQueue: the latest start computed, where more Workloads wait behind those computed.
     after: dict[str, float] = field(default_factory=dict)
     _truncated: set[str] = field(default_factory=set)
     _profile: CapacityProfile = field(default_factory=CapacityProfile)
@@ -56,15 +57,15 @@ class Forecast:
 
     @property
     def is_outdated(self) -> bool:
-        """Whether what it began with holds no longer."""
+        """Whether held quota has changed since the pass began."""
         return self._version != self.schedule_plan.profile.version
 
     def step(self) -> bool:
-        """Work out one start. Returns whether more are left."""
+        """Compute one start. Return whether more are left."""
         return next(self._steps, self) is not self
 
     def _run(self) -> Iterator[None]:
-        # On a profile of its own, as promises are not to stand behind mere expectations.
+        # It works on a profile of its own, since a promise must not wait behind a mere expectation.
         for claim in self.schedule_plan.profile.claims():
             is_overdue = claim.is_running and claim.ends_at <= self.now
             late = structs.replace(claim, ends_at=self.now + _OVERDUE_SECONDS) if is_overdue else claim
@@ -82,18 +83,18 @@ class Forecast:
         for queue in self.snapshot.queues.values():
             rules = queue.policy.backfill_rules
             if rules is not None and not queue.inactive:
-                everybody = queue.pending.in_order()
-                first = everybody[: rules.eta_depth]
-                if len(first) < len(everybody):
+                in_order = queue.pending.in_order()
+                first = in_order[: rules.eta_depth]
+                if len(first) < len(in_order):
                     self._truncated.add(queue.name)
-                # Who is promised a start has it already, as a claim.
+                # A Workload with a promise has its start already, as a claim in the profile.
                 waiting += [(queue, one) for one in first if one.key not in self.schedule_plan.promises]
-        # Within a queue the order is the queue's own; between queues priority and age decide.
+        # Within a queue the queue's own order counts; between queues, priority and age.
         waiting.sort(key=lambda one: (-one[1].workload.priority, one[1].level, one[1].queued_at, one[1].key))
         return waiting
 
     def _expected(self, queue: QueueState, pending: Pending) -> float | None:
-        # It waits for somebody to act, which no profile tells.
+        # It waits until someone acts on it, and no profile can say when that will be.
         if pending.retry_at == inf:
             return None
         queues = self.snapshot.queues
@@ -138,9 +139,10 @@ def changed_starts(
     now: float,
     least_seconds: float,
 ) -> dict[WorkloadKey, float]:
-    """Return the starts that are news: of those not known yet, or last told so many seconds ago and more.
+    """Return the starts to report: those not reported before, or that differ from the last report.
 
-    `known` holds, by Workload, what was told and when.
+    A changed start is reported only once `least_seconds` have passed since the Workload's last report.
+    `known` holds, by Workload, the start that was reported and when.
     """
     return {
         key: at

@@ -1,12 +1,21 @@
-"""Gains: which promises may begin earlier by what came free? Asked before any search, of all of them.
+"""Improvable promises: which promises could begin earlier on the capacity that came free?
 
-Most of what comes free helps one promise or none, and a search for each of a hundred at each end of a Job is
-what makes conservative backfill slow. A promise gains by slack only in one of two ways:
+Most of what comes free helps one promise or none. A search for each of a hundred promises at every end of a
+Job is what makes conservative backfill slow, so this filter is asked about all of them before any search.
+Freed capacity (*slack*) can help a promise in two ways only:
 
-    a freed spot has room for one of its pods, for as long as they run, while the slack lasts
-    or quota was short at some instant of the slack and is no longer, on spots that it could have had before
+    a freed spot has room for one of its pods for as long as they run, while the slack lasts
+    its quota was short at some instant of the slack and no longer is, on spots it could have had before
 
-Were neither so, it could have begun as early without the slack. "No" is certain; "perhaps" is worth a search.
+If neither holds, the promise could have begun as early without the slack, and then it would have: every
+promise begins as early as it could when it was made or last moved. So "no" is certain and saves the search;
+"perhaps" costs one. The filter may say "perhaps" too often, never "no" too often.
+
+Quota is compared with the levels that the profile reaches while a piece of slack lasts. With one queue in the
+tree, one need and no calendar, an amount was short exactly where `level - freed < amount <= level`. In any
+other case lending limits or several pod sets make that difference meaningless, and the answer is "perhaps".
+One pass over the profile's edges for each piece and resource gives all levels; they are kept for the
+revision, so a further promise costs a bisection.
 """
 
 from __future__ import annotations
@@ -28,17 +37,18 @@ from queues.quota.resources import FlavorResource
 
 @dataclass(frozen=True, slots=True)
 class _Tight:
-    """Where the quota of one resource hangs on what came free.
+    """Where the quota of one resource depends on what came free.
 
-    `amounts` are spans, in order, of what fits at some instant and would not have; `spent_at` are the
-    instants at which less is left than came free, so that whoever holds some then would not have it else.
+    `amounts` are sorted spans `(least, most]`: an amount within one fits at some instant only because of the
+    slack. `spent_at` are the instants (Unix seconds, sorted) at which less is left than came free, so that a
+    promise that holds some then would not have it without the slack.
     """
 
     amounts: tuple[tuple[int, int], ...]
     spent_at: tuple[float, ...]
 
     def may_help(self, amount: int, *, from_at: float, until: float) -> bool:
-        """Return whether so much may have been short, of one who holds it already between two instants."""
+        """Return whether `amount` may have been short, also for a promise that holds it in that interval."""
         index = bisect_left(self.spent_at, from_at)
         is_own = index < len(self.spent_at) and self.spent_at[index] < until
         return is_own or any(least < amount <= most for least, most in self.amounts)
@@ -46,14 +56,14 @@ class _Tight:
 
 @dataclass(slots=True, kw_only=True)
 class ImprovablePromises:
-    """One look at the slack, on one outlook. Pieces may be added as promises move."""
+    """The slack as seen by one revision of promises. Pieces may be added to it as promises move."""
 
     visible: VisiblePromises
     slack: FreedCapacity
     _tight: dict[tuple[int, FlavorResource], _Tight] = field(default_factory=dict)
 
     def may_help(self, promise: Promise, queue: QueueState, pending: Pending, *, latest: float) -> bool:
-        """Return False only where the promise could not begin by the slack, at `latest` or now at most."""
+        """Return False only where the slack cannot let the promise begin by `latest` (at least: now)."""
         now, planned = self.visible.now, promise.planned
         if self.slack.whole_until >= now:
             return True
@@ -69,7 +79,7 @@ class ImprovablePromises:
     def _has_freed_spot(
         self, pieces: list[Piece], promise: Promise, queue: QueueState, pending: Pending, latest: float
     ) -> bool:
-        """Return whether a freed spot has room for one of its pods, or spots are none of its concern."""
+        """Return whether a freed spot has room for one of its pods; True if it needs no spots at all."""
         alternatives = rooms_of(self.visible.snapshot, queue, pending)
         rooms = [room for rooms in alternatives for room in rooms]
         if not rooms:
@@ -90,7 +100,7 @@ class ImprovablePromises:
         )
 
     def _spots_beside(self, promise: Promise) -> RequestHorizon:
-        """Return what becomes of the spots beside the promise, with all others kept."""
+        """Return how the spots change over time beside the promise, all other promises being kept."""
         visible = self.visible
         late = visible.overstaying(promise.planned.rank, frozenset())
         left_out = [promise.claim, *(edge[3] for edge in late)]
@@ -108,7 +118,7 @@ class ImprovablePromises:
             self.visible.schedule_plan.ahead.is_heeded or self.visible.schedule_plan.ahead.calendar.windows
         )
         if len(queue.tree.queues) > 1 or len(needs) > 1 or has_calendar:
-            # With limits on lending, several pod sets or quotas to come it is no difference of two sums.
+            # Lending limits, several pod sets or coming quotas: then it is no difference of two sums.
             return True
         planned = promise.planned
         wanted = {id(cell): amount for options in needs for one in options for cell, amount in one.amounts}
@@ -121,7 +131,7 @@ class ImprovablePromises:
     def _tight_of(self, piece: Piece, pair: FlavorResource) -> _Tight:
         known = self._tight.get((id(piece), pair))
         if known is None:
-            # Several pieces may only together be what was short.
+            # Two pieces may have been short only together, so all of them count as one.
             freed = sum(one.usage.get(pair, 0) for one in self.slack.pieces)
             levels = [(at, level) for at, level in self._levels(piece, pair) if level >= 0]
             spans = sorted({(level - freed, level) for _, level in levels})
@@ -130,7 +140,7 @@ class ImprovablePromises:
         return known
 
     def _levels(self, piece: Piece, pair: FlavorResource) -> Iterator[tuple[float, int]]:
-        """Yield what is available of the queue's quota while the piece lasts, and from when on."""
+        """Yield from which instant on how much of the queue's quota is available, while the piece lasts."""
         visible = self.visible
         node = visible.snapshot.queues[piece.queue].node
         level, begins_at = node.cell(pair).available, max(visible.now, piece.from_at)
@@ -150,7 +160,7 @@ class ImprovablePromises:
 
 
 def _merged(spans: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Return the spans, which are sorted, with those that meet made one."""
+    """Return the sorted spans with adjoining ones merged."""
     merged: list[tuple[int, int]] = []
     for least, most in spans:
         if merged and least <= merged[-1][1]:

@@ -1,4 +1,9 @@
-"""Leases: a promise is near, so whoever overtook it and is in its way gives way now."""
+"""Leases: which Workloads that overtook a promise must be evicted now, because it is due?
+
+A promise is looked at once it is no further off than the longest eviction on a lease. It holds at its start
+either as it is, or without the fewest leases of lower rank that conflict with it. The search for them is the
+one Kueue uses for preemption: add leases until the promise fits, then take back each that is not needed.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +19,9 @@ from queues.profile.profile_walk import holds_at
 
 
 def expired(visible: VisiblePromises) -> tuple[tuple[BackfillLease, PlannedStart], ...]:
-    """Return whose time has come to give way, and to which promise; each once."""
+    """Return the leases to end now, each once, with the promise that each is ended for."""
     found: dict[WorkloadKey, tuple[BackfillLease, PlannedStart]] = {}
-    # The slowest to leave says how early anybody has to be looked at; promises further off need no search.
+    # Promises further off than the longest eviction time need no search yet.
     longest = visible.schedule_plan.longest_eviction()
     if longest is None:
         return ()
@@ -25,7 +30,7 @@ def expired(visible: VisiblePromises) -> tuple[tuple[BackfillLease, PlannedStart
         if planned.start_at - longest > visible.now:
             continue
         for lease in _in_the_way(visible, promise, frozenset(found)):
-            # Noted before its time has come, so that an observer sees to whom it will give way.
+            # Recorded before its time has come, so that users see which promise it will be evicted for.
             visible.schedule_plan.lend(replace(lease, promised=planned.key))
             if planned.start_at - lease.eviction_seconds <= visible.now:
                 found[lease.key] = (lease, planned)
@@ -35,9 +40,10 @@ def expired(visible: VisiblePromises) -> tuple[tuple[BackfillLease, PlannedStart
 def _in_the_way(
     visible: VisiblePromises, promise: Promise, leaving: frozenset[WorkloadKey]
 ) -> Sequence[BackfillLease]:
-    """Return a smallest set of leases without which the promise stands, () where it does or none helps.
+    """Return a minimal set of leases to end so that the promise holds at its start.
 
-    Who started last has the least to lose and goes first; in the end those come back who need not go.
+    Empty where it already holds or where ending leases does not help. The Workload that started last loses
+    the least work and is chosen first; afterwards those that turned out to be unnecessary are taken back.
     """
     planned = promise.planned
     queue = visible.snapshot.queues[planned.cluster_queue]
@@ -56,11 +62,11 @@ def _in_the_way(
         horizon = visible.horizon(
             queue, planned.rank, above, leaving=staying, going=ending, of=pending.workload
         )
-        # At its start alone: what comes after that is for the promises that begin then.
+        # Checked at its start only: what follows concerns the promises that begin then.
         return holds_at(horizon, visible.stage, trial, footing, at=at, seconds=0.0)
 
     going: list[BackfillLease] = []
-    # First without anybody: the promise may stand as it is.
+    # The first round ends no lease: the promise may hold as it is.
     for lease in (None, *leases):
         if lease is not None:
             going.append(lease)
@@ -68,7 +74,7 @@ def _in_the_way(
             break
     else:
         return ()
-    # The last is needed, or the loop had ended before it; of the others some may have been sent in vain.
+    # The last lease is needed, since the loop stopped there. An earlier one may have become unnecessary.
     for lease in going[:-1]:
         if is_enough(one.key for one in going if one is not lease):
             going.remove(lease)
@@ -78,11 +84,11 @@ def _in_the_way(
 def _lower_leases(
     visible: VisiblePromises, rank: Rank, leaving: frozenset[WorkloadKey]
 ) -> list[BackfillLease]:
-    """Return the leases that give way to a promise of that rank, the last started first."""
+    """Return the leases that a promise of that rank may end, the last started first."""
     lower = [
         lease
         for lease in visible.schedule_plan.leases.values()
         if lease.rank > rank and lease.key not in leaving and visible.schedule_plan.can_leave(lease)
     ]
-    # The key breaks ties, so that two replicas choose the same.
+    # The key breaks ties, so that every replica chooses the same leases.
     return sorted(lower, key=lambda lease: (-lease.started_at, lease.key))

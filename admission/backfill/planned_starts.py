@@ -1,6 +1,6 @@
-"""The promises that stand: each a planned start and the claim by which the profile keeps it.
+"""The promises in force: each a planned start, and the claim that keeps its capacity in the profile.
 
-Whoever is asked about for its place among them is asked often, so the ranks are kept by ClusterQueue.
+How many promises precede a Workload is asked often, so the ranks are cached by ClusterQueue.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from queues.tracked import Tracked
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promise:
-    """A planned start, and the claim that stands for it in the profile."""
+    """A planned start, and the claim that represents it in the profile."""
 
     planned: PlannedStart
     claim: Claim
@@ -25,20 +25,20 @@ class Promise:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromiseOutcome:
-    """A promise that has been fulfilled: started at `at`."""
+    """A promise that has been kept: its Workload started at `at` (Unix seconds)."""
 
     planned: PlannedStart
     at: float
 
 
 class Promises(Tracked[WorkloadKey, Promise]):
-    """The promises by Workload."""
+    """The promises by Workload. Changes are tracked, so that the store gets only what has changed."""
 
     __slots__ = ("_ranked_in", "_ranks")
 
     def __init__(self) -> None:
         super().__init__()
-        # Ranks by ClusterQueue, and of which version of the promises they are.
+        # Ranks by ClusterQueue, and the version of the promises that they were computed for.
         self._ranks: dict[str, list[Rank]] = {}
         self._ranked_in = -1
 
@@ -47,9 +47,9 @@ class Promises(Tracked[WorkloadKey, Promise]):
         return sorted(self.values(), key=lambda promise: promise.planned.rank)
 
     def before(self, pending: Pending, queue: str) -> int:
-        """Return how many of the queue are promised a start that come before the Workload in its order."""
+        """Return how many Workloads of the queue have a promise and precede this one in queue order."""
         own, known = own_rank(pending), self.get(pending.key)
-        # Without a promise it comes behind all of its second that have one.
+        # Without a promise of its own it ranks behind all promised Workloads queued in the same second.
         is_ranked = known is not None and known.planned.rank[1:4] == own[:3]
         uid = known.planned.rank.uid if known is not None and is_ranked else None
         return sum(
@@ -59,8 +59,9 @@ class Promises(Tracked[WorkloadKey, Promise]):
         )
 
     def _ranks_in(self, queue: str) -> Sequence[Rank]:
-        """Return the ranks of those of the queue that are promised a start, in no order."""
-        # Asked of every class that waits whenever something comes free, while promises stay as they are.
+        """Return the ranks of the queue's promised Workloads, in no order."""
+        # This is asked for every class of pending Workloads whenever something comes free, while the
+        # promises stay the same.
         if self._ranked_in != self.version:
             self._ranked_in, self._ranks = self.version, {}
             for one in self.values():

@@ -1,4 +1,22 @@
-"""Planning: from when on does a head that cannot start fit, after all of higher rank? That it is promised."""
+"""Planning: when can a head that cannot start now start at the earliest? That start is promised to it.
+
+The search runs over the capacity profile, which holds the expected ends of running work and the promises made
+so far. It looks for the first instant from which the Workload fits for as long as its promise holds, beside
+running work, every promise of higher rank, and every promise that only age puts below it.
+
+    assume a borrow height  ─▶  rank  ─▶  promises to leave alone  ─▶  earliest start
+          ▲                                                                  │
+          └──────────────── the start borrows higher than assumed ◀──────────┘
+
+The rank depends on how high in the cohort tree the Workload borrows, and that is known only once flavors
+have been found. So the search first assumes no borrowing (for a promise that is moved: its former height)
+and is repeated with the height that the start needs if that is greater. Ranks fall from one round to the
+next, so there are at most as many rounds as the tree has levels, and the search ends. Each round costs one
+search of the profile (`queues.profile.earliest_start`).
+
+The invariant is that a new promise never takes quota or places from a promise it has to leave alone. A
+promise that has been made is moved or withdrawn only by `revise_promises`.
+"""
 
 from __future__ import annotations
 
@@ -24,25 +42,27 @@ from queues.steps import Steps
 
 @dataclass(slots=True, kw_only=True)
 class Planner:
-    """Makes promises on one outlook, and takes note of who starts. They are the timekeeper's."""
+    """Makes promises on one snapshot and records which heads start; `schedule_plan` holds the promises."""
 
     visible: VisiblePromises
-    # Promises whose capacity counts as taken already while the cycle lasts: others were sent away for it.
+    # Promises made in this cycle to heads whose targets are being evicted. Their capacity counts as taken
+    # until the cycle ends; `finish` then makes them promises like all others.
     _later: list[tuple[PlannedStart, StartClaim]] = field(default_factory=list)
 
     def plan(self, entry: Entry) -> Steps[bool]:
-        """Promise a start to a head that cannot start now. Returns whether it has a promise.
+        """Promise a start to a head that cannot start now. Return whether it has a promise.
 
-        It gets none where its ClusterQueue has promised to enough Workloads before it, where it would not
-        fit if all others had ended, and beyond the window unless it is the first of its queue.
+        It gets none where its ClusterQueue has already promised `reservationDepth` Workloads before it a
+        start, where it would not fit even if all other work had ended, or where it could start only beyond
+        the backfill window, unless it is the first of its queue.
         """
         rules, key = rules_of(entry.queue), entry.pending.key
         if rules is None:
             return False
-        # A promise that stands is the settling's to move, not the planner's to make anew.
+        # A promise that exists is moved by `revise_promises`, never replaced here.
         if key in self.visible.schedule_plan.promises:
             return True
-        # The depth counts only those before it: a promise further down must not keep the next from one.
+        # Only Workloads before it count: a promise further down the queue must not cost this one its own.
         before = self.visible.schedule_plan.promises.before(entry.pending, entry.queue.name)
         if before >= rules.reservation_depth:
             return False
@@ -53,19 +73,21 @@ class Planner:
         return True
 
     def plan_after_evictions(self, entry: Entry) -> bool:
-        """Promise a start to a head whose targets are sent away in this cycle: when the last of them is gone.
+        """Promise a start to a head whose targets are evicted in this cycle: when the last of them is gone.
 
-        Returns whether it has a promise. For the rest of the cycle its capacity counts as taken.
+        Return whether it has a promise: False only where its queue has no backfill rules. For the rest of
+        the cycle its capacity counts as taken.
         """
         if rules_of(entry.queue) is None:
             return False
         workload, queue = entry.pending.workload, entry.queue
-        # The slowest target decides; until then its room is not there.
+        # The capacity is free only once the slowest target has left.
         at = max(self._gone_at(target) for target in entry.targets)
         known = self.visible.schedule_plan.promises.get(workload.key)
         if known is not None and self.visible.now < known.planned.start_at <= at:
-            # Tried again while they leave, or promised a sooner start elsewhere: that is the settling's to
-            # move. Moved here it would be moved back there, and so on for as long as they take to leave.
+            # It is tried again while its targets leave, or was promised an earlier start elsewhere. Only
+            # `revise_promises` moves such a promise: if it were moved here as well, it would be moved to and
+            # fro until the targets have left.
             footing = StartClaim(usage=known.claim.usage, spots=known.claim.spots)
             self._later.append((known.planned, footing))
             self._claim_now(entry)
@@ -81,13 +103,13 @@ class Planner:
             made_at=known.planned.made_at if known is not None else self.visible.now,
             first_start_at=known.planned.first_start_at if known is not None else at,
         )
-        # Kept only at the end of the cycle: the claim would count what `_claim_now` counts already.
+        # Kept only at the end of the cycle, since the claim would count what `_claim_now` already counts.
         self._later.append((planned, self.visible.footing(entry)))
         self._claim_now(entry)
         return True
 
     def _gone_at(self, target: Target) -> float:
-        """Return when a target will have left: told to now, or on its way already."""
+        """Return when a target will have left, whether its eviction starts now or has already started."""
         held, now = target.held, self.visible.now
         claim = self.visible.schedule_plan.profile.get(held.key)
         if held.is_evicted and claim is not None:
@@ -97,7 +119,10 @@ class Planner:
     def search(
         self, queue: QueueState, pending: Pending, known: PlannedStart | None = None
     ) -> Steps[tuple[PlannedStart, StartClaim] | None]:
-        """Return the earliest start after all of higher rank, None for never."""
+        """Return the earliest start of a pending Workload and what it will run on; None if it never fits.
+
+        `known` is its present promise, if it has one; the new one keeps the history of moves.
+        """
         height = known.rank.height if known is not None else 0
         while True:
             rank = self.visible.rank(queue, pending, height)
@@ -105,10 +130,10 @@ class Planner:
             start = yield from self.earliest(queue, pending, rank, others)
             if start is None or start.value.assignment is None:
                 return None
-            # It was assumed to borrow no higher than this, and who comes before it was chosen accordingly.
+            # The rank, and with it the promises to leave alone, was computed for this height or a lower one.
             if start.value.assignment.borrowing <= rank.height:
                 return self.planned(queue, pending, rank, start, known), start.value
-            # It has to borrow higher than was assumed, and so comes after more of the others.
+            # It has to borrow higher than assumed, so it ranks lower and has to leave more promises alone.
             height = start.value.assignment.borrowing
             yield
 
@@ -121,7 +146,10 @@ class Planner:
         *,
         latest: float = inf,
     ) -> Steps[Start[StartClaim] | None]:
-        """Return the earliest start beside running work and those promises, at `latest` if it is not now."""
+        """Return the earliest start beside running work and `others`, or None.
+
+        The present is always tried; any other instant only up to `latest` (Unix seconds).
+        """
         visible = self.visible
         trial = visible.trial(queue, pending)
         horizon = visible.horizon(queue, rank, others, of=pending.workload)
@@ -133,9 +161,10 @@ class Planner:
         )
 
     def _seconds(self, queue: QueueState, pending: Pending, rank: Rank) -> float:
-        """Return for how long a promise holds: as long as it must be out of the way of those before it."""
+        """Return for how many seconds the promise of that rank holds its capacity."""
         schedule_plan = self.visible.schedule_plan
-        # Nobody before it: what it holds is for as long as it says it runs, and no longer.
+        # No promise precedes it, so it holds its capacity for its estimate and no longer. Otherwise it must
+        # be clear of those before it until it has been evicted.
         if self.visible.above(rank, pending.key):
             return schedule_plan.lengths.span(pending.workload, queue.name)
         return schedule_plan.lengths.length(pending.workload, queue.name)
@@ -148,7 +177,7 @@ class Planner:
         start: Start[StartClaim],
         known: PlannedStart | None,
     ) -> PlannedStart:
-        """Return the promise of a start that was found; of one that is `known` already its history stays."""
+        """Return the promise of a start that was found; it keeps the history of a `known` promise."""
         assert start.value.assignment is not None, "what a search finds has flavors"
         fresh = PlannedStart(
             key=pending.key,
@@ -176,15 +205,15 @@ class Planner:
         self._note_precedence(planned.key, planned.rank, planned.cluster_queue)
 
     def _note_precedence(self, key: WorkloadKey, rank: Rank, queue: str, *, of_equals: bool = False) -> None:
-        """Note that someone takes precedence over the promises of lower rank, which were made without it.
+        """Record why promises of lower rank may move: they were made without the Workload of that rank.
 
-        It left alone those that it does not outrank by more than age, unless `of_equals`.
+        A Workload leaves alone the promises that it outranks by age only, unless `of_equals` is set.
         """
         for promise in self.visible.schedule_plan.promises.values():
             lower = promise.planned
             is_outranked = lower.rank > rank if of_equals else lower.rank[:3] > rank[:3]
             if is_outranked and lower.key != key:
-                # Own quota taken back from a borrower, which is told by other words than being outranked.
+                # A queue that reclaims its own quota from a borrower is reported as a cause of its own.
                 is_reclaim = lower.cluster_queue != queue and lower.rank.height > rank.height
                 cause = MoveCause.RECLAIM if is_reclaim else MoveCause.HIGHER_PRIORITY
                 self.visible.schedule_plan.causes.add(cause)
@@ -192,16 +221,16 @@ class Planner:
     # --- what the cycle did ------------------------------------------------------------------------------
 
     def note_admitted(self, verdict: StartCheck) -> None:
-        """Take note that the entry starts: from here on it claims what it takes, until its expected end."""
+        """Record that the entry starts: its claim begins now and lasts until its expected end."""
         entry = verdict.entry
         if verdict.is_outranking:
             rank = self.visible.rank_of(entry)
             self._note_precedence(entry.pending.key, rank, entry.queue.name, of_equals=True)
-        # What was promised to it goes with its Workload's leaving the queue, not here.
+        # Its promise is removed when the Workload leaves its queue, not here.
         self._claim_now(entry, verdict.lease)
 
     def finish(self) -> None:
-        """Take note that the cycle has ended: what it counted as taken for the time being is promised."""
+        """Record that the cycle has ended, and keep the promises whose capacity it counted as taken."""
         for planned, footing in self._later:
             self._keep(planned, footing)
         self._later.clear()
@@ -209,13 +238,13 @@ class Planner:
     def _claim_now(self, entry: Entry, lease: BackfillLease | None = None) -> None:
         self.visible.schedule_plan.ahead.join(entry.pending.workload)
         seconds = self.visible.schedule_plan.lengths.length(entry.pending.workload, entry.queue.name)
-        # It may be asked to go at its end and take as long as it is allowed: nobody is promised that time.
+        # At its end it may have to be evicted and may use its whole grace, so no promise begins earlier.
         if lease is not None and self.visible.schedule_plan.gives_way(lease):
             seconds += lease.eviction_seconds
         schedule_plan, ends_at = self.visible.schedule_plan, self.visible.now + seconds
         promised, rules = schedule_plan.promises.get(entry.pending.key), rules_of(entry.queue)
-        # It was promised the time of its own eviction, too, and may not need it. What is less than would be
-        # worth a word moves nobody.
+        # Its promise included the time for its own eviction, which it may not need. A difference below the
+        # resolution of promises is not worth another look at them.
         least = rules.resolution_seconds if rules is not None else inf
         if promised is not None and promised.claim.ends_at >= ends_at + least:
             schedule_plan.slack.note(promised.claim, from_at=ends_at, until=promised.claim.ends_at)

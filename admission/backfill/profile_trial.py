@@ -1,4 +1,8 @@
-"""The snapshot as the stage that the profile's searches walk on, and the request that looks for a start."""
+"""The snapshot and a pending Workload in the terms of the profile's searches (`queues.profile`).
+
+The searches know neither flavors nor topologies. `SnapshotStage` applies the claims that they pass to the
+snapshot, and `StartTrial` asks there whether the Workload would fit.
+"""
 
 from __future__ import annotations
 
@@ -22,31 +26,31 @@ from queues.steps import finish
 
 @dataclass(frozen=True, slots=True)
 class SnapshotStage:
-    """Changes of claims, carried out on the quota trees and nodes that a snapshot borrows."""
+    """Applies changes of claims to the quota trees and nodes of a snapshot."""
 
     snapshot: Snapshot
 
     def charge(self, queue: str, usage: Quantities) -> None:
-        """Count this much more of the queue's quota as used from here on; below 0: as free."""
+        """Count this much more of the queue's quota as used from here on; less if negative."""
         state = self.snapshot.queues.get(queue)
         if state is not None:
             state.node.change(usage)
 
     def shift(self, queue: str, amounts: Quantities) -> None:
-        """Take the queue's own nominal quota to be less by this much from here on; below 0: more."""
+        """Reduce the queue's own nominal quota by these amounts from here on; raise it if negative."""
         state = self.snapshot.queues.get(queue)
         if state is not None:
             for pair, amount in amounts.items():
                 state.node.shift(pair, -amount)
 
     def occupy(self, spots: Spots) -> None:
-        """Count this much more of the spots as taken from here on; below 0: as free."""
+        """Count this much more of the spots as occupied from here on; less if negative."""
         self.snapshot.topology_cache.occupy(spots)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartClaim:
-    """What a Workload would run on: quota of its ClusterQueue, and spots. `assignment` None: as promised."""
+    """What a Workload would run on: quota and spots. `assignment` is None for what was already promised."""
 
     usage: Quantities
     spots: Spots
@@ -54,7 +58,7 @@ class StartClaim:
 
 
 class _NoEvictions:
-    """An oracle for searches in the future: whoever runs then has not been asked."""
+    """An oracle for searches in the future: which Workloads run then, and may be evicted, is not known."""
 
     def grade(
         self,
@@ -73,9 +77,9 @@ _NO_EVICTIONS = _NoEvictions()
 
 @dataclass(slots=True, kw_only=True)
 class StartTrial:
-    """One pending Workload in search of its start, with all its pods unless `counts` says fewer.
+    """One pending Workload whose start is searched for, with all its pods unless `counts` says fewer.
 
-    Flavors are searched from the first, and without evictions: a promise does not count on them.
+    Flavors are searched from the first one, and without evictions: a promise does not rely on them.
     """
 
     snapshot: Snapshot
@@ -96,31 +100,31 @@ class StartTrial:
         )
 
     def may_have_quota(self) -> bool:
-        """Return False only where the quota does not suffice, with the fewest pods that it may run with."""
+        """Return False only where the quota cannot suffice, even with the fewest pods allowed."""
         return may_have_quota(self.snapshot, self.queue, self.pending)
 
     def rooms(self) -> Rooms:
-        """Return the rooms that its pod sets need one of each."""
+        """Return the alternatives of room on nodes that its pod sets need, one of each."""
         return rooms_of(self.snapshot, self.queue, self.pending)
 
     def find(self) -> StartClaim | None:
-        """Return what it would run on if it began now."""
+        """Return what it would run on if it started at the present instant of the stage; None if no fit."""
         assigned = self._search.assign(self.counts)
         assignment = finish(place(self.snapshot, self.queue, self.pending, assigned))
         if assignment.mode is not Mode.FIT:
             return None
-        # Worked out only where there is a topology: quota alone stands on no nodes.
+        # Spots are computed only if there is a topology; quota alone occupies no nodes.
         spots = self.snapshot.topology_cache.spots(assignment.places) if assignment.places else {}
         return StartClaim(usage=assignment.usage, spots=spots, assignment=assignment)
 
     def spots_of(self, value: StartClaim) -> Spots:
-        """Return the spots that were found."""
+        """Return the spots of what `find` returned."""
         return value.spots
 
     def has_quota(self, value: StartClaim) -> bool:
-        """Return whether that quota is free."""
+        """Return whether the quota of `value` is free."""
         return self.queue.node.fits(value.usage)
 
     def has_spots(self, value: StartClaim) -> bool:
-        """Return whether those spots are free."""
+        """Return whether the spots of `value` are free."""
         return not value.spots or self.snapshot.topology_cache.has_free(value.spots)

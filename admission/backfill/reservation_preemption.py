@@ -1,17 +1,19 @@
-"""Who gives way when an advance reservation begins.
+"""Preemption for advance reservations: which Workloads are evicted when a reservation begins?
 
-Nobody starts in the way of a reservation who is expected to run into it (`Backfill.judge`), so at its start
-the capacity is free, unless somebody ran longer than it said, or took the room as `berth.dev/opportunistic`.
-Those give way, early enough to be gone in time, the last started first, and no more of them than it takes:
+No Workload starts on capacity of a reservation if it is expected to run into it (`start_check.judge`). So
+that capacity is free at the start, unless a Workload overran its estimate or runs there as
+`berth.dev/opportunistic`. Those are evicted early enough to be gone in time, the last started first, and no
+more of them than needed:
 
-    opportunistic            may run there whatever its length, and gives way
-    its estimate is up       gives way: an estimate that was a lie costs the one who told it
-    anybody else             was there before the reservation was made, or may not be stopped: it stays, and
-                             members that need its place evict by the ClusterQueue's rules, as for any quota
+    opportunistic             may run there whatever its length, and is evicted
+    its estimate has passed   is evicted: a Workload that underestimates its run time bears the cost
+    any other                 was there before the reservation was made, or may not be evicted: it stays, and
+                              members of the reservation that need its place evict it by the ClusterQueue's
+                              rules, as for any quota
 
-Of a domain that is kept whole all those give way who are in it; of an amount the fewest.
+If a domain is reserved as a whole, all such Workloads in it are evicted; for an amount of quota, the fewest.
 
-What is asked for stands in the objects alone (estimate, label, start), so nothing is lost with a leader.
+Everything needed to decide is in the objects (estimate, annotation, start), so a new leader decides the same.
 """
 
 from __future__ import annotations
@@ -37,20 +39,20 @@ from queues.quota.resources import Quantities
 
 @dataclass(frozen=True, slots=True)
 class _Amount:
-    """Asks whether an amount of quota is free in a ClusterQueue."""
+    """A trial that asks whether a given amount of quota is free in a ClusterQueue; it asks for no nodes."""
 
     node: QuotaNode
 
     def find(self) -> Never:
-        """Never asked: the amount and its instant are given."""
+        """Never called: the amount and its instant are given."""
         raise AssertionError("a reservation looks for no other start")
 
     def may_have_quota(self) -> bool:
-        """Return that it may fit."""
+        """Return True: the amount may fit."""
         return True
 
     def rooms(self) -> Rooms:
-        """Return none: no places are asked about."""
+        """Return no rooms, since no places are asked for."""
         return ()
 
     def spots_of(self, _value: Quantities) -> Spots:
@@ -58,28 +60,28 @@ class _Amount:
         return {}
 
     def has_quota(self, value: Quantities) -> bool:
-        """Return whether it is free now."""
+        """Return whether the amount is free at the instant that the walk has reached."""
         return self.node.fits(value)
 
     def has_spots(self, _value: Quantities) -> bool:
-        """Return that no spots are asked for."""
+        """Return True, since no spots are asked for."""
         return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReservationPreemption:
-    """Clears the way for reservations on one snapshot, which is left as it was found."""
+    """Finds the Workloads to evict for reservations on one snapshot, which is left as it was found."""
 
     snapshot: Snapshot
     schedule_plan: SchedulePlan
     now: float
 
     def leaving(self) -> Iterator[tuple[HeldWorkload, ReservedCapacity]]:
-        """Yield whose time has come to give way, and to which reservation; each once."""
+        """Yield each Workload to be evicted now, once, with the reservation that it is evicted for."""
         ahead = self.schedule_plan.ahead
         if not ahead.reservations.kept:
             return
-        # A reservation further off than the longest way out needs nobody to be asked yet.
+        # No Workload has to leave yet for a reservation further off than the longest eviction.
         earliest = self.now + max(ahead.graces.values(), default=0.0)
         gone: set[WorkloadKey] = set()
         for kept in ahead.reservations.kept:
@@ -96,10 +98,10 @@ class ReservationPreemption:
         return inside + self._for_quota(kept, {*gone, *(one.key for one in inside)})
 
     def _inside(self, kept: ReservedCapacity, gone: Collection[WorkloadKey]) -> list[HeldWorkload]:
-        """Return who will still be on a node of the reserved domain, and gives way."""
+        """Return the Workloads to evict that would still be on a node of the reserved domain at its start."""
         if kept.domain is None:
             return []
-        # Nodes belong to no tree: anybody's work may be there.
+        # Nodes belong to no quota tree, so work of any queue may be there.
         found = []
         for queue in self.snapshot.queues.values():
             for held in queue.held.values():
@@ -113,7 +115,7 @@ class ReservationPreemption:
         return found
 
     def _for_quota(self, kept: ReservedCapacity, gone: Collection[WorkloadKey]) -> list[HeldWorkload]:
-        """Return the fewest without whom the reservation has its quota, () where it has or none helps."""
+        """Return the fewest Workloads to evict for the quota of the reservation; may be empty."""
         queue = self.snapshot.queues[kept.queue]
         left = self.schedule_plan.ahead.left_of(kept, self.schedule_plan.profile)
         if not left or self._has_room(kept, left, gone):
@@ -125,7 +127,7 @@ class ReservationPreemption:
                 break
         else:
             return []
-        # The last one made it enough, so it is needed; of those before it some may not be.
+        # The last one made it enough, so it is needed. An earlier one may have become unnecessary.
         for one in going[:-1]:
             rest = {*gone, *(each.key for each in going if each is not one)}
             if self._has_room(kept, left, rest):
@@ -141,33 +143,36 @@ class ReservationPreemption:
             for held in other.held.values()
             if self._may_go(held, other, kept, gone)
         ]
-        # Whoever is known to have lied goes before others, who may yet end in time.
+        # Workloads that have outrun their estimate go first: the others may still end in time.
         has_outrun = self.schedule_plan.has_outrun
         return sorted(found, key=lambda held: (not has_outrun(held.key), -held.reserved_at, held.key))
 
     def _may_go(
         self, held: HeldWorkload, queue: QueueState, kept: ReservedCapacity, gone: Collection[WorkloadKey]
     ) -> bool:
+        """Return whether the Workload may be evicted for the reservation."""
         if held.key in gone or held.is_evicted or kept.is_joined_by(held.workload):
             return False
         if not may_be_evicted(held.workload):
             return False
-        # It has offered to give way, whatever it runs for.
+        # It agreed to be evicted, whatever its length.
         if is_opportunistic(held.workload):
             return True
         estimate = self.schedule_plan.lengths.estimator.estimate(held.workload, queue.policy)
-        # Only who said it would be done by then: who says nothing was let in knowing that it might not be.
+        # It may be evicted only if its estimate ends before the reservation. A Workload without an estimate
+        # was admitted although it might not end in time.
         return estimate is not None and started_at_of(held) + estimate.seconds <= kept.start_at
 
     def _has_room(self, kept: ReservedCapacity, left: Quantities, going: Collection[WorkloadKey]) -> bool:
+        """Return whether the reservation has its quota at its start if those in `going` end now."""
         queue, at = self.snapshot.queues[kept.queue], max(kept.start_at, self.now)
         edges = self._edges(kept, queue, going)
         stage, trial = SnapshotStage(self.snapshot), _Amount(queue.node)
-        # At its start alone: what comes later keeps others out, and is kept out of, by its own edges.
+        # Checked at its start only: later appointments have edges of their own, in both directions.
         return holds_at(RequestHorizon(edges=edges), stage, trial, left, at=at, seconds=0.0)
 
     def _edges(self, kept: ReservedCapacity, queue: QueueState, going: Collection[WorkloadKey]) -> list[Edge]:
-        """Return ends of running work and all appointments but this one; who is `going` ends now."""
+        """Return the ends of running work and all other appointments; Workloads in `going` end now."""
         names = {other.name for other in queue.tree.queues}
         profile = self.schedule_plan.profile
         edges = profile.edges(wants=lambda claim: claim.is_running and claim.queue in names)

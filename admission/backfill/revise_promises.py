@@ -1,4 +1,23 @@
-"""Settling: something moved, so does every promise still stand? Earlier if it can, later for a cause."""
+"""Revision of promises: after a change, which promised starts still hold, and which can be earlier?
+
+All promises are looked at in the order of rank, the highest first, each against running work and the
+promises of higher rank:
+
+    it no longer holds, and there is a cause    ─▶  it is searched for again: moved later, or withdrawn
+    it holds, and capacity has come free        ─▶  it is moved earlier, if that is enough to be reported
+    otherwise                                   ─▶  it stays as it is
+
+The invariant: a promise moves later only for a recorded cause (`MoveCause`), and moving one earlier never
+moves another, of whatever rank. Between two steps of a revision all promises are consistent, so it may pause
+there, and a revision that is abandoned keeps its causes and freed capacity for the next.
+
+The order of rank makes one pass enough for moves to a later start: a promise depends only on those before it.
+A move to an earlier start frees capacity for the promises after it, and the same pass considers that; a move
+to a later start may help promises before it too, and the next pass considers those. Searches are what a pass
+costs, at most one for each promise. Three tests avoid most of them: without a cause no promise is checked,
+`improvable_promises` rules out promises that the freed capacity cannot help, and after a failed search longer
+promises of the same shape are not tried. A pass ends because it works on a list taken at its start.
+"""
 
 from __future__ import annotations
 
@@ -21,24 +40,27 @@ from queues.steps import Steps
 
 @dataclass(slots=True, kw_only=True)
 class PromiseReviser:
-    """One look at all promises, the highest rank first, while everybody who waits is in a queue."""
+    """One pass over all promises, the highest rank first. No cycle may run meanwhile.
+
+    Every pending Workload has to be in its queue: one that a cycle has taken out is passed over.
+    """
 
     visible: VisiblePromises
     planner: Planner
-    # The shortest of each shape that could not be promised an earlier start in this look.
-    _in_vain: dict[bytes, float] = field(default_factory=dict)
+    # By shape of requests: the shortest run time in seconds that no earlier start was found for in this pass.
+    _failed_seconds: dict[bytes, float] = field(default_factory=dict)
     _gains: ImprovablePromises = field(init=False)
-    # Whether one is to be tried first, so that who comes after it may have what it leaves.
+    # Whether a Workload is to be tried first (see `_improve`), so that others get only what it leaves.
     _is_trying: bool = False
 
     def settling(self) -> Steps[None]:
-        """Take back or move what does not stand, start earlier what can: a step for each promise.
+        """Withdraw or move promises that no longer hold, and move others earlier; one step per promise.
 
-        Between two steps all that is promised is true. A look that is closed before its end leaves its
-        reasons to the next.
+        Between two steps all promises are consistent. If the generator is closed before its end, the causes
+        and the freed capacity are kept for the next pass.
         """
         schedule_plan, is_whole = self.visible.schedule_plan, False
-        # Taken before the look, so that what the look itself brings about is for the next one.
+        # The causes are taken before the pass, so that those which the pass itself adds are left to the next.
         causes, schedule_plan.causes = schedule_plan.causes, set()
         self._gains = ImprovablePromises(visible=self.visible, slack=schedule_plan.slack.take())
         try:
@@ -56,13 +78,13 @@ class PromiseReviser:
         queue = self.visible.snapshot.queues[promise.planned.cluster_queue]
         pending = queue.pending.get(promise.planned.key)
         if pending is None:
-            # It is not in its queue now: being tried, or gone; whoever changes that sets a
-            # cause of its own.
+            # It is not in its queue: it is being tried, or it is gone. Whatever changes that
+            # records its own cause.
             return
-        # Without a cause nothing can have broken a promise, so none is tried.
+        # Without a cause no promise can have been broken, so none is checked.
         if causes and not self._stands(promise, queue, pending):
             yield from self._move(promise, queue, pending, causes)
-        # Moved, it is as early as can be; only what stands may be improved.
+        # A promise that was moved is as early as can be; only one that holds can be improved.
         elif self._gains.slack.until >= self.visible.now:
             yield from self._improve(promise, queue, pending)
 
@@ -84,34 +106,35 @@ class PromiseReviser:
             schedule_plan.withdraw(known.key)
             return
         planned, footing = found
-        # Within the slack nobody is told: the estimates are no better than that.
+        # A move within the slack is not reported: estimates are no more exact than that.
         if planned.start_at > known.start_at + SLACK_SECONDS:
             planned = replace(planned, moves=known.moves + 1, cause=self._cause(promise, causes))
-            # For those of higher rank too, who had their look before this one left.
+            # Recorded for promises of higher rank too, which were looked at before this one moved.
             schedule_plan.slack.note(promise.claim, from_at=known.start_at, until=known.ends_at)
         schedule_plan.keep(planned, footing.usage, footing.spots)
 
     def _cause(self, promise: Promise, causes: set[MoveCause]) -> MoveCause:
-        """Return why a promise does not stand: what is known of it alone first, then what has happened.
+        """Return why a promise no longer holds: a cause specific to it first, then a recorded one.
 
-        Nothing but work that was to end can be late without a word, so that is what is left.
+        Work that runs past its expected end is the only thing that delays a promise without being recorded,
+        so overrun is what remains.
         """
         if not self.visible.snapshot.topology_cache.has_nodes(promise.claim.spots):
             return MoveCause.NODE_LOST
         return next((cause for cause in MoveCause if cause in causes), MoveCause.OVERRUN)
 
     def _improve(self, promise: Promise, queue: QueueState, pending: Pending) -> Steps[None]:
-        """Start it earlier if that is worth a word and moves nobody else, those of lower rank included.
+        """Move the promise earlier if the gain is worth reporting and no other promise has to move.
 
-        What came free was to come free at some instant, so nothing has changed for a start after that. One
-        that starts earlier leaves its former end to those after it. To start at once is always worth a word.
-        Where one could not, a longer one of the same shape is not looked at: it might do without its own hold
-        what the other could not, but that is rare and the look is dear.
+        Capacity that came free would have come free at some later instant anyway, so only starts before that
+        instant are new. A promise that moves earlier frees its former end for those after it. A start right
+        now is always worth reporting. After a failed search, longer Workloads of the same shape are skipped:
+        one of them might succeed by giving up its own hold, but that is rare and a search is expensive.
         """
         visible, known, rules = self.visible, promise.planned, rules_of(queue)
         least = max(rules.resolution_seconds if rules is not None else 0, SLACK_SECONDS)
         latest = min(self._gains.slack.until, known.start_at - least)
-        if known.start_at <= visible.now or known.seconds >= self._in_vain.get(pending.shape, inf):
+        if known.start_at <= visible.now or known.seconds >= self._failed_seconds.get(pending.shape, inf):
             return
         if not self._gains.may_help(promise, queue, pending, latest=latest):
             return
@@ -119,24 +142,24 @@ class PromiseReviser:
             return
         others = [one for key, one in visible.schedule_plan.promises.items() if key != known.key]
         start = yield from self.planner.earliest(queue, pending, known.rank, others, latest=latest)
-        # `earliest` tries now whatever `latest` says, so a start after both is none that was asked for.
+        # `earliest` always tries the present, so a start after both instants is not one that was asked for.
         if start is None or start.at > max(latest, visible.now):
-            self._in_vain[pending.shape] = known.seconds
+            self._failed_seconds[pending.shape] = known.seconds
             return
         if start.value.assignment is None:
             return
-        # Borrowing higher would cost it its rank, and with that perhaps the very start.
+        # Borrowing higher would lower its rank, and it might lose this very start to others.
         if start.value.assignment.borrowing > known.rank.height:
             if start.at <= visible.now and not visible.schedule_plan.dues.may_try(known, now=visible.now):
-                # Beside all that is promised, whatever its rank: it is tried, and promised what it was.
+                # It fits beside all promises, whatever their rank, so a cycle tries it; its promise stays.
                 visible.schedule_plan.dues.try_now(known, now=visible.now)
                 self._is_trying = True
             return
-        # What it would have may be what the one before it takes when it is tried: it would be promised that
-        # and lose it again. Once that one has started, or was tried in vain, there is another look.
+        # This start may need the capacity that the Workload to be tried first will take, and would then be
+        # lost again. Another pass follows once that Workload has started or failed to.
         if self._is_trying:
             return
         planned = self.planner.planned(queue, pending, known.rank, start, known)
         visible.schedule_plan.keep(planned, start.value.usage, start.value.spots)
-        # Those after it may have what it leaves at its former end.
+        # Its former end is free for the promises after it.
         self._gains.slack.note(promise.claim, from_at=known.start_at, until=known.ends_at)

@@ -1,11 +1,22 @@
-"""What is known of the future: when running work ends, who is promised a start, who runs on a lease.
+"""The schedule plan: when running work ends, which starts are promised, and which Workloads run on a lease.
 
-The engine's bookkeeping of time. Running work comes in with the quota that it holds (`hold`, `release`);
-promises are made and moved by `admission.backfill`, which decides. Nothing is kept here while no policy asks
-for backfill, so that a cluster without one pays nothing.
+This is the engine's bookkeeping of future capacity. Running work enters with the quota it holds (`hold`) and
+leaves when it gives the quota back (`release`). Promises are kept, moved and withdrawn here, but the other
+modules of `admission.backfill` decide about them.
 
-There is one profile for all trees: trees do not share quota, but flavors of two trees may share nodes. A
-search looks at the claims alone that it can meet.
+    claims of running work   now ──▶ expected end        raised by `outrun` once the end has passed
+    claims of promises       promised start ──▶ end      replaced by a running claim when the Workload starts
+    leases                   which running claims can be ended early, and how long that takes
+
+Every Workload has at most one claim in the profile: a running one if it holds quota, a promised one if it has
+a promise. `validate` checks that. What changes that may move promises is recorded in two places: `causes` for
+a move to a later start, and `slack` (capacity that came free) for one to an earlier start. While both are
+empty no promise needs another look, which is what keeps the plan cheap: taking in one Workload costs
+O(log claims) comparisons, and a search reads only the claims that it can meet.
+
+One profile serves all quota trees: trees do not share quota, but flavors of two trees may share
+nodes. While no policy asks for backfill and there is no calendar, nothing is kept here, so that such
+a cluster pays nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +49,7 @@ from queues.tracked import Tracked
 
 # A promise counts as kept, and is not moved, within this many seconds: clocks, API writes and pods need some.
 SLACK_SECONDS = 1.0
-# Kept promises until somebody asks for them; offline nobody does.
+# How many kept promises are remembered until metrics read them. Offline they are never read.
 _MOST_REMEMBERED = 1000
 
 
@@ -50,39 +61,43 @@ class SchedulePlan:
         self.lengths = RunningEstimates(estimator)
         self.is_on = False
         self.profile = CapacityProfile()
-        # What has changed in these since it was last asked goes to the store: whoever leads next goes on.
+        # Changes of these two since they were last read go to the store, so that the next leader goes on.
         self.promises = Promises()
         self.leases = Leases()
-        # When who waits without a promise is expected to start, and when that was worked out.
+        # When a Workload without a promise is expected to start, and when that was computed (Unix seconds).
         self.expected: Tracked[WorkloadKey, tuple[float, float]] = Tracked()
-        # By ClusterQueue: before when nobody behind those is expected to start.
+        # By ClusterQueue: no Workload behind those in `expected` is expected to start before this.
         self.expected_after: dict[str, float] = {}
-        # What has happened since promises were last looked at that may move them, later or earlier.
+        # What has happened since promises were last revised that may move them, later or earlier.
         self.causes: set[MoveCause] = set()
         # What came free since then that counted as taken when promises were made.
         self.slack = FreedCapacity()
-        # Promises made, moved or (None) withdrawn since they were last told, those kept since, by Workload.
+        # Promises made, moved or withdrawn (None) since they were last reported, and those reported.
         self.changed: dict[WorkloadKey, PlannedStart | None] = {}
         self.told: dict[WorkloadKey, PlannedStart] = {}
+        # The promises kept since they were last read, for metrics.
         self.kept: deque[PromiseOutcome] = deque(maxlen=_MOST_REMEMBERED)
-        # Who is to be tried for that.
+        # The queues to be tried because of such changes.
         self.dues = DueQueues()
-        # What the calendar holds: quotas that will be others.
+        # What the calendar holds: changes of quota and advance reservations.
         self.ahead = UpcomingChanges()
-        # When to look again though nothing happens, None: never.
+        # When to look again although nothing happens; None: never.
         self.wake_at: float | None = None
         self._topology_cache = topology_cache
         self._queues: Mapping[str, QueueState] = {}
-        # Whether no claim needs to be told from those of another tree.
+        # Whether all queues share one tree, so that a search can meet every claim.
         self.is_one_tree = True
-        # Who holds quota but has been told to stop.
+        # Workloads that hold quota and are being evicted.
         self._stopping: set[WorkloadKey] = set()
 
     # --- what is known -----------------------------------------------------------------------------------
 
     def set_queues(self, queues: Mapping[str, QueueState], held: Iterable[HeldWorkload]) -> None:
-        """Take in ClusterQueues that were built anew: quotas, policies or nodes' flavors have changed."""
-        # A process without backfill keeps no profile and forgets at the first refresh without it.
+        """Take in ClusterQueues that were built again: quotas, policies or nodes' flavors have changed.
+
+        Promises of queues that have no backfill rules any more, or are inactive, are withdrawn.
+        """
+        # Where no policy asks for backfill any more, everything is forgotten at the first such refresh.
         self._queues = self.lengths.queues = queues
         was_on = self.is_on
         self.is_one_tree = len({id(queue.tree) for queue in queues.values()}) <= 1
@@ -93,18 +108,19 @@ class SchedulePlan:
             if was_on:
                 self._forget_everything()
             return
-        # A list, as withdrawing takes them out.
+        # A list, since withdrawing changes the promises.
         for key in [key for key in self.promises if not self._is_governed(key)]:
             self.withdraw(key)
         self.rebuild(held)
         if self.promises:
             self.causes.add(MoveCause.QUOTA_CUT)
-        # Quotas may have risen, so everyone may start earlier.
+        # Quotas may have risen, so every promise may begin earlier.
         self.slack.note_all()
 
     def rebuild(self, held: Iterable[HeldWorkload]) -> None:
-        """Make the profile anew from who holds quota and what is promised."""
-        # Empty rather than mended: claims of Workloads that left while it was off would stay.
+        """Build the profile again from the Workloads that hold quota and from the promises."""
+        # It starts empty: a profile that was amended would keep claims of Workloads that left
+        # while it was off.
         self.profile = CapacityProfile()
         for one in held:
             self.hold(one)
@@ -126,11 +142,11 @@ class SchedulePlan:
         self.causes.clear()
 
     def hold(self, held: HeldWorkload) -> None:
-        """Take in who holds quota, or how that has changed. A promise made to it is kept by that."""
-        # A queue that is not there has no policy by which its length could be told.
+        """Take in a Workload that holds quota, or a change to it. A promise made to it is thereby kept."""
+        # A queue that does not exist has no policy to estimate the length by.
         if not self.is_on or held.admission.cluster_queue not in self._queues:
             return
-        # It has started; what it expected is of no use to anybody.
+        # It has started, so its expected start is of no more use.
         self.expected.pop(held.key, None)
         promise = self.promises.pop(held.key, None)
         if promise is not None:
@@ -158,7 +174,7 @@ class SchedulePlan:
         )
 
     def hold_anew(self, held: HeldWorkload) -> None:
-        """Take in that running work says otherwise of its end, which promises were made by."""
+        """Take in that running work now expects another end, which promises may depend on."""
         before = self.profile.get(held.key)
         self.hold(held)
         after = self.profile.get(held.key)
@@ -177,23 +193,23 @@ class SchedulePlan:
         self.lengths.forget(key)
 
     def release(self, key: WorkloadKey) -> None:
-        """Note that the Workload holds quota no longer; the profile may have been wrong about when."""
+        """Record that the Workload no longer holds quota, perhaps earlier than the profile expected."""
         claim = self.profile.drop(key)
         self.leases.pop(key, None)
         self.lengths.note_ended(key)
         self._stopping.discard(key)
-        # Earlier than expected by more than the slack: then promises may be improved.
+        # Promises can be improved only if it ended earlier than expected by more than the slack.
         if claim is not None and claim.ends_at > self.now + SLACK_SECONDS:
             self.slack.note(claim, from_at=max(self.now, claim.begins_at), until=claim.ends_at)
 
     def expected_end(self, held: HeldWorkload) -> float:
         """Return when the Workload's quota is expected to come free, never before now."""
-        # It has been asked to save and leave; its deadline is its end whatever it was expected to run.
+        # It has been asked to save a checkpoint; its deadline is its end, whatever its estimate was.
         if held.leaves_by is not None:
             return max(self.now, held.leaves_by) + eviction_seconds(held.workload)
         if held.is_evicted:
             evicted = None if held.is_evicting else held.workload.eviction
-            # From when its object says, so that a leader that came later expects the same end.
+            # Counted from the transition time in its object, so that a later leader expects the same end.
             since = self.now if evicted is None else evicted.at
             return since + eviction_seconds(held.workload)
         started_at = started_at_of(held)
@@ -202,20 +218,20 @@ class SchedulePlan:
             held, started_at=started_at, now=self.now, is_leased=lease is not None
         )
         if lease is not None and self.gives_way(lease):
-            # It is believed until its estimate is up, and stopped then: a promise cannot begin earlier.
+            # Its estimate is believed until it is up; then it is evicted, and no promise can begin earlier.
             seconds += lease.eviction_seconds
         return started_at + seconds
 
     @property
     def may_move(self) -> bool:
-        """Whether something has happened that may move promises, later or earlier."""
+        """Whether anything has happened that may move promises, later or earlier."""
         return bool(self.causes) or self.slack.until >= self.now
 
     def waits_for_its_time(self, workload: Workload) -> bool:
         """Return whether the Workload is promised a later start, before which it need not be tried.
 
-        Could it start earlier, its promise would have been moved. That is not so where others may be evicted
-        for it, where it may run in the hold of another, or with fewer pods than it was promised.
+        If it could start earlier, its promise would have been moved. That does not hold where other Workloads
+        may be evicted for it, where it may run inside another's hold, or with fewer pods than promised.
         """
         key = workload.key
         promise = self.promises.get(key)
@@ -228,12 +244,12 @@ class SchedulePlan:
         return is_whole and never_evicts(queue) and not is_opportunistic
 
     def may_be_promised(self, pending: Pending, queue: QueueState) -> bool:
-        """Return whether the Workload would be promised a start if it was tried, as far as depth goes."""
+        """Return whether the Workload would be promised a start if it were tried, as far as depth goes."""
         rules = queue.policy.backfill_rules
         return rules is not None and self.promises.before(pending, queue.name) < rules.reservation_depth
 
     def note_nodes(self) -> None:
-        """Note that nodes came, went or changed."""
+        """Record that nodes were added, removed or changed."""
         if self.promises:
             self.causes.add(MoveCause.NODE_LOST)
             self.slack.note_all()
@@ -241,7 +257,7 @@ class SchedulePlan:
     # --- promises ----------------------------------------------------------------------------------------
 
     def keep(self, planned: PlannedStart, usage: Quantities, spots: Spots) -> None:
-        """Make a promise, or move one."""
+        """Make a promise, or move one. Raise ValueError where it ends before it begins."""
         claim = Claim(
             holder=planned.key,
             queue=planned.cluster_queue,
@@ -250,33 +266,33 @@ class SchedulePlan:
             begins_at=planned.start_at,
             ends_at=planned.ends_at,
         )
-        # The profile first: it refuses an empty span, and then nothing has been promised.
+        # The profile goes first: if it refuses the span, no promise has been recorded.
         self.profile.put(claim)
         known = self.promises.get(planned.key)
         self.promises[planned.key] = Promise(planned=planned, claim=claim)
-        # Kept as it was, it is no news to anybody.
+        # A promise kept as it was is not reported again.
         if known is None or known.planned != planned:
             self.changed[planned.key] = planned
             self.dues.note_moved(is_on_nodes=known is not None and bool(known.claim.spots))
 
     def withdraw(self, key: WorkloadKey) -> None:
-        """Take a promise back: its Workload waits no longer, or nothing can be promised to it any more."""
+        """Withdraw a promise: its Workload no longer waits, or cannot be promised a start any more."""
         promise = self.promises.pop(key, None)
         if promise is None:
             return
         claim = self.profile.get(key)
-        # It may have started meanwhile; then the claim is its running one and stays.
+        # It may have started meanwhile. Then the claim is its running one and stays.
         if claim is not None and not claim.is_running:
             self.profile.drop(key)
         self.changed[key] = None
-        # Its queue may promise to the next in line.
+        # Its queue may promise a start to the next in line.
         self.dues.note_left(promise.planned.cluster_queue, is_on_nodes=bool(promise.claim.spots))
         self.slack.note(promise.claim, from_at=promise.planned.start_at, until=promise.planned.ends_at)
 
-    # --- another's plan ---------------------------------------------------------------------------------
+    # --- another leader's plan ----------------------------------------------------------------------------
 
     def forget_plan(self) -> None:
-        """Forget promises and leases without a word, and what was to be told of them."""
+        """Forget promises and leases without reporting them as withdrawn, and all pending reports."""
         for table in (self.promises, self.leases, self.expected, self.lengths.stopped_after):
             table.clear()
         for told in (self.changed, self.told):
@@ -285,9 +301,10 @@ class SchedulePlan:
         self.dues.clear()
 
     def adopt(self, planned: PlannedStart, usage: Quantities, spots: Spots) -> None:
-        """Stand by a promise that another has made and told.
+        """Take over a promise that another leader has made and reported.
 
-        Where both have made one, this one counts and the other's was the first.
+        If this process has made one as well, its start counts, and the older of the two
+        dates the first promise.
         """
         known = self.promises.get(planned.key)
         if known is not None:
@@ -298,18 +315,18 @@ class SchedulePlan:
                 self.promises[planned.key] = replace(known, planned=planned)
             return
         self.keep(planned, usage, spots)
-        # The one who made it has told it.
+        # The leader that made it has reported it.
         self.changed.pop(planned.key)
         self.told[planned.key] = planned
 
     def note_adopted(self) -> None:
-        """Look at every promise once, for nobody has watched over them meanwhile.
+        """Have every promise checked once, since none was revised between the two leaders.
 
-        What does not stand any more is late for the last of all causes unless it is known better. Nobody is
-        moved to an earlier start for this: that the leader has changed is nothing that users should notice.
+        A promise that no longer holds is late for OVERRUN, the last of all causes, unless a better one is
+        known. None is moved earlier for this: a change of the leader should not be noticed by users.
         """
         self.slack.take()
-        # What was kept and measured while another led, that one has counted.
+        # Promises kept and runs measured under the other leader were counted by it.
         self.kept.clear()
         self.lengths.measured.clear()
         if self.promises:
@@ -318,9 +335,9 @@ class SchedulePlan:
     # --- the passing of time -----------------------------------------------------------------------------
 
     def outrun(self, held: Mapping[WorkloadKey, HeldWorkload]) -> None:
-        """Raise the estimates of who should have ended by now and has not.
+        """Raise the estimates of running work that should have ended by now and has not.
 
-        Who runs on a lease is not believed again: it can be sent away when its time is needed.
+        Work on a lease gets no higher estimate: it can be evicted when its capacity is needed.
         """
         for claim in self.profile.outrun(self.now):
             one = held.get(claim.holder)
@@ -328,23 +345,24 @@ class SchedulePlan:
             if one is None or (lease is not None and self.gives_way(lease) and not one.is_evicted):
                 continue
             if one.is_evicted and claim.ends_at > self.now - SLACK_SECONDS:
-                # Who is stopping may take a moment longer than its grace.
+                # A Workload that is stopping may take a moment longer than its grace.
                 continue
             self.profile.put(structs.replace(claim, ends_at=self._later_end(claim, one)))
             self.causes.add(MoveCause.OVERRUN)
 
     def has_outrun(self, key: WorkloadKey) -> bool:
-        """Return whether the Workload runs longer than its estimate said, which was raised since.
+        """Return whether the Workload has run longer than its estimate, which was raised since.
 
-        A promise believes the raised one, for it can be moved; an appointment cannot, and takes it to stay.
+        A promise relies on the raised estimate, since it can be moved. An appointment cannot, so there the
+        Workload counts as staying.
         """
         return self.lengths.has_outrun(key) and key not in self._stopping
 
     def gone_by(self, edges: Iterable[Edge]) -> list[Edge]:
-        """Return the edges with running work ending when it is gone at the latest, in order.
+        """Return the edges, in order, with the ends of running work put at the latest possible instant.
 
-        For an appointment, which cannot be moved: whoever has outrun its estimate is taken to stay, and of
-        the others each end is as late as if it had to be sent away then.
+        This is for appointments, which cannot be moved. Work that has outrun its estimate counts as staying;
+        all other work ends as late as if it had to be evicted at its expected end.
         """
         late = []
         for at, sign, key, claim in edges:
@@ -356,8 +374,8 @@ class SchedulePlan:
         return sorted(late, key=lambda edge: edge[:3])
 
     def gone_at(self, claim: Claim) -> float:
-        """Return when the holder of a running claim is gone at the latest, infinity: nobody can say."""
-        # Who runs on a lease is not believed again: its end has come and it is still there.
+        """Return when the holder of a running claim is gone at the latest; infinity if that is unknown."""
+        # Work on a lease gets no higher estimate: its end has passed and it is still there.
         if self.has_outrun(claim.holder) or claim.ends_at <= self.now:
             return inf
         return claim.ends_at + self._stopping_seconds(claim.holder)
@@ -379,40 +397,40 @@ class SchedulePlan:
     # --- leases ------------------------------------------------------------------------------------------
 
     def lend(self, lease: BackfillLease) -> None:
-        """Let a Workload run on this lease, in place of the one that it had."""
+        """Let a Workload run on this lease, which replaces the one that it had."""
         self.leases[lease.key] = lease
 
     def longest_eviction(self) -> float | None:
-        """Return the longest that anybody on a lease needs to give way, None where nobody is."""
+        """Return the longest eviction time of all leases in seconds, None if there are none."""
         return max(self.leases.eviction_times(), default=None)
 
     def gives_way(self, lease: BackfillLease) -> bool:
-        """Return whether the lease's holder is sent away at its end, as its queue's policy wants it."""
+        """Return whether the holder is evicted when the lease ends, by its queue's policy (`onOverrun`)."""
         rules = self._queues[lease.cluster_queue].policy.backfill_rules
         return lease.is_evictable and (rules is None or rules.on_overrun is OnOverrun.EVICT)
 
     def can_leave(self, lease: BackfillLease) -> bool:
-        """Return whether the lease's holder can be sent away: it gives way, and has not been told already."""
+        """Return whether the holder can be evicted: its policy allows it, and it is not stopping yet."""
         return self.gives_way(lease) and lease.key not in self._stopping
 
     def note_eviction(self, held: HeldWorkload) -> None:
-        """Note that the Workload is being stopped. What it ran is the least that it is believed to need."""
+        """Record that the Workload is being stopped. It counts as needing at least as long as it has run."""
         if held.key in self.leases or self.has_outrun(held.key):
             self.lengths.stopped_after[held.key, held.workload.uid] = self.now - started_at_of(held)
         self.hold(held)
 
     def take_woken(self) -> set[str]:
-        """Return the ClusterQueues to be tried: a promise has changed in them, come free, or come due."""
+        """Return the ClusterQueues to be tried: one of their promises has changed, come free, or come due."""
         promised = (promise.planned for promise in self.promises.values())
         return self.dues.take(
             self.changed, promised, self._queues, now=self.now, is_one_tree=self.is_one_tree
         )
 
     def next_at(self) -> float | None:
-        """Return when to look again: work should have ended, a lease ends, a promise is due."""
+        """Return when to look again: work should have ended, a lease ends or a promise is due; else None."""
         if not self.promises and not self.ahead.reservations.kept:
             return None
-        # Ends matter to promises alone: who waits without one is woken by the end itself.
+        # Ends matter to promises only: a Workload without one is woken by the end itself.
         ends = [self.profile.next_end_at(after=self.now)] if self.promises else []
         instants = [*ends, *self._due_times(), *self.ahead.clearing_times()]
         return min((at for at in instants if at is not None and at > self.now), default=None)
@@ -426,7 +444,7 @@ class SchedulePlan:
                 yield promise.planned.start_at - seconds
 
     def validate(self, held: Mapping[WorkloadKey, HeldWorkload]) -> None:
-        """Raise AssertionError where claims, promises and who holds quota disagree."""
+        """Raise AssertionError where claims, promises and the Workloads that hold quota disagree."""
         self.profile.validate()
         self.leases.validate()
         if not self.is_on:
@@ -441,5 +459,5 @@ class SchedulePlan:
             assert key not in held, f"{key} holds quota and is promised some"
             assert self.profile.get(key) == promise.claim, f"the promise to {key} is not in the profile"
         assert len(self.profile) <= len(held) + len(self.promises), (
-            "somebody claims who neither runs nor waits"
+            "a Workload has a claim but neither holds quota nor has a promise"
         )

@@ -1,19 +1,27 @@
-"""Judging: may a head that fits start now, in view of what has been promised?
+"""Start check: may a head that fits now start, given the starts promised to other Workloads?
 
-    it leaves the promises of higher rank their quota and places for as long as it runs  ─▶ yes
-    it fits elsewhere, clear of what they hold                                           ─▶ yes, there
-    it may run in the hold and give way in time (Opportunistic)                          ─▶ yes, on its lease
-    else                                                                                 ─▶ it is held back
+    it leaves all promises of higher rank their quota and places for as long as it runs   ─▶ yes
+    it fits on other quota or places, which no promise needs while it runs                ─▶ yes, there
+    it can run inside a promised Workload's hold and leave in time (Opportunistic)        ─▶ yes, on a lease
+    otherwise                                                                             ─▶ it is held back
 
-Whoever starts while someone of higher rank holds a promise has overtaken it, if they share a tree of quota or
-may meet on nodes, and runs on a lease for as long as it runs: it gives way to every promise of higher rank
-that does not stand with it still there, those made later included. That, not the truth of estimates, is why
-backfill moves no promise: an estimate that was a lie costs the one who told it. What runs without a lease (it
-overtook nobody) may overrun, and then it does move promises; so do lost nodes, cut quotas, and Workloads of
-higher rank that come later.
+A Workload overtakes a promise if it starts while a Workload of higher rank holds that promise and both
+share a quota tree or may need the same nodes. Every Workload that overtakes a promise runs on a lease
+until it ends: it is evicted for any promise of higher rank that does not fit beside it, including promises
+made after it started.
 
-Source: Lifka 1995 (EASY), Mu'alem and Feitelson 2001 (conservative), Slurm's sched/backfill; article on gang
-scheduling, "reservation with backfill" (run in the hold, give way when the larger one is ready).
+The invariant is that backfill moves no promise. It rests on leases and not on correct estimates: if a
+Workload underestimates its run time, that Workload is evicted, and the promised one starts on time. Work
+without a lease has overtaken no promise. It may overrun its estimate, and then promises do move; they also
+move when nodes are lost, quota is cut, or a Workload of higher rank arrives.
+
+One check walks the claims of the capacity profile once per question asked: O(claims) steps, each of which
+tries the Workload on the snapshot at one instant. A search for another place is bounded to a start at `now`.
+Every walk ends, since the profile holds finitely many claims and no instant is visited twice.
+
+Source: Lifka 1995 (EASY), Mu'alem and Feitelson 2001 (conservative), Slurm's sched/backfill; for the
+Opportunistic mode, the article on gang scheduling, "reservation with backfill" (smaller work runs inside the
+hold and is evicted when the larger Workload is ready).
 """
 
 from __future__ import annotations
@@ -40,12 +48,14 @@ from queues.profile.request_horizon import RequestHorizon
 
 
 class StartCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether a head that fits may start: with `entry` (its places may have changed), or `behind` whom not.
+    """Whether a head that fits may start: yes unless `behind` or `kept_from` is set.
 
-    `kept_from` is what the calendar has against it, in words. `lease` is what it runs on where it overtakes
-    somebody. `is_outranking`: it takes what is promised to one
-    of lower rank. `too_long`: what it would be out of the way for, in seconds, where it waits for that alone,
-    and others of equal requests that run as long would, too.
+    `entry` is the entry to start; its flavors and places may differ from those it was nominated with.
+    `behind` is the promise for which it is held back, and `kept_from` the calendar's objection as a message.
+    `lease` is set where the start overtakes a promise. `is_outranking` says that the start takes capacity
+    that is promised to a Workload of lower rank. `too_long` is set where the entry waits only because it
+    would run too long: the seconds that were checked. Every Workload of equal requests that runs as long or
+    longer is held back as well.
     """
 
     entry: Entry
@@ -57,8 +67,12 @@ class StartCheck(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def judge(visible: VisiblePromises, entry: Entry) -> StartCheck:
-    """Return whether the entry, which fits, may start (or have its targets evicted) now."""
-    # Appointments come before any promise: they cannot be moved, whatever the rank.
+    """Return whether the entry, which fits, may start (or have its targets evicted) now.
+
+    The calendar (quota windows and advance reservations) is checked first, then promises of lower rank, then
+    those of higher rank.
+    """
+    # The calendar comes before any promise: its appointments cannot be moved, whatever the entry's rank.
     if visible.schedule_plan.ahead.is_heeded:
         entry, words = _clear_of_calendar(visible, entry)
         if words is not None:
@@ -67,19 +81,19 @@ def judge(visible: VisiblePromises, entry: Entry) -> StartCheck:
         return StartCheck(entry=entry)
     rank, own = visible.rank_of(entry), visible.schedule_plan.promises.get(entry.pending.key)
     if own is not None:
-        # By the rank that it was promised with, if that is higher: an older one of its queue may have been
-        # promised to borrow since, and each would wait behind the other for ever.
+        # Use the rank of the entry's own promise if that is higher. An older Workload of the same queue may
+        # have been promised a start that borrows since then, and each would wait behind the other for ever.
         rank = min(rank, own.planned.rank)
-    # Whoever can be in nobody's way has overtaken nobody.
+    # Promises that the entry cannot meet, neither in quota nor on nodes, are not overtaken.
     above = visible.met(entry.queue, visible.above(rank, entry.pending.key))
     if own is not None and own.planned.start_at <= visible.now <= own.planned.start_at + SLACK_SECONDS:
-        # Its time has come, and it overtakes nobody who was promised to begin once it has ended. On a lease
-        # it would be in their way for as long as its eviction takes, and each would wait for the other.
+        # Its start is due, and promises that begin only after it has ended are not overtaken. On a lease it
+        # would block them for its eviction time, and each of the two would wait for the other.
         above = [one for one in above if one.planned.start_at < own.planned.ends_at]
     verdict = _clear_of_lower(visible, entry, rank, above)
     if verdict.behind is not None or verdict.kept_from is not None or not above:
         return verdict
-    # Its targets will be gone by its start, so what they hold is no obstacle.
+    # The targets will be gone when the entry starts, so their capacity counts as free.
     with visible.snapshot.without((target.queue, target.held) for target in entry.targets):
         return structs.replace(
             _judge(visible, verdict.entry, rank, above), is_outranking=verdict.is_outranking
@@ -87,10 +101,11 @@ def judge(visible: VisiblePromises, entry: Entry) -> StartCheck:
 
 
 def _clear_of_calendar(visible: VisiblePromises, entry: Entry) -> tuple[Entry, str | None]:
-    """Return the entry in no way of the calendar, on other flavors if need be; or what is in its way.
+    """Return the entry clear of the calendar, on other flavors if need be, and the objection, if any.
 
-    Whoever says nothing of its length, or may not be stopped and has no enforced limit, never ends here:
-    a promise can be moved, an appointment cannot.
+    The objection is a message that names the appointment, or None where the entry may start. A Workload
+    without an estimate counts as endless here, and so does one that may not be evicted and has no enforced
+    limit: a promise can be moved, an appointment cannot.
     """
     schedule_plan, queue, now = visible.schedule_plan, entry.queue, visible.now
     workload = entry.pending.workload
@@ -99,7 +114,7 @@ def _clear_of_calendar(visible: VisiblePromises, entry: Entry) -> tuple[Entry, s
         return entry, None
     leaving = frozenset(target.held.key for target in entry.targets)
     with visible.snapshot.without((target.queue, target.held) for target in entry.targets):
-        # No promise counts here, only running work and the calendar: those have their own questions below.
+        # Only running work and the calendar count here. Promises are checked separately, by `judge`.
         rank = visible.rank_of(entry)
         found_ahead = visible.horizon(queue, rank, (), leaving=leaving, of=workload)
         horizon = RequestHorizon(edges=schedule_plan.gone_by(found_ahead.edges))
@@ -107,7 +122,7 @@ def _clear_of_calendar(visible: VisiblePromises, entry: Entry) -> tuple[Entry, s
         key = stands(horizon, visible.stage, trial, footing, now=now, until=now + span)
         if key is None:
             return entry, None
-        # Targets were chosen for this very assignment; with other flavors they would be the wrong ones.
+        # Targets were chosen for this very assignment and would not match another flavor.
         if not entry.targets:
             found = fits_from(horizon, visible.stage, trial, now=now, seconds=span)
             if found is not None and found.assignment is not None:
@@ -118,7 +133,7 @@ def _clear_of_calendar(visible: VisiblePromises, entry: Entry) -> tuple[Entry, s
 
 
 def _calendar_span(visible: VisiblePromises, entry: Entry) -> float:
-    """Return for how many seconds the entry must be clear of the calendar, infinity where no end is sure."""
+    """Return for how many seconds the entry must be clear of the calendar; infinite if its end is unknown."""
     schedule_plan, queue, workload = visible.schedule_plan, entry.queue, entry.pending.workload
     is_known = schedule_plan.lengths.estimator.estimate(workload, queue.policy) is not None
     return schedule_plan.lengths.span(workload, queue.name) if is_known else inf
@@ -127,12 +142,11 @@ def _calendar_span(visible: VisiblePromises, entry: Entry) -> float:
 def _elsewhere(
     visible: VisiblePromises, entry: Entry, horizon: RequestHorizon, seconds: float
 ) -> Entry | None:
-    """Return the entry on other quota or places, clear of `horizon` for that long and of
-    the calendar; or None.
+    """Return the entry on other quota or places that are free for `seconds`, or None.
 
-    A place that is clear of the promises may be reserved: `horizon` ends after `seconds`, while the calendar
-    may have to be left alone for longer. So the places found are put to the calendar as well, and if it
-    objects, places are looked for that are clear of both for as long as the calendar asks.
+    `horizon` knows the promises and ends after `seconds`, but the calendar may require a longer span. So the
+    places found are checked against the calendar too. If it objects, the search is repeated once, for places
+    that are free for as long as the calendar requires.
     """
     trial = visible.trial_of(entry)
     for span in (seconds, _calendar_span(visible, entry)):
@@ -149,7 +163,10 @@ def _elsewhere(
 
 
 def _meets_appointments(visible: VisiblePromises, entry: Entry, span: float) -> bool:
-    """Return whether anything of the calendar begins while it runs: a look at few, before one at all."""
+    """Return whether any appointment begins while the entry would run.
+
+    This cheap test reads only the calendar and saves most entries the full walk.
+    """
     names = [other.name for other in entry.queue.tree.queues]
     schedule_plan, now = visible.schedule_plan, visible.now
     ahead = schedule_plan.ahead.edges(names, schedule_plan.profile, joining=entry.pending.workload)
@@ -158,24 +175,25 @@ def _meets_appointments(visible: VisiblePromises, entry: Entry, span: float) -> 
 
 
 def _may_stay_until(visible: VisiblePromises, entry: Entry, appointment: WorkloadKey) -> bool:
-    """Return whether it may run in what a reservation will need, and give way at its start."""
+    """Return whether the entry may run on capacity of a coming reservation and be evicted at its start."""
     reservations = visible.schedule_plan.ahead.reservations
     kept = next((one for one in reservations.kept if one.holder == appointment), None)
     workload = entry.pending.workload
     if kept is None or not is_opportunistic(workload):
         return False
     leaving = leaving_seconds(workload, entry.queue.policy)
-    # Who would have to go this very instant need not begin, and would be told too late.
+    # A Workload that would have to leave at once should not start: its eviction would come too late.
     return visible.now + _least_seconds(entry.queue) + leaving < kept.start_at
 
 
 def _clear_of_lower(
     visible: VisiblePromises, entry: Entry, rank: Rank, above: Sequence[Promise]
 ) -> StartCheck:
-    """Return the entry on quota and places promised to nobody, not even of lower rank, if it fits there.
+    """Return the entry on quota and places that no promise needs, of lower rank included, if it fits there.
 
-    Where it does not, it starts all the same if it outranks whom it is in the way of, or if its own promise
-    is due; else it waits: a promise that was made is not broken for one that is merely older.
+    If it does not, it starts all the same where it outranks the promises that it would break by more
+    than age, or where its own promise is due. Otherwise it waits: a promise is not broken for a Workload
+    that is merely older.
     """
     schedule_plan, queue, now = visible.schedule_plan, entry.queue, visible.now
     others = [one for one in schedule_plan.promises.values() if one.planned.key != entry.pending.key]
@@ -191,12 +209,12 @@ def _clear_of_lower(
     moved = _elsewhere(visible, entry, horizon, span)
     if moved is not None:
         return StartCheck(entry=moved)
-    # Its own time has come: it takes what it was promised, even from one of lower rank.
+    # Its own start is due: it takes what it was promised, even from a promise of lower rank.
     own = schedule_plan.promises.get(entry.pending.key)
     if own is not None and own.planned.start_at <= now:
         return StartCheck(entry=entry, is_outranking=True)
-    # What is left is to break a promise of lower rank, which age alone does not license. By what it would
-    # borrow now: it may have been promised to borrow less, but for later.
+    # What remains is to break a promise of lower rank, which age alone does not permit. The rank used here is
+    # that of what it would borrow now: its own promise may borrow less, but begins later.
     firm = visible.firm_below(visible.rank_of(entry), entry.pending.key)
     horizon = visible.horizon(queue, rank, firm, of=workload)
     behind = stands(horizon, visible.stage, trial, footing, now=now, until=until)
@@ -208,13 +226,14 @@ def _clear_of_lower(
 
 
 def _judge(visible: VisiblePromises, entry: Entry, rank: Rank, above: Sequence[Promise]) -> StartCheck:
+    """Return whether the entry may start in view of the promises `above` it, and the lease that it needs."""
     workload, queue, now = entry.pending.workload, entry.queue, visible.now
     span = visible.schedule_plan.lengths.span(workload, queue.name)
     trial = visible.trial_of(entry)
     leaving = frozenset(target.held.key for target in entry.targets)
     horizon = visible.horizon(queue, rank, above, leaving=leaving, of=workload)
     footing = visible.footing(entry)
-    # On and on, beyond its span: whom it overtakes now, it may have to give way to much later.
+    # The walk goes on beyond its span: the first promise that it will have to leave for may begin much later.
     broken = first_broken(horizon, visible.stage, trial, footing, now=now)
     if broken is not None and broken.at < now + span:
         moved = None if entry.targets else _elsewhere(visible, entry, horizon, span)
@@ -223,7 +242,7 @@ def _judge(visible: VisiblePromises, entry: Entry, rank: Rank, above: Sequence[P
             entry = moved
             broken = first_broken(horizon, visible.stage, trial, visible.footing(entry), now=now)
         elif promise is None:
-            # There is room until then, but not beside those who are promised theirs.
+            # The appointment leaves room until it begins, but the promises beside it take that room.
             return StartCheck(entry=entry, kept_from=words[broken.key])
         elif not _is_opportunity(visible, workload, promise.planned, queue):
             return _held_back(visible, entry, promise.planned)
@@ -241,36 +260,38 @@ def _judge(visible: VisiblePromises, entry: Entry, rank: Rank, above: Sequence[P
 
 
 def _held_back(visible: VisiblePromises, entry: Entry, behind: PlannedStart) -> StartCheck:
-    """Return that the entry waits. Its length says it for others, unless more than that was looked at:
-    evictions, what this very cycle has decided, who may run in the hold or in a reservation.
+    """Return that the entry waits behind a promise, and whether its length alone is the reason.
+
+    The length is no reason for others where the check also considered evictions, decisions of this very
+    cycle, reservations, or a run inside the hold.
     """
     rules = rules_of(entry.queue)
     is_in_hold = rules is not None and rules.mode is BackfillMode.OPPORTUNISTIC
-    # Each of these makes a refusal this head's own, of which the others of its class learn nothing.
+    # Each of these makes the refusal specific to this head, so it says nothing about others of its class.
     has_more = entry.targets or entry.queue.reservations or visible.snapshot.decided
     if has_more or is_in_hold:
         return StartCheck(entry=entry, behind=behind)
     span = visible.schedule_plan.lengths.span(entry.pending.workload, entry.queue.name)
-    # Who may never be stopped says nothing of those who may.
+    # An infinite span is that of a Workload that may not be evicted; it says nothing about those that may.
     return StartCheck(entry=entry, behind=behind, too_long=span if span < inf else None)
 
 
 def _is_opportunity(
     visible: VisiblePromises, workload: Workload, promised: PlannedStart, queue: QueueState
 ) -> bool:
-    """Return whether it may run in what is held for the promise, and give way when that is due."""
+    """Return whether the entry may run on what is held for the promise and be evicted when that is due."""
     rules = rules_of(queue)
     if rules is None or rules.mode is not BackfillMode.OPPORTUNISTIC or not may_be_evicted(workload):
         return False
     is_lower = -workload.priority > promised.rank.negative_priority
     if not is_lower and workload.annotations.get(OPPORTUNISTIC) != "true":
         return False
-    # Told in time to be gone when the promise is due, and no sooner than its minimum runtime allows.
+    # It must be able to leave before the promise is due, and not before its minimum runtime has passed.
     leaving = leaving_seconds(workload, queue.policy)
     return visible.now + _least_seconds(queue) + leaving <= promised.start_at
 
 
 def _least_seconds(queue: QueueState) -> int:
-    """Return how long work of the queue runs at least before it is sent away for an equal."""
+    """Return for how many seconds the queue's work runs at least before it may be preempted by equal work."""
     preemption = queue.policy.preemption
     return preemption.minimum_runtime_seconds if preemption is not None else 0

@@ -1,6 +1,8 @@
-"""What a Workload can meet in time: whose promises come before it, and the edges that it has to reckon with.
+"""Visible promises: which promises and running work must a Workload take into account?
 
-Shared by all that judges, plans, settles or ends leases on one snapshot, which is left as it was found.
+The start check, planning, revision and leases of one cycle share this view of one snapshot. It ranks the
+Workload among the promises and gives the edges (begins and ends of claims) that a search walks along. The
+snapshot is left as it was found.
 """
 
 from __future__ import annotations
@@ -20,13 +22,13 @@ from queues.profile.capacity_profile import RELEASE, Claim, Edge, order
 from queues.profile.planned_start import Rank, own_rank, tie_behind
 from queues.profile.request_horizon import RequestHorizon
 
-# For so many seconds who runs beyond its time is believed once more by those who cannot send it away.
-_PATIENCE = 60.0
+# How many seconds an overrun lease is assumed to last for a Workload that cannot have its holder evicted.
+_PATIENCE_SECONDS = 60.0
 
 
 @dataclass(slots=True, kw_only=True)
 class VisiblePromises:
-    """One snapshot, and what the timekeeper knows at `now`."""
+    """One snapshot, and the schedule plan at `now` (Unix seconds)."""
 
     snapshot: Snapshot
     schedule_plan: SchedulePlan
@@ -40,15 +42,15 @@ class VisiblePromises:
     # --- ranks -------------------------------------------------------------------------------------------
 
     def rank_of(self, entry: Entry) -> Rank:
-        """Return the place of a nominated head among the promised."""
+        """Return the rank of a nominated head among the promises."""
         return self.rank(entry.queue, entry.pending, entry.assignment.borrowing)
 
     def rank(self, queue: QueueState, pending: Pending, height: int) -> Rank:
-        """Return the place of a Workload of the queue among the promised, were it to borrow so high.
+        """Return the rank of a Workload of the queue among the promises if it borrows at that `height`.
 
-        It is behind all who are promised a start and came in the same second. An API server knows whole
-        seconds, so of those created in one second the uid decides, which is chance. Whoever comes out first
-        by chance would overtake a promise without a lease, and break it by running longer than it said.
+        It ranks behind every promised Workload queued in the same second. The API server keeps whole seconds,
+        so among Workloads created in one second the uid decides, which is chance. A Workload that won by
+        chance would overtake a promise without a lease, and would break it by overrunning its estimate.
         """
         own = own_rank(pending)
         second, promises = own[:3], self.schedule_plan.promises
@@ -65,38 +67,38 @@ class VisiblePromises:
                 last = max(last, rank.uid)
                 if own_uid is not None and rank.uid >= own_uid:
                     continue
-            # Without this an older one that borrows less would come before those whose rank
-            # it had been behind.
+            # An older Workload that borrows less would otherwise precede promises that its rank
+            # had been behind before.
             if planned.cluster_queue == queue.name:
                 height = max(height, rank.height)
         return Rank(height, *second, tie_behind(last, own[3]) if own_uid is None else own_uid)
 
     def above(self, rank: Rank, key: WorkloadKey) -> list[Promise]:
-        """Return the promises of higher rank."""
+        """Return the promises of higher rank, in no order."""
         promises = self.schedule_plan.promises.values()
         return [one for one in promises if one.planned.rank < rank and one.planned.key != key]
 
     def met(self, queue: QueueState, promises: Iterable[Promise]) -> list[Promise]:
-        """Return those of the promises that a start in the queue can be in the way of."""
+        """Return the promises that a start in the queue can interfere with, in quota or on nodes."""
         if self.schedule_plan.is_one_tree:
             return list(promises)
         is_met = self._is_met_by(queue)
         return [one for one in promises if is_met(one.claim)]
 
     def before(self, rank: Rank, key: WorkloadKey) -> list[Promise]:
-        """Return whose promises a new promise of that rank has to leave alone."""
+        """Return the promises that a new promise of that rank has to leave alone."""
         return [*self.above(rank, key), *self.firm_below(rank, key)]
 
     def firm_below(self, rank: Rank, key: WorkloadKey) -> list[Promise]:
         """Return the promises of lower rank that one of that rank may not break.
 
-        Whoever borrows less, has the higher priority or the lower level takes precedence; being older
-        alone is no licence. Such a one may come to its turn late (beyond the window or behind the depth
-        when others were promised theirs), or could start before its own promise on what is promised to a
-        younger one.
+        A Workload that borrows less, has the higher priority or the lower level takes precedence. Being
+        older alone gives no such right. An older Workload may be promised a start late (it was beyond
+        the window or the depth when others were promised theirs), or it could start early on what a
+        younger one was promised.
         """
         promises = (one for one in self.schedule_plan.promises.values() if one.planned.key != key)
-        # Equal in height, priority and level: older alone.
+        # Equal in height, priority and level, so that only age separates them.
         return [one for one in promises if one.planned.rank > rank and one.planned.rank[:3] == rank[:3]]
 
     # --- what it meets -----------------------------------------------------------------------------------
@@ -111,12 +113,14 @@ class VisiblePromises:
         going: frozenset[WorkloadKey] = frozenset(),
         of: Workload | None = None,
     ) -> RequestHorizon:
-        """Return what happens to whom the Workload of that rank can meet: running work and these promises.
+        """Return what a Workload of that rank can meet over time: running work and these promises.
 
-        `leaving` have been taken off the snapshot already, or are taken not to end; `going` to end now. Who
-        outran a lease ends as soon as it can be stopped, where it gives way to that rank.
+        Workloads in `leaving` have been taken off the snapshot, or count as never ending; those in `going`
+        end now. Work that has outrun its lease ends as soon as it can be stopped, if it can be evicted for a
+        promise of that rank. `of` is the Workload asked about: its own reservation does not block it.
         """
-        # Who is gone has its claim in the profile until it has really left; here it counts as ended.
+        # The claim of a Workload that was taken off the snapshot stays in the profile until it has really
+        # left; here it counts as ended.
         profile = self.schedule_plan.profile
         gone = self.snapshot.gone | leaving | going
         put_in = self.overstaying(rank, gone)
@@ -133,14 +137,14 @@ class VisiblePromises:
         return RequestHorizon(edges=edges, profile=profile, left_out=left_out.values(), put_in=put_in)
 
     def _of_tree(self, queue: QueueState) -> list[Edge]:
-        """Return the edges of claims on quota of the queue's tree, or on nodes, which trees may share."""
-        # One tree needs no filter, and that is how most clusters are.
+        """Return the edges of claims on the tree's quota, and of those on nodes, which trees may share."""
+        # With one tree, as in most clusters, no filter is needed.
         if self.schedule_plan.is_one_tree:
             return self.schedule_plan.profile.edges()
         return self.schedule_plan.profile.edges(wants=self._is_met_by(queue))
 
     def _is_met_by(self, queue: QueueState) -> Callable[[Claim], bool]:
-        """Return which claims the queue's Workloads can meet: on quota of their tree, or on nodes."""
+        """Return a test for claims that the queue's Workloads can meet: on their tree's quota or on nodes."""
         queues, tree = self.snapshot.queues, queue.tree
 
         def is_met(claim: Claim) -> bool:
@@ -155,7 +159,7 @@ class VisiblePromises:
         gone: Iterable[WorkloadKey],
         late: Iterable[Edge],
     ) -> dict[int, Claim]:
-        """Return the claims that are not to be met, by identity: there are few as a rule."""
+        """Return the claims that are not to be met, by identity; as a rule there are few."""
         profile = self.schedule_plan.profile
         wanted = {id(one.claim) for one in promises}
         claims = (one.claim for one in self.schedule_plan.promises.values())
@@ -170,34 +174,34 @@ class VisiblePromises:
         return [edge for edge in edges if id(edge[3]) not in left_out] if left_out else edges
 
     def overstaying(self, rank: Rank, gone: frozenset[WorkloadKey]) -> list[Edge]:
-        """Return when those could be gone who have outrun the estimate that their lease was given on.
+        """Return the edges at which work that has outrun its lease could be gone.
 
-        As ends of theirs, in place of those that are past; not of those who are `gone`.
+        They replace ends that have passed. Workloads in `gone` are left out.
         """
         late: list[Edge] = []
         for claim in self.schedule_plan.profile.outrun(self.now):
             lease = self.schedule_plan.leases.get(claim.holder)
             if lease is not None and lease.key not in gone:
                 wait = lease.eviction_seconds
-                # Whoever is of lower rank cannot send it away, and had better not look every second.
-                at = self.now + (wait if lease.rank > rank else max(wait, _PATIENCE))
+                # A Workload of lower rank cannot have it evicted, and should not look again every second.
+                at = self.now + (wait if lease.rank > rank else max(wait, _PATIENCE_SECONDS))
                 late.append((at, RELEASE, lease.key, claim))
         return late
 
     # --- what is asked about ------------------------------------------------------------------------------
 
     def footing(self, entry: Entry) -> StartClaim:
-        """Return what the entry would run on."""
+        """Return the quota and spots that the entry would run on."""
         spots = self.snapshot.topology_cache.spots(entry.assignment.places)
         return StartClaim(usage=entry.assignment.usage, spots=spots, assignment=entry.assignment)
 
     def trial_of(self, entry: Entry) -> StartTrial:
-        """Return the search for a start of the entry, with as many pods as it has been nominated with."""
+        """Return the search for a start of the entry, with the number of pods it was nominated with."""
         counts = [choice.count for choice in entry.assignment.pod_sets]
         return self.trial(entry.queue, entry.pending, counts)
 
     def trial(self, queue: QueueState, pending: Pending, counts: Sequence[int] | None = None) -> StartTrial:
-        """Return the search for a start of a Workload that waits."""
+        """Return the search for a start of a pending Workload, with `counts` pods per pod set, else all."""
         return StartTrial(
             snapshot=self.snapshot, queue=queue, pending=pending, policy=self.policy, counts=counts
         )
