@@ -1,7 +1,7 @@
-"""What cycles came to, counted for metrics: attempts, preemptions that were skipped, victims sought anew.
+"""Statistics of scheduling cycles for metrics: attempts, skipped preemptions, repeated searches for targets.
 
-Decisions alone do not tell it: a head that is tried again and waits for the same reason gives no decision.
-Counts only rise; `skips` is the last cycle's.
+Decisions alone do not show them: a head that is tried again and waits for the same reason gives no decision.
+`attempts` and `recomputations` only rise; `skips` describes the last cycle.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from admission.scheduler.outcomes import HeadOutcome
 from api.keys import WORKLOAD_TYPE
 from api.workload import Workload
 
-# Anything else is counted as UNKNOWN, so that a typing error makes no series of its own.
+# Any other type is counted as UNKNOWN, so that a misspelt one does not create a time series of its own.
 WORKLOAD_TYPES = ("training", "inference", "batch")
 UNKNOWN = "unknown"
 SUCCESS, UNSCHEDULABLE = "success", "unschedulable"
 
 
 class CycleStatistics:
-    """Counts outcomes. One task owns it."""
+    """Counts the outcomes of cycles. One task owns it."""
 
     def __init__(self) -> None:
         # By workload type and result.
         self.attempts: Counter[tuple[str, str]] = Counter()
         # By ClusterQueue and result.
         self.recomputations: Counter[tuple[str, str]] = Counter()
-        # By ClusterQueue, in the last cycle that tried its head.
+        # By ClusterQueue: whether its head's preemption was skipped in the last cycle that tried one, 1 or 0.
         self.skips: dict[str, int] = {}
 
     def count(self, outcomes: Iterable[HeadOutcome]) -> None:
-        """Count one cycle."""
+        """Count the outcomes of one cycle."""
         for outcome in outcomes:
             queue, workload = outcome.queue.name, outcome.pending.workload
             result = SUCCESS if isinstance(outcome.decision, Admit) else UNSCHEDULABLE
@@ -43,7 +43,7 @@ class CycleStatistics:
 
 
 def workload_type(workload: Workload) -> str:
-    """Return the type that the Workload or the first pod template that has one names, else UNKNOWN."""
+    """Return the type named by the Workload, or by the first pod template that names one, else UNKNOWN."""
     named = workload.labels.get(WORKLOAD_TYPE) or workload.annotations.get(WORKLOAD_TYPE)
     for pod_set in workload.pod_sets:
         metadata = pod_set.template.metadata

@@ -1,8 +1,7 @@
-"""What becomes of a head: admitted, back to its queue, or waiting for whom it evicts; and in which words.
+"""Outcomes of heads: admitted, requeued, or waiting for preempted Workloads; each with its message.
 
-`admission.scheduler.scheduler` decides; here each of its answers is put together from the entry as it
-was nominated, with what whoever carries it out has to know: why it waits, who is to leave for it, what
-will be charged then.
+`admission.scheduler.scheduler` decides. This module builds the outcome from the entry as it was nominated and
+adds what is needed to carry it out: why it waits, which Workloads leave for it, and what it will be charged.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _STILL_TAKEN = "Workload fits only where preempted workloads are still running"
 
 
 class Recomputation(StrEnum):
-    """What a second search for victims gave, after another head had taken one. The words of metrics."""
+    """What a second search for targets gave, after another head took one. The values are metric labels."""
 
     NEW_TARGETS = "new_targets"
     DEFERRED_FIT = "deferred_fit"
@@ -43,10 +42,10 @@ class Recomputation(StrEnum):
 
 
 class HeadOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of one head: admitted (`requeue` is None), or back to its queue for a reason.
+    """What was decided for one head: admitted (`requeue` is None), or back to its queue for a cause.
 
-    `evictions` make room for it in a later cycle. `scan` is where its next search through the flavors begins.
-    `is_preemption_skipped`: it had victims, but another head of this cycle was in the way.
+    `evictions` make room for it in a later cycle. `scan` is where its next search of flavors begins.
+    `is_preemption_skipped`: it had targets, but another head of this cycle prevented their preemption.
     """
 
     queue: QueueState
@@ -55,23 +54,25 @@ class HeadOutcome(msgspec.Struct, frozen=True, kw_only=True):
     requeue: RequeueCause | None = None
     scan: FlavorScan | None = None
     evictions: tuple[Evict, ...] = ()
-    # Whose end it waits for: those of `evictions`, and those who had been told before, for it or for others.
+    # The Workloads it waits for: those in `evictions`, and those already being evicted, for it or others.
     awaits: tuple[WorkloadKey, ...] = ()
-    # Evictions of those who save for somebody else already: they go on for this one if that one goes away.
+    # Evictions of Workloads that already save a checkpoint for another preemptor. They go on for this one if
+    # that other preemptor no longer needs them.
     joins: tuple[Evict, ...] = ()
     is_preemption_skipped: bool = False
-    # Only heads of other trees, which get nothing of it, have kept its places from it in this cycle.
+    # Its places were taken only by heads of other trees, which reserve them for this cycle but do not start.
     is_displaced: bool = False
-    # When somebody that a policy spares for now may be evicted for it; infinity: not by time alone.
+    # When a Workload that a policy spares for now may be evicted for it; infinity: time alone does not help.
     spared_until: float | None = None
     recomputation: Recomputation | None = None
-    # What an admission charges, pairs of zero amount included; of a preemption what it will, and where, and
-    # how that will stand in its status.
+    # What an admission charges, with pairs of zero amount. For a preemption: what it will charge, where, and
+    # how its admission will be recorded in its status.
     usage: Quantities = msgspec.field(default_factory=dict)
     places: tuple[Place, ...] = ()
     admission: Admission | None = None
     lease: BackfillLease | None = None
-    # For how long it would be in the way of promises, where others as long need not be tried.
+    # How many seconds it would conflict with promises. Work of equal requests as long as this
+    # need not be tried.
     seconds: float | None = None
 
 
@@ -88,18 +89,18 @@ def required_checks(rules: Sequence[CheckRule], admission: Admission) -> tuple[s
 
 
 def admitted(entry: Entry, *, now: float) -> HeadOutcome:
-    """It starts, or holds its quota until the checks are ready that its flavors ask for."""
+    """Return the outcome of an entry that starts, or that holds its quota until its checks are ready."""
     queue, workload = entry.queue, entry.pending.workload
     admission = entry.assignment.to_admission(queue.name)
     checks = required_checks(queue.spec.checks, admission)
-    # Ready from an earlier admission: a check need not be made twice.
+    # A check that is ready from an earlier admission is not run again.
     ready = {check.name for check in workload.checks if check.state == "Ready"} if checks else checks
     decision = Admit(
         key=workload.key,
         uid=workload.uid,
         resource_version=workload.resource_version,
         admission=admission,
-        # Pods that have no place yet are not started, though their checks may be ready from before.
+        # Pods that have no place yet are not started, even if all checks are ready from before.
         is_admitted=all(check in ready for check in checks) and not admission.is_delayed,
         checks=checks,
         waited_seconds=max(0.0, now - entry.pending.queued_at),
@@ -111,9 +112,10 @@ def admitted(entry: Entry, *, now: float) -> HeadOutcome:
 
 
 def preempting(entry: Entry, others: Iterable[HeldWorkload], *, now: float) -> HeadOutcome:
-    """Evict the targets; the Workload itself comes back until their quota is free, its scan begun anew.
+    """Return the outcome of an entry whose targets are evicted; it is requeued until their quota is free.
 
-    `others` have been told to leave for somebody else, and what they leave over is needed as well.
+    Its next search of flavors begins at the first. `others` are being evicted for other preemptors, and what
+    they leave over is needed as well.
     """
     count = len(entry.targets)
     message = f"{entry.assignment.message()}. Pending the preemption of {count} workload(s)"
@@ -124,9 +126,9 @@ def preempting(entry: Entry, others: Iterable[HeldWorkload], *, now: float) -> H
         message,
         RequeueCause.PENDING_PREEMPTION,
     )
-    # Some may be on their way out already, evicted for somebody else; they are not told again.
+    # Some may be on their way out already, evicted for another preemptor. They are not evicted twice.
     fresh = [target for target in entry.targets if not target.held.is_evicted]
-    # The preemptor starts when the slowest is gone, so that the others may take as long.
+    # The preemptor starts when the slowest target is gone, so the others may take as long.
     slowest = max((leaving_seconds(one.held.workload, one.queue.policy) for one in fresh), default=0.0)
     evictions = tuple(
         asked_first(
@@ -167,7 +169,7 @@ def _evict(entry: Entry, target: Target) -> Evict:
 
 
 def waiting(entry: Entry, reason: PendingReason, requeue: RequeueCause) -> HeadOutcome:
-    """It does not fit as it was nominated; its next search goes on where this one ended."""
+    """Return the outcome of an entry that does not fit; its next search goes on where this one ended."""
     message = entry.assignment.message()
     outcome = lost(entry.queue, entry.pending, reason, message, requeue, scan=entry.assignment.scan)
     if reason is PendingReason.TOPOLOGY_PLACEMENT_FAILED and isinstance(outcome.decision, Wait):
@@ -176,14 +178,20 @@ def waiting(entry: Entry, reason: PendingReason, requeue: RequeueCause) -> HeadO
 
 
 def in_vain(entry: Entry) -> HeadOutcome:
-    """It neither fits nor would by evictions that it may ask for, and no start is promised to it."""
+    """Return the outcome of an entry that fits neither now nor after evictions it may ask for.
+
+    No start is promised to it.
+    """
     if entry.assignment.mode is Mode.NO_FIT:
         return waiting(entry, entry.assignment.no_fit_reason(), RequeueCause.NO_FIT)
     return waiting(entry, PendingReason.WAITING_FOR_QUOTA, RequeueCause.PREEMPTION_NO_CANDIDATES)
 
 
 def with_kept(outcome: HeadOutcome, entry: Entry, losses: EvictionLosses) -> HeadOutcome:
-    """Return the outcome; one that nobody gives way for is told whom floors and budgets keep."""
+    """Return the outcome, with the Workloads that minimum runtimes and budgets protect added to its message.
+
+    The outcome is unchanged unless the entry waits and no Workload is evicted for it.
+    """
     decision = outcome.decision
     if entry.is_promising or not isinstance(decision, Wait):
         return outcome
@@ -196,8 +204,10 @@ def with_kept(outcome: HeadOutcome, entry: Entry, losses: EvictionLosses) -> Hea
 
 
 def skipped(entry: Entry, message: str) -> HeadOutcome:
-    """It would fit, but another head of this cycle was in the way: it is tried again in the next, or as soon
-    as something changes where it has been looked at from the first flavor twice.
+    """Return the outcome of an entry that would fit if an earlier head of this cycle did not prevent it.
+
+    It is tried again in the next cycle. If it has been searched from the first flavor twice already, it
+    waits until something changes.
     """
     scan = entry.assignment.scan
     outcome = lost(
@@ -212,13 +222,13 @@ def skipped(entry: Entry, message: str) -> HeadOutcome:
 
 
 def still_taken(entry: Entry, others: Iterable[HeldWorkload]) -> HeadOutcome:
-    """It needs no more than what `others` leave over who give way for somebody else."""
+    """Return the outcome of an entry that needs no more than what `others` leave, once they have stopped."""
     outcome = replace(skipped(entry, _STILL_TAKEN), requeue=RequeueCause.STILL_TAKEN)
     return after_others(entry, outcome, others)
 
 
 def after_others(entry: Entry, outcome: HeadOutcome, others: Iterable[HeldWorkload]) -> HeadOutcome:
-    """Return the outcome with what the entry will have once `others` have gone who give way for others."""
+    """Return the outcome with what the entry will have once `others`, evicted for other heads, are gone."""
     assignment = entry.assignment
     return replace(
         outcome,
@@ -230,7 +240,7 @@ def after_others(entry: Entry, outcome: HeadOutcome, others: Iterable[HeldWorklo
 
 
 def recomputation(entry: Entry, outcome: HeadOutcome) -> Recomputation:
-    """Return what the second search for victims gave, by how the entry stands after it."""
+    """Return what the second search for targets gave, by the entry's mode after it."""
     if outcome.evictions:
         return Recomputation.NEW_TARGETS
     is_deferred = entry.assignment.mode is Mode.DEFERRED_FIT
@@ -238,7 +248,7 @@ def recomputation(entry: Entry, outcome: HeadOutcome) -> Recomputation:
 
 
 def held_back(entry: Entry, behind: PlannedStart, too_long: float | None) -> HeadOutcome:
-    """It fits, but starting it now would move a promised start."""
+    """Return the outcome of an entry that fits, but whose start now would move a promised start."""
     message = (
         f"fits now, but would delay {behind.key}, which is promised to start at {to_rfc3339(behind.start_at)}"
     )
@@ -248,7 +258,7 @@ def held_back(entry: Entry, behind: PlannedStart, too_long: float | None) -> Hea
 
 
 def kept_back(entry: Entry, words: str) -> HeadOutcome:
-    """It fits, but not for as long as it will run, by the calendar."""
+    """Return the outcome of an entry that fits now, but not for as long as it will run, by the calendar."""
     message = f"fits now, but may still run when {words}"
     return lost(entry.queue, entry.pending, PendingReason.WAITING_FOR_QUOTA, message, RequeueCause.HELD_BACK)
 
@@ -262,7 +272,7 @@ def lost(
     *,
     scan: FlavorScan | None = None,
 ) -> HeadOutcome:
-    """It goes back to its queue for a reason, and is told so in these words."""
+    """Return the outcome of an entry that goes back to its queue with this reason and message."""
     workload = pending.workload
     decision = Wait(
         key=workload.key,
@@ -276,4 +286,5 @@ def lost(
 
 
 def _requests(pending: Pending) -> Mapping[str, Mapping[str, int]]:
+    """Return the requests by pod set, in total, as Wait reports them."""
     return {requests.name: requests.total() for requests in pending.requests}

@@ -1,16 +1,22 @@
-"""One cycle under way: it is done in small steps, so that whoever drives it can do other things between them.
+"""A resumable cycle: one scheduling cycle in small steps, so that its driver can do other work between them.
 
-A thousand heads in one tree take seconds to decide on, and their decisions hang together: the second head is
-decided on top of what the first one took. So the cycle is not cut into smaller ones; it pauses.
+A thousand heads in one quota tree take seconds to decide, and the decisions depend on each other: the second
+head is decided on top of what the first one took. So a cycle is not split into smaller ones; it pauses.
 
-    step, step, step ─▶ pause: the trial is taken back ─▶ others have their turn ─▶ step: tried again, go on
+    step, step, step ─▶ pause: the trial is taken off ─▶ other work ─▶ step: it is put back and goes on
 
-- Who asks meanwhile sees the state as it was before the cycle, since the trial is out of sight in a pause.
-- Who changes the state meanwhile ends the cycle (`interrupt`): the heads go back to their queues as they
-  came, and the next cycle begins with what is known then. What has been carried into the state by then stays,
-  with all that was decided together with it. A driver that wants to get on therefore keeps changes until the
-  cycle is over. To go on with a picture that has changed would be wrong, and to copy it for each cycle is
-  what this design avoids.
+- A reader in a pause sees the state as it was before the cycle, since the trial is off the state then.
+- A writer in a pause has to end the cycle first (`interrupt`): the heads return to their queues unchanged,
+  and the next cycle starts from the new state. Once outcomes are being applied, `interrupt` applies the rest
+  of them, since they were decided together. A driver that needs cycles to finish therefore defers changes
+  until the cycle is over.
+
+The invariant: between two calls of `step` either the whole trial is on the state or, after `pause`, none of
+it; and every head is in exactly one place, in flight or in its queue. Going on with a snapshot that has
+changed would be wrong, and copying the state for each cycle, as Kueue does, is what this design avoids.
+
+A pause costs what it takes to take the trial off and put it back, O(changes tried so far), so a cycle should
+pause only when there is other work. It ends because `schedule` ends and each outcome is applied once.
 """
 
 from __future__ import annotations
@@ -33,11 +39,13 @@ Head = tuple[QueueState, Pending]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleTime:
-    """What a cycle has to do with time: who gives way, and the judge of who may start; None without backfill.
+    """What a cycle needs to know about time and backfill.
 
-    `estimator` knows what earlier runs took. `claims` are kept from those that are decided on, and what
-    others leave for one of them from the rest, unless it `is_spent`. `undo` takes back what the judge noted
-    of a cycle that came to nothing, `finish` returns what is to be told of promises.
+    `evictions` are those that time demands: expired leases, begun reservations. `backfill` checks which
+    heads may start; None without backfill. `estimator` knows the run times of earlier runs. `claims` are
+    capacity kept from the heads; what others leave for a head is kept from the rest, unless it `is_spent`.
+    `undo` takes back what backfill recorded in a cycle that came to nothing. `finish` returns the
+    decisions that report promises.
     """
 
     evictions: Sequence[Evict]
@@ -50,7 +58,7 @@ class CycleTime:
 
 
 class Cycle:
-    """The decisions on some heads in the making. `decisions` are complete once `step` has returned False."""
+    """The decisions on some heads, being made. `decisions` are complete once `step` has returned False."""
 
     def __init__(
         self,
@@ -62,12 +70,15 @@ class Cycle:
         now: float,
         time: CycleTime,
     ) -> None:
-        """`apply` carries one outcome into the state and adds what is to be done about it."""
-        # Evictions that time demands come first: they hold whatever becomes of the heads.
+        """`apply` applies one outcome to the state and appends the decisions that follow from it.
+
+        `heads` holds at most one Workload of each ClusterQueue, already taken out of it.
+        """
+        # Evictions that time demands come first: they do not depend on the heads.
         self.decisions: list[Decision] = [*time.evictions]
         self._time = time
         self._snapshot = snapshot
-        # Those whose outcome has not been carried into the state.
+        # The heads whose outcomes have not been applied, by ClusterQueue.
         self._in_flight = {queue.name: (queue, pending) for queue, pending in heads}
         self._apply = apply
         self._now = now
@@ -82,13 +93,14 @@ class Cycle:
         return self._steps is None
 
     def step(self) -> bool:
-        """Nominate a head, serve it, or carry its outcome into the state. Returns whether more is left.
+        """Nominate a head, process it, or apply its outcome. Return whether more is left.
 
-        A fault in deciding is raised; it loses no head and leaves no trial behind.
+        An exception in deciding is raised again after the trial was rolled back and all heads
+        in flight were requeued.
         """
         if self._steps is None:
             return False
-        # The trial is put back on the state, as it was taken off in the pause.
+        # Put the trial back on the state, if a pause has taken it off.
         self._snapshot.resume()
         try:
             next(self._steps)
@@ -99,28 +111,30 @@ class Cycle:
             self._snapshot.rollback()
             self._time.undo()
             for queue, pending in self._in_flight.values():
-                # As passing failures, so that one fault does not park a head for good.
+                # A generic failure is retried, so that one exception does not park a head for good.
                 queue.pending.requeue(pending, RequeueCause.GENERIC, now=self._now)
             raise
         return self._steps is not None
 
     def pause(self) -> None:
-        """Show the state without the trial until the next step."""
+        """Take the trial off the state until the next step."""
         if self._steps is not None:
             self._snapshot.suspend()
 
     def interrupt(self) -> list[QueueState]:
-        """End the cycle before the state changes: undecided, or with all that was decided carried out.
+        """End the cycle because the state is about to change.
 
-        Returns the ClusterQueues whose heads were put back as they came.
+        If outcomes are being applied, the rest is applied too, and no queue is returned. Otherwise nothing
+        stays of the trial: the heads in flight are put back unchanged, and their ClusterQueues are returned.
         """
-        # What is decided together is carried out together; there is no way back from a half.
+        # Outcomes were decided together, so they are applied together.
         if self._is_applying:
             while self.step():
                 pass
         if self._steps is None:
             return []
-        # Closing lets `finally` clauses on the way put the picture right before the rollback.
+        # Closing runs the `finally` clauses of pending searches, which must restore the
+        # snapshot before the rollback.
         self._steps.close()
         self._steps = None
         self._snapshot.rollback()
@@ -144,16 +158,16 @@ class Cycle:
         )
         self._is_applying = True
         for outcome in outcomes:
-            # From here on it is in the state; whoever interrupts must not put it back into its queue.
+            # Its outcome is part of the state from here on, so `interrupt` must not requeue it.
             del self._in_flight[outcome.queue.name]
             self._apply(outcome, self.decisions)
             yield
         self.decisions += self._time.finish()
 
     def _pass_on(self, outcome: HeadOutcome) -> Pending | None:
-        """Carry into the state that a head waits, and return the next of its queue, None where there is none.
+        """Apply the outcome of a head that waits, and return the next of its queue, None if it is empty.
 
-        A word on who waits charges nothing, so that it may come before the others are decided.
+        A waiting head takes no quota, so its outcome can be applied before other heads are decided.
         """
         queue = outcome.queue
         del self._in_flight[queue.name]

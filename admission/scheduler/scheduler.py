@@ -1,12 +1,28 @@
-"""One cycle: the heads of the ClusterQueues, and what becomes of each.
+"""One scheduling cycle: what is decided for the head of each ClusterQueue?
 
-    1 nominate  give every head the best flavors it could have, as if it were alone
-    2 order     who others were evicted for, then least borrowing, then priority, then age
-    3 process   in that order, on top of what those before it took: admit, evict others for it, or wait
+    1 nominate  find the best flavors, places and targets for every head, as if it were alone
+    2 order     preemptors first, then by least borrowing, priority and age, or by fair share
+    3 process   in that order, on top of what earlier heads took: admit, preempt others for it, or wait
 
-A cycle takes one head of each ClusterQueue. All of them are nominated on the same picture; one that no longer
-fits when its turn comes is tried again next cycle. Nothing is written here: the outcomes say what to do
-(`admission.scheduler.outcomes`).
+A cycle takes one head of each ClusterQueue and nominates all heads on the same snapshot. Since each is
+nominated alone, a later one may no longer fit when its turn comes; it is then skipped and tried again in the
+next cycle. An entry is nominated a second time within the cycle in three cases. In the last two the flavors
+are fixed, so that no head searches all of them twice:
+
+    - it no longer fits, but would without the capacity that is held for other Workloads
+    - an earlier entry of this cycle evicts one of its targets as well
+    - its quota is free, but earlier entries took its places
+
+The invariants: quota and places that one head was given are used up for all later heads; a target is evicted
+for one preemptor only; what an evicted Workload leaves beyond its preemptor's need is not used before it has
+stopped. All this is tried on the snapshot and rolled back at the end. Nothing is written
+here: the outcomes say what to do (`admission.scheduler.outcomes`).
+
+The cost is one nomination per head, which is a search for flavors and, where it needs them, for places and
+targets; processing costs little more. The cycle yields after each head so that it may be paused
+(`resumable_cycle`). It ends: every head is processed once, and under backfill each head that is passed over
+leaves its queue before the next one is taken.
+
 Source: Kueue, pkg/scheduler/scheduler.go.
 """
 
@@ -51,17 +67,18 @@ from queues.pending.pending_queue import Pending, RequeueCause
 from queues.quota.resources import FlavorResource, Quantities
 from queues.steps import Steps
 
-# Puts a head back into its queue for this reason, and returns the next head of that queue.
+# Puts a head back into its queue with this outcome, and returns the next head of that queue, None if empty.
 PassOn = Callable[[HeadOutcome], Pending | None]
-# Whether a Workload (key, uid) that waits for these to leave has had its time: nothing is kept for it.
+# Whether a Workload (key, uid) has waited long enough for these to leave: no capacity is held
+# for it any more.
 IsSpent = Callable[[WorkloadKey, str, Iterable[WorkloadKey]], bool]
 
-# Of which quota an entry has too little, and whether its places are taken.
+# The quota of which an entry has too little, and whether its places are taken.
 _Lack = tuple[frozenset[FlavorResource], bool]
 _NOTHING_LACKED: _Lack = frozenset(), False
 
 _NO_LONGER_FITS = "Workload no longer fits after processing another workload"
-_KEPT_FOR_OTHERS = "Workload fits only where room is kept for another that others give way for"
+_KEPT_FOR_OTHERS = "Workload fits only where room is kept for another workload that preempts others"
 
 
 def schedule(
@@ -76,15 +93,16 @@ def schedule(
     pass_on: PassOn | None = None,
     is_spent: IsSpent | None = None,
 ) -> Steps[tuple[HeadOutcome, ...]]:
-    """Return what becomes of each head, in the order to be carried out; yield after each look at one of them.
+    """Return the outcome for each head, in the order in which to apply them; yield after each look at a head.
 
     `heads` holds at most one Workload of each ClusterQueue. The snapshot is left as it was found. With
-    `backfill` promised starts are kept, and more are promised, and whoever is tried in vain is no head any
-    more: `pass_on` gives the next of its queue. `claims` are kept from all heads, and so is what one of them
-    waits for that others leave for, unless `is_spent`. `estimator` knows what earlier runs took; None: there
-    were none.
+    `backfill`, promised starts are respected and new ones are made, and a head found inadmissible is
+    replaced: `pass_on` gives the next of its queue. Capacity in `claims` is kept from all heads. So is the
+    capacity that a head of this cycle waits for until others have left, unless `is_spent`. `estimator` knows
+    the run times of earlier runs; None: there were none.
     """
-    # One for the cycle: what evicting a victim costs is worked out once, however many ask.
+    # Shared by the whole cycle, so that the loss of evicting a victim is computed once. One for the cycle:
+    # what evicting a victim costs is worked out once, however many ask.
     losses = EvictionLosses(now=now, estimator=estimator or Estimator())
     preemptor = Preemptor(snapshot=snapshot, losses=losses, fair_sharing=policy.fair_sharing)
     cycle = _Cycle(
@@ -95,7 +113,7 @@ def schedule(
         backfill=backfill,
         is_spent=is_spent,
     )
-    # Before the first head is nominated, so that none finds room there.
+    # Held capacity is taken off before the first nomination, so that no head finds room there.
     cycle.keep(claims)
     entries: list[Entry] = []
     outcomes: list[HeadOutcome] = []
@@ -105,41 +123,40 @@ def schedule(
         while head is not None:
             rejection = find_rejection(snapshot, queue, head)
             if rejection is not None:
-                # It needs no picture, and so no place in the order.
+                # It was not nominated, and so has no place in the order.
                 outcomes.append(lost(queue, head, rejection.reason, rejection.message, rejection.requeue))
                 yield
                 break
             found = yield from nominate(snapshot, queue, head, preemptor=preemptor, policy=policy)
             yield
-            # Once for each: one that has flavors left to try comes back at once.
-            if pass_on is None or head.key in passed or not _is_in_vain(found, backfill):
+            # Each head is passed over once: one that has flavors left to try comes back at once.
+            if pass_on is None or head.key in passed or not _is_inadmissible(found, backfill):
                 entries.append(found)
                 break
             passed.add(head.key)
             head = pass_on(with_kept(in_vain(found), found, losses))
     is_fair = policy.fair_sharing is not None
-    # All are nominated first: the order is by what each would borrow.
+    # Ordering waits until all are nominated, since it depends on what each would borrow.
     in_order = fair_order(snapshot, entries) if is_fair else classical_order(entries)
     for entry in in_order:
         outcome = with_kept((yield from cycle.process(entry)), entry, losses)
         spared_until = losses.spared.get(entry.queue.name) if outcome.requeue is not None else None
-        # Only for those who wait: who starts needs nobody's time to run out.
+        # Only a head that waits needs to know when a spared Workload may be evicted.
         outcomes.append(replace(outcome, spared_until=spared_until) if spared_until else outcome)
         yield
-    # Whatever was tried; the outcomes are carried into the state one by one.
+    # Everything was tried on the snapshot only; the outcomes are applied to the state one by one.
     snapshot.rollback()
     if backfill is not None:
         backfill.finish()
     return tuple(outcomes)
 
 
-def _is_in_vain(entry: Entry, backfill: Backfill | None) -> bool:
-    """Return whether the head neither fits nor would by evictions, and under backfill is promised nothing.
+def _is_inadmissible(entry: Entry, backfill: Backfill | None) -> bool:
+    """Return whether the head fits neither now nor after evictions, and backfill promises it no start.
 
-    Kueue lets it have its queue's turn all the same, and keeps what its queue has left from all others for
-    this one cycle. Under backfill a promise keeps capacity, and nothing else does: who has none would set
-    back its own queue by a turn and others by a cycle, and so decide by its mere presence who of two queues
-    is served, or promised a start, first.
+    Kueue gives such a head its queue's turn all the same, and reserves what its queue has left for this one
+    cycle. Under backfill, promises alone reserve capacity. A head without one would only cost its own queue a
+    turn and other queues a cycle, and its mere presence could decide which of two queues is served first.
     """
     mode = entry.assignment.mode
     is_hopeless = mode is Mode.NO_FIT or (mode is Mode.PREEMPT and not entry.targets)
@@ -148,7 +165,7 @@ def _is_in_vain(entry: Entry, backfill: Backfill | None) -> bool:
 
 @dataclass(slots=True, kw_only=True)
 class _Cycle:
-    """The third step. Whose eviction is decided is gone from the picture for those after."""
+    """The third step: processes entries in order. Workloads it evicts are off the snapshot from then on."""
 
     snapshot: Snapshot
     policy: CyclePolicy
@@ -156,27 +173,29 @@ class _Cycle:
     now: float
     backfill: Backfill | None = None
     is_spent: IsSpent | None = None
+    # Capacity that entries of this cycle wait for, reserved until those who hold it have left.
     _expected: list[tuple[QueueState, Quantities, tuple[Place, ...]]] = field(default_factory=list)
-    # What heads keep for this cycle alone, that get nothing of it.
-    _in_passing: list[tuple[QueueState, Quantities, tuple[Place, ...]]] = field(default_factory=list)
+    # Capacity reserved for this cycle only, for heads that are not admitted.
+    _reserved: list[tuple[QueueState, Quantities, tuple[Place, ...]]] = field(default_factory=list)
     _passed: HoldExceptions = field(init=False)
 
     def __post_init__(self) -> None:
         self._passed = HoldExceptions(snapshot=self.snapshot)
 
     def keep(self, claims: HoldClaims) -> None:
-        """Keep what was freed, or is being freed, for Workloads that are not tried in this cycle."""
-        # On the picture its own queue's head would meet it, too.
+        """Hold freed capacity, or capacity being freed, for Workloads that are not tried in this cycle."""
+        # The head of a hold's own ClusterQueue may pass it, so such a hold is shown per head
+        # (`HoldExceptions`). On the snapshot it would keep out that head too.
         self._passed.claims = claims.passed
-        # Taken though it may not fit: what others free for it on the way must not be had.
+        # Reserved even if it does not fit yet: what is freed for it meanwhile must not go to others.
         if claims.is_standing:
             self.snapshot.stand(claims.overlay, claims.leaving)
 
     def process(self, entry: Entry) -> Steps[HeadOutcome]:
-        """Return what becomes of the entry on top of what those before it took."""
+        """Return the outcome for the entry on top of what earlier entries took."""
         if self._is_pushed_out(entry):
-            # Nominated without what is kept for others: once more with that on the picture, where it may be
-            # elsewhere, by another flavor too.
+            # It was nominated without regard to what is held for others. With that on the snapshot, another
+            # flavor or place may do.
             entry = yield from nominate(
                 self.snapshot, entry.queue, entry.pending, preemptor=self.preemptor, policy=self.policy
             )
@@ -184,10 +203,9 @@ class _Cycle:
                 reason, requeue = PendingReason.WAITING_FOR_QUOTA, RequeueCause.NO_FIT
                 return lost(entry.queue, entry.pending, reason, _KEPT_FOR_OTHERS, requeue)
         elif entry.targets and self._overlaps(entry):
+            # An earlier head of this cycle evicts one of its targets too, so targets are chosen again.
             again = yield from self._nominate_again(entry)
             again = self._to_deferred(again)
-            # An earlier head of this cycle evicts one of its victims too, so that the choice has
-            # to be made again.
             outcome = yield from self._settle(again)
             return replace(outcome, recomputation=recomputation(again, outcome))
         elif self._is_out_of_place(entry):
@@ -199,14 +217,15 @@ class _Cycle:
         return (yield from self._settle(entry))
 
     def _is_pushed_out(self, entry: Entry) -> bool:
-        """Return whether it is only by what is kept for others that the entry cannot have what it was
-        nominated for. From here on the picture shows what is kept from it.
+        """Return whether only capacity held for others keeps the entry from what it was nominated for.
+
+        From here on the snapshot shows what is held from this entry.
         """
         if not self._passed.claims:
             return False
         kept = self._passed.kept_from(entry)
         self._passed.show(kept)
-        # What would not fit without them either is told so.
+        # An entry that would not fit without the holds either gets that as its reason.
         if not kept or not entry.is_promising or self._is_possible(entry):
             return False
         self._passed.show(())
@@ -218,8 +237,9 @@ class _Cycle:
         return not self._overlaps(entry) and self._fits(entry)
 
     def _settle(self, entry: Entry) -> Steps[HeadOutcome]:
+        """Return the outcome for an entry whose nomination is final."""
         mode, queue = entry.assignment.mode, entry.queue
-        # The common case, spared the trial of places and promises.
+        # The common case skips the checks of places and promises.
         if mode is Mode.FIT and not entry.assignment.places and self.backfill is None:
             return self._admit(entry)
         if mode is Mode.NO_FIT:
@@ -228,14 +248,14 @@ class _Cycle:
             return waiting(entry, entry.assignment.no_fit_reason(), RequeueCause.HELD_BACK)
         if mode is Mode.PREEMPT and not entry.targets:
             is_any = queue.spec.preemption.reclaim_within_cohort is PreemptionPolicy.ANY
-            # A promise keeps the capacity for longer than a cycle, and from when it is needed.
+            # A promise holds the capacity for longer than a cycle, and only from when it is needed.
             if (yield from self._plan(entry)):
                 return waiting(entry, PendingReason.WAITING_FOR_QUOTA, RequeueCause.HELD_BACK)
-            # Under `Any` what comes free is reclaimed when its turn comes; nothing has to be kept for it.
+            # Under `Any` it reclaims what others borrow when its turn comes, so nothing is reserved for it.
             if not is_any or entry.is_preemptor:
                 kept = queue, self._to_reserve(entry), self._places_to_reserve(entry)
                 self.snapshot.reserve(*kept)
-                self._in_passing.append(kept)
+                self._reserved.append(kept)
             return in_vain(entry)
         if mode is Mode.DEFERRED_FIT:
             awaited = self._awaited(entry)
@@ -251,19 +271,19 @@ class _Cycle:
         if verdict.kept_from is not None or verdict.behind is not None:
             verdict = (yield from self._with_fewer_pods(entry)) or verdict
         if verdict.kept_from is not None:
-            # Even who is kept by the calendar may be promised a start after the appointment.
+            # An entry that the calendar holds back may still be promised a start after the appointment.
             yield from self._plan(entry)
             return kept_back(entry, verdict.kept_from)
         if verdict.behind is not None:
-            # Whoever is promised a start is tried again by itself, as its time comes.
+            # With a promise it is tried again when that is due, so its length does not matter.
             too_long = None if (yield from self._plan(entry)) else verdict.too_long
             return held_back(entry, verdict.behind, too_long)
         return self._take(verdict)
 
     def _with_fewer_pods(self, entry: Entry) -> Steps[StartCheck | None]:
-        """Return the verdict by which the most of its pods start now, None where it has to wait all the same.
+        """Return the check by which most of its pods can start now, None if it has to wait all the same.
 
-        Without evictions alone: nobody gives way for a part of what its rank would give it later.
+        Only without evictions: no Workload is preempted for a part of what the entry gets later by its rank.
         """
         may: list[StartCheck] = []
 
@@ -287,10 +307,10 @@ class _Cycle:
         return may[-1] if may else None
 
     def _take(self, verdict: StartCheck) -> HeadOutcome:
-        """Give the entry what it was nominated for, or evict its targets first."""
+        """Admit the entry as nominated, or evict its targets first."""
         entry = verdict.entry
         for target in entry.targets:
-            # Gone from the picture for those who follow, and kept for this one by `_expect`.
+            # Off the snapshot for later entries; `_expect` holds its capacity for this one.
             self.snapshot.evict(target.queue, target.held)
         if entry.assignment.mode is Mode.PREEMPT:
             awaited = self._awaited(entry)
@@ -309,24 +329,25 @@ class _Cycle:
         return replace(outcome, lease=verdict.lease, decision=replace(outcome.decision, on_lease=True))
 
     def _wait_for_leaving(self, entry: Entry, lack: _Lack) -> HeadOutcome:
-        """Let an entry wait for what others leave over; where such room is held, it is from now on."""
+        """Let an entry wait for what other evictions leave over; hold that where the policy says so."""
         awaited = self._awaited(entry, lack)
         if holds_room(entry.queue.policy):
             self._expect(entry, awaited)
         return still_taken(entry, awaited)
 
     def _plan(self, entry: Entry) -> Steps[bool]:
-        """Promise a start to an entry that waits. Returns whether it has a promise."""
+        """Promise a start to an entry that waits. Return whether it has a promise."""
         if self.backfill is None:
             return False
-        # Whether it may start has been a search of its own.
+        # The check whether it may start was a long search already.
         yield
         return (yield from self.backfill.plan(entry))
 
     def _expect(self, entry: Entry, others: Iterable[HeldWorkload]) -> None:
-        """Keep for the entry what it will have when those who give way for it, `others` too, have stopped.
+        """Hold for the entry what it will have once its targets and `others` have stopped.
 
-        Nothing where it has had its time: who comes after it would be refused for what nobody gets.
+        Nothing is held where it has waited for them too long: later entries would be refused for capacity
+        that no Workload gets.
         """
         workload, victims = entry.pending.workload, [target.held for target in entry.targets]
         if self.is_spent is not None and all(held.is_evicted for held in victims):
@@ -338,17 +359,18 @@ class _Cycle:
         self.snapshot.reserve(entry.queue, usage, places)
 
     def _all_expected(self) -> tuple[tuple[QueueState, Quantities, tuple[Place, ...]], ...]:
-        """Return what the picture shows as taken by those for whom others have yet to stop."""
+        """Return what is reserved on the snapshot for entries that wait for others to stop."""
         return *self._expected, *self._passed.expected()
 
     def _lack(self, entry: Entry) -> _Lack:
-        """Return what the entry lacks while those who are to give way in this cycle, but for its own targets,
-        still run: of which quota there is too little, and whether its places are taken.
+        """Return what the entry lacks while the Workloads evicted in this cycle, other than its own targets,
+        still run: the quota of which there is too little, and whether its places are taken.
 
-        The picture has them gone and their place kept for who evicts them. What they leave over beyond that
-        is nobody's until they have stopped: an entry that started on it would run beside them.
+        On the snapshot they are gone, and their capacity is reserved for their preemptors. What they
+        leave over beyond that is free only once they have stopped: an entry that started on it now
+        would run beside them.
         """
-        # Nobody gives way in this cycle, so what the picture shows is free.
+        # Without evictions in this cycle, what is free on the snapshot is free.
         if not self.snapshot.gone:
             return _NOTHING_LACKED
         usage, places, node = entry.assignment.usage, entry.assignment.places, entry.queue.node
@@ -360,8 +382,9 @@ class _Cycle:
             return lacking, not self.snapshot.topology_cache.fits(places)
 
     def _awaited(self, entry: Entry, lack: _Lack | None = None) -> list[HeldWorkload]:
-        """Return who leaves for others and holds what the entry lacks until then, quota or nodes, beyond what
-        its own targets leave. `lack`: that, where it is known.
+        """Return the Workloads leaving for others that hold what the entry lacks, in quota or on nodes.
+
+        What its own targets leave does not count as lacking. `lack` is the result of `_lack` if known.
         """
         own = {target.held.key for target in entry.targets}
         others = [(queue, held) for queue, held in self.snapshot.leaving() if held.key not in own]
@@ -369,10 +392,10 @@ class _Cycle:
             return []
         lacking, lacks_places = self._lack(entry) if lack is None else lack
         if not (lacking or lacks_places or entry.targets):
-            # It is kept out by what is expected for others, and comes by what any of them leaves.
+            # Only capacity reserved for others keeps it out, and any of these may leave some over.
             lacking, lacks_places = frozenset(entry.assignment.usage), True
         nodes = _nodes_of(entry.assignment.places) if lacks_places else set()
-        # Quota is a tree's own, nodes are everybody's.
+        # Quota belongs to one tree, nodes are shared by all.
         return [
             held
             for queue, held in others
@@ -381,8 +404,8 @@ class _Cycle:
         ]
 
     def _admit(self, entry: Entry) -> HeadOutcome:
-        """Admit an entry that fitted when nominated and asks for quota alone, if it still fits."""
-        # Nominated alone; heads before it may have taken its quota since.
+        """Admit an entry that asks for quota only, if what it was nominated for still fits."""
+        # It was nominated alone; earlier entries may have taken its quota since.
         if not entry.queue.node.fits(entry.assignment.usage):
             return skipped(entry, _NO_LONGER_FITS)
         if (lack := self._lack(entry)) != _NOTHING_LACKED:
@@ -391,51 +414,52 @@ class _Cycle:
         return admitted(entry, now=self.now)
 
     def _places_to_reserve(self, entry: Entry) -> tuple[Place, ...]:
-        """Return the places to keep for an entry that finds nobody to evict; none that are others' by now.
+        """Return the places to reserve for an entry without targets; none if others have reserved them.
 
-        They were found on the empty cluster, where nothing is reserved: who joined would find them taken.
+        They were found on an empty cluster, which knows no reservations: members would find them taken.
         """
         places = entry.assignment.places
         is_reserved = self.backfill is not None and self.backfill.is_reserved(entry)
         return () if is_reserved else places
 
     def _overlaps(self, entry: Entry) -> bool:
+        """Return whether an earlier entry of this cycle evicts one of its targets."""
         return any(self.snapshot.is_gone(target.held) for target in entry.targets)
 
     def _fits(self, entry: Entry) -> bool:
-        """Return whether it fits once its victims, and all of this cycle, are gone."""
+        """Return whether its quota and places are free once its targets, and all of this cycle, are gone."""
         return all(self._fit(entry))
 
     def _is_out_of_place(self, entry: Entry) -> bool:
-        """Return whether its quota is there, but its places have been taken in this cycle."""
+        """Return whether its quota is free, but its places have been taken in this cycle."""
         if not entry.assignment.places:
             return False
         has_quota, has_places = self._fit(entry)
         return has_quota and not has_places
 
     def _is_displaced(self, entry: Entry) -> bool:
-        """Return whether its places are free but for what heads of other trees keep in passing.
+        """Return whether its places are free except for what heads of other trees reserve for this cycle.
 
-        Those of its own tree are tried again with it, as long as anything changes there.
+        Heads of its own tree do not count: they are tried again with it as long as anything changes there.
         """
-        others = [one for one in self._in_passing if one[2] and one[0].tree is not entry.queue.tree]
+        others = [one for one in self._reserved if one[2] and one[0].tree is not entry.queue.tree]
         if not others:
             return False
         with self.snapshot.without_usage(others):
             return self._fits(entry)
 
     def _fit(self, entry: Entry) -> tuple[bool, bool]:
-        """Return whether its quota, and whether its places are free once its victims are gone."""
+        """Return whether its quota, and whether its places are free once its targets are gone."""
         usage, places, node = entry.assignment.usage, entry.assignment.places, entry.queue.node
         if not entry.targets:
             return node.fits(usage), self.snapshot.topology_cache.fits(places)
-        # Only to look: they are back in the picture at the end of the block.
+        # Only for this check; at the end of the block the targets are back on the snapshot.
         with self.snapshot.without((target.queue, target.held) for target in entry.targets):
             return node.fits(usage), self.snapshot.topology_cache.fits(places)
 
     def _nominate_again(self, entry: Entry) -> Steps[Entry]:
-        """Nominate on the picture as it is now, for the same flavors."""
-        # Same flavors, so that one head cannot go through all of them twice in a cycle.
+        """Nominate on the snapshot as it is now, restricted to the same flavors."""
+        # Otherwise one head could search all flavors twice in a cycle.
         pins = tuple(
             {resource: chosen.flavor for resource, chosen in choice.choices.items()}
             for choice in entry.assignment.pod_sets
@@ -452,25 +476,25 @@ class _Cycle:
         )
 
     def _to_deferred(self, entry: Entry) -> Entry:
-        """Let an entry wait that fits only once the victims of another, one of them its own, are gone."""
+        """Defer an entry that fits only once the targets of another entry, one of them its own, are gone."""
         if entry.assignment.mode is Mode.FIT:
             return replace(entry, assignment=replace(entry.assignment, mode=Mode.DEFERRED_FIT))
         return entry
 
     def _to_reserve(self, entry: Entry) -> dict[FlavorResource, int]:
-        """Return what a head keeps from those after it in this cycle although it cannot be admitted itself.
+        """Return the quota that a head reserves for this cycle although it cannot be admitted.
 
-        It needs evictions that it may not do. Without this, later heads of other queues would take what comes
-        free, for ever. Up to its nominal quota, or its borrowing limit where it borrows.
+        It needs evictions that it may not do. Without this, later heads of other queues would take whatever
+        comes free, for ever. It reserves up to its nominal quota, or up to its borrowing limit if it borrows.
         Source: Kueue, scheduler.go, quotaResourcesToReserve.
         """
         queue, reserved = entry.queue, {}
         for pair, amount in entry.assignment.usage.items():
             cell = queue.node.cell(pair)
-            # What those who go still use is not free to reserve.
+            # Quota still used by Workloads that are being evicted is not free to reserve.
             used = cell.usage + self.snapshot.evicted_usage(queue, pair)
             if entry.assignment.borrowing == 0:
-                # Never more than its own nominal quota leaves, or it would keep others from theirs.
+                # Reserving more than its nominal quota leaves would keep other queues from theirs.
                 amount = max(0, min(amount, cell.nominal - used))
             elif cell.borrowing_limit is not None:
                 amount = min(amount, cell.nominal + cell.borrowing_limit - used)
@@ -479,4 +503,5 @@ class _Cycle:
 
 
 def _nodes_of(places: Iterable[Place]) -> set[tuple[str, ...]]:
+    """Return the domains of the lowest level that these places use."""
     return {domain.values for place in places for domain in place.assignment.domains}
