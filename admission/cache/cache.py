@@ -1,8 +1,8 @@
-"""The cluster as the engine knows it: specs, quota trees, and the Workloads that hold quota.
+"""The cache: the cluster as the engine knows it, with specs, quota trees and the Workloads that hold quota.
 
-Specs come in any order and may be missing; what follows from them (trees, who is active and why not) is
-worked out when it is next needed. The usage in the trees is always the sum over the Workloads held, so a
-tree can be built anew at any time. Who waits is the engine's affair (`admission.engine.engine`).
+Specs arrive in any order and may be missing. What follows from them (quota trees, which queues are inactive
+and why) is computed when it is next needed. The usage in a tree is always the sum over the Workloads held, so
+a tree can be built again at any time. Pending Workloads are kept by `admission.cache.pending_workloads`.
 """
 
 from __future__ import annotations
@@ -55,17 +55,17 @@ class Cache(Specs):
     holds: CapacityHolds = field(default_factory=CapacityHolds)
     # Past usage of LocalQueues, None where admission fair sharing is not configured.
     ledger: UsageLedger | None = None
-    # Who has pods on a host, as far as their assignment names hosts.
+    # By host: the Workloads that have pods on it, as far as their assignment names hosts.
     tenants: dict[str, dict[WorkloadKey, None]] = field(default_factory=dict)
     schedule_plan: SchedulePlan = field(init=False)
-    # Which quotas are in force by the policies' windows; read anew with every change and at every boundary.
+    # The quotas in force by the policies' windows; read again with every change and at every boundary.
     calendar: Calendar = NO_WINDOWS
     reservations: Reservations = NO_RESERVATIONS
     # Which quota windows of each policy overlap, for its status.
     overlaps: Overlaps = field(default_factory=Overlaps)
-    # The domains that reservations name, as they were when those were read.
+    # The domains that reservations name, as they were when the reservations were read.
     _domains: list[ReservedDomain | str] = field(default_factory=list)
-    # When a quota window or a reservation begins or ends next, infinity for never.
+    # When a quota window or a reservation next begins or ends (Unix seconds); infinity for never.
     next_boundary_at: float = inf
     _generation: int = 0
 
@@ -75,14 +75,14 @@ class Cache(Specs):
     # --- specs -------------------------------------------------------------------------------------------
 
     def next_generation(self) -> int:
-        """Return a number higher than any before: capacity changed."""
+        """Return a number higher than any before, which records that capacity has changed."""
         self._generation += 1
         return self._generation
 
     def refresh(self) -> set[QueueTree] | None:
-        """Work out what follows from changed specs; None where none has changed.
+        """Compute what follows from changed specs; return None if none has changed.
 
-        Returns the trees in which something may fit now. All trees are new ones then.
+        Otherwise all trees are new, and those are returned in which something may fit now.
         """
         if not self.is_stale:
             return None
@@ -90,15 +90,15 @@ class Cache(Specs):
         wakes_all, self._wakes_all = self._wakes_all, False
         before = self.queues
         policies = {
-            # Worked out first: windows, reservations and queues below all hang on who is governed by what.
+            # Policies come first, since windows, reservations and queues below depend on them.
             name: choose_policy(self.policies.values(), spec, default=self.default_policy)
             for name, spec in self.cluster_queues.items()
         }
         now = self.schedule_plan.now
-        # Before the trees are built, since those are built of the quotas that windows leave in force.
+        # Windows come before the trees, which are built from the quotas in force.
         self.calendar = read_windows(self.cluster_queues, policies, now=now, before=self.calendar)
         if self.topology_cache.set_flavors(self.flavors, self.topologies):
-            # New flavors mean empty counters of the fleet; who holds places is counted in again.
+            # New flavors start with empty counters of node usage, so held places are counted again.
             for held in self.held.values():
                 self.topology_cache.use(held.places, sign=1)
         self.reservations = read_reservations(
@@ -117,16 +117,16 @@ class Cache(Specs):
         self.hierarchy = self._build_hierarchy()
         self._rebuild_queues(policies)
         self.schedule_plan.ahead = UpcomingChanges(calendar=self.calendar, reservations=self.reservations)
-        # Last: the keeper's claims are made of the new queues and of what is ahead of them.
+        # Last, since claims are built from the new queues and from what the calendar holds for them.
         self.schedule_plan.set_queues(self.queues, self.held.values())
-        # Nodes belong to no tree: who waits for those of a domain may be in any.
+        # Nodes belong to no tree: Workloads that wait for those of a reserved domain may be in any tree.
         if wakes_all or _reserved_domains(before) != _reserved_domains(self.queues):
             return {queue.tree for queue in self.queues.values()}
         return self._changed_trees(before)
 
     def _changed_trees(self, before: Mapping[str, QueueState]) -> set[QueueTree]:
-        """Return the trees of queues that differ from what they were, by themselves or by their tree."""
-        # Trees compared once a pair, not once a queue: a tree of a thousand queues is described twice.
+        """Return the trees of queues that differ from before, in themselves or in their tree."""
+        # Compared once per pair of trees and not per queue: a description covers a thousand queues.
         unchanged: dict[tuple[int, int], bool] = {}
         changed = set()
         for name, queue in self.queues.items():
@@ -141,25 +141,26 @@ class Cache(Specs):
                 continue
             pair = (id(old.tree), id(queue.tree))
             if pair not in unchanged:
-                # Quotas and borrowing as they are declared: the usage is no part of it.
+                # The description holds quotas and limits as declared, without usage.
                 unchanged[pair] = old.tree.describe() == queue.tree.describe()
             if not unchanged[pair]:
                 changed.add(queue.tree)
         return changed
 
     def _ground(self) -> TopologyNodes:
+        """Return the nodes and flavors that reservations of domains refer to."""
         return TopologyNodes(topology_cache=self.topology_cache, flavors=self.flavors)
 
     def note_nodes(self) -> bool:
-        """Note that nodes came, went or changed. Returns whether that changes what reservations keep."""
-        # A refresh is due anyhow, and finds the domains then.
+        """Record that nodes have changed. Return whether that changes the domains that are reserved."""
+        # If a refresh is due anyway, it finds the domains.
         if self.is_stale or self._find_domains() == self._domains:
             return False
         self.is_stale = True
         return True
 
     def _find_domains(self) -> list[ReservedDomain | str]:
-        """Return the domains that reservations name, as they are now, or why they are not there."""
+        """Return the domains that reservations name, as they are now, or the reason why one is not found."""
         found = []
         for policy in self.policies.values():
             for one in policy.reservations:
@@ -174,7 +175,8 @@ class Cache(Specs):
         return build_hierarchy(specs, self.cohorts.values())
 
     def _rebuild_queues(self, policies: Mapping[str, AdmissionPolicy]) -> None:
-        # By root node: queues that share a root share a tree, whoever was seen first.
+        """Build all queues and trees, and charge the Workloads held to them."""
+        # By root node: queues with the same root share a tree.
         trees: dict[QuotaNode, QueueTree] = {}
         queues = {}
         for name, declared in sorted(self.cluster_queues.items()):
@@ -183,7 +185,7 @@ class Cache(Specs):
             tree = trees.get(node.root)
             if tree is None:
                 tree = trees[node.root] = QueueTree(root=node.root, generation=self.next_generation())
-            # The queue object is new each time, but who waits in it stays, parked or not.
+            # The queue state is new each time, but its pending Workloads stay, parked or not.
             known = self.queues.get(name)
             pending = known.pending if known is not None else PendingQueue(name)
             pending.strategy = spec.queueing_strategy
@@ -194,7 +196,8 @@ class Cache(Specs):
             queue.quotas_in_force = self.calendar.in_force.get(name, {})
             queue.reservations = self.reservations.phases(name, self.schedule_plan.now)
             if queue.policy.backfill_rules is not None:
-                # Nobody passes the head but by backfill, which moves no promise: so the head need not block.
+                # Only backfill lets another Workload pass the head, and it moves no promise. So the head need
+                # not block the queue, not even under StrictFIFO.
                 pending.strategy = QueueingStrategy.BEST_EFFORT_FIFO
             queue.inactive = tuple(problems(spec, self, self.hierarchy))
             if self.ledger is not None and spec.is_admission_fair_sharing:
@@ -205,14 +208,14 @@ class Cache(Specs):
             tree.queues.append(queue)
             queues[name] = queue
         self.queues = queues
-        # Usage is not carried over from the former trees but summed up again from who holds it.
+        # Usage is not carried over from the former trees but summed up again.
         for held in self.held.values():
             self._charge(held)
 
     def _delayed_flavors(self, spec: ClusterQueue) -> Iterator[str]:
-        """Return the flavors whose checks provide the nodes: a ProvisioningRequest, another cluster."""
+        """Yield the flavors whose nodes a check provides: by a ProvisioningRequest, or in another cluster."""
         flavors = [flavor.name for group in spec.resource_groups for flavor in group.flavors]
-        # Another cluster gives the nodes of all flavors; the rules below are about single ones.
+        # MultiKueue provides the nodes of all flavors; a provisioning check only of those it applies to.
         if self._is_dispatching(spec):
             yield from flavors
         for rule in spec.checks:
@@ -227,7 +230,7 @@ class Cache(Specs):
         return check.controller_name if check is not None else ""
 
     def usage_of(self, local_queue: LocalQueueKey) -> float:
-        """Return what the LocalQueue has used in the past, by its weight; one that is missing has weight 1.
+        """Return the decayed past usage of the LocalQueue, divided by its weight; a missing one weighs 1.
 
         Source: Kueue, pkg/util/admissionfairsharing, ResolveLQWeight.
         """
@@ -237,7 +240,7 @@ class Cache(Specs):
         return self.ledger.usage(local_queue, spec.fair_weight_milli if spec is not None else 1000)
 
     def sharing_local_queues(self) -> list[LocalQueueKey]:
-        """Return the LocalQueues whose past usage decides who goes first in their ClusterQueue."""
+        """Return the LocalQueues in ClusterQueues that are ordered by past usage, sorted by key."""
         queues = self.queues
         return [
             key
@@ -246,23 +249,23 @@ class Cache(Specs):
         ]
 
     def rebuild_time(self) -> None:
-        """Let the timekeeper know anew who holds quota: a cycle that failed may have left claims behind."""
+        """Build the schedule plan's profile again: a cycle that failed may have left claims in it."""
         if self.schedule_plan.is_on:
             self.schedule_plan.rebuild(self.held.values())
 
-    # --- who holds quota ---------------------------------------------------------------------------------
+    # --- held quota ---------------------------------------------------------------------------------------
 
     def hold(self, held: HeldWorkload) -> QueueState | None:
-        """Count the Workload's usage. Returns its ClusterQueue, None where that does not exist (yet)."""
-        # In the table first: it counts as held though its queue may be yet to come.
+        """Count the Workload's usage. Return its ClusterQueue, None if that does not exist (yet)."""
+        # It counts as held even if its ClusterQueue does not exist yet.
         self.held[held.key] = held
         self._occupy(held)
         self.schedule_plan.hold(held)
         return self._charge(held)
 
     def move(self, held: HeldWorkload, places: tuple[Place, ...]) -> None:
-        """Let the Workload take these places and not those it had."""
-        # Out of the old places before it is put into the new: they may overlap.
+        """Let the Workload hold these places instead of those it had."""
+        # The old places are given back first, since the new ones may overlap with them.
         self._vacate(held)
         held.places = places
         self._occupy(held)
@@ -280,19 +283,19 @@ class Cache(Specs):
             for host in hosts_of(place.assignment):
                 of_host = self.tenants.get(host, {})
                 of_host.pop(held.key, None)
-                # No empty entries, as hosts come and go in a cluster that scales.
+                # Empty entries are removed, since hosts come and go in an autoscaled cluster.
                 if not of_host:
                     self.tenants.pop(host, None)
 
     def release(self, key: WorkloadKey) -> QueueState | None:
-        """Stop counting the Workload's usage. Returns the ClusterQueue whose quota came free, if any."""
+        """Stop counting the Workload's usage. Return the ClusterQueue whose quota came free, if any."""
         held = self.held.pop(key)
         self._vacate(held)
         self.schedule_plan.release(key)
         queue = self.queues.get(held.admission.cluster_queue)
         if queue is None or not queue.release(key):
             return None
-        # A new number tells parked searches of this tree that capacity has changed.
+        # The new generation tells parked searches of this tree that capacity has changed.
         queue.tree.generation = self.next_generation()
         return queue
 
@@ -303,11 +306,11 @@ class Cache(Specs):
         return queue
 
     def claims(self, heads: Collection[Head]) -> HoldClaims:
-        """Return what is kept for others from these heads."""
+        """Return the capacity that is kept from these heads for other Workloads."""
         return self.holds.against(heads, self.queues, self.held, self.topology_cache)
 
     def snapshot(self, *, now: float = 0.0) -> Snapshot:
-        """Return the picture to decide on at `now`; it borrows this state until its `rollback`."""
+        """Return the snapshot to decide on at `now`; it works on this state until its `rollback`."""
         return Snapshot(
             queues=self.queues,
             flavors=self.flavors,
@@ -320,7 +323,7 @@ class Cache(Specs):
 
     def validate(self) -> None:
         """Raise AssertionError where the usage in a tree is not the sum over the Workloads held."""
-        # Built anew from the specs alone, so that nothing of the running books leaks into what is expected.
+        # Built from the specs alone, so that no error in the running counts enters the expectation.
         fresh = self._build_hierarchy()
         for held in self.held.values():
             node = fresh.queues.get(held.admission.cluster_queue)
@@ -338,13 +341,14 @@ class Cache(Specs):
 
 
 def _reserved_domains(queues: Mapping[str, QueueState]) -> list[tuple[ReservedCapacity, bool]]:
-    """Return the reservations of domains, and whether each has begun."""
+    """Return the reservations of whole domains, each with whether it has begun."""
     phases = (phase for queue in queues.values() for phase in queue.reservations)
     return [phase for phase in phases if phase[0].domain is not None]
 
 
 def _check_usage(node: QuotaNode, expected: QuotaNode) -> None:
-    # Both sides' pairs: usage of a resource that is declared nowhere is counted, too.
+    """Raise AssertionError where the usage of a node is not as expected."""
+    # The pairs of both sides count: usage of a resource that is declared nowhere is counted too.
     for pair in {*node.cells, *node.undeclared, *expected.undeclared}:
         got, want = node.cell(pair).usage, expected.cell(pair).usage
         assert got == want, f"{node.name} counts {got} of {pair} as used, its Workloads hold {want}"

@@ -1,4 +1,4 @@
-"""What is learned from a run that has ended: how long it took, and how it went on its nodes."""
+"""Finished runs: what is learned from them, which is how long they took and how their nodes performed."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from api.workload import Workload
 from queues.estimates.estimator import key_of, measured_seconds
 from queues.estimates.runtime_estimate import RunKey
 
-# The middle of earlier runs of its kind is what a run is compared with.
+# A run is compared with the median of earlier runs of its kind.
 _USUAL = 0.5
 
 
 def note_ended(cache: Cache, workload: Workload) -> None:
-    """Learn from a Workload that has ended, also before this process began."""
-    # First how it went: its own time is not to be part of what it is compared with.
+    """Learn from a Workload that has ended, even before this process began."""
+    # Its performance is compared with earlier runs, so its own time must be added only afterwards.
     key = key_of(workload)
     _note_performance(cache, workload, key)
     cache.schedule_plan.lengths.observe(workload, key, is_told=cache.schedule_plan.is_on)
 
 
 def _note_performance(cache: Cache, workload: Workload, key: RunKey) -> None:
+    """Record how the run went on the hosts that its topology assignments name."""
     finished, admission = workload.conditions.get(ConditionType.FINISHED), workload.admission
     placed = [one.topology for one in admission.pod_sets if one.topology] if admission is not None else []
     if finished is None or not placed:
@@ -35,7 +36,7 @@ def _note_performance(cache: Cache, workload: Workload, key: RunKey) -> None:
 
 
 def _outcome(cache: Cache, workload: Workload, key: RunKey) -> float | None:
-    """Return how the run went, None where it says nothing about its nodes: it was replaced, or taken back."""
+    """Return how the run went; None if it says nothing about its nodes, as when it was replaced."""
     finished = workload.conditions.get(ConditionType.FINISHED)
     if finished is not None and finished.reason == FinishedReason.FAILED:
         return FAILED

@@ -1,8 +1,8 @@
-"""Which specs are in use, and so outlive their deletion.
+"""Specs in use: which objects keep a finalizer, so that they outlive their deletion.
 
 A ClusterQueue is in use while Workloads hold its quota: without it their usage would count nowhere, and the
 cohort would give away what they still occupy. Flavors, topologies and checks are in use while another spec
-names them: the work that runs was placed by what they say. A finalizer keeps them until then.
+names them, since running work was placed by what they say. A finalizer keeps them until then.
 Source: Kueue, the `Reconcile` of each kind in pkg/controller/core and pkg/controller/tas.
 """
 
@@ -14,13 +14,16 @@ from api.keys import RESOURCE_IN_USE
 from api.objects import Meta
 from api.queueing import ClusterQueue
 
-# The kinds that carry the finalizer; Workloads have a life of their own.
+# The kinds that carry this finalizer. That of Workloads follows other rules (`admission.reconcile`).
 KEPT_KINDS = frozenset({"AdmissionCheck", "ClusterQueue", "ResourceFlavor", "Topology"})
 
 
 def is_in_use(cache: Cache, kind: str, name: str) -> bool:
-    """Return whether a spec of one of `KEPT_KINDS` is needed still. A ClusterQueue that is itself being
-    deleted counts among those who name a flavor: its Workloads run on. O(1), of others O(ClusterQueues)."""
+    """Return whether a spec of one of `KEPT_KINDS` is still needed.
+
+    A ClusterQueue that is being deleted still uses its flavors, since its Workloads run on. O(1) for a
+    ClusterQueue, O(ClusterQueues) for other kinds.
+    """
     queues = cache.cluster_queues.values()
     if kind == "ClusterQueue":
         return name in cache.queues and bool(cache.queues[name].held)
@@ -32,9 +35,9 @@ def is_in_use(cache: Cache, kind: str, name: str) -> bool:
 
 
 def finalizer_patch(kind: str, metadata: Meta, *, is_used: bool) -> Write | None:
-    """Return the write that puts the finalizer on, or takes it off one that may go; None where all is well.
+    """Return the write that adds the finalizer or removes one no longer needed; None if nothing is to do.
 
-    Finalizers of others stay. An object that is being deleted is given none: the API server refuses that.
+    Finalizers of others are kept. An object that is being deleted is given none: the API server refuses that.
     """
     present = metadata.finalizers or ()
     is_kept, is_deleted = RESOURCE_IN_USE in present, metadata.deletion_timestamp is not None

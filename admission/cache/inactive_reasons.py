@@ -1,4 +1,4 @@
-"""Why a ClusterQueue admits nothing: stopped, or something that it names is missing, unreadable or not ready.
+"""Inactive reasons: a ClusterQueue is stopped, or an object it names is missing, unreadable or not ready.
 
 Source: Kueue, pkg/cache/scheduler/clusterqueue.go, inactiveReason.
 """
@@ -16,9 +16,9 @@ from queues.quota.hierarchy import Hierarchy
 
 
 def problems(spec: ClusterQueue, specs: Specs, hierarchy: Hierarchy) -> Iterator[Inactive]:
-    """Return why the ClusterQueue admits nothing, in the field's order of reasons; nothing where it does.
+    """Yield why the ClusterQueue is inactive, in Kueue's order of reasons; nothing if it is active.
 
-    `hierarchy` is built of the same specs.
+    `hierarchy` must be built from the same specs.
     """
     if spec.is_terminating:
         yield Inactive(reason=InactiveReason.TERMINATING, message="it is being deleted")
@@ -35,7 +35,7 @@ def problems(spec: ClusterQueue, specs: Specs, hierarchy: Hierarchy) -> Iterator
             reason=InactiveReason.COHORT_CYCLE,
             message=f"its cohorts form a cycle ({cycle}); change spec.parentName of one of them",
         )
-    # Not one by one through all parts where nothing is unreadable, which is nearly always.
+    # Checking all parts one by one is spared where nothing is unreadable, which is nearly always the case.
     if specs.unreadable:
         yield from _unreadable_parts(spec, specs, hierarchy)
     yield from _missing_flavors(spec, specs)
@@ -43,9 +43,9 @@ def problems(spec: ClusterQueue, specs: Specs, hierarchy: Hierarchy) -> Iterator
 
 
 def _unreadable_parts(spec: ClusterQueue, specs: Specs, hierarchy: Hierarchy) -> Iterator[Inactive]:
-    """Yield the cohorts, flavors, topologies and checks that are there and cannot be read.
+    """Yield the cohorts, flavors, topologies and checks that exist but cannot be read.
 
-    What they said before no longer counts: a queue must not go by a limit that its owner has taken away.
+    Their last readable version does not count: a limit that its owner has removed must not apply.
     """
     flavors = [flavor.name for group in spec.resource_groups for flavor in group.flavors]
     topologies = (specs.flavors[name].topology_name for name in flavors if name in specs.flavors)
@@ -56,7 +56,7 @@ def _unreadable_parts(spec: ClusterQueue, specs: Specs, hierarchy: Hierarchy) ->
         (AdmissionCheck, (rule.name for rule in spec.checks)),
     )
     for kind, names in parts:
-        # In order and each once: two flavors may name one topology.
+        # Each name once and in order: two flavors may name the same topology.
         for name in dict.fromkeys(names):
             sentence = specs.unreadable.get((kind, name))
             if sentence is not None:
@@ -99,7 +99,7 @@ def _missing_checks(spec: ClusterQueue, specs: Specs) -> Iterator[Inactive]:
 
 
 def _way_out(idle: Iterable[AdmissionCheck]) -> str:
-    """Return what to do about checks that nobody says are active."""
+    """Return what to do about checks that their controller does not report as active."""
     served_by = {
         keys.MULTIKUEUE_CONTROLLER: "dispatch to other clusters is not served: take the check out",
         keys.PROVISIONING_CONTROLLER: "Berth makes no ProvisioningRequests: another controller has to",

@@ -1,19 +1,19 @@
-"""Over-admission: quota that two writers gave away against each other, found and given back.
+"""Over-admission: finds quota that two writers have given away twice, and evicts the later Workload.
 
-One leader never admits beyond the quota: it weighs each admission against all that it knows and counts it at
-once. Two writers can, each without knowledge of the other: a leader cut off from the store whose last patch
-arrives late, or another program that admits by itself. Usage beyond the quota is no sign of it, though: an
-administrator who lowers a quota leaves running work beyond it, and as in Kueue that work goes on.
+A single leader never admits beyond the quota: it checks each admission against all that it knows and counts
+it at once. Two writers can, if neither knows of the other's admission: a leader cut off from the store whose
+last patch arrives late, or another program that admits by itself. Usage beyond the quota is no proof of that,
+however. When an administrator lowers a quota, running work stays beyond it, and as in Kueue it keeps running.
 
-What tells them apart is who weighed the admission. *Unweighed* is one that the cluster shows after our term
-began and that no decision of ours had assumed; what the list at the term's beginning shows was somebody's
-considered decision, whatever the quota is by now. Each unweighed admission is asked, once, what the scheduler
-would have asked: does it fit beside all the others? The ones before are asked before the ones after (by the
-time of their QuotaReserved), so of two that exclude each other the latest is evicted. What we decided
-ourselves was weighed and is never touched, nor is work that a quota was taken from under.
+The difference is which writer checked the admission. An admission is *unweighed* if it appears after this
+leader's term began and no decision of this leader had assumed it. What the first list of the term shows was
+checked by an earlier leader, whatever the quota is by now. Each unweighed admission is checked once, as the
+scheduler would have: does it fit beside all others? They are checked in the order of their QuotaReserved
+conditions, so of two that exclude each other the later one is evicted. This leader's own decisions are never
+touched, nor is work that exceeds its quota only because the quota was lowered.
 
-An admission may be shown to us before the quota that it was made on, for each kind has a watch of its own:
-so the question is put a moment after the admission was seen.
+Every kind has its own watch, so an admission may arrive before the quota that it was made on. The check
+therefore waits a moment after the admission was seen.
 """
 
 from __future__ import annotations
@@ -27,12 +27,15 @@ from api.parsing.quantities import to_text
 from api.reasons import EvictionReason
 from api.workload import WorkloadKey
 
-# So long a watch may lag behind another before an admission is judged by a quota that was changed before it.
+# How long, in seconds, one watch may lag behind another before an admission is checked against the quota.
 SETTLING_SECONDS = 1.0
 
 
 def due_at(cache: Cache, unweighed: Mapping[WorkloadKey, float]) -> float | None:
-    """Return when the next unweighed admission is to be judged; `unweighed` tells when each was seen."""
+    """Return when the next unweighed admission is to be checked, None for never.
+
+    `unweighed` holds, by Workload, when each was seen (Unix seconds).
+    """
     seen = [at for key, at in unweighed.items() if not cache.held[key].is_evicted]
     return min(seen) + SETTLING_SECONDS if seen else None
 
@@ -40,27 +43,27 @@ def due_at(cache: Cache, unweighed: Mapping[WorkloadKey, float]) -> float | None
 def judge(
     cache: Cache, unweighed: Mapping[WorkloadKey, float], *, now: float
 ) -> tuple[list[WorkloadKey], list[Evict]]:
-    """Return which of the unweighed that are due fit, and the evictions of those that do not.
+    """Return which unweighed admissions are due and fit, and the evictions of those that are due and do not.
 
-    Leaves `cache` as it was.
+    `cache` is left as it was.
     """
-    # By when the quota was reserved, which stands in the object: every leader would judge in the same order.
+    # The time of the reservation is in the object, so every leader checks them in the same order.
     held = sorted((cache.held[key] for key in unweighed), key=lambda one: (one.reserved_at, one.key))
     snapshot = cache.snapshot()
     placed = [(cache.queues[one.admission.cluster_queue], one) for one in held if _has_queue(cache, one)]
-    # Of a queue that is gone nobody can say that it is too much.
+    # If the ClusterQueue no longer exists, there is no quota to exceed.
     fitting = [one.key for one in held if not _has_queue(cache, one)]
     evictions: list[Evict] = []
     try:
-        # All of them are taken off first and put back one by one, so each is asked beside those
-        # that came before it and not beside those that came after.
+        # All are taken off first and put back one by one. So each is checked beside those before it, and not
+        # beside those after it.
         for queue, one in placed:
             snapshot.remove(queue, one.usage)
         for queue, one in _leaving_first(placed):
             is_due = unweighed[one.key] + SETTLING_SECONDS <= now
-            # Whoever leaves already frees its quota anyway; a second eviction would say nothing new.
+            # A Workload that is being evicted frees its quota anyway; a second eviction adds nothing.
             message = None if one.is_evicted else _misfit(queue, one)
-            # Not due yet: counted as if it fitted, for it holds what it holds.
+            # One that is not due yet stays counted, since it holds its quota until it is checked.
             if message is not None and is_due:
                 evictions.append(_evict(one, message))
                 continue
@@ -68,7 +71,7 @@ def judge(
             if message is None and is_due and not one.is_evicted:
                 fitting.append(one.key)
     finally:
-        # A look only: the evictions are decisions, and counted when they are carried out.
+        # The evictions take effect only when they are carried out.
         snapshot.rollback()
     return fitting, evictions
 
@@ -80,23 +83,22 @@ def _has_queue(cache: Cache, held: HeldWorkload) -> bool:
 def _leaving_first(
     placed: list[tuple[QueueState, HeldWorkload]],
 ) -> Iterator[tuple[QueueState, HeldWorkload]]:
-    """Yield those who were told to stop first: they hold their quota until they have."""
-    # They hold their quota until they have stopped, so the others have to fit beside them.
+    """Yield those being evicted first: the others have to fit beside them until they have stopped."""
     yield from (pair for pair in placed if pair[1].is_evicted)
     yield from (pair for pair in placed if not pair[1].is_evicted)
 
 
 def _misfit(queue: QueueState, held: HeldWorkload) -> str | None:
-    """Return the sentence that says what is missing; None where it fits."""
+    """Return a message that says which quota is missing; None if it fits."""
     for pair, amount in held.usage.items():
-        # Negative where the quota was lowered; in the sentence that is none left.
+        # It is negative if the quota was lowered; the message then says that none was left.
         available = max(0, queue.node.available(pair))
         if amount > available:
             had, took = to_text(pair.resource, available), to_text(pair.resource, amount)
             return (
                 f"ClusterQueue {queue.name} had {had} of {pair.resource} in flavor {pair.flavor} left when "
-                f"another writer admitted this workload with {took}; the later of two admissions that were "
-                f"made against each other gives way"
+                f"another writer admitted this workload with {took}; of two admissions that exceed the quota "
+                f"together, the later one is evicted"
             )
     return None
 

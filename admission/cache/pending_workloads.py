@@ -1,13 +1,13 @@
-"""Who waits, and in which queue: the waiting side of the roster.
+"""Pending Workloads: which ClusterQueue each waits in, and when it is tried again.
 
-`admission.cache.admitted_workloads` says who holds quota and `admission.cache.workload_store` moves
-Workloads as their objects change; here stands what happens to those without quota: which ClusterQueue a
-Workload belongs into, at what level it waits there, whose turn it is, and what wakes those that have
-been tried in vain.
+One of three layers of the Workload bookkeeping. `admission.cache.admitted_workloads` adds the Workloads that
+hold quota, and `admission.cache.workload_store` the changes of their objects. This layer decides for a
+Workload without quota which ClusterQueue it belongs to, its level there, whose turn it is, and which events
+make inadmissible Workloads active again.
 
-Nothing is tried here. A queue that changes is only noted, its tree as `unsettled` (its heads are to be tried)
-or as `woken` (who gave up in it may enter again), and both are worked off before the next cycle: a burst of
-events costs one look at each tree, not one an event.
+Nothing is scheduled here. A change only marks a quota tree, as `unsettled` (its heads are to be tried) or as
+`woken` (inadmissible Workloads in it may become active again). Both are worked off before the next cycle, so
+that a burst of events costs one pass over each tree and not one per event.
 """
 
 from __future__ import annotations
@@ -33,39 +33,40 @@ from queues.pending.pending_queue import Pending
 
 
 class PendingWorkloads:
-    """The Workloads that wait, each in its queue."""
+    """The pending Workloads, each in its queue. `records` holds all Workloads known, whatever their state."""
 
     def __init__(self, cache: Cache, *, requeuing_timestamp: RequeuingTimestamp) -> None:
         self.records: dict[WorkloadKey, WorkloadRecord] = {}
-        # Those that have not finished, by the LocalQueue that they name.
+        # Workloads that have not finished, by the LocalQueue that they name.
         self.by_local_queue: dict[LocalQueueKey, dict[WorkloadKey, WorkloadRecord]] = {}
-        # Trees where something may fit that did not, to be woken before the next cycle.
+        # Trees where something may fit that did not before, to be woken before the next cycle.
         self.woken: set[QueueTree] = set()
-        # Trees that were built anew: whoever is parked there is told by what it fails now.
+        # Trees that were built again: every parked Workload is tried, to learn what it fails at now.
         self.renewed: set[QueueTree] = set()
-        # Trees whose heads have not been tried since something changed, the longest waiting first.
+        # Trees whose heads have not been tried since something changed, those marked first coming first.
         self.unsettled: dict[QueueTree, None] = {}
-        # Trees where a head was refused for what those of others kept in passing. Each is woken alone once
-        # nobody else is to be tried: two of them at once could be in each other's way for ever.
+        # Trees where a head was refused only for places that heads of other trees reserved in that
+        # cycle. Each is woken alone, once no other tree is to be tried: two of them at once could block
+        # each other for ever.
         self.displaced: dict[QueueTree, None] = {}
         self.touched_queues: set[str] = set()
         self.touched_local_queues: set[LocalQueueKey] = set()
-        # Workloads to be placed once changed specs have taken effect.
+        # Workloads to be put into their place once changed specs have taken effect.
         self._unplaced: dict[WorkloadKey, WorkloadRecord] = {}
-        # Those that name a reservation, which come and go with it.
+        # Workloads that name an advance reservation; whether they may queue depends on it.
         self.joining: dict[WorkloadKey, WorkloadRecord] = {}
-        # Workloads in a queue that nobody has told why they wait.
+        # Pending Workloads without a reported reason why they wait.
         self.untold: dict[WorkloadKey, None] = {}
-        # Those of a ClusterQueue for whom there was no word when they were to be told.
+        # Those of a ClusterQueue for which no reason was known when one was to be reported.
         self.unexplained: dict[str, dict[WorkloadKey, None]] = {}
-        # When somebody whom a policy spares for now may be evicted, by the ClusterQueue that waits for it.
+        # By waiting ClusterQueue: when a Workload that a policy spares for now may be evicted.
         self.wakes: dict[str, float] = {}
-        # For whom others were evicted, and its uid, as the evicted ones' objects tell.
+        # Preemptors, with their uid, that Workloads were evicted for, as recorded in the evicted objects.
         self.owed: dict[WorkloadKey, str] = {}
-        # Those that wait where runs of their kind are learned from, by that kind.
+        # Pending Workloads whose run time is predicted from runs of their kind, by that kind.
         self._alike: dict[tuple[str, str], dict[WorkloadKey, WorkloadRecord]] = {}
         self.turns = LeastAttained()
-        # The orderings that the places in the queues were worked out by; others mean to work them out anew.
+        # The orderings that places in the queues were computed by. A change means to compute them again.
         self._orderings: dict[str, object] = {}
         self._cache = cache
         self._timestamp = requeuing_timestamp
@@ -82,9 +83,9 @@ class PendingWorkloads:
     # --- into a queue and out of it ----------------------------------------------------------------------
 
     def _route(self, record: WorkloadRecord) -> None:
-        """Put a Workload without quota where it belongs: into its queue, or nowhere."""
+        """Put a Workload without quota into the queue it belongs to, or into none."""
         queue = self._queue_for(record)
-        # Before it is put into the other: a Workload waits in one queue at most.
+        # It leaves the old queue first: a Workload is in one queue at most.
         if record.queued_in is not None and (queue is None or queue.name != record.queued_in):
             self.unqueue(record)
         if queue is None:
@@ -92,7 +93,7 @@ class PendingWorkloads:
         record.queued_in = queue.name
         if queue.policy.estimates is not None:
             self._alike.setdefault(kind_of(record.workload), {})[record.workload.key] = record
-        # It has not been told anything here; if it is not tried itself, it gets its class's word.
+        # No reason has been reported for it here. If it is not tried itself, it gets that of its class.
         if record.last_wait is None:
             self.untold[record.workload.key] = None
         pending = record.to_pending(
@@ -100,30 +101,30 @@ class PendingWorkloads:
         )
         schedule_plan = self._cache.schedule_plan
         if schedule_plan.is_on:
-            # How long it would be in the way decides who may pass a promise; only backfill asks.
+            # Its run time decides whether it may start before a promise; only backfill needs it.
             pending.seconds = schedule_plan.lengths.span(record.workload, queue.name)
-        # Only where what is tried has changed: a status write of a parked one must not wake a tree.
+        # Only if what is tried has changed: a status write of a parked Workload must not wake a tree.
         if queue.pending.offer(pending, now=self.now):
             self.unsettled[queue.tree] = None
         self.touched_queues.add(queue.name)
         self._pay(record)
 
     def _pay(self, record: WorkloadRecord) -> None:
-        """Let a Workload come first that others were evicted for, where it waits."""
-        # The uid, since a debt is not inherited by a new object of the name.
+        """Let a preemptor that other Workloads were evicted for come first in its queue."""
+        # The uid is compared too, since a new object of the same name has no such claim.
         if self.owed.get(record.workload.key) != record.workload.uid or record.queued_in is None:
             return
         queue = self._cache.queues.get(record.queued_in)
-        # Without such rules the queue's order is Kueue's own, where nobody is owed anything by others.
+        # Without preemption rules in a policy the queue keeps Kueue's order, which knows no such claim.
         if queue is not None and queue.policy.preemption is not None:
             queue.pending.owe(record.workload)
 
     def _level_of(self, record: WorkloadRecord, queue: QueueState) -> int:
-        """Return the level of a Workload that is to wait in the queue."""
+        """Return the level at which a Workload waits in the queue."""
         ordering = queue.policy.ordering
         if ordering is None or ordering.mode is OrderingMode.PRIORITY:
             return RETURNING if _returns_first(record.workload, queue) else 0
-        # It moves up by waiting alone, which no event tells of.
+        # It also moves up by waiting alone, which no event reports.
         self.turns.watch_waiting(record.workload, ordering, now=self.now)
         if ordering.mode is OrderingMode.SHORTEST_PREDICTED:
             estimate = self._cache.schedule_plan.lengths.estimator.estimate(record.workload, queue.policy)
@@ -131,7 +132,7 @@ class PendingWorkloads:
         return pending_level(record.workload, record.requests, ordering, now=self.now)
 
     def leave(self, record: WorkloadRecord) -> None:
-        """Note that the Workload is in no queue any more."""
+        """Record that the Workload is in no queue any more."""
         record.queued_in = None
         self._cache.holds.note_left(record.workload.key)
         if self._alike:
@@ -142,48 +143,49 @@ class PendingWorkloads:
                 self._alike.pop(kind, None)
 
     def note_run(self, ended: Workload) -> None:
-        """Place those anew that are expected to run as long as others of their kind: one has just ended.
+        """Have pending Workloads of the same kind placed again: their expected run time has changed.
 
-        By its length one goes before or behind a promise, and by its prediction before or behind others. Who
-        kept its old one would wait on for capacity, though it has become short enough to start.
+        It decides whether a Workload starts before or after a promise, and by a predicting policy its
+        place in the queue. With its former estimate a Workload could keep waiting although it is
+        short enough to start.
         """
         self._unplaced.update(self._alike.get(kind_of(ended), {}))
 
     def unqueue(self, record: WorkloadRecord) -> None:
-        """Take a Workload out of the queue where it waits, if it does."""
+        """Take a Workload out of the queue where it waits, if any."""
         if record.queued_in is None:
             return
         queue = self._cache.queues.get(record.queued_in)
-        # Left first, so that whatever follows finds it outside.
+        # Marked as left first, so that everything below finds it outside the queue.
         self.leave(record)
         self.untold.pop(record.workload.key, None)
         self._cache.schedule_plan.withdraw(record.workload.key)
         if queue is not None and queue.pending.discard(record.workload.key):
-            # Another may be the head now.
+            # Another Workload may be the head now.
             self.unsettled[queue.tree] = None
             self.touched_queues.add(queue.name)
-            # What is held for it, and whoever still leaves for it, those may have who gave up because of it.
+            # Parked Workloads may use what was held for it, and what its targets will leave.
             if record.workload.key in self._cache.holds.kept:
                 self.woken.add(queue.tree)
 
     def explain_again(self, cluster_queue: str) -> None:
-        """There may be a word now for those of the queue for whom there was none."""
+        """Report reasons again for those Workloads of the queue for which none was known before."""
         for key in self.unexplained.pop(cluster_queue, ()):
             record = self.records.get(key)
-            # It may have left, or been told something in the meantime.
+            # It may have left the queue, or been given a reason in the meantime.
             if record is not None and record.queued_in == cluster_queue and record.last_wait is None:
                 self.untold[key] = None
 
     def _index(self, record: WorkloadRecord) -> None:
-        """Keep the list of the LocalQueue's Workloads; it may have changed its queue."""
+        """Update the index of the LocalQueue's Workloads; the Workload may have changed its LocalQueue."""
         key, present = record.workload.key, (record.workload.key.namespace, record.workload.queue_name)
-        # Its user has moved it to another queue.
+        # A user has moved it to another LocalQueue.
         if record.local_queue != present:
             self.by_local_queue.get(record.local_queue, {}).pop(key, None)
             self.touched_local_queues.add(record.local_queue)
             record.local_queue = present
         self.by_local_queue.setdefault(present, {})[key] = record
-        # Kept apart so that the start of a reservation concerns those few, not all that wait.
+        # Indexed apart, so that the start of a reservation concerns these few and not all pending Workloads.
         if reservation_of(record.workload) is not None:
             self.joining[key] = record
         else:
@@ -191,6 +193,7 @@ class PendingWorkloads:
         self.touched_local_queues.add(present)
 
     def _queue_for(self, record: WorkloadRecord) -> QueueState | None:
+        """Return the ClusterQueue the Workload may wait in; None if its object or its queues forbid it."""
         if not record.may_queue:
             return None
         local_queue = self._cache.local_queues.get(record.local_queue)
@@ -206,37 +209,37 @@ class PendingWorkloads:
             return None
         return self._cache.queues.get(local_queue.cluster_queue)
 
-    # --- who is tried again ------------------------------------------------------------------------------
+    # --- which Workloads are tried again ------------------------------------------------------------------
 
     def wake_at(self, cluster_queue: str, at: float) -> None:
-        """Try the ClusterQueue's tree again at `at`, if it is not sooner anyway."""
-        # The earliest of those asked for: at that one all are looked at anew.
+        """Try the ClusterQueue's tree again at `at` (Unix seconds), unless an earlier time is set."""
+        # The earliest time wins, since all Workloads of the tree are looked at then.
         self.wakes[cluster_queue] = min(at, self.wakes.get(cluster_queue, at))
 
-    def _rouse(self) -> None:
-        """Wake what may fit now, and those whose back-off has ended. Changed specs have taken effect."""
+    def _wake_due(self) -> None:
+        """Wake what may fit now or has finished its back-off. Changed specs have taken effect before."""
         if self.displaced and not self.woken and not any(map(_has_head, self.unsettled)):
             first = next(iter(self.displaced))
             del self.displaced[first]
             self.woken.add(first)
-        # Before the woken are: a turn that has come wakes its tree.
+        # This comes before the trees are woken, since a turn that has come wakes its tree.
         self._pass_turns()
-        # A list, as the table changes on the way.
+        # A list, since entries are deleted on the way.
         for name in [name for name, at in self.wakes.items() if at <= self.now]:
             del self.wakes[name]
             if name in self._cache.queues:
                 self.woken.add(self._cache.queues[name].tree)
-        # A set's order is not the same in every run, the order in which trees are tried has to be.
+        # Sorted, since the order of a set differs from run to run and that of the trees tried must not.
         for tree in sorted(self.woken, key=_by_root):
             self.unsettled[tree] = None
             for queue in tree.queues:
-                # In a tree built anew everybody is tried: what they failed at may not exist any more.
+                # In a tree built again every Workload is tried: what it failed at may not exist any more.
                 is_hopeless = None if tree in self.renewed else self._hopeless_in(queue)
                 if queue.pending.wake(now=self.now, may_enter=self._matcher(queue), is_hopeless=is_hopeless):
                     self.touched_queues.add(queue.name)
         self.woken.clear()
         self.renewed.clear()
-        # Not only in trees that were woken: a back-off ends by the clock alone.
+        # In all trees, woken or not: a back-off ends by the clock alone.
         for queue in self._cache.queues.values():
             if queue.pending.has_retries and queue.pending.release_due(now=self.now):
                 self.unsettled[queue.tree] = None
@@ -252,16 +255,17 @@ class PendingWorkloads:
         return _Entrance(self._cache, queue)
 
     def _hopeless_in(self, queue: QueueState) -> Callable[[Pending], bool] | None:
-        """Return whom it is no use to try, as a cheap question; None where that cannot be told.
+        """Return a cheap test for parked Workloads that cannot start now; None if there is none.
 
-        What has no room may be given some by evictions, and may be promised some later. Where quota is all
-        that there is, the search costs no more than the question (`admission.flavors.assignment_cache`).
+        A Workload that has no room may get some by evictions, or be promised some for later; for those the
+        test never says that it is hopeless. Where only quota counts, scheduling costs no more than the test
+        (`admission.flavors.assignment_cache`), so there is none.
         """
-        # Cheap only where the answer hangs on nodes; see above.
+        # The test pays only where the answer depends on nodes; see above.
         if not never_preempts(queue) or not self._cache.topology_cache.has_flavors:
             return None
         snapshot, schedule_plan = self._cache.snapshot(), self._cache.schedule_plan
-        # For whom others may be moved, full nodes are no reason to wait.
+        # A Workload that others may be moved for can start on nodes that are full now.
         may_start = may_have_quota if moves_others(queue) else may_have_room
 
         def is_hopeless(pending: Pending) -> bool:
@@ -274,9 +278,9 @@ class PendingWorkloads:
     # --- taking turns ------------------------------------------------------------------------------------
 
     def next_turn_at(self) -> float | None:
-        """Return when time alone may change whose turn it is, None for never."""
+        """Return when time alone may change whose turn it is (Unix seconds), None for never."""
         queues = self._cache.queues
-        # Where nobody waits, whose turn it is interests nobody.
+        # Turns matter only in queues in which Workloads wait.
         return self.turns.next_at(name for name in self.turns.books if len(queues[name].pending))
 
     def _watch(self, held: HeldWorkload, queue: QueueState | None) -> None:
@@ -284,8 +288,11 @@ class PendingWorkloads:
             self.turns.watch_running(held, queue, now=self.now)
 
     def _pass_turns(self) -> None:
-        """Move those who have waited too long to the front, and wake queues where somebody may give way."""
-        # Routed anew, as its level is part of its place in the queue.
+        """Move Workloads that have waited long enough to their new level, and wake queues for preemption.
+
+        A queue is woken where running work has attained so much service that it may be preempted now.
+        """
+        # Routed again, since the level is part of the place in the queue.
         for key in self.turns.aged(now=self.now):
             record = self.records.get(key)
             if record is not None and record.queued_in is not None:
@@ -295,20 +302,20 @@ class PendingWorkloads:
             if self.turns.look(queue, now=self.now):
                 self.woken.add(queue.tree)
 
-    def _take_turns_anew(self) -> None:
-        """Put everybody where the policies, which may have changed, say."""
+    def _update_turns(self) -> None:
+        """Update the turns, and the places of pending Workloads, for policies that may have changed."""
         queues = self._cache.queues
         orderings = {name: _order_of(queue) for name, queue in queues.items()}
         changed = {name for name in queues if orderings.get(name) != self._orderings.get(name)}
         self._orderings = orderings
-        # A queue that is gone has no turns to take either.
+        # A ClusterQueue that no longer exists has no turns either.
         kept = queues.keys() - changed
         self.turns.books = {name: book for name, book in self.turns.books.items() if name in kept}
         for record in self.records.values() if changed else ():
             if record.queued_in in changed:
-                # Not at once: the queues' turn books are made below, and `refresh` places them after that.
+                # Placed only later, by `refresh`: the turn books of their queues are made below.
                 self._unplaced[record.workload.key] = record
-        # Who runs attains service from here on by the new ordering.
+        # Running work attains service by the new ordering from here on.
         for name in changed:
             for held in queues[name].held.values():
                 self._watch(held, queues[name])
@@ -318,8 +325,8 @@ class PendingWorkloads:
 
 
 class _Entrance:
-    """Whether a parked Workload may enter its queue: its namespace is selected, its time has come, and
-    what it waits for has been left.
+    """Whether a parked Workload may become active again: its namespace matches, its promised start has come,
+    and the Workloads it waits for have left.
     """
 
     __slots__ = ("_cache", "_queue")
@@ -329,23 +336,23 @@ class _Entrance:
         self._queue = queue
 
     def __call__(self, workload: Workload) -> bool:
-        # Its promise wakes it when the time comes.
+        # A Workload with a promised start is woken when that is due.
         if self._cache.schedule_plan.waits_for_its_time(workload):
             return False
         if self._cache.holds.is_awaiting(workload.key, self._cache.held) and not self._has_room(workload):
-            # Its room is kept. To look for another place at every event would cost a search for each of them.
+            # Its capacity is held for it. Trying it at every event would cost a search for places each time.
             return False
         labels = self._cache.namespaces.get(workload.key.namespace)
         return matches_selector(self._queue.spec.namespace_selector, labels)
 
     def _has_room(self, workload: Workload) -> bool:
-        """Return whether there may be room elsewhere, so that nobody need leave for it."""
+        """Return whether there may be room elsewhere, so that no eviction is needed for it."""
         pending = self._queue.pending.get(workload.key)
         return pending is not None and may_have_room(self._cache.snapshot(), self._queue, pending)
 
 
 def _order_of(queue: QueueState) -> object:
-    """Return what of the policy decides on the places of those who wait."""
+    """Return the parts of the policy that decide the order of pending Workloads, as a comparable value."""
     policy = queue.policy
     saved_first = policy.preemption is not None and policy.preemption.saved_first
     return (
@@ -358,10 +365,10 @@ def _order_of(queue: QueueState) -> object:
 
 
 def _returns_first(workload: Workload, queue: QueueState) -> bool:
-    """Return whether the Workload goes before its equals, since it gave way and tells of its checkpoints.
+    """Return whether the Workload goes before its equals: it was preempted after it reported checkpoints.
 
-    Not beside promises: an older Workload that comes back takes what was promised to none but the younger.
-    Nor where the newer gives way to the older: whoever is older would stop it as soon as it has started.
+    Not in a queue with backfill: an older Workload that returns takes capacity promised to younger ones. Nor
+    where newer work is preempted for older: the older one would stop it as soon as it has started.
     """
     policy = queue.policy
     section = policy.preemption
@@ -371,17 +378,17 @@ def _returns_first(workload: Workload, queue: QueueState) -> bool:
 
 
 def levels_matter(queue: QueueState) -> bool:
-    """Return whether of equal requests one may be served by its level where another is not.
+    """Return whether, of equal requests, one may be admitted by its level where another is not.
 
-    Where nobody gives way to a level or an age, and nobody is promised a start, levels say who is tried first
-    and nothing of what fits.
+    Without preemption by level or age and without promises, levels only decide which Workload is tried
+    first, and not what fits.
     """
-    gives_way = least_attained(queue) is not None or _is_by_age(queue)
-    return gives_way or queue.policy.backfill_rules is not None
+    is_preempting = least_attained(queue) is not None or _is_by_age(queue)
+    return is_preempting or queue.policy.backfill_rules is not None
 
 
 def _is_by_age(queue: QueueState) -> bool:
-    """Return whether in this ClusterQueue the newer gives way to the older of its priority."""
+    """Return whether newer Workloads of this ClusterQueue are preempted for older ones of equal priority."""
     by_age = PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY
     return queue.spec.preemption.within_cluster_queue is by_age
 

@@ -1,7 +1,7 @@
-"""The objects that administrators write, by name: ClusterQueues, Cohorts, flavors, policies and the like.
+"""Specs: the objects that administrators write, by name: ClusterQueues, Cohorts, flavors, policies .
 
-They come in any order and may be missing or unreadable; what follows from them (trees, who is active and why
-not) is `admission.cache.cache`, which works it out when it is next needed.
+They arrive in any order and may be missing or unreadable. What follows from them (quota trees, which queues
+are inactive and why) is computed by `admission.cache.cache` when it is next needed.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ class Specs:
     budgets: dict[tuple[str, str], DisruptionBudget] = field(default_factory=dict)
     runtime_classes: dict[str, RuntimeClass] = field(default_factory=dict)
     limits: dict[str, tuple[LimitRange, ...]] = field(default_factory=dict)
-    # Objects that could not be read, by kind and key, with the sentence that says why.
+    # Objects that could not be read, by kind and key, with a message that says why.
     unreadable: dict[tuple[type, object], str] = field(default_factory=dict)
-    # Whether a change of specs has not taken effect yet.
+    # Whether specs have changed since the cache last computed what follows from them.
     is_stale: bool = False
     # Whether a flavor, topology, check or policy has changed, which may matter to any queue.
     _wakes_all: bool = False
 
     def invalidate(self) -> None:
-        """Note that a ClusterQueue, Cohort, flavor, topology or check has changed."""
+        """Record that a ClusterQueue, Cohort, flavor, topology or check has changed."""
         self.is_stale = True
 
     def put_spec(self, spec: Spec) -> bool | None:
-        """Take in a spec. Returns whether it is new, None where it is known and the same."""
+        """Take in a spec. Return True if it is new, False if it has changed, None if it is the same."""
         table = self._table(type(spec))
         known = table.get(spec.name)
-        # The same again: the relist of an informer must not rebuild all trees.
+        # An unchanged object, as in the relist of an informer, must not rebuild all trees.
         if known == spec:
             return None
         table[spec.name] = spec
@@ -59,16 +59,16 @@ class Specs:
         return known is None
 
     def remove_spec(self, kind: type, name: str) -> bool:
-        """Forget a spec. Returns whether it was known."""
+        """Forget a spec. Return whether it was known."""
         self.is_stale = True
-        # Without its policy a queue may admit what the policy held back.
+        # Without its policy a queue may admit what the policy did not allow.
         self._wakes_all |= kind is AdmissionPolicy
         return self._table(kind).pop(name, None) is not None
 
     def missing(self, kind: type, names: Iterable[str | None]) -> list[str]:
         """Return the names of objects that do not exist; one that cannot be read is not missing."""
         known = self._table(kind)
-        # Who is unreadable is reported as that already, and "create it" would be the wrong advice.
+        # An unreadable object is reported as such, and "create it" would be the wrong advice.
         return [
             one
             for one in names
@@ -76,6 +76,7 @@ class Specs:
         ]
 
     def _table(self, kind: type) -> dict[str, Any]:
+        """Return the table for this kind of spec. Raise TypeError if there is none."""
         tables: dict[type, dict[str, Any]] = {
             ClusterQueue: self.cluster_queues,
             Cohort: self.cohorts,
@@ -90,11 +91,11 @@ class Specs:
             raise TypeError(f"the cache knows no {kind.__name__}") from None
 
     def set_limit_range(self, namespace: str, name: str, limits: LimitRange | None) -> bool:
-        """Take in a LimitRange, or forget it. Returns whether anything has changed."""
+        """Take in a LimitRange, or forget it if `limits` is None. Return whether anything has changed."""
         known = self.limits.get(namespace, ())
         others = tuple(one for one in known if one.name != name)
         listed = others if limits is None else (*others, limits)
-        # By name, as the first that has a default gives it: which one was edited last is known to those alone
-        # who saw it, and a leader that starts now must find the same requests.
+        # Sorted by name, since the first with a default decides. Only a process that saw the edits knows
+        # their order, and a new leader must compute the same requests.
         self.limits[namespace] = tuple(sorted(listed, key=lambda one: one.name))
         return self.limits[namespace] != known

@@ -1,7 +1,7 @@
-"""What the engine keeps of one Workload: the object, its requests worked out once, and where it waits.
+"""Workload records: the object of a Workload, its requests, and where it waits.
 
-A Workload comes back with every change of its status, its pod sets as a rule unchanged: requests and shape
-are then kept.
+A Workload arrives with every change of its status, as a rule with unchanged pod sets. Its requests and
+shape are then kept.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ Problem = tuple[PendingReason, str]
 
 
 class WorkloadRecord(msgspec.Struct, eq=False, kw_only=True):
-    """One Workload. `queued_in` is the ClusterQueue where it waits, `last_wait` what it was last told.
+    """One Workload. `queued_in` is the ClusterQueue where it waits, `last_wait` the reason last reported.
 
-    `request_error` is set where its requests cannot be read, `request_problem` where Kubernetes would refuse
-    its pods.
+    `request_error` is set if its requests cannot be read, `request_problem` if Kubernetes
+    would refuse its pods.
     """
 
     workload: Workload
@@ -54,7 +54,7 @@ class WorkloadRecord(msgspec.Struct, eq=False, kw_only=True):
 
     @property
     def may_queue(self) -> bool:
-        """Whether the object itself allows it to wait in a queue, whatever the queues are."""
+        """Whether the object itself allows it to wait in a queue, whatever the state of the queues."""
         workload = self.workload
         return (
             workload.active
@@ -68,7 +68,7 @@ class WorkloadRecord(msgspec.Struct, eq=False, kw_only=True):
 
     @property
     def charged(self) -> tuple[PodSetAssignment, ...]:
-        """What its admission charges, less the pods that are done or are asked for no longer.
+        """What its admission charges, less the pods that have finished or are no longer requested.
 
         Source: Kueue, pkg/workload/workload.go, totalRequestsFromAdmission.
         """
@@ -76,34 +76,34 @@ class WorkloadRecord(msgspec.Struct, eq=False, kw_only=True):
         if admission is None:
             return ()
         counts = {requests.name: requests.count for requests in self.requests}
-        # Nothing has been given back, which is nearly always so: no copy.
+        # As a rule nothing has been given back, and no copy is needed.
         if all(counts.get(one.name, one.count) >= one.count for one in admission.pod_sets):
             return admission.pod_sets
         return tuple(_scaled(one, counts.get(one.name, one.count)) for one in admission.pod_sets)
 
     def take(self, workload: Workload, cache: Cache, settings: ResourceSettings) -> None:
-        """Take in the object as it is now."""
+        """Take in the object as it is now; compute its requests again only if its pod sets have changed."""
         before, self.workload = self.workload, workload
-        if self.last_wait is not None and self._says_otherwise(before):
+        if self.last_wait is not None and self._is_overwritten(before):
             self.last_wait = None
-        # Identity first: a decoder that keeps equal pod sets makes the comparison free.
+        # Identity is tested first: if the decoder kept equal pod sets, no comparison is needed.
         has_same_pods = workload.pod_sets is before.pod_sets or workload.pod_sets == before.pod_sets
         if not has_same_pods or workload.reclaimable != before.reclaimable:
             self.work_out(cache, settings)
 
-    def _says_otherwise(self, before: Workload) -> bool:
-        """Whether somebody has put another word for what it was last told: then it is to be told again."""
+    def _is_overwritten(self, before: Workload) -> bool:
+        """Return whether another writer has replaced the reported reason; it is then reported again."""
         told = self.workload.conditions.get(ConditionType.QUOTA_RESERVED)
         if told is None or told == before.conditions.get(ConditionType.QUOTA_RESERVED):
             return False
-        # Another's word hides what it was told last, so it must not count as told.
+        # The other writer's condition hides the reason reported last.
         return told.status or (told.reason, told.message) != self.last_wait
 
     def work_out(self, cache: Cache, settings: ResourceSettings) -> None:
-        """Work out requests and shape, from the object and the limits of its namespace."""
+        """Compute requests and shape from the object and the limits of its namespace."""
         workload = self.workload
         limits = cache.limits.get(workload.key.namespace, ())
-        # What it was told hung on the requests; with others it is told anew.
+        # The reported reason depended on the requests, so it is reported again.
         self.last_wait = None
         self.request_error = self.request_problem = None
         try:
@@ -120,13 +120,13 @@ class WorkloadRecord(msgspec.Struct, eq=False, kw_only=True):
             problems = (request_problem(pod_set, limits) for pod_set in workload.pod_sets)
             self.request_problem = next((problem for problem in problems if problem is not None), None)
         except RequestError as error:
-            # No requests at all rather than half of them; `may_queue` keeps it out of every queue.
+            # No requests at all rather than some of them; `may_queue` keeps it out of every queue.
             self.requests, self.request_error = (), str(error)
         else:
             self.shape = shape_of(workload, self.requests)
 
     def to_pending(self, timestamp: RequeuingTimestamp, *, level: int = 0, is_apart: bool = True) -> Pending:
-        """Return the entry that waits in the queue for this Workload."""
+        """Return the entry for this Workload in its queue."""
         workload = self.workload
         return Pending(
             workload=workload,
@@ -150,14 +150,14 @@ def make_record(workload: Workload, cache: Cache, settings: ResourceSettings) ->
 def _scaled(assignment: PodSetAssignment, count: int) -> PodSetAssignment:
     if count >= assignment.count:
         return assignment
-    # Whole pods only; integer amounts of a pod set are multiples of its count.
+    # Only whole pods count; the integer amounts of a pod set are multiples of its count.
     usage = {name: amount // assignment.count * count for name, amount in assignment.usage.items()}
     return PodSetAssignment(name=assignment.name, count=count, flavors=assignment.flavors, usage=usage)
 
 
 def queue_problem(cache: Cache, workload: Workload, request_error: str | None) -> Problem | None:
-    """Return why the Workload cannot even be tried, as word and sentence; None where its turn decides."""
-    # In the order in which a user would look for the cause: the object, its queue, what that leads to.
+    """Return why the Workload cannot be tried at all, as reason and message; None if it only has to wait."""
+    # In the order in which a user would look for the cause: the object, its queue, the ClusterQueue.
     return (
         _own_problem(cache, workload, request_error)
         or _local_queue_problem(cache, workload)
@@ -167,7 +167,7 @@ def queue_problem(cache: Cache, workload: Workload, request_error: str | None) -
 
 
 def reservation_problem(cache: Cache, workload: Workload) -> Problem | None:
-    """Return why the Workload may not start by the reservation that it names, None where it may."""
+    """Return why the reservation that the Workload names keeps it from starting; None if nothing does."""
     if reservation_of(workload) is None:
         return None
     local_queue = cache.local_queues.get((workload.key.namespace, workload.queue_name))
@@ -178,9 +178,9 @@ def reservation_problem(cache: Cache, workload: Workload) -> Problem | None:
 
 
 def unserved(workload: Workload) -> str | None:
-    """Return what the Workload needs that Berth does not serve, with a way out; None where there is no such.
+    """Return what the Workload needs that Berth does not support, and what to do; None if nothing.
 
-    Admitted all the same it would hold quota for pods that nobody starts here, or hold it twice.
+    If admitted all the same, it would hold quota for pods that are not started here, or hold it twice.
     """
     if workload.annotations and workload.annotations.get(MANAGED_BY) == MULTIKUEUE_CONTROLLER:
         return (
@@ -197,7 +197,7 @@ def unserved(workload: Workload) -> str | None:
 
 
 def _own_problem(cache: Cache, workload: Workload, request_error: str | None) -> Problem | None:
-    # An object that cannot be read says nothing else that counts.
+    # If the object cannot be read, nothing else that it says counts.
     unreadable = cache.unreadable.get((Workload, workload.key)) or request_error
     if unreadable is not None:
         return PendingReason.MISCONFIGURED, unreadable
@@ -237,7 +237,7 @@ def _cluster_queue_problem(cache: Cache, workload: Workload) -> Problem | None:
     if queue.inactive:
         # The first reason only; the queue's own status lists all.
         problem = queue.inactive[0]
-        # A stop is somebody's will, anything else a mistake: the words of the two differ.
+        # A stop is intended, anything else is a mistake, so the two have different reasons.
         is_stopped = problem.reason is InactiveReason.STOPPED
         reason = PendingReason.ON_HOLD if is_stopped else PendingReason.SUSPENDED
         return reason, f"ClusterQueue {queue.name} is inactive: {problem.message}"

@@ -1,9 +1,8 @@
-"""Every Workload in its place: waiting in a ClusterQueue, holding quota, or neither.
+"""The store of all Workloads: each is pending in a ClusterQueue, holds quota, or neither.
 
-The engine's bookkeeping. It moves Workloads as their objects and the queues change, and notes what follows
-for the next cycle: which trees to wake, which to try again, whose status has changed. Who waits, and where,
-is `admission.cache.pending_workloads`'s side of it, who holds quota `admission.cache.admitted_workloads`';
-here stand the objects' changes.
+This is the top layer of the Workload bookkeeping. It takes in changes of objects and queues, moves Workloads
+accordingly, and marks what follows for the next cycle: trees to wake or to try again, statuses to write. The
+layers below keep the two sides: `admission.cache.pending_workloads` and `admission.cache.admitted_workloads`.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from api.jobs.resource_requests import ResourceSettings
 from api.workload import Workload, WorkloadKey
 from queues.pending.ordering import RequeuingTimestamp
 
-# A round of a whole refresh: how many does not matter there.
+# How many Workloads `refresh` places in one round. Any number does, since it goes on until all are placed.
 _AT_ONCE = 10_000
 
 
 class WorkloadStore(AdmittedWorkloads):
-    """All Workloads known, on top of the cache of specs. One task owns it."""
+    """All known Workloads, based on the cache of specs. One task owns it."""
 
     def __init__(
         self, cache: Cache, *, resources: ResourceSettings, requeuing_timestamp: RequeuingTimestamp
@@ -36,10 +35,10 @@ class WorkloadStore(AdmittedWorkloads):
         # LocalQueues whose ClusterQueue is to be woken once changed specs have taken effect.
         self._rerouted: set[LocalQueueKey] = set()
         self._resources = resources
-        # Of those to be placed, whose requests are to be worked out anew first.
+        # Of the Workloads to be placed, those whose requests have to be computed again first.
         self._unread: set[WorkloadKey] = set()
         self._is_catching_up = False
-        # By who waits: the evictions that it joined, of Workloads that save for somebody else.
+        # By pending Workload: the evictions it joined, of Workloads that save a checkpoint for another one.
         self.joined: dict[WorkloadKey, tuple[Evict, ...]] = {}
 
     # --- changes of objects ------------------------------------------------------------------------------
@@ -48,17 +47,17 @@ class WorkloadStore(AdmittedWorkloads):
         """Take in a Workload, new or changed."""
         key = workload.key
         if self._cache.unreadable:
-            # It could be read this time, whatever it was before.
+            # It was readable this time, whatever it was before.
             self._cache.unreadable.pop((Workload, key), None)
         record = self.records.get(key)
-        # Deleted and created anew under the same name between two events: none of the
-        # old one's state applies.
+        # It was deleted and created again under the same name between two events, so no state of
+        # the old object applies.
         if record is not None and record.workload.uid != workload.uid:
             self.drop(key)
             record = None
-        # Before the record changes: the debt is told by the difference.
+        # Before the record changes, since the request is found by comparing the two versions.
         self._note_debt(record.workload if record is not None else None, workload)
-        # Only as it ends, not at every later event of an object that has ended.
+        # Only when it finishes, not at every later event of a finished object.
         if workload.is_finished and (record is None or not record.workload.is_finished):
             note_ended(self._cache, workload)
             self.note_run(workload)
@@ -68,7 +67,7 @@ class WorkloadStore(AdmittedWorkloads):
             record = self.records[key] = make_record(workload, self._cache, self._resources)
         else:
             record.take(workload, self._cache, self._resources)
-        # Where it belongs depends on specs that are being taken in; it is placed once they have taken effect.
+        # Where it belongs depends on changed specs; it is placed once they have taken effect.
         if self._cache.is_stale:
             self._unplaced[key] = record
             self._note_shown(workload)
@@ -76,14 +75,14 @@ class WorkloadStore(AdmittedWorkloads):
             self._place(record)
 
     def _wake_holder(self, workload: Workload) -> None:
-        """More replicas may be taken than before: who was refused one is to ask again."""
+        """Wake the tree of a running Workload: more replicas may be taken from it than before."""
         admission = workload.admission
         queue = self._cache.queues.get(admission.cluster_queue) if admission is not None else None
         if queue is not None:
             self.woken.add(queue.tree)
 
     def drop(self, key: WorkloadKey) -> None:
-        """Forget a Workload whose object is gone."""
+        """Forget a Workload whose object no longer exists."""
         record = self.records.get(key)
         if record is not None:
             self._end(record)
@@ -94,25 +93,25 @@ class WorkloadStore(AdmittedWorkloads):
             del self.records[key]
 
     def reroute(self, local_queue: LocalQueueKey) -> None:
-        """Note that the LocalQueue, or its ClusterQueue, came, went or changed: its Workloads may move."""
+        """Record that the LocalQueue or its ClusterQueue was added, removed or changed."""
         self.touched_local_queues.add(local_queue)
-        # Placed anew once the specs are in effect, not now: one change of a queue comes with many.
+        # Placed only once the specs are in effect: one change of a queue often comes with many.
         self._unplaced.update(self.by_local_queue.get(local_queue, {}))
         self._rerouted.add(local_queue)
 
     def reread(self, records: Iterable[WorkloadRecord]) -> None:
-        """Work out the requests anew of Workloads without quota, as what they depend on has changed."""
+        """Have the requests of Workloads without quota computed again, since their inputs have changed."""
         for record in records:
             if self._may_be_reread(record):
                 self._unread.add(record.workload.key)
                 self._unplaced[record.workload.key] = record
 
     def _may_be_reread(self, record: WorkloadRecord) -> bool:
-        """Return whether other requests may count for it: what holds quota was weighed by those it had."""
+        """Return whether its requests may change: once it holds quota they are fixed."""
         return record.workload.key not in self._cache.held and not record.workload.is_finished
 
     def _place(self, record: WorkloadRecord) -> None:
-        """Put a Workload where its object says that it belongs."""
+        """Put a Workload into the place that its object demands."""
         workload = record.workload
         if workload.is_finished:
             self._end(record)
@@ -120,35 +119,35 @@ class WorkloadStore(AdmittedWorkloads):
         self._index(record)
         if workload.has_quota_reservation:
             self._note_fact(record)
-        # Older events than our write are no reason to take back what was assumed.
+        # An event older than our own write must not take back what was assumed.
         elif not self._keeps_assumption(workload):
             if workload.key in self._cache.held:
                 self.release(workload.key)
             self._route(record)
 
     def _note_debt(self, before: Workload | None, workload: Workload) -> None:
-        """Take note of for whom the Workload is evicted, or was until its quota came free.
+        """Record which preemptor the Workload is evicted for, or was until its quota came free.
 
-        Who decided that knows it anyway; a leader that comes after it reads it here, and lets that one come
-        first as its predecessor did.
+        The leader that decided the eviction knows it already. A later leader learns it here, and lets that
+        preemptor come first as its predecessor did.
         """
         had_request = before is not None and has_request(before)
         if not had_request and not has_request(workload):
             return
         request = eviction_request(workload) if not workload.is_finished else None
         former = eviction_request(before) if before is not None else None
-        # Removed first, even if the same one is put in again: it may be owed by another uid now.
+        # Removed first, even to be added again: it may name another uid now.
         if former is not None and former.preemptor is not None:
             self.owed.pop(former.preemptor, None)
         if request is not None and request.preemptor is not None:
             self.owed[request.preemptor] = request.preemptor_uid
-            # The preemptor may be known already; otherwise it is paid as it comes in.
+            # If the preemptor is not known yet, it is put first when it comes in.
             record = self.records.get(request.preemptor)
             if record is not None:
                 self._pay(record)
 
     def join(self, key: WorkloadKey, evictions: tuple[Evict, ...]) -> None:
-        """Take note of who is to leave for this one too, by the last cycle that tried it."""
+        """Record the evictions that the last cycle let this Workload join; an empty tuple for none."""
         if evictions:
             self.joined[key] = evictions
         else:
@@ -157,19 +156,20 @@ class WorkloadStore(AdmittedWorkloads):
     # --- what follows ------------------------------------------------------------------------------------
 
     def refresh(self) -> None:
-        """Let changed specs take effect, all at once: a thousand queues are built into trees once."""
+        """Let changed specs take effect, all at once: the trees of a thousand queues are built once."""
         while self.catch_up(_AT_ONCE):
             pass
 
     @property
     def has_to_catch_up(self) -> bool:
-        """Whether a spec has changed since the Workloads were placed."""
+        """Whether a spec has changed, or Workloads are left to be placed for an earlier change."""
         return self._cache.is_stale or bool(self._unplaced)
 
     def catch_up(self, most: int) -> bool:
-        """Let changed specs take effect, and place so many of the Workloads that they move at most.
+        """Let changed specs take effect, and place at most `most` of the Workloads that move for it.
 
-        Returns whether more are left; then `see` shows how far it has come. Who decides asks `refresh`.
+        Return whether more are left; `see` then shows the progress so far. A caller
+        that decides uses `refresh`.
         """
         self._take_effect()
         for key in list(islice(self._unplaced, most)):
@@ -189,10 +189,10 @@ class WorkloadStore(AdmittedWorkloads):
         return False
 
     def see(self) -> None:
-        """Let changed specs take effect for whoever asks.
+        """Let changed specs take effect for a caller that only reads.
 
-        While somebody catches up in steps it is no use to do the rest in one: a question in between sees
-        the Workloads that are placed, as if the others came later.
+        While `catch_up` works in steps, doing the rest at once would defeat its purpose. A question in
+        between sees the Workloads placed so far, as if the others came later.
         """
         if self._is_catching_up:
             self._take_effect()
@@ -200,34 +200,34 @@ class WorkloadStore(AdmittedWorkloads):
             self.refresh()
 
     def _take_effect(self) -> None:
-        """Build the queues anew where specs have changed, and note who has to be placed for it."""
+        """Build the queues again if specs have changed, and mark the Workloads to be placed for it."""
         changed = self._cache.refresh()
         if changed is not None:
-            # By name, as the trees that were to be woken have been replaced by new ones.
+            # By name, since the trees that were to be woken have been replaced.
             names = {queue.name for tree in self.woken for queue in tree.queues}
             queues = self._cache.queues
             self.renewed = set(changed)
             self.woken = changed | {queues[name].tree for name in names if name in queues}
-            # Nothing says which trees a change left alone: each is tried once.
+            # It is not known which trees a change left alone, so each is tried once.
             self.unsettled = {queue.tree: None for queue in queues.values()}
             self.displaced.clear()
             for held in self._cache.held.values():
                 self._weigh(held)
-            self._take_turns_anew()
-            # Those that wait to join a set may be able to now.
+            self._update_turns()
+            # Workloads that name a reservation may be able to join it now.
             self._unplaced.update(self.joining)
 
     def settle(self) -> None:
-        """Wake what may fit now, and those whose back-off has ended."""
+        """Wake what may fit now and what has finished its back-off."""
         self.refresh()
-        self._rouse()
+        self._wake_due()
 
     def _end(self, record: WorkloadRecord) -> None:
-        """The work is over, or the object gone: it holds nothing and waits for nothing."""
+        """Take the Workload out of all queues and quota: it has finished, or its object is gone."""
         key = record.workload.key
         self.unqueue(record)
         self.joining.pop(key, None)
-        # By its end alone it may have been out of every queue, and holding nothing.
+        # It may have held nothing by then.
         if key in self._cache.held:
             self.release(key)
         if self.by_local_queue.get(record.local_queue, {}).pop(key, None) is not None:
