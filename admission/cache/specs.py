@@ -1,4 +1,4 @@
-"""Specs: the objects that administrators write, by name: ClusterQueues, Cohorts, flavors, policies .
+"""Specs: the objects that administrators write, by name: ClusterQueues, Cohorts, flavors and policies.
 
 They arrive in any order and may be missing or unreadable. What follows from them (quota trees, which queues
 are inactive and why) is computed by `admission.cache.cache` when it is next needed.

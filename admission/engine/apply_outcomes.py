@@ -1,8 +1,8 @@
-"""What a decision changes: the outcome of one head, carried into the state that the next decision is made on.
+"""Applying outcomes: carries the outcome of one head into the state that the next decision is made on.
 
-An admission is assumed, an eviction is marked on its victim, and whoever waits on goes back to its queue,
-parked or to be tried again, with what it is told. Nothing is written here; the decisions that others are to
-carry out are gathered in the order in which they were taken.
+An admission is assumed, an eviction is marked on its target, and a head that waits goes back to its queue,
+parked or to be tried again, with the reason to report. Nothing is written here; the decisions to be carried
+out are collected in the order in which they were made.
 """
 
 from __future__ import annotations
@@ -22,29 +22,30 @@ from queues.profile.holds import Hold
 
 
 class OutcomeApplier:
-    """Carries outcomes into the state of an engine."""
+    """Applies outcomes to the state of an engine."""
 
     def __init__(self, cache: Cache, workload_store: WorkloadStore) -> None:
         self._cache = cache
         self._workload_store = workload_store
-        # How many were decided since the engine began.
+        # How many were decided since this engine was created.
         self.admits = 0
         self.evicts = 0
 
     def apply(self, outcome: HeadOutcome, decisions: list[Decision], *, now: float) -> bool:
-        """Carry an outcome into the state. Returns whether another cycle of the tree may decide
-        differently.
+        """Apply an outcome to the state, and append the decisions to carry out.
+
+        Return whether another cycle of the tree may decide differently.
         """
         queue, pending, decision = outcome.queue, outcome.pending, outcome.decision
         if isinstance(decision, Admit):
             self._admit(outcome, decision)
             decisions.append(decision)
             return True
-        # No event tells of it, so it is noted here.
+        # Time alone will change this and no event reports it, so the queue is woken then.
         if outcome.spared_until is not None and outcome.spared_until < inf:
             self._workload_store.wake_at(queue.name, outcome.spared_until)
         self._note_evictions(outcome, now=now)
-        # Also where there are none: what it joined before no longer counts.
+        # Recorded even if empty, since what it joined before no longer counts.
         self._workload_store.join(pending.key, outcome.joins)
         is_kept = self._keep_room(outcome, now)
         decisions += outcome.evictions
@@ -61,13 +62,13 @@ class OutcomeApplier:
         told = (decision.reason, decision.message)
         queue.pending.tell(pending, told)
         self._workload_store.untold.pop(pending.key, None)
-        # Nothing is written for who waits on for the reason that it knows.
+        # Nothing is written for a Workload that waits on for the reason reported last.
         if record.last_wait != told:
             record.last_wait = told
             decisions.append(decision)
         rules = queue.policy.backfill_rules
         if rules is not None and queue.pending.held_back >= rules.max_tested:
-            # Enough have been tried in vain; the others wait until something comes free.
+            # Enough heads have been held back; the others wait until something comes free.
             return bool(outcome.evictions)
         return (
             is_parked
@@ -76,15 +77,15 @@ class OutcomeApplier:
         )
 
     def _admit(self, outcome: HeadOutcome, decision: Admit) -> None:
-        """Let the head hold what it was admitted with; nothing is kept for it any more."""
+        """Let the head hold what it was admitted with; nothing is held for it any more."""
         queue, pending = outcome.queue, outcome.pending
         self.admits += 1
         room = self._cache.holds.kept.get(pending.key)
         if room is not None and (
             room.places != outcome.places or self._cache.holds.is_awaiting(pending.key, self._cache.held)
         ):
-            # It has found room elsewhere: who still leaves for it need not, unless others want that, and what
-            # was kept is there for others, of whatever tree.
+            # It has found room elsewhere. The Workloads that still leave for it may stay, unless others need
+            # that, and what was held is free for Workloads of any tree.
             self._workload_store.woken.add(queue.tree)
             self._workload_store.wake_flavors({place.flavor for place in room.places})
         self._cache.holds.drop(pending.key)
@@ -95,7 +96,7 @@ class OutcomeApplier:
         self._workload_store.assume(pending, decision.admission, outcome.usage)
 
     def _note_evictions(self, outcome: HeadOutcome, *, now: float) -> None:
-        """Take note of who is told to leave for the head."""
+        """Mark the Workloads that are evicted for the head."""
         for eviction in outcome.evictions:
             self.evicts += 1
             held = self._cache.held[eviction.key]
@@ -105,15 +106,15 @@ class OutcomeApplier:
                 self._cache.moves.note(eviction.key, policy=outcome.queue.policy.name, at=now)
 
     def _reason(self, outcome: HeadOutcome, is_kept: bool) -> RequeueCause:
-        """Return why the Workload goes back, where it may be that its queue need not wait for it.
+        """Return the cause for which the Workload is requeued, unless its queue need not wait for it.
 
-        Kueue's queue stands still from an eviction until its preemptor has started: one eviction at a time,
-        however long a save takes, and everybody behind waits for somebody else's save. Where what is freed is
-        kept (`admission.snapshot.capacity_holds`) nobody loses by others going on. StrictFIFO lets nobody
-        pass its head all the same: that is what it is chosen for (`queues.pending.requeuing`).
+        In Kueue a queue tries no other head from an eviction until its preemptor has started. So there is one
+        eviction at a time, and all Workloads behind wait for as long as a checkpoint takes. Where the freed
+        capacity is held (`admission.snapshot.capacity_holds`), the preemptor loses nothing if others go on.
+        Under StrictFIFO no Workload passes the head all the same (`queues.pending.requeuing`).
         """
         reason = outcome.requeue
-        assert reason is not None, "who is not admitted goes back to the queue"
+        assert reason is not None, "a head that is not admitted is requeued for a cause"
         if not is_kept and not holds_room(outcome.queue.policy):
             return reason
         if reason not in (RequeueCause.PENDING_PREEMPTION, RequeueCause.STILL_TAKEN):
@@ -121,10 +122,11 @@ class OutcomeApplier:
         return RequeueCause.ROOM_KEPT if is_kept else RequeueCause.NO_FIT
 
     def _keep_room(self, outcome: HeadOutcome, now: float) -> bool:
-        """Hold for whoever waits for it what evictions will free: those decided for it, or for others before.
+        """Hold for the head what evictions will free, those decided for it or earlier ones for others.
 
-        It may be no more than what somebody leaves over. Were that not kept for the first who needs no more,
-        all others like it would be sent to wait for the same bit. Returns whether room is kept for it now.
+        Return whether capacity is held for it now. It may be no more than what other preemptors leave over:
+        without a hold for the first Workload that needs no more than that, all others like it would be sent
+        to wait for the same remainder.
         """
         rules, awaited = outcome.queue.policy.preemption, outcome.awaits
         if rules is None or not holds_room(outcome.queue.policy) or not awaited:
@@ -134,7 +136,7 @@ class OutcomeApplier:
             (now if held.leaves_by is None else held.leaves_by) + eviction_seconds(held.workload)
             for held in leaving
         )
-        assert outcome.admission is not None, "who evicts knows what it will start with"
+        assert outcome.admission is not None, "a head that awaits evictions has an admission to start with"
         workload = outcome.pending.workload
         hold = Hold(
             key=workload.key,

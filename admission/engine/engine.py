@@ -1,14 +1,14 @@
-"""The engine: everything that is known goes in, decisions come out. It owns all mutable state of deciding.
+"""The engine: takes in all that is known, and returns decisions. It owns all mutable state of scheduling.
 
-Objects are put in as values (`upsert`, `remove`) in any order; `cycle` takes the heads of the ClusterQueues
-and decides. A Workload that is admitted is *assumed* from then on: its usage counts before the API server
-has heard of it. The event that carries the admission turns the assumption into a fact; `forget` takes it
-back where the write failed. No I/O, no clock, no logging: one task owns an engine, and equal calls give
-equal decisions.
+Objects are put in as values (`upsert`, `remove`) in any order; `cycle` takes the heads of the
+ClusterQueues and decides. A Workload that is admitted is *assumed* from then on: its usage counts before
+the API server has been written to. The event that shows the admission confirms the assumption; `forget`
+takes it back if the write failed. An engine does no I/O, reads no clock and logs nothing. One task owns
+it, and equal calls give equal decisions.
 
-What wakes parked Workloads is Kueue's list of events; Kueue gathers them for a second, here they count at
-once and are gathered only until the next cycle. A tree whose last cycle changed nothing rests until an event
-touches it: a StrictFIFO head that cannot be served would otherwise be tried for ever.
+The events that make parked Workloads active again are Kueue's. Kueue gathers them for a second; here they
+are gathered only until the next cycle. A tree whose last cycle changed nothing is not tried until an event
+touches it, since a StrictFIFO head that cannot be admitted would otherwise be tried for ever.
 Source: Kueue, pkg/cache/scheduler/cache.go, pkg/cache/queue/manager.go.
 """
 
@@ -53,16 +53,16 @@ from queues.pending.pending_queue import Pending
 from queues.reservations.plan import PlanTable, PlanValues
 from queues.tracked import Tracked
 
-# Caps how long a cycle takes where there are very many queues. Trees of cohorts do not touch each other's
-# quota, so that it does not matter which of them are decided on now and which in the next cycle.
+# Caps the length of a cycle where there are very many queues. Cohort trees do not share quota, so it does not
+# matter whether a tree is decided in this cycle or in the next.
 _MOST_HEADS = 256
-# An expected start is told again after so long at the earliest, in seconds.
+# How many seconds pass at least before a changed expected start is reported again.
 _EXPECTED_AGAIN_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
-    """What the configuration says about deciding. `fair_sharing`, `admission_fair_sharing` None: off.
+    """What the configuration says about scheduling. None for `fair_sharing`, `admission_fair_sharing`: off.
 
     `default_policy` governs ClusterQueues that no AdmissionPolicy is bound to.
     """
@@ -77,7 +77,7 @@ class EngineSettings:
 
 
 class Engine(Updates):
-    """All state of deciding, and the cycle on it."""
+    """All state of scheduling, and the cycle that decides on it."""
 
     def __init__(self, settings: EngineSettings | None = None) -> None:
         settings = settings or EngineSettings()
@@ -99,14 +99,15 @@ class Engine(Updates):
         self._applier = OutcomeApplier(cache, workload_store)
         self._cycles = 0
 
-    # --- taking in, in steps -----------------------------------------------------------------------------
+    # --- taking changes in, step by step ------------------------------------------------------------------
 
     def catch_up(self, most: int = 200, *, now: float) -> bool:
-        """Let changed specs take effect for so many Workloads. Returns whether there are more to be moved.
+        """Let changed specs take effect for at most `most` Workloads. Return whether more work is left.
 
-        A policy or a LimitRange may concern every Workload there is, which in one piece takes longer than a
-        controller may be deaf. Whoever decides does what is left; whoever asks sees how far it has come. So
-        may be the windows of a policy's calendar, which are looked at here for who asks for its status.
+        A policy or a LimitRange may affect every Workload, which would block the controller for too long in
+        one piece. A caller that decides does the rest at once, and one that only asks sees the progress so
+        far. The overlaps of quota windows, which a policy's status shows, are computed here too, as they
+        may take as long.
         """
         if self._workload_store.has_to_catch_up:
             self._begin_change(now)
@@ -114,31 +115,31 @@ class Engine(Updates):
                 return True
         return self._cache.overlaps.step(self._cache.policies.values(), now=now)
 
-    # --- what did not come about -------------------------------------------------------------------------
+    # --- decisions that failed ----------------------------------------------------------------------------
 
     def forget(self, key: WorkloadKey, uid: str, *, now: float, decided_on: str | None = None) -> None:
         """Take back an Admit or Evict that could not be written; an admitted Workload queues again.
 
-        `decided_on` is the version of the Workload that the decision saw: an admission that was decided on
-        another one stands. None takes back whatever was decided.
+        `decided_on` is the resource version that the decision was made on: an admission that was decided on
+        another version is kept. None takes back whatever was decided.
         """
         self._begin_change(now)
         self._workload_store.forget(key, uid, decided_on)
 
     def adopt(self, workload: Workload, *, now: float, always: bool = False) -> DecisionId | None:
-        """Let a known Workload hold what `workload`, itself with an admission, says: decided by another.
+        """Let a known Workload hold the admission of `workload`, which another leader decided.
 
-        As for a decision of our own it counts from now on, until its object shows it or the answer, which
-        names it, is forgotten. None, and nothing changes, where the Workload is another or holds quota, or
-        where there is no room; `always` leaves out the question for room.
+        Like a decision of this engine it counts from now on, until its object shows it or the returned id is
+        forgotten. Returns None and changes nothing if the uid differs, if the Workload holds quota already,
+        or if there is no room; with `always` room is not checked.
         """
         self._begin_change(now)
-        # Room is judged on trees as they are by all that has been put in so far.
+        # Room is checked on trees that include all that has been put in so far.
         self._workload_store.refresh()
         return self._workload_store.adopt(workload, always=always)
 
     def forget_all(self, *, now: float) -> None:
-        """Take back every decision that is not a fact yet: whoever was to carry it out does so no longer."""
+        """Take back every unconfirmed decision, since the leader that was to carry them out has stopped."""
         self._begin_change(now)
         self._workload_store.refresh()
         self._workload_store.forget_all()
@@ -146,10 +147,10 @@ class Engine(Updates):
     # --- deciding ----------------------------------------------------------------------------------------
 
     def cycle(self, *, now: float) -> tuple[Decision, ...]:
-        """Decide on one head of each ClusterQueue that is due. What is admitted is assumed when this returns.
+        """Decide on one head of each ClusterQueue that is due. What is admitted is assumed on return.
 
-        Returns () when there was no head. Decisions are in the order to be carried out; a Wait is given only
-        where its reason or message differ from what the Workload was last told.
+        Empty if there was no head. Decisions are in the order in which to carry them out; a Wait is included
+        only if its reason or message differs from what was last reported for the Workload.
         """
         cycle = self.begin_cycle(now=now)
         while cycle.step():
@@ -157,11 +158,11 @@ class Engine(Updates):
         return tuple(cycle.decisions)
 
     def settle(self, *, now: float) -> bool:
-        """Look at one more of the promises that something may have moved. Returns whether there are more.
+        """Check one more promise that may have to move. Return whether more are left.
 
-        A hundred promises may take longer than a controller may be deaf. To be asked right before a cycle,
-        which does in one piece what has not been done. Any change of what is known ends the look; the next
-        begins anew.
+        A hundred promises would block the controller for too long in one piece. To be called right before
+        a cycle, which does at once what is left. Any change of what is known abandons the check, and the
+        next call starts over.
         """
         if self._settling is None:
             self._begin_change(now)
@@ -173,27 +174,28 @@ class Engine(Updates):
         return False
 
     def begin_cycle(self, *, now: float) -> Cycle:
-        """Begin to decide; the caller steps to the end, and pauses before others may ask.
+        """Begin a cycle; the caller steps it to the end, and pauses it before anything else uses the engine.
 
-        One that is still under way is interrupted, as it is by every change of what is known.
+        A cycle that is still under way is interrupted, as it is by every change of what is known.
         """
         settled = self._settled
         self._begin_change(now)
         self._workload_store.refresh()
         schedule_plan = self._cache.schedule_plan
-        # Unless the refresh has given promises another ground: a quota window may open this very instant.
+        # Not if the refresh has changed the basis of promises: a quota window may open at this very instant.
         is_settled = settled is schedule_plan.profile and not schedule_plan.causes
-        # What time alone brings about comes first: ended back-offs and expired leases change who is a head.
+        # What time alone changes comes first: ended back-offs and expired leases affect which
+        # Workload is a head.
         evictions = pass_time(self._cache, self._workload_store, self._policy, now=now, is_settled=is_settled)
         self._applier.evicts += len(evictions)
-        # After time has passed, so that whom it woke are among the heads of this very cycle.
+        # After that, so that the Workloads it woke are among the heads of this very cycle.
         self._workload_store.settle()
         heads = self._pop_heads()
         self._cycles += bool(heads)
 
         def apply(outcome: HeadOutcome, decisions: list[Decision]) -> None:
             self.tally.count((outcome,))
-            # The tree has changed under its other heads; it is due again.
+            # The tree has changed for its other heads, so they are tried again.
             if self._applier.apply(outcome, decisions, now=now):
                 self._workload_store.unsettled[outcome.queue.tree] = None
             if outcome.is_displaced:
@@ -219,14 +221,14 @@ class Engine(Updates):
         return self._cycle
 
     def second_pass(self, *, now: float) -> tuple[SecondPassDecision, ...]:
-        """Decide on Workloads that have lost nodes; see `admission.engine.second_pass`. ()
-        where there are none.
+        """Decide on Workloads that have lost nodes or wait for places; see `admission.engine.second_pass`.
 
-        To be asked before a cycle: what running work has lost comes before what nobody has yet.
+        Empty if there are none. To be called before a cycle: running work that lost nodes takes
+        precedence over pending Workloads.
         """
         self._begin_change(now)
         self._workload_store.refresh()
-        # Asked before every cycle, and as a rule nobody has lost anything.
+        # Called before every cycle, and as a rule there is nothing to decide.
         if not self._workload_store.lost:
             return ()
         decisions = second_pass(self._cache, self._workload_store, self._node_failures)
@@ -236,7 +238,7 @@ class Engine(Updates):
     def has_heads(self, *, now: float) -> bool:
         """Return whether a cycle would decide on anything."""
         self._begin_change(now)
-        # Ended here, where it is asked whether to run a cycle, or a hold alone would never come to its end.
+        # A hold ends here as well, or a hold alone would never lead to the cycle that ends it.
         self._end_holds(now)
         self._workload_store.settle()
         if is_due(self._cache, now=now):
@@ -244,37 +246,36 @@ class Engine(Updates):
         return any(queue.pending.has_head() for queue in self._queues_to_try())
 
     def explain(self, limit: int) -> tuple[Wait, ...]:
-        """Return why they wait, for at most so many who have not been tried themselves.
+        """Return the reasons for waiting of at most `limit` Workloads that were not tried themselves.
 
-        What does not fit for one does not fit for another of the same requests, so a cycle tries and tells
-        one of them alone; and behind a StrictFIFO head nobody is tried. To be asked when no cycle would
-        decide on anything.
+        A cycle tries one Workload of a class of equal requests, since what does not fit for one does not fit
+        for the others, and behind a StrictFIFO head none. To be called when no cycle would decide anything.
         """
         self._workload_store.settle()
         return explain_pending.explain(self._cache, self._workload_store, limit=limit)
 
     def begin_forecast(self, *, now: float) -> Forecast | None:
-        """Begin to work out when those who wait are expected to start; None where no policy has backfill.
+        """Begin to compute when pending Workloads are expected to start; None where no policy has backfill.
 
-        The caller steps it to the end between cycles, and gives it to `take_forecast`.
+        The caller steps the forecast to its end between cycles, and passes it to `take_forecast`.
         """
         self._begin_change(now)
         self._workload_store.refresh()
         schedule_plan = self._cache.schedule_plan
         if not schedule_plan.is_on:
             return None
-        # On a snapshot without a time: what is spared at this instant says nothing of later ones.
+        # The snapshot has no time, since Workloads spared at this instant may not be spared later.
         return Forecast(
             snapshot=self._cache.snapshot(), schedule_plan=schedule_plan, policy=self._policy, now=now
         )
 
     def take_forecast(self, forecast: Forecast, *, most: int, now: float) -> tuple[WorkloadKey, ...]:
-        """Take in what was worked out. Returns the Workloads that there is news of, so many at most."""
+        """Take in a finished forecast. Return at most `most` Workloads whose expected start is news."""
         schedule_plan = self._cache.schedule_plan
         news = changed_starts(
             schedule_plan.expected, forecast.starts, now=now, least_seconds=_EXPECTED_AGAIN_SECONDS
         )
-        # Told to so many at a time; the rest is still news next time, for it is not marked as told.
+        # The rest is not marked as reported, so it is returned next time.
         taken = tuple(news)[:most]
         schedule_plan.expected_after = forecast.after
         schedule_plan.expected.update({key: (news[key], now) for key in taken})
@@ -283,22 +284,23 @@ class Engine(Updates):
     def sample_usage(self, *, now: float) -> None:
         """Bring the past usage of LocalQueues up to now, once every sampling interval.
 
-        Another Workload may be the head of its queue then. Without admission fair sharing nothing happens.
+        That may change which Workload is the head of its queue. Without admission
+        fair sharing nothing happens.
         """
         at = self.next_sample_at()
         if self._cache.ledger is None or at is None or at > now:
-            # Asked at every turn of the loop, so a sample too early has to be free.
+            # Called at every turn of the control loop, so a call too early has to be cheap.
             return
         local_queues = self._cache.sharing_local_queues()
         self._cache.ledger.sample(local_queues, now=now)
         self._workload_store.touched_local_queues.update(local_queues)
         for queue in self._cache.queues.values():
             if queue.usage_of is not None:
-                # A sample changes who is first, which no event tells of.
+                # A sample changes the order of the queue, which no event reports.
                 self._workload_store.unsettled[queue.tree] = None
 
     def next_sample_at(self) -> float | None:
-        """Return when past usage is to be sampled next, None where no ClusterQueue goes by it."""
+        """Return when past usage is next to be sampled (Unix seconds); None if no ClusterQueue uses it."""
         self._workload_store.see()
         ledger, queues = self._cache.ledger, self._cache.queues.values()
         if ledger is None or all(queue.usage_of is None for queue in queues):
@@ -306,9 +308,9 @@ class Engine(Updates):
         return ledger.next_sample_at()
 
     def weigh_all(self, *, now: float) -> None:
-        """Take every admission that is known now for somebody's considered decision.
+        """Take every admission that is known now as checked against the quota by an earlier leader.
 
-        To be called when a term begins, with all that the cluster shows taken in.
+        To be called when a term begins, after all that the cluster shows has been put in.
         """
         self._begin_change(now)
         self._workload_store.refresh()
@@ -317,10 +319,10 @@ class Engine(Updates):
     def repair(self, *, now: float) -> tuple[Evict, ...]:
         """Return the evictions of what other writers have admitted beyond the quota since `weigh_all`.
 
-        Each is given once; `forget` where it could not be written.
+        Each is returned once; use `forget` if it could not be written.
         """
         workload_store = self._workload_store
-        # Asked before anything is refreshed: there is nothing to judge in nearly every call.
+        # Checked before anything is refreshed, since nearly every call has nothing to do.
         due_at = overadmission.due_at(self._cache, workload_store.unweighed)
         if due_at is None or due_at > now:
             return ()
@@ -328,24 +330,26 @@ class Engine(Updates):
         workload_store.refresh()
         fitting, evictions = overadmission.judge(self._cache, workload_store.unweighed, now=now)
         for key in fitting:
-            # Within the quota, so it is left alone from here on, as if this process had admitted it.
+            # It is within the quota, and from here on treated as if this engine had admitted it.
             del workload_store.unweighed[key]
         for eviction in evictions:
             self._applier.evicts += 1
-            # It holds its quota until it has stopped, but is not chosen as a victim again.
+            # It holds its quota until it has stopped, but cannot be chosen as a preemption target again.
             self._cache.held[eviction.key].is_evicting = True
         return tuple(evictions)
 
     def next_repair_at(self) -> float | None:
-        """Return when `repair` has something to judge, None where it has not."""
+        """Return when `repair` next has something to check (Unix seconds), None for never."""
         return overadmission.due_at(self._cache, self._workload_store.unweighed)
 
     def next_wake_at(self) -> float | None:
-        """Return when time alone changes something: a back-off ends, a promise is due, a turn begins, a quota
-        window opens or closes, or a Workload is spared no longer.
+        """Return when time alone next changes something (Unix seconds), None for never.
+
+        A back-off, a hold or a minimum runtime ends, a promise is due, a turn begins, or a quota window or
+        a reservation begins or ends.
         """
         ends = [queue.pending.next_retry_at() for queue in self._cache.queues.values()]
-        # A look at each queue's heap, not a timer for each Workload.
+        # One look at the heap of each queue; there is no timer per Workload.
         ends += [
             self._cache.schedule_plan.wake_at,
             self._workload_store.next_turn_at(),
@@ -359,28 +363,29 @@ class Engine(Updates):
     # --- the plan that outlives this process -------------------------------------------------------------
 
     def plan_tables(self) -> Mapping[PlanTable, Tracked[Any, Any]]:
-        """Return the tables of what the store keeps for whoever leads next, each aware of its changes."""
+        """Return the tables that the store keeps for the next leader; each tracks its changes."""
         return tables(self._cache)
 
     def adopt_plan(self, plan: PlanValues, *, now: float, is_whole: bool) -> int:
-        """Take in what another has promised and learned; see `admission.engine.restore_plan`.
+        """Take in what another leader has promised and learned; see `admission.engine.restore_plan`.
 
-        `is_whole`: in place of all promises and leases known here. Returns how many were not true any more.
+        `is_whole`: it replaces all promises and leases known here. Returns how many
+        entries no longer applied.
         """
         self._begin_change(now)
         self._workload_store.refresh()
-        # What is taken in is dated by this, before any cycle has told the keeper the time.
+        # The schedule plan dates what is taken in by its own time, and no cycle may have set that yet.
         self._cache.schedule_plan.now = now
-        # History first: how long work runs is what the promises' claims are made of.
+        # History comes first, since the claims of promises depend on learned run times.
         adopt_history(self._cache, plan)
         return adopt_plan(self._cache, self._workload_store, plan, now=now, is_whole=is_whole)
 
-    # --- itself ------------------------------------------------------------------------------------------
+    # --- state of the engine itself -----------------------------------------------------------------------
 
     def drain_touched(self) -> Touched:
-        """Return whose status may have changed since the last call."""
+        """Return the objects whose status may have changed since the last call."""
         self._workload_store.see()
-        # One may have gone since it was touched; its status went with it.
+        # A queue may have been deleted since it was touched; its status went with it.
         workload_store, queues = self._workload_store, self._cache.queues
         touched = [queues[name] for name in workload_store.touched_queues if name in queues]
         above = {node.name for queue in touched for node in queue.node.ancestors()}
@@ -390,7 +395,7 @@ class Engine(Updates):
             cohorts=frozenset(self._touched_cohorts | above),
             policies=frozenset(self._touched_policies | self._policies_of(touched)),
         )
-        # Handed out once: whoever asks is the one that writes the statuses.
+        # Returned once: the caller is the one that writes the statuses.
         workload_store.touched_queues.clear()
         workload_store.touched_local_queues.clear()
         self._touched_cohorts.clear()
@@ -398,11 +403,11 @@ class Engine(Updates):
         return result
 
     def _policies_of(self, touched: Sequence[QueueState]) -> set[str]:
-        """Return the policies with reservations of these ClusterQueues, whose status names who uses them."""
+        """Return the policies whose status may change because it lists members of reservations."""
         if not self._cache.reservations.kept:
             return set()
         names, members = {queue.name for queue in touched}, self._cache.schedule_plan.ahead.members
-        # Where nobody has joined, who starts and ends in the queue changes nothing of that.
+        # Without members, starts and ends in the queue do not change that status.
         return {
             kept.id.policy
             for kept in self._cache.reservations.kept
@@ -410,7 +415,7 @@ class Engine(Updates):
         }
 
     def statistics(self) -> EngineStatistics:
-        """Return sizes and counts."""
+        """Return the sizes of the state and the counts of decisions."""
         self._workload_store.see()
         queues = self._cache.queues.values()
         return EngineStatistics(
@@ -447,24 +452,24 @@ class Engine(Updates):
 
     def _queues_to_try(self) -> Iterator[QueueState]:
         for tree in self._workload_store.unsettled:
-            # An inactive queue keeps its Workloads, but none of them is a head.
+            # An inactive queue keeps its Workloads, but they are not tried.
             yield from (queue for queue in tree.queues if not queue.inactive)
 
     def _pop_heads(self) -> list[tuple[QueueState, Pending]]:
-        """Return the heads of the trees that wait longest: whole trees, as many as one cycle should take."""
+        """Pop the heads of the trees that were marked first, as many whole trees as one cycle should take."""
         heads: list[tuple[QueueState, Pending]] = []
         unsettled = self._workload_store.unsettled
         while unsettled and len(heads) < _MOST_HEADS:
-            # The tree that was unsettled first, so that none is passed over however many there are.
+            # The tree that was marked first, so that none is passed over, however many there are.
             tree = next(iter(unsettled))
-            # What is not tried again below rests until something changes in its tree.
+            # It is tried again only if something changes in it.
             del unsettled[tree]
-            # Whole trees, though the number may be exceeded: heads of one tree compete and must be compared.
+            # Whole trees, even beyond the limit: the heads of one tree compete and must be compared.
             for queue in tree.queues:
                 pending = None if queue.inactive else queue.pending.pop()
                 if pending is not None:
                     heads.append((queue, pending))
-        # The order of ties must not hang on how the trees were built.
+        # Ties must not depend on the order in which the trees were built.
         heads.sort(key=_by_name)
         return heads
 
@@ -475,17 +480,17 @@ class Engine(Updates):
         return Backfill(snapshot=snapshot, schedule_plan=schedule_plan, policy=self._policy, now=now)
 
     def _end_holds(self, now: float) -> None:
-        """Let others have what was held for too long, or is needed no more: nobody comes first by it."""
+        """End holds that have lasted too long or are no longer needed; their Workloads lose precedence."""
         if self._cache.holds.is_empty:
             return
-        # `take_ended` compares with what the queues hold now, so changes have to be in effect.
+        # `take_ended` compares holds with the queues, so changed specs have to be in effect.
         self._workload_store.refresh()
         for room in self._cache.holds.take_ended(self._cache.queues, now=now):
             queue = self._cache.queues.get(room.hold.cluster_queue)
             if queue is not None:
                 queue.pending.forgive(room.hold.key)
                 self._workload_store.woken.add(queue.tree)
-            # Nodes are shared across trees, so others than its own may have waited for these.
+            # Trees share nodes, so Workloads of other trees may have waited for these.
             self._workload_store.wake_flavors({place.flavor for place in room.places})
 
 

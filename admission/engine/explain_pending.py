@@ -1,7 +1,7 @@
-"""Why those wait who were not tried themselves.
+"""Explaining pending Workloads: why those wait that no cycle has tried.
 
-A cycle tries one of a class of equal requests, and of a StrictFIFO queue the head alone. The others are told
-in quiet moments why they wait, each once; that costs no decision and no write.
+A cycle tries one Workload of a class of equal requests, and of a StrictFIFO queue only the head. The others
+get their reason here, once each, while there is nothing to decide.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from api.workload import WorkloadKey
 
 
 def explain(cache: Cache, workload_store: WorkloadStore, *, limit: int) -> tuple[Wait, ...]:
-    """Return why they wait, for at most so many who have not been told; each is told once."""
+    """Return the reasons for waiting of at most `limit` Workloads that have none reported, each once."""
     waits: list[Wait] = []
     while workload_store.untold and len(waits) < limit:
         key = next(iter(workload_store.untold))
@@ -29,14 +29,14 @@ def explain(cache: Cache, workload_store: WorkloadStore, *, limit: int) -> tuple
 
 
 def _explanation(cache: Cache, workload_store: WorkloadStore, key: WorkloadKey) -> Iterator[Wait]:
-    """Yield why a Workload waits that was not tried itself; nothing where it was told otherwise."""
+    """Yield why a Workload waits that was not tried; nothing if it has a reason, or if none is known yet."""
     record = workload_store.records[key]
     queue = cache.queues.get(record.queued_in or "")
     if queue is None or queue.inactive or record.last_wait is not None:
         return
     told = queue.pending.told(key) or _behind_head(queue, key)
     if told is None:
-        # Its head waits for a preemption, say; it will be known when somebody of its class is parked.
+        # Its head may wait for a preemption. A reason is known once a Workload of its class is parked.
         workload_store.unexplained.setdefault(queue.name, {})[key] = None
         return
     record.last_wait = told
@@ -52,9 +52,9 @@ def _explanation(cache: Cache, workload_store: WorkloadStore, key: WorkloadKey) 
 
 
 def _behind_head(queue: QueueState, key: WorkloadKey) -> Problem | None:
-    """Return that a StrictFIFO queue tries its head alone; None for the head, and where it is not so."""
+    """Return that a StrictFIFO queue tries its head only; None for the head itself and for other queues."""
     head = queue.pending.head()
     if queue.pending.strategy is not QueueingStrategy.STRICT_FIFO or head in (None, key):
         return None
-    message = f"waits behind {head}: ClusterQueue {queue.name} is StrictFIFO and admits in order alone"
+    message = f"waits behind {head}: ClusterQueue {queue.name} is StrictFIFO and admits in order only"
     return PendingReason.PENDING_EVALUATION, message

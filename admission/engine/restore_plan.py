@@ -1,18 +1,19 @@
-"""Taking in the plan of another: what the store keeps becomes this engine's promises, leases and history.
+"""Restoring the plan: takes in the promises, leases and history that another leader has stored.
 
-A new leader goes on with what its predecessor has promised, so that no promise moves because the leader has
-changed; a follower shows the leader's plan. What is taken in must still be true of what the cluster shows:
+A new leader continues with the promises of its predecessor, so that none moves because the leader
+has changed. A follower shows the leader's plan. An entry is taken in only if it still applies to
+what the cluster shows:
 
-    promise    its Workload, of the same uid, waits in the ClusterQueue that it was made in, under backfill
+    promise    its Workload, of the same uid, is pending in the same ClusterQueue, which has backfill
     lease      its Workload, of the same uid, holds quota there
-    outrun     its Workload, of the same uid, is there
-    expected   its Workload waits
-    hold       its Workload, of the same uid, waits in that ClusterQueue, under a policy that holds room
-    history    always, and moves for an hour: they speak of what has been
+    outrun     its Workload, of the same uid, exists
+    expected   its Workload is pending
+    hold       its Workload, of the same uid, is pending in that ClusterQueue, under a policy that holds room
+    history    always, and moves for an hour, since both describe the past
 
-The quota and the places that a promise or a hold claims are worked out anew from its admission, by the
-flavors and nodes as they are now. Whether a promise still stands is then judged like that of any other, in
-the next cycle.
+The quota and places that a promise or hold claims are computed again from its admission, by the
+flavors and nodes as they are now. Whether a promise still holds is checked in the next cycle, like
+that of any other promise.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from queues.tracked import Tracked
 
 
 def tables(cache: Cache) -> Mapping[PlanTable, Tracked[Any, Any]]:
-    """Return the tables of the plan as this engine keeps them."""
+    """Return the tables of the plan that this engine keeps, by their name in the store."""
     schedule_plan = cache.schedule_plan
     return {
         PlanTable.PROMISES: schedule_plan.promises,
@@ -51,7 +52,7 @@ def tables(cache: Cache) -> Mapping[PlanTable, Tracked[Any, Any]]:
 
 
 def stored_value(value: object) -> object:
-    """Return what is stored of an entry: of promises and holds not their claims, which follow from them."""
+    """Return what is stored of an entry. Claims of promises and holds are not, since they can be computed."""
     match value:
         case Promise():
             return value.planned
@@ -61,7 +62,7 @@ def stored_value(value: object) -> object:
 
 
 def adopt_history(cache: Cache, plan: PlanValues) -> None:
-    """Take in what earlier runs have taught."""
+    """Take in what was learned from earlier runs."""
     for key, runs in plan.runs.items():
         cache.schedule_plan.lengths.estimator.learned.observe(key, *runs)
     for host, outcomes in plan.nodes.items():
@@ -71,9 +72,9 @@ def adopt_history(cache: Cache, plan: PlanValues) -> None:
 def adopt_plan(
     cache: Cache, workload_store: WorkloadStore, plan: PlanValues, *, now: float, is_whole: bool
 ) -> int:
-    """Take in what another leader keeps for whoever leads next; `is_whole`: in place of what is known here.
+    """Take in the plan of another leader; `is_whole`: it replaces what is known here.
 
-    Returns how much of it was not true.
+    Return how many promises, leases and holds no longer applied.
     """
     cache.moves.adopt(plan.moves, now=now, is_whole=is_whole)
     untrue = _adopt_holds(cache, workload_store, plan.holds.values(), now=now, is_whole=is_whole)
@@ -83,7 +84,7 @@ def adopt_plan(
 def _adopt_holds(
     cache: Cache, workload_store: WorkloadStore, holds: Iterable[Hold], *, now: float, is_whole: bool
 ) -> int:
-    """Keep room for whom others were evicted, and let them come first. Returns how many need none."""
+    """Hold capacity for preemptors, and let them come first. Return how many holds no longer applied."""
     if is_whole:
         for key, room in cache.holds.kept.items():
             former = cache.queues.get(room.hold.cluster_queue)
@@ -93,7 +94,8 @@ def _adopt_holds(
     untrue = 0
     for hold in holds:
         record, queue = workload_store.records.get(hold.key), cache.queues.get(hold.cluster_queue)
-        # Not of the cluster as it is now: counted, so that the log says how much of a plan was old.
+        # It does not fit the cluster as it is now. The count lets the log say how much of
+        # a plan was outdated.
         if record is None or queue is None or hold.until <= now or not _is_owed(hold, record, queue):
             untrue += 1
             continue
@@ -101,12 +103,13 @@ def _adopt_holds(
         room = HeldRoom(hold=hold, usage=to_quantities(hold.admission.pod_sets), places=places)
         if cache.holds.put(room):
             queue.pending.keep_for(record.workload)
-        # First again, or who was evicted for it would come before it.
+        # The preemptor comes first again, or a Workload evicted for it would come before it.
         queue.pending.owe(record.workload)
     return untrue
 
 
 def _is_owed(hold: Hold, record: WorkloadRecord, queue: QueueState) -> bool:
+    """Return whether the hold still applies to its Workload."""
     return (
         holds_room(queue.policy)
         and record.workload.uid == hold.uid
@@ -115,12 +118,15 @@ def _is_owed(hold: Hold, record: WorkloadRecord, queue: QueueState) -> bool:
 
 
 def _adopt_promises(cache: Cache, workload_store: WorkloadStore, plan: PlanValues, *, is_whole: bool) -> int:
-    """Take in promises, leases and expected starts; none while no policy asks for backfill."""
+    """Take in promises, leases and expected starts; none while no policy asks for backfill.
+
+    Return how many leases and promises no longer applied.
+    """
     schedule_plan = cache.schedule_plan
     if not schedule_plan.is_on:
         return 0
     if is_whole:
-        # A follower shows what the leader keeps, and nothing of its own.
+        # A follower shows only what the leader keeps.
         schedule_plan.forget_plan()
     untrue = 0
     for lease in plan.leases.values():
@@ -133,19 +139,19 @@ def _adopt_promises(cache: Cache, workload_store: WorkloadStore, plan: PlanValue
         record = workload_store.records.get(key)
         if record is not None and record.workload.uid == uid:
             schedule_plan.lengths.stopped_after[key, uid] = seconds
-    # Leases say how much longer those who run are believed to.
+    # The claims of running work depend on its leases.
     schedule_plan.rebuild(cache.held.values())
     for planned in plan.promises.values():
         if not _is_waiting(cache, workload_store, planned):
             untrue += 1
             continue
-        # By the flavors and nodes of now: stored places could be of nodes that have gone.
+        # By the flavors and nodes as they are now: stored places could be on nodes that no longer exist.
         places = places_of(planned.admission, workload_store.records[planned.key].requests)
         usage = to_quantities(planned.admission.pod_sets)
         schedule_plan.adopt(planned, usage, cache.topology_cache.spots(places))
     for key, expected in plan.expected.items():
         record = workload_store.records.get(key)
-        # A promise says more than an expectation; there is no use for both.
+        # A promise says more than an expected start, so both are not kept.
         is_waiting = record is not None and record.queued_in is not None and key not in schedule_plan.promises
         if is_waiting and key not in schedule_plan.expected:
             schedule_plan.expected[key] = expected

@@ -1,17 +1,17 @@
-"""The second pass: Workloads that hold quota and have lost nodes get other ones, or give their quota back;
-and those whose nodes were yet to be provisioned get their places.
+"""The second pass: new nodes for admitted Workloads that lost some, and first places for delayed topologies.
 
-It runs apart from the cycle and before it: what a running gang lost comes before what nobody has yet. Those
-of higher priority first, then the older. A Workload whose new nodes were decided holds them from then on, as
-one that was admitted does; the object follows. Where there is no room it is evicted (it fails fast, Kueue's
-default), or it keeps what it has and is tried again when room comes free on its flavor's nodes.
+It runs before each cycle, since running work that lost nodes takes precedence over pending Workloads. Higher
+priority comes first, then age. A Workload holds its new nodes from the decision on, as after an admission,
+and its object follows. If there is no room, it is evicted (fail fast, Kueue's default), or it keeps what it
+has and is tried again when room comes free on its flavor's nodes.
 
     unhealthyNodes ─▶ second pass ─▶ Reassign     new topologyAssignment, unhealthyNodes emptied
                           │      ╰─▶ Evict        reason NodeFailures: queues again, before its equals
                           ╰────────▶ Unreplaced   without fail-fast
     checks ready,      ─▶ second pass ─▶ Reassign     first topologyAssignment, delayedTopologyRequest: Ready
     no place yet          ╰────────▶ Unreplaced   tried again when room comes free on the flavor's nodes
-Kueue waits a second before the pass and doubles that after each failure; here events alone cause it.
+
+Kueue waits a second before the pass and doubles that after each failure; here only events cause it.
 Source: Kueue, pkg/scheduler/scheduler.go and pkg/cache/queue/second_pass_queue.go.
 """
 
@@ -44,13 +44,13 @@ from queues.profile.capacity_profile import Spot
 def second_pass(
     cache: Cache, workload_store: WorkloadStore, settings: NodeFailureSettings
 ) -> tuple[SecondPassDecision, ...]:
-    """Decide for every Workload that has lost nodes; what is decided is assumed when this returns."""
+    """Decide for every Workload noted for the pass; what is decided is assumed on return."""
     # Some may have ended since they were noted.
     due = [held for key in workload_store.lost if (held := cache.held.get(key)) is not None]
-    # Whoever cannot be served is noted anew below, in the other table.
+    # Those without room are noted again below, in `unreplaced`.
     workload_store.lost.clear()
     decisions = []
-    # The order decides who gets the last free nodes.
+    # The order decides which Workload gets the last free nodes.
     for held in sorted(due, key=_urgency):
         if held.workload.awaits_place:
             decision = _place(cache, workload_store, held)
@@ -66,9 +66,9 @@ def _urgency(held: HeldWorkload) -> tuple[int, float, WorkloadKey]:
 
 
 def _place(cache: Cache, workload_store: WorkloadStore, held: HeldWorkload) -> SecondPassDecision | None:
-    """Give the pods their first places, on the nodes that their checks have provided by now."""
+    """Give the pods their first places, on the nodes that their checks have provided."""
     queue = cache.queues.get(held.admission.cluster_queue)
-    # Pods that run in another cluster are placed there.
+    # Pods that run in another cluster are placed in that cluster.
     if queue is None or queue.is_dispatching or held.is_evicted or held.former is not None:
         return None
     requests = delayed_requests(cache.snapshot(), held, workload_store.records[held.key].requests)
@@ -81,7 +81,7 @@ def _place(cache: Cache, workload_store: WorkloadStore, held: HeldWorkload) -> S
         workload_store.unreplaced[held.key] = None
         message = f"no place for pod set {found.pod_set} yet: {found.message}"
         return Unreplaced(key=held.key, uid=held.workload.uid, message=message)
-    # Held from now on, so that the next in this pass finds those nodes taken.
+    # They are held from now on, so that the next Workload of this pass finds those nodes taken.
     workload_store.reassign(held, reassigned(held.admission, found))
     return Reassign(
         key=held.key,
@@ -96,19 +96,20 @@ def _place(cache: Cache, workload_store: WorkloadStore, held: HeldWorkload) -> S
 def _decide(
     cache: Cache, workload_store: WorkloadStore, held: HeldWorkload, settings: NodeFailureSettings
 ) -> SecondPassDecision | None:
+    """Replace the nodes that the Workload has lost; None if none has to be replaced now."""
     workload, snapshot = held.workload, cache.snapshot()
-    # Its former places or its eviction are being written: that answer comes first.
+    # New places or an eviction are being written; the answer to that comes first.
     if held.is_evicted or held.former is not None or held.is_assumed:
         return None
     stands = standing(snapshot, held, workload_store.records[held.key].requests)
     assigned = {host for one in stands for host in hosts_of(one.assignment)}
-    # A node that is gone by now has to be replaced too, or the rest would be placed around a hole.
+    # A node that no longer exists has to be replaced too, or the pods would be placed around a gap.
     lost = assigned & set(workload.unhealthy_nodes) | {
         h for h in assigned if not cache.topology_cache.nodes_at(h)
     }
     if not lost:
         return None
-    # Its loss speaks against the host wherever the next gang is placed.
+    # The loss lowers the host's score for later placements.
     cache.topology_cache.observe(lost, uid=f"{workload.uid}/lost", at=workload_store.now, outcome=FAILED)
     with cache.topology_cache.occupied(_reserved_for_others(cache, held)):
         found = replace_hosts(cache.topology_cache, stands, lost)
@@ -121,15 +122,15 @@ def _decide(
         resource_version=workload.resource_version,
         assignments=found,
         lost=tuple(sorted(lost)),
-        # Only those that are new to it; a host that it had already got more pods.
+        # Only hosts that are new to it; a host that it already had may have got more pods.
         found=tuple(sorted(_hosts(found.values()) - assigned)),
     )
 
 
 def _reserved_for_others(cache: Cache, held: HeldWorkload) -> dict[Spot, Mapping[str, int]]:
-    """Return what keeps the Workload off domains that are reserved for others while it is expected to run.
+    """Return the capacity of domains that are reserved for others while the Workload is expected to run.
 
-    It would be in the way at the start, with an estimate that is not up, and be allowed to stay.
+    There it would block the reservation at its start, and could stay if its estimate had not passed.
     """
     claim = cache.schedule_plan.profile.get(held.key)
     until = cache.schedule_plan.gone_at(claim) if claim is not None else inf
@@ -139,11 +140,12 @@ def _reserved_for_others(cache: Cache, held: HeldWorkload) -> dict[Spot, Mapping
 def _fail(
     workload_store: WorkloadStore, held: HeldWorkload, message: str, settings: NodeFailureSettings
 ) -> SecondPassDecision:
+    """Evict a Workload that got no replacement; without fail-fast it keeps what it has and waits."""
     workload = held.workload
     if not settings.fails_fast:
         workload_store.unreplaced[held.key] = None
         return Unreplaced(key=held.key, uid=workload.uid, message=message)
-    # Its quota counts until it has stopped; this keeps it from being evicted twice.
+    # Its quota counts until it has stopped. The mark keeps it from being evicted twice.
     held.is_evicting = True
     return Evict(
         key=held.key,
@@ -162,11 +164,11 @@ def _failure(lost: Iterable[str], found: Unplaced) -> str:
 
 
 def reassigned(admission: Admission, found: Mapping[str, TopologyAssignment]) -> Admission:
-    """Return the admission with these topology assignments in it, by pod set."""
+    """Return the admission with the topology assignments of these pod sets replaced."""
     return replace(
         admission,
         pod_sets=tuple(
-            # Pod sets that lost nothing keep the very same assignment.
+            # Pod sets that lost nothing keep their assignment.
             replace(one, topology=found[one.name], delayed_topology_request=_state(one))
             if one.name in found
             else one

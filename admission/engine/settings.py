@@ -1,4 +1,4 @@
-"""What a configuration file says about deciding, as the engine takes it."""
+"""Engine settings: what a configuration file says about scheduling, in the engine's own types."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from queues.pending.ordering import RequeuingTimestamp
 
 
 def engine_settings(config: ControllerConfig) -> EngineSettings:
-    """Return what the engine is told: resources, place after a late start, fair sharing where it is on."""
+    """Return the engine's settings; fair sharing is off where the configuration does not mention it."""
     pods_ready = config.kueue.wait_for_pods_ready
     timestamp = pods_ready.requeuing_strategy.timestamp if pods_ready is not None else "Eviction"
     sharing, by_usage = config.kueue.fair_sharing, config.kueue.admission_fair_sharing
@@ -39,7 +39,7 @@ def engine_settings(config: ControllerConfig) -> EngineSettings:
 def node_failure_settings(config: ControllerConfig) -> NodeFailureSettings:
     """Return when failed nodes are replaced, by Kueue's feature gates.
 
-    The gate for a fixed time is Kueue's older rule; who switches it on asks for that rule.
+    The gate for replacement after a fixed time is Kueue's older rule and takes precedence if it is on.
     """
     gates, ours = config.kueue.feature_gates, NodeFailureSettings()
     by_time = gates.get("TASReplaceNodeDueToNotReadyOverFixedTime", False)

@@ -1,6 +1,7 @@
-"""The passing of time between cycles: estimates are outrun, promises move, leases end, who is due is tried.
+"""The time step: what time alone changes between cycles, in estimates, promises, leases and reservations.
 
-A step before every cycle of an engine whose timekeeper is on. It takes the decisions that belong to no head.
+It runs before every cycle of an engine with backfill or a calendar, and takes the decisions that belong to no
+head: evictions for expired leases and begun reservations.
 """
 
 from __future__ import annotations
@@ -21,26 +22,26 @@ from queues.steps import Steps, finish
 
 
 def is_due(cache: Cache, *, now: float) -> bool:
-    """Return whether time alone calls for a cycle: a promise, a lease or an estimate has come to its end."""
+    """Return whether time alone calls for a cycle: a promise, a lease or an estimate is due."""
     schedule_plan = cache.schedule_plan
     if not schedule_plan.is_on:
         return bool(schedule_plan.changed)
-    # Something was decided, or has come free, since the last look: no clock has to be asked.
+    # Promises were decided or came free since the last look, so the time does not matter.
     if schedule_plan.changed or schedule_plan.dues.freed:
         return True
-    # Who was promised a start may begin sooner by what has changed.
+    # A promised Workload may begin earlier because of what has changed.
     if schedule_plan.promises and schedule_plan.may_move:
         return True
     return schedule_plan.wake_at is not None and schedule_plan.wake_at <= now
 
 
 def settling(cache: Cache, policy: CyclePolicy, *, now: float) -> Steps[None]:
-    """Bring promises up to `now` in steps: each is looked at again where something may have moved it."""
+    """Bring promises up to `now` in steps: each is checked again if something may have moved it."""
     schedule_plan = cache.schedule_plan
     schedule_plan.now = now
     if not schedule_plan.is_on:
         return
-    # First: who has outrun an estimate is in the way for longer than the promises below believe.
+    # First, since work that has outrun its estimate takes longer than the promises below assume.
     schedule_plan.outrun(cache.held)
     if schedule_plan.may_move:
         yield from Backfill(
@@ -51,15 +52,15 @@ def settling(cache: Cache, policy: CyclePolicy, *, now: float) -> Steps[None]:
 def pass_time(
     cache: Cache, workload_store: WorkloadStore, policy: CyclePolicy, *, now: float, is_settled: bool = False
 ) -> tuple[Evict, ...]:
-    """Bring promises and leases up to `now`, and wake whoever may start by that. Returns who gives way.
+    """Bring promises and leases up to `now`, and wake what may start. Return the evictions that are due.
 
-    `is_settled`: the promises have just been brought up in steps.
+    `is_settled`: the promises have just been checked in steps.
     """
     schedule_plan = cache.schedule_plan
     schedule_plan.now = now
     if not schedule_plan.is_on:
         return ()
-    # Before leases are judged: a promise that moves sooner may end one.
+    # Before leases are checked, since a promise that moves to an earlier start may end one.
     if not is_settled:
         finish(settling(cache, policy, now=now))
     backfill = Backfill(snapshot=cache.snapshot(), schedule_plan=schedule_plan, policy=policy, now=now)
@@ -68,28 +69,28 @@ def pass_time(
         held = cache.held[eviction.key]
         held.is_evicting, held.leaves_by = True, eviction.save_by
         schedule_plan.note_eviction(held)
-    # On a new picture, in which those just told to go are leaving already.
+    # On a new snapshot, on which the Workloads just evicted are leaving already.
     clearing = ReservationPreemption(snapshot=cache.snapshot(), schedule_plan=schedule_plan, now=now)
     for held, kept in tuple(clearing.leaving()):
         eviction = _clear(cache, held, kept, now=now)
         held.is_evicting, held.leaves_by = True, eviction.save_by
         schedule_plan.note_eviction(held)
         evictions += (eviction,)
-    # By name, since trees are built anew when specs change.
+    # By name, since trees are built again when specs change.
     names = schedule_plan.take_woken()
     workload_store.woken |= {cache.queues[name].tree for name in names if name in cache.queues}
     return evictions
 
 
 def take_plans(cache: Cache, workload_store: WorkloadStore) -> tuple[Plan, ...]:
-    """Return what is to be told of promises made, moved or withdrawn since it was last asked."""
+    """Return the promises made, moved or withdrawn since the last call, to be reported."""
     schedule_plan = cache.schedule_plan
     changed, schedule_plan.changed = schedule_plan.changed, {}
     schedule_plan.wake_at = schedule_plan.next_at()
     plans = []
     for key, planned in changed.items():
         record = workload_store.records.get(key)
-        # A promise of an object that is gone is told to nobody; a new one of its name has none.
+        # Nothing is reported for an object that no longer exists, nor for a new one of its name.
         if record is not None and (planned is None or planned.uid == record.workload.uid):
             workload = record.workload
             plans.append(
@@ -98,7 +99,7 @@ def take_plans(cache: Cache, workload_store: WorkloadStore) -> tuple[Plan, ...]:
                     uid=workload.uid,
                     resource_version=workload.resource_version,
                     planned=planned,
-                    # What was told last, which is what its reader knows.
+                    # What was reported last, which is what users know.
                     former=schedule_plan.told.get(key),
                 )
             )
@@ -116,7 +117,10 @@ def _clear(cache: Cache, held: HeldWorkload, kept: ReservedCapacity, *, now: flo
         uid=workload.uid,
         resource_version=workload.resource_version,
         reason=EvictionReason.RESERVATION_DUE,
-        message=f"Gives way: {kept.words}, and this one was to be gone or to give way by then",
+        message=(
+            f"Evicted because {kept.words}; this workload was expected to have ended by then, or may use "
+            f"that capacity only until then"
+        ),
         cluster_queue=held.admission.cluster_queue,
     )
     queue = cache.queues[held.admission.cluster_queue]
@@ -131,8 +135,8 @@ def _evict(cache: Cache, lease: BackfillLease, planned: PlannedStart, *, now: fl
         resource_version=workload.resource_version,
         reason=EvictionReason.BACKFILL_LEASE_EXPIRED,
         message=(
-            f"Started ahead of {planned.key} and gives way to it: that is promised to start at "
-            f"{to_rfc3339(planned.start_at)} on quota or nodes that this one uses"
+            f"Evicted because {planned.key} is promised to start at {to_rfc3339(planned.start_at)} on quota "
+            f"or nodes that this workload uses; this workload started ahead of it, on a backfill lease"
         ),
         preemptor=planned.key,
         preemptor_uid=planned.uid,

@@ -1,8 +1,9 @@
-"""What is known comes in: objects of every kind, new, changed, gone or unreadable, in any order.
+"""Updates: takes in objects of every kind, new, changed, deleted or unreadable, in any order.
 
-The engine's taking side (`admission.engine.queries` is its asking side, `admission.engine.engine` decides). A
-changed spec may touch every queue's status and wakes what waits; what has to be worked out anew for it is
-gathered until somebody asks or decides, so a burst of changes costs one rebuild.
+One of the layers of the engine: `admission.engine.queries` answers questions,
+`admission.engine.engine` decides. A changed spec may affect the status of every queue and wakes
+pending Workloads. What has to be computed again for it is deferred until a question or a decision
+needs it, so that a burst of changes costs one rebuild.
 """
 
 from __future__ import annotations
@@ -37,16 +38,16 @@ ObjectKey = str | tuple[str, str] | WorkloadKey
 
 
 class Updates(Queries):
-    """The taking side of an engine."""
+    """The methods of an engine that take in changes."""
 
     def __init__(self, cache: Cache, workload_store: WorkloadStore) -> None:
         super().__init__(cache, workload_store)
         self._touched_cohorts: set[str] = set()
         self._touched_policies: set[str] = set()
-        # The cycle under way, which any change ends.
+        # The cycle under way, which any change interrupts.
         self._cycle: Cycle | None = None
-        # The look at all promises under way, which ends as well; and of which profile one has come to its end
-        # since the last change.
+        # The check of promises under way, which any change ends too; and the profile that such a check was
+        # completed on since the last change.
         self._settling: Steps[None] | None = None
         self._settled: CapacityProfile | None = None
 
@@ -73,23 +74,21 @@ class Updates(Queries):
                 self._nodes_changed(self._cache.topology_cache.put_node(value), are_nodes=True)
             case PodUsage():
                 self._nodes_changed(self._cache.topology_cache.put_pod(value))
-            # Nearly everything that comes twice is a relist; specs are compared by `put_spec`,
-            # which knows them all.
+            # An object that comes twice is usually from a relist; `put_spec` compares specs of all kinds.
             case _:
                 self._upsert_spec(value)
 
     def remove(self, kind: type, key: ObjectKey, *, now: float) -> None:
-        """Forget an object that was deleted; one that is not known is no error."""
+        """Forget an object that was deleted; an unknown one is no error."""
         self._begin_change(now)
-        # A name that could not be read may be created anew and readable, and must not stay
-        # under the old sentence.
+        # The name may be created again and be readable then, so the old message must go.
         if self._cache.unreadable.pop((kind, key), None) is not None:
             self._cache.invalidate()
         if kind is Workload:
             self._workload_store.drop(WorkloadKey(*_pair(key)))
         elif kind is LocalQueue:
             self._cache.local_queues.pop(_pair(key), None)
-            # Its past usage would otherwise weigh on another LocalQueue of the name.
+            # Its past usage must not count for another LocalQueue created under the same name.
             if self._cache.ledger is not None:
                 self._cache.ledger.forget(_pair(key))
             self._note_owner(_pair(key))
@@ -116,10 +115,10 @@ class Updates(Queries):
                 self._reroute_queue(str(key))
 
     def unreadable(self, kind: type, key: ObjectKey, message: str, *, now: float) -> None:
-        """Note that an object exists but cannot be read; `message` says what is wrong and how to mend it.
+        """Record that an object exists but cannot be read; `message` says what is wrong and how to fix it.
 
-        A ClusterQueue becomes inactive, a Workload waits outside the queue, an AdmissionPolicy is not in
-        force; all others go on.
+        A ClusterQueue becomes inactive, a Workload leaves its queue, and an AdmissionPolicy is not in
+        force. Everything else continues.
         """
         self._begin_change(now)
         self._cache.unreadable[(kind, key)] = message
@@ -127,41 +126,41 @@ class Updates(Queries):
         self._specs_changed()
         if kind is ClusterQueue:
             name = str(key)
-            # It must be shown as inactive with its reason, even if it has never been readable.
+            # It has to be shown as inactive with this reason, even if it has never been readable.
             if name not in self._cache.cluster_queues:
                 self._cache.put_spec(ClusterQueue(name=name))
             self._reroute_queue(name)
         elif kind is Workload:
             record = self._workload_store.records.get(WorkloadKey(*_pair(key)))
             if record is not None:
-                # Out of its queue, whatever it asks: nobody can say any more what it would be admitted with.
+                # It leaves its queue, since it is not known any more what it would be admitted with.
                 self._workload_store.unqueue(record)
         elif kind is LocalQueue:
             namespace, name = _pair(key)
-            # It needs a place to show its status, even if it has never been readable.
+            # An entry is needed to show its status, even if it has never been readable.
             unknown = LocalQueue(namespace=namespace, name=name, cluster_queue="")
             self._cache.local_queues.setdefault((namespace, name), unknown)
             self._workload_store.reroute((namespace, name))
         elif kind is AdmissionPolicy:
-            # Not the last good version: what is in force must follow from the objects alone, so that a
-            # controller that starts now decides like one that has seen the edit.
+            # The last readable version does not apply: what is in force must follow from the objects alone,
+            # so that a new leader decides like one that has seen the edit.
             self._cache.remove_spec(kind, str(key))
 
     def adopt_usage(self, local_queue: LocalQueueKey, past: PastUsage) -> None:
-        """Take in the past usage in a LocalQueue's status, where it is newer than what is known here."""
-        # Newer ones only, so that the controller's own writes do not come back as news.
+        """Take in the past usage from a LocalQueue's status if it is newer than what is known."""
+        # Only newer values, so that the controller's own writes are ignored.
         if self._cache.ledger is not None:
             self._cache.ledger.adopt(local_queue, past)
 
     def _begin_change(self, now: float) -> None:
-        """What is known is about to change: a cycle under way ends first."""
+        """Prepare for a change of what is known: a cycle under way ends first."""
         self._workload_store.now = now
         if now >= self._cache.next_boundary_at:
-            # A quota window opens or closes: as if an administrator had edited the ClusterQueue. A
-            # reservation that begins or ends lets others in, too.
+            # A quota window begins or ends, which has the effect of an edited ClusterQueue; or a reservation
+            # does, which may let other Workloads start.
             self._cache.invalidate()
             self._specs_changed()
-        # Taken out first: interrupting carries decisions out, which must not find a cycle under way.
+        # Removed first: an interrupt may apply decisions, and those must not find a cycle under way.
         cycle, self._cycle = self._cycle, None
         looking, self._settling, self._settled = self._settling, None, None
         if looking is not None:
@@ -171,10 +170,12 @@ class Updates(Queries):
                 self._workload_store.unsettled[queue.tree] = None
 
     def _put_budget(self, value: DisruptionBudget) -> None:
+        """Take in a PodDisruptionBudget, and wake queues if it allows more disruptions."""
         key = (value.namespace, value.name)
         known = self._cache.budgets.get(key)
         self._cache.budgets[key] = value
-        # More may be taken than before, or others are covered; a budget that shrinks lets nobody in.
+        # More pods may be evicted than before, or others are covered. A budget that
+        # shrinks helps no Workload.
         has_more = known is not None and (
             known.allowed < value.allowed or (known.keeps_unready and not value.keeps_unready)
         )
@@ -182,19 +183,19 @@ class Updates(Queries):
             self._replicas_changed()
 
     def _replicas_changed(self) -> None:
-        """More replicas may be taken than before: who was refused them is to ask again."""
+        """Wake queues that may preempt replicas: more of them may be evicted than before."""
         for queue in self._cache.queues.values():
             section = queue.policy.preemption
-            # Only where a policy lets replicas be taken: elsewhere budgets decide on nothing.
+            # Budgets matter only where a policy lets replicas be preempted.
             if section is not None and section.rules.prefers_inference:
                 self._workload_store.woken.add(queue.tree)
 
     def _nodes_changed(self, flavors: frozenset[str], *, are_nodes: bool = False) -> None:
-        """Capacity of these flavors' nodes came or went: parked Workloads may fit, promises may move.
+        """Wake what may use these flavors' nodes: their capacity has changed, and promises may move.
 
-        Where the nodes themselves did, a reserved domain may be another one now.
+        `are_nodes`: the nodes themselves have changed, so that reserved domains may be others now.
         """
-        # Trees of those flavors alone, for nodes come and go all day in a cluster that scales.
+        # Only trees with these flavors, since nodes come and go all day in an autoscaled cluster.
         self._workload_store.wake_flavors(flavors)
         if flavors:
             self._cache.schedule_plan.note_nodes()
@@ -206,7 +207,7 @@ class Updates(Queries):
     def _upsert_spec(self, value: Spec) -> None:
         was_unreadable = self._cache.unreadable.pop((type(value), value.name), None) is not None
         is_new = self._cache.put_spec(value)
-        # A spec that could not be read and is the same as before has effect again all the same.
+        # A spec that was unreadable takes effect again even if it is the same as before.
         if is_new is None and not was_unreadable:
             return
         self._cache.invalidate()
@@ -217,7 +218,7 @@ class Updates(Queries):
     def _upsert_local_queue(self, value: LocalQueue) -> None:
         key = (value.namespace, value.name)
         if value.past_usage is not None:
-            # Past usage is our own status come back; taken in before the comparison, which
+            # Past usage is this controller's own status. It is taken in before the comparison, which
             # it would always fail.
             self.adopt_usage(key, value.past_usage)
         was_unreadable = self._cache.unreadable.pop((LocalQueue, key), None) is not None
@@ -228,7 +229,7 @@ class Updates(Queries):
         self._workload_store.reroute(key)
 
     def _note_owner(self, local_queue: LocalQueueKey) -> None:
-        """A LocalQueue came, went or changed: reservations for it may come into force, or not be any more."""
+        """Refresh reservations that name a LocalQueue which was added, removed or changed."""
         policies = self._cache.policies.values()
         if any(one.local_queue == local_queue for policy in policies for one in policy.reservations):
             self._cache.invalidate()
@@ -238,7 +239,7 @@ class Updates(Queries):
         if self._cache.namespaces.get(value.name) == value.labels:
             return
         self._cache.namespaces[value.name] = dict(value.labels)
-        # Which queues there are must be known before their trees can be woken.
+        # The queues have to be built before their trees can be woken.
         self._workload_store.refresh()
         for (namespace, _), spec in self._cache.local_queues.items():
             queue = self._cache.queues.get(spec.cluster_queue)
@@ -246,18 +247,19 @@ class Updates(Queries):
                 self._workload_store.woken.add(queue.tree)
 
     def _reread_namespace(self, namespace: str) -> None:
+        """Have the requests of the namespace's Workloads computed again."""
         records = [one for key, one in self._workload_store.records.items() if key.namespace == namespace]
         self._workload_store.reread(records)
 
     def _reroute_queue(self, cluster_queue: str) -> None:
-        """Note that a ClusterQueue came or went."""
+        """Place the Workloads of a ClusterQueue that was added or removed again."""
         for key, local_queue in self._cache.local_queues.items():
             if local_queue.cluster_queue == cluster_queue:
                 self._workload_store.reroute(key)
 
     def _specs_changed(self) -> None:
-        """A change of specs may show in the status of every queue."""
-        # Everything, though most is unaffected: the statuses are compared before they are written.
+        """Mark the statuses of all queues as touched, since a change of specs may show in any of them."""
+        # All are marked although few are affected: statuses are compared before they are written.
         self._workload_store.touched_queues.update(self._cache.cluster_queues)
         self._workload_store.touched_local_queues.update(self._cache.local_queues)
         self._touched_cohorts.update(self._cache.cohorts)
@@ -265,7 +267,7 @@ class Updates(Queries):
 
 
 def _pair(key: ObjectKey) -> LocalQueueKey:
-    """Return the key of a namespaced object. Raises TypeError for a bare name."""
+    """Return the key of a namespaced object. Raise TypeError for a bare name."""
     if isinstance(key, str):
         raise TypeError(f"{key!r} names no namespace")
     return key[0], key[1]

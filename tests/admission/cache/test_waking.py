@@ -169,7 +169,7 @@ def test_those_behind_a_strict_head_are_told_behind_whom_they_wait() -> None:
     assert (wait.key.name, wait.reason) == ("small", PendingReason.PENDING_EVALUATION)
     assert (
         wait.message
-        == f"waits behind {NAMESPACE}/large: ClusterQueue queue is StrictFIFO and admits in order alone"
+        == f"waits behind {NAMESPACE}/large: ClusterQueue queue is StrictFIFO and admits in order only"
     )
 
 
