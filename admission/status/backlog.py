@@ -1,6 +1,6 @@
-"""The backlog of a ClusterQueue as metrics show it: how many different requests wait, for how much, how long.
+"""The backlog of a ClusterQueue for metrics: how many different requests wait, for how much, and how long.
 
-Counted by groups of equal requests, so that thousands of equal Workloads cost one step.
+It is counted by groups of equal requests, so that thousands of equal Workloads cost one step.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from queues.pending.pending_queue import PendingQueue
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backlog:
-    """Who waits in one ClusterQueue.
+    """The Workloads pending in one ClusterQueue, summed up.
 
-    `active_shapes` and `parked_shapes` count different requests; `requested` is all that they ask for, by
-    resource, in canonical units. `oldest_at` (Unix seconds) is since when the first of the highest priority
-    waits, be it parked or not; None where nobody waits.
+    `active_shapes` and `parked_shapes` count different requests. `requested` is the sum of all requests by
+    resource, in canonical units. `oldest_at` (Unix seconds) is since when the longest waiting Workload of
+    the highest priority has been queued, parked or not; None if the queue is empty.
     """
 
     active_shapes: int

@@ -1,12 +1,13 @@
-"""The calendar's entries as people ask for them: every quota window and reservation, and where it stands.
+"""The calendar for statuses: every quota window and reservation of a policy, and its state.
 
-    Upcoming ──▶ Lead ──▶ Active ──▶ Over          a window by a schedule goes round, and is never over
-       Refused: it has no effect, and a sentence says why
+    Upcoming ──▶ Lead ──▶ Active ──▶ Over          a window with a schedule starts over, and is never Over
+       Refused: it has no effect, and a message says why
 
-Lead is the time before a window lowers a quota in which nothing starts any more that would be in the way
-(`reclaimLeadSeconds`). A reservation has none: others start until it begins, where they are gone by then.
+Lead is the time before a window lowers a quota during which no work starts that would still run at that time
+(`reclaimLeadSeconds`). A reservation has none: Workloads start until it begins if they will be gone by then.
 
-For statuses alone, so it is worked out when somebody asks; what decides is in `calendar` and `advance`.
+It is computed only when a status is asked for. What decides is in `admission.calendar.quota_windows` and
+`admission.calendar.advance_reservations`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from queues.quota.resources import FlavorResource
 
 
 class EntryState(StrEnum):
-    """Where an entry stands at an instant."""
+    """The state of an entry at an instant."""
 
     UPCOMING = "Upcoming"
     LEAD = "Lead"
@@ -37,8 +38,10 @@ class EntryState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowEntry:
-    """A quota window. `opens_at` is its next opening while it is closed, `closes_at` when it closes while it
-    is open (Unix seconds); None: never, or not known.
+    """A quota window and its state.
+
+    `opens_at` is its next opening while it is closed, `closes_at` its closing while it is open (Unix
+    seconds); None: never, or not known.
     """
 
     window: QuotaWindow
@@ -50,9 +53,10 @@ class WindowEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReservationEntry:
-    """A reservation. `keeps` is the quota that it keeps, of a domain as much as its `nodes` have use for.
+    """A reservation and its state.
 
-    `users` hold quota and have joined it, in order of key.
+    `keeps` is the quota that it reserves, for a domain as much as its `nodes` can use. `users` are the
+    Workloads that hold quota and have joined it, by key.
     """
 
     reservation: CapacityReservation
@@ -65,7 +69,7 @@ class ReservationEntry:
 
 
 def window_entries(cache: Cache, policy: AdmissionPolicy) -> tuple[WindowEntry, ...]:
-    """Return all quota windows of the policy, in the order of its list, as they stand now."""
+    """Return all quota windows of the policy, in the order of its list, with their state now."""
     governing = {queue.name: queue.policy for queue in cache.queues.values()}
     return tuple(
         _window_entry(cache, index, window, policy, governing)
@@ -74,7 +78,7 @@ def window_entries(cache: Cache, policy: AdmissionPolicy) -> tuple[WindowEntry, 
 
 
 def reservation_entries(cache: Cache, policy: AdmissionPolicy) -> tuple[ReservationEntry, ...]:
-    """Return all reservations of the policy, in the order of its list, as they stand now."""
+    """Return all reservations of the policy, in the order of its list, with their state now."""
     return tuple(
         _reservation_entry(cache, index, one, policy) for index, one in enumerate(policy.reservations)
     )
@@ -107,6 +111,7 @@ def _window_entry(
 
 
 def _covered_by(window: QuotaWindow, present: QuotaInForce | None) -> str:
+    """Return a message if another open window of the same quota applies instead of this one, else ""."""
     if present is None or present.window == window.name:
         return ""
     return f"quota window {present.window} is open too and counts, as the later in the list"
@@ -135,5 +140,5 @@ def _reservation_entry(
 
 
 def _users(cache: Cache, kept: ReservedCapacity) -> Iterator[WorkloadKey]:
-    """Yield who holds quota and has joined: members stay on the keeper's list when they end."""
+    """Yield the members that hold quota: members stay in the plan's table after they have ended."""
     return (key for key in sorted(cache.schedule_plan.ahead.members.get(kept.id, ())) if key in cache.held)

@@ -1,12 +1,12 @@
-"""Why a Workload waits, in full: every flavor with its quota, every domain and node with what fits.
+"""Explain: why a Workload waits, in full, with every flavor and its quota, every domain and node.
 
-The answer comes from the functions that decide, asked one by one where a decision stops at the first that
-serves. It is the state of now: freed quota or a new node changes it. Asking changes nothing.
+The answer comes from the functions that decide. A decision stops at the first flavor that serves; here all
+are asked. It describes the present state, which freed quota or a new node changes. Asking changes nothing.
 
-    quota       by pod set and flavor: what is asked, what the ClusterQueue may still use, and the most it
-                could ever use (nominal, plus what its cohorts lend, within the limits)
-    topology    by flavor: how many pods fit into every domain now, and were it empty; for every node why
-                it takes none
+    quota       by pod set and flavor: what is requested, what the ClusterQueue may still use, and the most
+                it could ever use (nominal quota, plus what its cohorts lend, within the limits)
+    topology    by flavor: how many pods fit into every domain now, and how many if it were empty; for every
+                node why it takes none
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from api.workload import PodSet, Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaLine:
-    """One resource of one flavor, in canonical units. `free` is negative where quota was cut."""
+    """One resource of one flavor, in canonical units. `free` is negative if quota was lowered."""
 
     resource: str
     wanted: int
@@ -36,15 +36,15 @@ class QuotaLine:
 
     @property
     def fits(self) -> bool:
-        """Whether the quota is there now."""
+        """Whether the quota is available now."""
         return self.wanted <= max(self.free, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DomainLine:
-    """One domain: its level, its path of values, and how many of the pods fit now and were it empty.
+    """One domain: its level, its path of values, and how many pods fit now and if it were empty.
 
-    `refusal` is why a host takes none; empty for what is above.
+    `refusal` says why a host takes no pod; it is empty for domains above hosts.
     """
 
     level: int
@@ -56,10 +56,9 @@ class DomainLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologyLines:
-    """One flavor's domains from the widest down, each before those within it; nodes left out, with the
-    reason.
+    """One flavor's domains, each before those within it, and the nodes left out, with the reason.
 
-    `wanted` says what the pods ask for; `problem` why it cannot be asked of these levels.
+    `wanted` describes what the pods request; `problem` says why these levels cannot serve that.
     """
 
     levels: tuple[str, ...]
@@ -71,7 +70,7 @@ class TopologyLines:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlavorLines:
-    """One flavor for one pod set. `refusal` is why its pods cannot use it whatever the quota."""
+    """One flavor for one pod set. `refusal` says why its pods cannot use it, whatever the quota."""
 
     flavor: str
     refusal: str = ""
@@ -91,9 +90,9 @@ class PodSetLines:
 def explain(
     snapshot: Snapshot, queue: QueueState, workload: Workload, requests: tuple[PodSetRequests, ...]
 ) -> tuple[PodSetLines, ...]:
-    """Return all that the cycle would look at for this Workload, one pod set after the other.
+    """Return all that a cycle would consider for this Workload, one pod set after the other.
 
-    Each pod set is looked at as if it were alone; the cycle serves them on top of each other.
+    Each pod set is explained as if it were alone, while a cycle places them on top of each other.
     """
     return tuple(
         PodSetLines(
@@ -108,10 +107,10 @@ def explain(
 def _flavors(
     snapshot: Snapshot, queue: QueueState, workload: Workload, pod_set: PodSet, asked: PodSetRequests
 ) -> Iterator[FlavorLines]:
-    # Each flavor once, in the order in which a search looks at them.
+    # Each flavor once, in the order in which a search tries them.
     names = dict.fromkeys(name for group in queue.groups.values() for name in group.flavors)
     for name in names:
-        # What rules a flavor out whatever is free is told instead of its numbers.
+        # If a flavor is ruled out whatever is free, the reason is shown instead of numbers.
         refusal = reservation_refusal(queue, workload, name) or flavor_refusal(snapshot, queue, name, pod_set)
         if refusal is not None:
             yield FlavorLines(flavor=name, refusal=refusal)
@@ -126,7 +125,7 @@ def _flavors(
 def _quota(queue: QueueState, flavor: str, asked: PodSetRequests) -> Iterator[QuotaLine]:
     for resource, amount in sorted(asked.per_pod.items()):
         group = queue.groups.get(resource)
-        # Only what the flavor has quota for in this queue; the rest is another group's.
+        # Only resources that the flavor has quota for in this queue; others belong to other groups.
         if group is not None and flavor in group.flavors:
             _, cell = group.cells[group.flavors.index(flavor)][resource]
             yield QuotaLine(
@@ -146,7 +145,7 @@ def _topology(
         return None
     search = snapshot.topology_cache.search(name)
     flavor, rules = snapshot.flavors[name], queue.policy.placement
-    # The request that the cycle makes, step for step: an explanation of another one would mislead.
+    # The same request as the cycle makes, step by step; an explanation of another one would mislead.
     request = placement_request(pod_set, asked, flavor, count=asked.count, rules=rules)
     request = inside_reservation(request, queue, workload)
     levels = search.site.levels
@@ -171,13 +170,13 @@ def _wanted(request: PlacementRequest, plan: PlacementPlan, levels: tuple[str, .
 
 
 def _domains(search: PlacementSearch, request: PlacementRequest, plan: PlacementPlan) -> Iterator[DomainLine]:
-    """Return the domains in the order of their paths, which puts each before those within it."""
+    """Yield the domains in the order of their paths, which puts each before those within it."""
     tree = search.site.tree
-    # The counts of one shape are lists that the next question may extend, never replace.
+    # The lists of counts are shared: the next question may extend them, but never replaces them.
     now = search.counts(request, plan)
     empty = search.counts(request, plan, is_empty=True)
     hooked = (index for level in tree.at_level for index in level)
-    # By path, so that a reader finds each domain under the one that holds it.
+    # By path, so that a reader finds each domain below the one that contains it.
     for index in sorted(hooked, key=lambda one: tree.values[one]):
         yield DomainLine(
             level=tree.level[index],
@@ -189,12 +188,12 @@ def _domains(search: PlacementSearch, request: PlacementRequest, plan: Placement
 
 
 def _refusal(now: PodCounts, empty: PodCounts, index: int) -> str:
-    """Return why a leaf takes no pod: what no Workload's end would change goes first."""
+    """Return why a leaf takes no pod; reasons that no end of a Workload would change come first."""
     return empty.refusal(index) or now.refusal(index)
 
 
 def _left_out(snapshot: Snapshot, search: PlacementSearch) -> Iterator[tuple[str, str]]:
-    """Return the nodes that are not of this flavor for another reason than their flavor's labels."""
+    """Yield the nodes with this flavor's labels that are left out for another reason, with that reason."""
     site = search.site
     for name, node in sorted(snapshot.topology_cache.nodes.items()):
         refusal = site.refusal(node)

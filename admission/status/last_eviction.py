@@ -1,7 +1,7 @@
-"""The last eviction of a Workload that has not started again: when, why, for whom, and from where it goes on.
+"""The last eviction of a Workload that has not started again: when, why, for which preemptor, what it lost.
 
-Worked out from the objects alone: the condition Evicted, its message (which names the preemptor by uid, as
-Kueue's does), the counts in the status, and the last checkpoint that it told of.
+It is computed from the objects alone: the Evicted condition, its message (which names the preemptor's uid, as
+Kueue's does), the counts in the status, and the last reported checkpoint.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Any
 from api.jobs.checkpoint_annotations import CheckpointFacts, checkpoint_facts
 from api.workload import Workload, WorkloadKey, to_rfc3339
 
-# Kueue's words: "Preempted to accommodate a workload (UID: …, JobUID: …) due to …".
+# Kueue's message: "Preempted to accommodate a workload (UID: …, JobUID: …) due to …".
 _PREEMPTOR = re.compile(r"\(UID: ([^,)]+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastEviction:
-    """The last eviction of a Workload that has not started again. `at` in Unix seconds.
+    """The last eviction of a Workload that has not started again. `at` is in Unix seconds.
 
-    `preemptor_uid` is empty where it gave way to nobody in particular; `preemptor` is None where that one is
-    gone. `ran_seconds` is for how long all its attempts ran, `attempts` how many they were.
+    `preemptor_uid` is empty if it was not preempted for another Workload, and `preemptor` is None if that
+    Workload no longer exists. `ran_seconds` is how long all `attempts` ran together.
     """
 
     at: float
@@ -36,7 +36,10 @@ class PastEviction:
 
 
 def past_eviction(workload: Workload, key_of: Callable[[str], WorkloadKey | None]) -> PastEviction | None:
-    """Return the eviction that the Workload has not got over yet; `key_of` finds a Workload by its uid."""
+    """Return the last eviction of a Workload that has not started since, None if there is none.
+
+    `key_of` finds a Workload by its uid.
+    """
     evicted = workload.eviction
     if evicted is None or workload.is_finished:
         return None
@@ -54,7 +57,7 @@ def past_eviction(workload: Workload, key_of: Callable[[str], WorkloadKey | None
 
 
 def eviction_json(found: PastEviction | None) -> dict[str, Any] | None:
-    """Return it as JSON has it, None for none."""
+    """Return the eviction as the HTTP API's JSON, None for none."""
     if found is None:
         return None
     saved_at = found.facts.saved_at
@@ -70,14 +73,14 @@ def eviction_json(found: PastEviction | None) -> dict[str, Any] | None:
 
 
 def lost_seconds(found: PastEviction) -> float | None:
-    """Return how much of its run time is lost, in seconds; None where it told of no checkpoint.
+    """Return how much of its run time is lost, in seconds; None if it has reported no checkpoint.
 
-    After several attempts it may be less: nothing tells when the last one began, nor for how long it waited
-    before that.
+    After several attempts the loss may be smaller: when the last one began, and for how long it waited
+    before that, is not known.
     """
     saved_at = found.facts.saved_at
     if saved_at is None:
         return None
-    # Never more than all that ever ran, however long ago the checkpoint was.
+    # Never more than all attempts ran, however old the checkpoint is.
     since = max(0.0, found.at - saved_at)
     return min(since, found.ran_seconds) if found.ran_seconds else since

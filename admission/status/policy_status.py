@@ -1,5 +1,4 @@
-"""Status of an AdmissionPolicy and the Event that goes with it: in force or not, for whom, what has no
-effect."""
+"""AdmissionPolicy status and its Event: whether it is in force, for which queues, and what has no effect."""
 
 from __future__ import annotations
 
@@ -19,13 +18,13 @@ from api.workload import to_rfc3339
 from queues.quota.resources import FlavorResource
 
 ACCEPTED = "Accepted"
-# The status lists at most as many names as its schema allows; the count tells of all.
+# The lists in the status are limited by its schema; the counts cover all.
 _MOST_NAMES = 256
 _MOST_QUOTAS = 64
 _MOST_USERS = 16
 _MOST_MESSAGE = 1024
 _SHOWN_NAMES = 10
-# Each is a sentence; an Event's note ends after 1,024 characters.
+# Each problem is a sentence, and an Event's note is limited to 1,024 characters.
 _SHOWN_PROBLEMS = 4
 
 
@@ -38,7 +37,7 @@ class _Object(msgspec.Struct):
 
 
 def policy_status(raw: bytes, view: PolicyView, *, now: float) -> bytes | None:
-    """Return the policy with its status brought up to date, None where nothing would change."""
+    """Return the policy with its status brought up to date, None if nothing would change."""
     edit = StatusEdit(raw, now=now)
     reason, message = _said(view)
     edit.set_condition(ACCEPTED, view.problem is None, reason=reason, message=message)
@@ -91,7 +90,7 @@ def _reservation(entry: ReservationEntry) -> dict[str, Any]:
 
 
 def _instant(field: str, at: float | None) -> dict[str, str]:
-    # Absent for never: an instant far off would look like an appointment.
+    # Omitted for never, since a distant instant would look like an appointment.
     return {field: to_rfc3339(at)} if at is not None and at < inf else {}
 
 
@@ -112,14 +111,16 @@ def _quota(cluster_queue: str, pair: FlavorResource, present: QuotaInForce) -> d
 
 
 def policy_events(raw: bytes, view: PolicyView, about: ObjectRef) -> tuple[Event, ...]:
-    """Return a Warning where the policy is not in force, or a setting is not, unless its status says so
-    already."""
-    # Good news stands in the status; Events are for what somebody has to do.
+    """Return a Warning if the policy, or one of its settings, is not in force.
+
+    Empty if its status says so already.
+    """
+    # The status shows that all is well; Events are for what a person has to act on.
     if view.problem is None and not view.calendar_problems:
         return ()
     reason, message = _said(view)
     known = _accepted(raw)
-    # Told already, perhaps by another leader: the status outlives whoever wrote it.
+    # Reported before, perhaps by another leader: the status outlives the process that wrote it.
     if known is not None and (known.reason, known.message) == (reason, message):
         return ()
     return (
@@ -134,6 +135,7 @@ def policy_events(raw: bytes, view: PolicyView, about: ObjectRef) -> tuple[Event
 
 
 def _said(view: PolicyView) -> tuple[str, str]:
+    """Return reason and message of the Accepted condition."""
     if view.problem is not None:
         return "Invalid", f"The policy is not in force: {view.problem}"
     governs = _governs(view)
@@ -154,6 +156,7 @@ def _governs(view: PolicyView) -> str:
 
 
 def _accepted(raw: bytes) -> WireCondition | None:
+    """Return the Accepted condition in the object's status, None if there is none or it cannot be read."""
     try:
         status = msgspec.json.decode(raw, type=_Object).status
     except msgspec.DecodeError:

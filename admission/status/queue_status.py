@@ -1,6 +1,6 @@
 """Status of ClusterQueues, LocalQueues and Cohorts, as whole objects for PUT .../status.
 
-Built from the object's last seen bytes, so what we do not know survives; None where nothing would change.
+It is built from the object's last seen bytes, so that unknown fields survive; None if nothing would change.
 Source: Kueue, pkg/controller/core/clusterqueue_controller.go, localqueue_controller.go, cohort_controller.go.
 """
 
@@ -13,16 +13,16 @@ from api.parsing.quantities import to_text
 from api.past_usage import to_fair_sharing_status
 from api.status_bodies import StatusEdit
 
-# What a share is written as when weight 0 meets borrowing: there is no larger number on the wire.
+# What is written for an infinite share, of a queue with weight 0 that borrows: the largest int64.
 MAX_SHARE = 2**63 - 1
 
 
 def cluster_queue_status(
     raw: bytes, view: ClusterQueueView, *, now: float, with_share: bool = False, fault: str | None = None
 ) -> bytes | None:
-    """Return the ClusterQueue with its status brought up to date.
+    """Return the ClusterQueue with its status brought up to date, None if nothing would change.
 
-    `with_share`: fair sharing is on. `fault` says which rules its spec breaks, None: none.
+    `with_share`: fair sharing is on. `fault` says which rules its spec breaks, None for none.
     """
     edit = _begun(raw, view, now=now, fault=fault, with_borrowed=True)
     if with_share:
@@ -33,7 +33,7 @@ def cluster_queue_status(
 def local_queue_status(
     raw: bytes, view: LocalQueueView, *, now: float, fault: str | None = None
 ) -> bytes | None:
-    """Return the LocalQueue with its status brought up to date. `fault`: as for ClusterQueues."""
+    """Return the LocalQueue with its status brought up to date. `fault` as for ClusterQueues."""
     edit = _begun(raw, view, now=now, fault=fault, with_borrowed=False)
     if view.past_usage is not None:
         edit.put("fairSharing", to_fair_sharing_status(view.past_usage))
@@ -43,7 +43,7 @@ def local_queue_status(
 def _begun(
     raw: bytes, view: ClusterQueueView | LocalQueueView, *, now: float, fault: str | None, with_borrowed: bool
 ) -> StatusEdit:
-    """Return the status of a queue with what both kinds of queues tell."""
+    """Return the status edit with the fields that both kinds of queues have."""
     edit = StatusEdit(raw, now=now)
     _put_fault(edit, fault)
     _put_condition(edit, view.is_active, view.reason or "Ready", view.message)
@@ -56,14 +56,14 @@ def _begun(
 
 
 def cohort_status(raw: bytes, view: CohortView, *, now: float) -> bytes | None:
-    """Return the Cohort with its share brought up to date."""
+    """Return the Cohort with its share brought up to date, None if nothing would change."""
     edit = StatusEdit(raw, now=now)
     edit.put("fairSharing", {"weightedShare": min(view.weighted_share, MAX_SHARE)})
     return edit.to_bytes() if edit.is_changed else None
 
 
 def _put_fault(edit: StatusEdit, fault: str | None) -> None:
-    """Say that the spec breaks a rule. A queue in order carries no such condition, as Kueue's do not."""
+    """Report that the spec breaks a rule. A valid queue has no such condition, as in Kueue."""
     if fault is None:
         edit.remove_condition("Valid")
     else:

@@ -1,6 +1,6 @@
-"""Frozen pictures of queues, cohorts and of the engine, for status, metrics and people.
+"""Frozen views of queues, cohorts, policies and the engine, for statuses, metrics and commands.
 
-Nothing here decides. Amounts are canonical integers; `borrowed` is what a ClusterQueue uses beyond its own
+Nothing is decided here. Amounts are canonical integers; `borrowed` is what a ClusterQueue uses beyond its own
 nominal quota of that flavor and resource.
 """
 
@@ -41,8 +41,8 @@ FlavorUsages = Mapping[str, Mapping[str, Usage]]
 class ClusterQueueView:
     """A ClusterQueue as its status shows it. `weighted_share` is its dominant resource share, rounded up.
 
-    `quotas_in_force` are those that a quota window has put in place of the object's, `reservations` those in
-    force, and which have begun.
+    `quotas_in_force` are quotas that a quota window has replaced. `reservations` are the advance reservations
+    in force, each with whether it has begun.
     """
 
     name: str
@@ -61,16 +61,16 @@ class ClusterQueueView:
 
     @property
     def pending(self) -> int:
-        """How many wait, parked ones too."""
+        """The number of pending Workloads, parked ones included."""
         return self.active_pending + self.parked_pending
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalQueueView:
-    """A LocalQueue as its status shows it; `parked` of its `pending` ones wait for something to change.
+    """A LocalQueue as its status shows it; `parked` of its `pending` Workloads wait for a change.
 
-    With admission fair sharing `past_usage` is what it has consumed, and `fair_usage` the number that its
-    place goes by; else None.
+    With admission fair sharing, `past_usage` is what it has consumed and `fair_usage` the number that orders
+    it within its ClusterQueue; otherwise both are None.
     """
 
     namespace: str
@@ -90,7 +90,7 @@ class LocalQueueView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CohortView:
-    """A Cohort as status and metrics show it; `problem` is set where it is in a cycle or cannot be read.
+    """A Cohort as status and metrics show it; `problem` is set if it is in a cycle or cannot be read.
 
     `above` are the cohorts above it, its parent first. `admitted` counts the Workloads of its subtree.
     """
@@ -106,12 +106,11 @@ class CohortView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyView:
-    """An AdmissionPolicy as its status shows it. `problem` is set where it cannot be used and is not in
-    force.
+    """An AdmissionPolicy as its status shows it. `problem` is set if it cannot be used and is not in force.
 
-    `cluster_queues` are those that it governs now, sorted; `calendar_problems` what is wrong with single
-    windows and reservations, each a sentence; `quotas_in_force` what its open windows have put in place of
-    the quotas of which ClusterQueues; `windows` and `reservations` all entries of its calendar.
+    `cluster_queues` are those that it governs, sorted. `calendar_problems` are messages about single windows
+    and reservations. `quotas_in_force` lists, by ClusterQueue, the quotas that its open windows have
+    replaced; `windows` and `reservations` hold all entries of its calendar.
     """
 
     name: str
@@ -126,7 +125,7 @@ class PolicyView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingWorkloadView:
-    """A waiting Workload, in a list that stands in queue order."""
+    """A pending Workload, in a list in queue order. `queued_at` is in Unix seconds."""
 
     key: WorkloadKey
     priority: int
@@ -137,7 +136,7 @@ class PendingWorkloadView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Touched:
-    """Whose status may have changed since the last question."""
+    """The objects whose status may have changed since the last call."""
 
     cluster_queues: frozenset[str] = frozenset()
     local_queues: frozenset[LocalQueueKey] = frozenset()
@@ -147,7 +146,7 @@ class Touched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStatistics:
-    """Sizes of the engine's state and counts since its start."""
+    """Sizes of the engine's state, and counts since it was created."""
 
     workloads: int
     cluster_queues: int
@@ -184,7 +183,7 @@ def cluster_queue_view(queue: QueueState) -> ClusterQueueView:
 def local_queue_view(
     cache: Cache, key: LocalQueueKey, members: Iterable[WorkloadKey]
 ) -> LocalQueueView | None:
-    """Return the LocalQueue's status, None where there is no such queue; `members` are its Workloads."""
+    """Return the LocalQueue's status, None if it does not exist; `members` are its Workloads."""
     spec = cache.local_queues.get(key)
     if spec is None:
         return None
@@ -213,14 +212,14 @@ def local_queue_view(
 
 
 def cohort_view(cache: Cache, name: str) -> CohortView | None:
-    """Return the Cohort's status, None where nobody names it."""
+    """Return the Cohort's status, None if it neither exists nor is named."""
     node = cache.hierarchy.cohorts.get(name)
     if node is None:
         return None
     cycle = cache.hierarchy.cohort_cycles.get(name)
     problem = cache.unreadable.get((Cohort, name))
     if cycle is not None:
-        # `cycle` wins over an unreadable object: it is the one that others have to mend, too.
+        # The cycle comes before an unreadable object: others may have to fix it too.
         problem = f"cohorts form a cycle ({cycle}); change spec.parentName of one of them"
     held = (one for queue in node.queues() for one in cache.queues[queue.name].held.values())
     return CohortView(
@@ -238,8 +237,7 @@ def _local_queue_problem(
     cache: Cache, key: LocalQueueKey, spec: LocalQueue, queue: QueueState | None
 ) -> tuple[InactiveReason | None, str]:
     unreadable = cache.unreadable.get((LocalQueue, key))
-    # What cannot be read may be anything; its last good version still decides, and is not shown as
-    # if all were well.
+    # It is not shown as active by its last readable version: no Workload enters it until it can be read.
     if unreadable is not None:
         return InactiveReason.UNKNOWN, unreadable
     if spec.is_stopped:
@@ -253,19 +251,19 @@ def _local_queue_problem(
 
 def _to_usages(usage: Mapping[FlavorResource, int], node: QuotaNode | None) -> FlavorUsages:
     """Return usage by flavor and resource, every declared pair included. `node` None: nothing is borrowed."""
-    # Declared pairs with zero as well, as Kueue's status has them.
+    # Declared pairs without usage are listed too, as in Kueue's status.
     pairs = {*usage, *(node.quotas if node is not None else ())}
     result: dict[str, dict[str, Usage]] = {}
     for pair in sorted(pairs):
         total = usage.get(pair, 0)
-        # Measured by the own nominal quota and not by the subtree's: status shows what this queue borrows.
+        # Measured by the queue's own nominal quota, not by that of its subtree.
         nominal = node.cell(pair).nominal if node is not None else total
         result.setdefault(pair.flavor, {})[pair.resource] = Usage(total, max(0, total - nominal))
     return result
 
 
 def _sum_usage(held: Iterable[HeldWorkload]) -> dict[FlavorResource, int]:
-    """Return what these Workloads hold together."""
+    """Return what these Workloads hold in total."""
     total: dict[FlavorResource, int] = {}
     for one in held:
         for pair, amount in one.usage.items():
@@ -274,7 +272,7 @@ def _sum_usage(held: Iterable[HeldWorkload]) -> dict[FlavorResource, int]:
 
 
 def _inactive_message(queue: QueueState) -> str:
-    """Return the sentence of the Active condition."""
+    """Return the message of the Active condition."""
     if not queue.inactive:
         idle = "; spec.concurrentAdmissionPolicy has no effect: each is admitted once, where it fits first"
         return f"Can admit new workloads{idle if queue.spec.is_concurrent_admission else ''}"
@@ -282,14 +280,14 @@ def _inactive_message(queue: QueueState) -> str:
 
 
 def policy_view(cache: Cache, name: str) -> PolicyView | None:
-    """Return the policy's status, None where there is no such policy."""
+    """Return the policy's status, None if it does not exist."""
     problem = cache.unreadable.get((AdmissionPolicy, name))
     if problem is not None:
         return PolicyView(name=name, uid="", problem=problem)
     policy = cache.policies.get(name)
     if policy is None:
         return None
-    # By identity: two policies may be equal in all but their names.
+    # By identity, since two policies may be equal in all but their names.
     governed = [queue for queue in cache.queues.values() if queue.policy is policy]
     return PolicyView(
         name=name,
