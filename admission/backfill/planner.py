@@ -8,14 +8,15 @@ running work, every promise of higher rank, and every promise that only age puts
           ▲                                                                  │
           └──────────────── the start borrows higher than assumed ◀──────────┘
 
-The rank depends on how high in the cohort tree the Workload borrows, and that is known only once flavors
-have been found. So the search first assumes no borrowing (for a promise that is moved: its former height)
-and is repeated with the height that the start needs if that is greater. Ranks fall from one round to the
-next, so there are at most as many rounds as the tree has levels, and the search ends. Each round costs one
-search of the profile (`queues.profile.earliest_start`).
+The rank depends on how high in the cohort tree the Workload borrows, and that is known only once
+flavors have been found. So the search first assumes no borrowing (for a promise that is moved: its
+former height) and is repeated with the height that the start needs if that is greater. The height grows
+from round to round and is bounded by that of the tree, so the search ends. Each round costs one search
+of the profile (`queues.profile.earliest_start`).
 
 The invariant is that a new promise never takes quota or places from a promise it has to leave alone. A
-promise that has been made is moved or withdrawn only by `revise_promises`.
+promise that exists is moved by `revise_promises`; here it is replaced only where evictions for its Workload
+let it start earlier, or where its start is due and the Workload still has to wait for evictions.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ promises of higher rank:
     otherwise                                   ─▶  it stays as it is
 
 The invariant: a promise moves later only for a recorded cause (`MoveCause`), and moving one earlier never
-moves another, of whatever rank. Between two steps of a revision all promises are consistent, so it may pause
-there, and a revision that is abandoned keeps its causes and freed capacity for the next.
+moves another, of whatever rank. Between two steps of a revision the plan is valid, so it may pause there, and
+a revision that is abandoned keeps its causes and freed capacity for the next.
 
 The order of rank makes one pass enough for moves to a later start: a promise depends only on those before it.
 A move to an earlier start frees capacity for the promises after it, and the same pass considers that; a move
@@ -56,8 +56,8 @@ class PromiseReviser:
     def settling(self) -> Steps[None]:
         """Withdraw or move promises that no longer hold, and move others earlier; one step per promise.
 
-        Between two steps all promises are consistent. If the generator is closed before its end, the causes
-        and the freed capacity are kept for the next pass.
+        Between two steps the plan is valid. If the generator is closed before its end, the causes and the
+        freed capacity are kept for the next pass.
         """
         schedule_plan, is_whole = self.visible.schedule_plan, False
         # The causes are taken before the pass, so that those which the pass itself adds are left to the next.
@@ -114,10 +114,9 @@ class PromiseReviser:
         schedule_plan.keep(planned, footing.usage, footing.spots)
 
     def _cause(self, promise: Promise, causes: set[MoveCause]) -> MoveCause:
-        """Return why a promise no longer holds: a cause specific to it first, then a recorded one.
+        """Return why a promise no longer holds: lost nodes of its own, else the first recorded cause.
 
-        Work that runs past its expected end is the only thing that delays a promise without being recorded,
-        so overrun is what remains.
+        The recorded causes are tried in the order of `MoveCause`. A promise is moved only if there is one.
         """
         if not self.visible.snapshot.topology_cache.has_nodes(promise.claim.spots):
             return MoveCause.NODE_LOST

@@ -77,7 +77,7 @@ class SchedulePlan:
         self.told: dict[WorkloadKey, PlannedStart] = {}
         # The promises kept since they were last read, for metrics.
         self.kept: deque[PromiseOutcome] = deque(maxlen=_MOST_REMEMBERED)
-        # The queues to be tried because of such changes.
+        # Which ClusterQueues are to be tried because promises have changed.
         self.dues = DueQueues()
         # What the calendar holds: changes of quota and advance reservations.
         self.ahead = UpcomingChanges()
@@ -303,8 +303,8 @@ class SchedulePlan:
     def adopt(self, planned: PlannedStart, usage: Quantities, spots: Spots) -> None:
         """Take over a promise that another leader has made and reported.
 
-        If this process has made one as well, its start counts, and the older of the two
-        dates the first promise.
+        If this process has made one as well, its start counts, and the older of the two tells when and for
+        when a start was first promised.
         """
         known = self.promises.get(planned.key)
         if known is not None:

@@ -36,7 +36,7 @@ def _note_performance(cache: Cache, workload: Workload, key: RunKey) -> None:
 
 
 def _outcome(cache: Cache, workload: Workload, key: RunKey) -> float | None:
-    """Return how the run went; None if it says nothing about its nodes, as when it was replaced."""
+    """Return how the run went; None if it says nothing about its nodes, as after a replacement."""
     finished = workload.conditions.get(ConditionType.FINISHED)
     if finished is not None and finished.reason == FinishedReason.FAILED:
         return FAILED

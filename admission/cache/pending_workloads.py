@@ -107,9 +107,9 @@ class PendingWorkloads:
         if queue.pending.offer(pending, now=self.now):
             self.unsettled[queue.tree] = None
         self.touched_queues.add(queue.name)
-        self._pay(record)
+        self._put_first(record)
 
-    def _pay(self, record: WorkloadRecord) -> None:
+    def _put_first(self, record: WorkloadRecord) -> None:
         """Let a preemptor that other Workloads were evicted for come first in its queue."""
         # The uid is compared too, since a new object of the same name has no such claim.
         if self.owed.get(record.workload.key) != record.workload.uid or record.queued_in is None:
@@ -325,8 +325,10 @@ class PendingWorkloads:
 
 
 class _Entrance:
-    """Whether a parked Workload may become active again: its namespace matches, its promised start has come,
-    and the Workloads it waits for have left.
+    """Whether a parked Workload of a queue may become active again.
+
+    Its namespace must match, its promised start must have come, and the Workloads it waits for must have
+    left or there must be room elsewhere.
     """
 
     __slots__ = ("_cache", "_queue")

@@ -56,7 +56,7 @@ class WorkloadStore(AdmittedWorkloads):
             self.drop(key)
             record = None
         # Before the record changes, since the request is found by comparing the two versions.
-        self._note_debt(record.workload if record is not None else None, workload)
+        self._note_preemptor(record.workload if record is not None else None, workload)
         # Only when it finishes, not at every later event of a finished object.
         if workload.is_finished and (record is None or not record.workload.is_finished):
             note_ended(self._cache, workload)
@@ -111,7 +111,7 @@ class WorkloadStore(AdmittedWorkloads):
         return record.workload.key not in self._cache.held and not record.workload.is_finished
 
     def _place(self, record: WorkloadRecord) -> None:
-        """Put a Workload into the place that its object demands."""
+        """Put a Workload where its object says that it belongs: its queue, held quota, or neither."""
         workload = record.workload
         if workload.is_finished:
             self._end(record)
@@ -125,7 +125,7 @@ class WorkloadStore(AdmittedWorkloads):
                 self.release(workload.key)
             self._route(record)
 
-    def _note_debt(self, before: Workload | None, workload: Workload) -> None:
+    def _note_preemptor(self, before: Workload | None, workload: Workload) -> None:
         """Record which preemptor the Workload is evicted for, or was until its quota came free.
 
         The leader that decided the eviction knows it already. A later leader learns it here, and lets that
@@ -144,7 +144,7 @@ class WorkloadStore(AdmittedWorkloads):
             # If the preemptor is not known yet, it is put first when it comes in.
             record = self.records.get(request.preemptor)
             if record is not None:
-                self._pay(record)
+                self._put_first(record)
 
     def join(self, key: WorkloadKey, evictions: tuple[Evict, ...]) -> None:
         """Record the evictions that the last cycle let this Workload join; an empty tuple for none."""

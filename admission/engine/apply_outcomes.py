@@ -59,12 +59,12 @@ class OutcomeApplier:
             self._workload_store.touched_queues.add(queue.name)
             self._workload_store.explain_again(queue.name)
         record = self._workload_store.records[pending.key]
-        told = (decision.reason, decision.message)
-        queue.pending.tell(pending, told)
+        reported = (decision.reason, decision.message)
+        queue.pending.tell(pending, reported)
         self._workload_store.untold.pop(pending.key, None)
         # Nothing is written for a Workload that waits on for the reason reported last.
-        if record.last_wait != told:
-            record.last_wait = told
+        if record.last_wait != reported:
+            record.last_wait = reported
             decisions.append(decision)
         rules = queue.policy.backfill_rules
         if rules is not None and queue.pending.held_back >= rules.max_tested:

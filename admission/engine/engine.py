@@ -238,7 +238,8 @@ class Engine(Updates):
     def has_heads(self, *, now: float) -> bool:
         """Return whether a cycle would decide on anything."""
         self._begin_change(now)
-        # A hold ends here as well, or a hold alone would never lead to the cycle that ends it.
+        # Holds end here, where the caller asks whether to run a cycle. Otherwise none would run when the end
+        # of a hold is the only thing due.
         self._end_holds(now)
         self._workload_store.settle()
         if is_due(self._cache, now=now):

@@ -34,19 +34,19 @@ def _explanation(cache: Cache, workload_store: WorkloadStore, key: WorkloadKey) 
     queue = cache.queues.get(record.queued_in or "")
     if queue is None or queue.inactive or record.last_wait is not None:
         return
-    told = queue.pending.told(key) or _behind_head(queue, key)
-    if told is None:
+    known = queue.pending.told(key) or _behind_head(queue, key)
+    if known is None:
         # Its head may wait for a preemption. A reason is known once a Workload of its class is parked.
         workload_store.unexplained.setdefault(queue.name, {})[key] = None
         return
-    record.last_wait = told
+    record.last_wait = known
     workload = record.workload
     yield Wait(
         key=key,
         uid=workload.uid,
         resource_version=workload.resource_version,
-        reason=told[0],
-        message=told[1],
+        reason=known[0],
+        message=known[1],
         is_parked=queue.pending.is_parked(key),
     )
 

@@ -76,7 +76,7 @@ class Queries:
         return tuple(budget for (inside, _), budget in found if inside == namespace)
 
     def quotas_in_force(self, cluster_queue: str) -> Mapping[FlavorResource, QuotaInForce]:
-        """Return the quotas that a quota window has replaced; the ClusterQueue's own apply to all others."""
+        """Return the quotas that quota windows have put in place of the ClusterQueue's own."""
         self._workload_store.see()
         queue = self._cache.queues.get(cluster_queue)
         return queue.quotas_in_force if queue is not None else {}

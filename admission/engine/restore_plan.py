@@ -77,8 +77,8 @@ def adopt_plan(
     Return how many promises, leases and holds no longer applied.
     """
     cache.moves.adopt(plan.moves, now=now, is_whole=is_whole)
-    untrue = _adopt_holds(cache, workload_store, plan.holds.values(), now=now, is_whole=is_whole)
-    return untrue + _adopt_promises(cache, workload_store, plan, is_whole=is_whole)
+    outdated = _adopt_holds(cache, workload_store, plan.holds.values(), now=now, is_whole=is_whole)
+    return outdated + _adopt_promises(cache, workload_store, plan, is_whole=is_whole)
 
 
 def _adopt_holds(
@@ -91,13 +91,13 @@ def _adopt_holds(
             if former is not None:
                 former.pending.forgive(key)
         cache.holds.kept.clear()
-    untrue = 0
+    outdated = 0
     for hold in holds:
         record, queue = workload_store.records.get(hold.key), cache.queues.get(hold.cluster_queue)
         # It does not fit the cluster as it is now. The count lets the log say how much of
         # a plan was outdated.
-        if record is None or queue is None or hold.until <= now or not _is_owed(hold, record, queue):
-            untrue += 1
+        if record is None or queue is None or hold.until <= now or not _still_applies(hold, record, queue):
+            outdated += 1
             continue
         places = places_of(hold.admission, record.requests)
         room = HeldRoom(hold=hold, usage=to_quantities(hold.admission.pod_sets), places=places)
@@ -105,10 +105,10 @@ def _adopt_holds(
             queue.pending.keep_for(record.workload)
         # The preemptor comes first again, or a Workload evicted for it would come before it.
         queue.pending.owe(record.workload)
-    return untrue
+    return outdated
 
 
-def _is_owed(hold: Hold, record: WorkloadRecord, queue: QueueState) -> bool:
+def _still_applies(hold: Hold, record: WorkloadRecord, queue: QueueState) -> bool:
     """Return whether the hold still applies to its Workload."""
     return (
         holds_room(queue.policy)
@@ -128,10 +128,10 @@ def _adopt_promises(cache: Cache, workload_store: WorkloadStore, plan: PlanValue
     if is_whole:
         # A follower shows only what the leader keeps.
         schedule_plan.forget_plan()
-    untrue = 0
+    outdated = 0
     for lease in plan.leases.values():
         if not _is_running(cache, lease):
-            untrue += 1
+            outdated += 1
         # What this engine knows itself is newer than what was stored.
         elif lease.key not in schedule_plan.leases:
             schedule_plan.leases[lease.key] = lease
@@ -143,7 +143,7 @@ def _adopt_promises(cache: Cache, workload_store: WorkloadStore, plan: PlanValue
     schedule_plan.rebuild(cache.held.values())
     for planned in plan.promises.values():
         if not _is_waiting(cache, workload_store, planned):
-            untrue += 1
+            outdated += 1
             continue
         # By the flavors and nodes as they are now: stored places could be on nodes that no longer exist.
         places = places_of(planned.admission, workload_store.records[planned.key].requests)
@@ -156,7 +156,7 @@ def _adopt_promises(cache: Cache, workload_store: WorkloadStore, plan: PlanValue
         if is_waiting and key not in schedule_plan.expected:
             schedule_plan.expected[key] = expected
     schedule_plan.note_adopted()
-    return untrue
+    return outdated
 
 
 def _is_running(cache: Cache, lease: BackfillLease) -> bool:

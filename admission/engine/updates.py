@@ -117,8 +117,9 @@ class Updates(Queries):
     def unreadable(self, kind: type, key: ObjectKey, message: str, *, now: float) -> None:
         """Record that an object exists but cannot be read; `message` says what is wrong and how to fix it.
 
-        A ClusterQueue becomes inactive, a Workload leaves its queue, and an AdmissionPolicy is not in
-        force. Everything else continues.
+        A ClusterQueue becomes inactive, as does every ClusterQueue that depends on an unreadable Cohort,
+        flavor, topology or check. A Workload leaves its queue, and so do the Workloads of a LocalQueue. An
+        AdmissionPolicy is not in force. Everything else continues.
         """
         self._begin_change(now)
         self._cache.unreadable[(kind, key)] = message
@@ -252,7 +253,7 @@ class Updates(Queries):
         self._workload_store.reread(records)
 
     def _reroute_queue(self, cluster_queue: str) -> None:
-        """Place the Workloads of a ClusterQueue that was added or removed again."""
+        """Have the Workloads of a ClusterQueue that was added or removed placed again."""
         for key, local_queue in self._cache.local_queues.items():
             if local_queue.cluster_queue == cluster_queue:
                 self._workload_store.reroute(key)

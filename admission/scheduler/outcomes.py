@@ -188,7 +188,7 @@ def in_vain(entry: Entry) -> HeadOutcome:
 
 
 def with_kept(outcome: HeadOutcome, entry: Entry, losses: EvictionLosses) -> HeadOutcome:
-    """Return the outcome, with the Workloads that minimum runtimes and budgets protect added to its message.
+    """Return the outcome, with the Workloads that policies and budgets protect added to its message.
 
     The outcome is unchanged unless the entry waits and no Workload is evicted for it.
     """

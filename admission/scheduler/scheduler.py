@@ -15,8 +15,8 @@ are fixed, so that no head searches all of them twice:
 
 The invariants: quota and places that one head was given are used up for all later heads; a target is evicted
 for one preemptor only; what an evicted Workload leaves beyond its preemptor's need is not used before it has
-stopped. All this is tried on the snapshot and rolled back at the end. Nothing is written
-here: the outcomes say what to do (`admission.scheduler.outcomes`).
+stopped. All this is tried on the snapshot and rolled back at the end. Nothing is written here: the outcomes
+say what to do (`admission.scheduler.outcomes`).
 
 The cost is one nomination per head, which is a search for flavors and, where it needs them, for places and
 targets; processing costs little more. The cycle yields after each head so that it may be paused
@@ -101,8 +101,7 @@ def schedule(
     capacity that a head of this cycle waits for until others have left, unless `is_spent`. `estimator` knows
     the run times of earlier runs; None: there were none.
     """
-    # Shared by the whole cycle, so that the loss of evicting a victim is computed once. One for the cycle:
-    # what evicting a victim costs is worked out once, however many ask.
+    # Shared by the whole cycle, so that the loss of evicting a Workload is computed only once.
     losses = EvictionLosses(now=now, estimator=estimator or Estimator())
     preemptor = Preemptor(snapshot=snapshot, losses=losses, fair_sharing=policy.fair_sharing)
     cycle = _Cycle(
@@ -281,7 +280,7 @@ class _Cycle:
         return self._take(verdict)
 
     def _with_fewer_pods(self, entry: Entry) -> Steps[StartCheck | None]:
-        """Return the check by which most of its pods can start now, None if it has to wait all the same.
+        """Return the check with the highest number of its pods that can start now, None if it has to wait.
 
         Only without evictions: no Workload is preempted for a part of what the entry gets later by its rank.
         """
@@ -363,12 +362,12 @@ class _Cycle:
         return *self._expected, *self._passed.expected()
 
     def _lack(self, entry: Entry) -> _Lack:
-        """Return what the entry lacks while the Workloads evicted in this cycle, other than its own targets,
-        still run: the quota of which there is too little, and whether its places are taken.
+        """Return the quota of which the entry has too little, and whether its places are taken.
 
-        On the snapshot they are gone, and their capacity is reserved for their preemptors. What they
-        leave over beyond that is free only once they have stopped: an entry that started on it now
-        would run beside them.
+        This is as long as the Workloads evicted in this cycle, other than its own targets, still run. On the
+        snapshot they are gone, and their capacity is reserved for their preemptors. What they leave over
+        beyond that is free only once they have stopped: an entry that started on it now would run beside
+        them, on capacity that they still use.
         """
         # Without evictions in this cycle, what is free on the snapshot is free.
         if not self.snapshot.gone:

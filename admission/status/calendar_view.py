@@ -6,8 +6,8 @@
 Lead is the time before a window lowers a quota during which no work starts that would still run at that time
 (`reclaimLeadSeconds`). A reservation has none: Workloads start until it begins if they will be gone by then.
 
-It is computed only when a status is asked for. What decides is in `admission.calendar.quota_windows` and
-`admission.calendar.advance_reservations`.
+It is computed only when a status is asked for. The rules that decide are in the two
+modules `admission.calendar.quota_windows` and `admission.calendar.advance_reservations`.
 """
 
 from __future__ import annotations

@@ -41,8 +41,8 @@ FlavorUsages = Mapping[str, Mapping[str, Usage]]
 class ClusterQueueView:
     """A ClusterQueue as its status shows it. `weighted_share` is its dominant resource share, rounded up.
 
-    `quotas_in_force` are quotas that a quota window has replaced. `reservations` are the advance reservations
-    in force, each with whether it has begun.
+    `quotas_in_force` are those that quota windows have put in place of the declared ones. `reservations` are
+    the advance reservations in force, each with whether it has begun.
     """
 
     name: str
@@ -109,8 +109,8 @@ class PolicyView:
     """An AdmissionPolicy as its status shows it. `problem` is set if it cannot be used and is not in force.
 
     `cluster_queues` are those that it governs, sorted. `calendar_problems` are messages about single windows
-    and reservations. `quotas_in_force` lists, by ClusterQueue, the quotas that its open windows have
-    replaced; `windows` and `reservations` hold all entries of its calendar.
+    and reservations. `quotas_in_force` lists, by ClusterQueue, the quotas that its open windows have put in
+    place of the declared ones; `windows` and `reservations` hold all entries of its calendar.
     """
 
     name: str
