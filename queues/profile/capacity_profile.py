@@ -1,8 +1,8 @@
-"""Capacity over time: who holds what until when, and when a request could begin.
+"""Capacity over time: which quota and nodes are taken from when to when.
 
-A *claim* is an amount of quota in one ClusterQueue, and of concrete places (*spots*: hosts, racks), from
-one instant to another. Running work claims from now until its expected end; a promise claims an interval
-that lies ahead. The profile is nothing but the edges of all claims in order of time:
+A *claim* is an amount of quota in one ClusterQueue, and of concrete *spots* (hosts, racks), from one instant
+to another. Running work claims from now until its expected end; a promise claims an interval in the future.
+The profile consists of the edges of all claims in order of time:
 
         used
          8 ┤██████████████┐                          running a, ends at 20
@@ -11,16 +11,19 @@ that lies ahead. The profile is nothing but the edges of all claims in order of 
          0 ┼──────┴──────────────┴──────────┴──▶ t
          now     10      20      30         50
 
-It keeps no counters of its own. A quota tree with borrowing and lending limits is no sum that could be kept
-per instant, so a search walks along the edges and lets a *stage* (the quota tree and the nodes themselves)
-take every change and give it back: adding and removing usage are mirror images, so the walk leaves no trace,
-and what fits at an instant is judged by the same arithmetic as what fits now. An edge costs O(log n) to put
-in or take out. The edges are kept a second time by spot, a handful each: what becomes of one host is then
-read off without a look at the others.
+Why edges and no totals. In a quota tree with borrowing and lending limits the free quota of a queue depends
+on the usage of all others, so there is no total per instant that could be kept. A search instead walks along
+the edges and applies each change to a *stage*, the quota tree and the nodes themselves
+(`queues.profile.profile_walk`). Adding and removing usage are exact inverses, so the walk leaves the stage
+unchanged, and the same arithmetic decides what fits at an instant and what fits now.
 
-Work begins where something is released, never between two edges: the search tries the instant asked for and
-then each release. Once no promise begins any more, capacity only grows and the instant is found by halving.
-Source: Slurm's backfill scheduler (node_space), Srinivasan et al. 2002 for the kinds of promises.
+Invariant. The list of edges is sorted by (instant, release before begin, holder), holds one release and at
+most one begin of each claim, and nothing else. A second index holds the same edges by spot, a handful each,
+so that one host over time can be read without the others. `validate` checks both.
+
+Cost. To find the place of an edge takes O(log n) comparisons.
+
+Source: Slurm's backfill scheduler (node_space); Srinivasan et al. 2002 for the kinds of promises.
 """
 
 from __future__ import annotations
@@ -37,22 +40,23 @@ from sortedcontainers import SortedKeyList
 from api.workload import WorkloadKey
 from queues.quota.resources import Quantities
 
-# A host or another lowest domain: whose it is ("" for hosts, which flavors share), and its level values.
+# A host or another lowest domain: its flavor ("" for hosts, which flavors share), and its level values.
 Spot = tuple[str, tuple[str, ...]]
 Spots = Mapping[Spot, Mapping[str, int]]
 
-# The sign of an edge: by how much the claim counts from there on.
+# The sign of an edge: +1 where its claim begins to count, -1 where it ceases to.
 RELEASE, BEGIN = -1, 1
 _NO_SPOTS: Spots = {}
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """What `holder` takes of a ClusterQueue's quota and of which spots, from `begins_at` to `ends_at`.
+    """Quota of a ClusterQueue and spots that `holder` takes from `begins_at` to `ends_at` (Unix seconds).
 
-    Unix seconds. Running work begins at minus infinity: the quota tree and the nodes count it already.
+    Running work begins at minus infinity: the quota tree and the nodes already count it.
 
-    A quota window claims no usage: `quota` is by how much less the ClusterQueue's own nominal quota is while
-    the claim lasts. Nobody need leave room for it who starts more than `lead_seconds` before it begins.
+    The claim of a quota window has no usage: `quota` is by how much it lowers the ClusterQueue's own
+    nominal quota while it lasts. A start more than `lead_seconds` before such a claim begins need not
+    leave room for it.
     """
 
     holder: WorkloadKey
@@ -66,16 +70,16 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_running(self) -> bool:
-        """Whether it is counted as used now."""
+        """Whether it is part of the present usage."""
         return self.begins_at == -inf
 
     @property
     def is_appointment(self) -> bool:
-        """Whether it is the calendar's, which no Workload holds."""
+        """Whether it comes from the calendar (a quota window, a reservation) and not from a Workload."""
         return not self.holder.namespace
 
 
-# At equal times what is released comes first: a start may follow an end at once.
+# At equal instants a release sorts before a begin: work may start the moment other work ends.
 Edge = tuple[float, int, WorkloadKey, Claim]
 # By what edges are ordered, and a bound between those of one instant and those of the next.
 _Order = tuple[float, int, WorkloadKey] | tuple[float, int]
@@ -83,71 +87,71 @@ Value = TypeVar("Value")
 
 
 class Stage(Protocol):
-    """The quota tree and the nodes, on which changes are tried."""
+    """The quota tree and the nodes, to which changes are applied on trial."""
 
     def charge(self, queue: str, usage: Quantities) -> None:
-        """Count this much more of the queue's quota as used from here on; below 0: as free."""
+        """Count this much more of the queue's quota as used from now on; negative amounts: as free."""
 
     def shift(self, queue: str, amounts: Quantities) -> None:
-        """Take the queue's own nominal quota to be less by this much from here on; below 0: more."""
+        """Lower the queue's own nominal quota by this much from now on; negative amounts raise it."""
 
     def occupy(self, spots: Spots) -> None:
-        """Count this much more of the spots as taken from here on; below 0: as free."""
+        """Count this much more of the spots as taken from now on; negative amounts: as free."""
 
 
-# The room of one spot over time: some instants in order, the room now, and that after each of them.
+# The room of one spot over time: the sorted instants of its changes, and the room now and after each.
 Course = tuple[list[float], list[int]]
 
 
 class Room(Protocol):
-    """How many of some equal pods the spots have room for, each spot by itself, as the stage stands."""
+    """How many of a number of equal pods fit on the spots, each spot by itself, as the stage shows them."""
 
     @property
     def needed(self) -> int:
-        """How many of them there are."""
+        """How many pods there are."""
 
     def total(self) -> int:
-        """Return for how many all spots together have room now."""
+        """Return how many of them all spots together have room for now."""
 
     def at(self, spot: Spot, change: Mapping[str, int]) -> int:
-        """Return for how many the spot would, were so much more of it taken; 0 for one that is no place."""
+        """Return how many fit on the spot if `change` more of it were taken; 0 for an unknown spot."""
 
     def known(self, spot: Spot, stamp: object) -> Course | None:
-        """Return what was noted of the spot under this stamp, None where its room now has changed since."""
+        """Return what was noted for the spot under this stamp, None where its present room has changed."""
 
     def note(self, spot: Spot, stamp: object, course: Course) -> None:
-        """Keep how the room of the spot will change, in place of what was noted before."""
+        """Remember the spot's room over time, replacing what was noted before."""
 
 
-# For each group of pods the rooms of which any may take it. Without spots to look at there are none.
+# One element for each group of pods: the alternatives that may take it. Empty where no spots are involved.
 Rooms = Sequence[Sequence[Room]]
 
 
 class Trial(Protocol[Value]):
-    """The request that looks for its start, asked on the stage as it stands at some instant."""
+    """The request whose start is searched for. It is asked about the stage as it is at some instant."""
 
     def may_have_quota(self) -> bool:
-        """Return False only where the quota does not suffice: a condition that is necessary and cheap."""
+        """Return False only where quota certainly does not suffice: a cheap, necessary condition."""
 
     def rooms(self) -> Rooms:
-        """Return what must have room for the request's pods: necessary as well, and told by spot."""
+        """Return the room that the request's pods need, spot by spot: another necessary condition."""
 
     def find(self) -> Value | None:
-        """Return how it could begin now, None where it could not."""
+        """Return how the request could begin now, None where it could not. This is the expensive search."""
 
     def has_quota(self, value: Value) -> bool:
-        """Return whether the stage, as it is now, has the quota for what was found."""
+        """Return whether the stage now has the quota for `value`."""
 
     def has_spots(self, value: Value) -> bool:
-        """Return whether the spots of what was found are free on the stage as it is now."""
+        """Return whether the spots of `value` are free on the stage now."""
 
     def spots_of(self, value: Value) -> Spots:
-        """Return the spots of what was found."""
+        """Return the spots of `value`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start(Generic[Value]):
-    """The earliest start: when (Unix seconds), and what was found then."""
+    """The earliest start (Unix seconds), and what the search found for it."""
 
     at: float
     value: Value

@@ -1,19 +1,33 @@
-"""The first start: from when on could a request begin, and stay for as long as it takes?
+"""The search for a request's earliest start: the first instant from which it fits for its whole duration.
 
-What costs is the search for flavors and nodes (`Trial.find`), so that is asked rarely:
+What is searched. The profile (`queues.profile.capacity_profile`) is a list of edges in order of time: each
+edge releases capacity (an *end*) or takes it (a *begin*, most often of a promise). Free capacity grows only
+at an end, so the earliest start is either now or at an end, and no other instant is a candidate:
 
     promises that begin        ▼ b1             ▼ b2              ▼ b3
     ───┬────┬──────┬───┬───────┼──────┬────┬────┼───┬──────┬──────┼──────┬─────────▶ t
       now  end    end end            end  end      end    end           end
 
-Work begins where something is released, never between two edges, and only where spot by spot there is room
-for as long as it runs (`queues.profile.node_windows`): as a rule that leaves one or two instants of hundreds.
-Between two begins quota only grows, so a cheap and necessary condition (`Trial.may_have_quota`) is looked at
-at the last instant before a begin: where it does not hold there, it holds nowhere between the two; where it
-does, the first instant is found by halving. Where it does not hold right after a begin, no start will do that
-would still run then. From there on every release that is left is tried in earnest, since a later start meets
-other begins and may fail where an earlier one would not. After the last begin what fits once fits ever after,
-and halving alone finds it.
+What costs. Only `Trial.find`, the search for flavors and nodes, is expensive. Three cheaper tests, each of
+them necessary for a fit, remove candidates before it is called:
+
+1. Nodes. `queues.profile.node_windows` sums the room of single nodes over the duration. As a rule this leaves
+   one or two of hundreds of candidates.
+2. Quota at a begin. Where `Trial.may_have_quota` fails right after a begin, it fails for every start whose
+   duration covers that begin, whenever the start is. One look at each begin removes those candidates.
+3. Quota between two begins. There free quota never falls, so `Trial.may_have_quota` is monotone:
+   where it fails at the last candidate it fails at all of them, otherwise the first candidate that
+   passes is found by bisection.
+
+Invariant. The walk visits candidates in order of time and never skips one that passes all three tests, so the
+first fit that it returns is the earliest. Before the last begin a complete fit is *not* monotone: a later
+start overlaps other begins and may fail where an earlier start succeeds. Each remaining candidate is
+therefore tried. After the last begin only ends remain, so what fits once fits at every later instant: the
+search doubles its stride until a candidate fits and then bisects.
+
+Cost. With n candidates left by test 1 and b begins: at most n calls of `Trial.find` before the last begin,
+O(log n) after it, and b + O(b log n) calls of `Trial.may_have_quota`. The search ends because the candidates
+are a finite list and every step either removes one or returns.
 """
 
 from __future__ import annotations
@@ -29,8 +43,8 @@ from queues.profile.profile_walk import ProfileWalk
 from queues.profile.request_horizon import RequestHorizon
 from queues.steps import Steps, finish
 
-# A search that has tried so often in vain pauses: tens of milliseconds where hundreds are promised a start,
-# and several times what the pause costs it.
+# The search pauses after this many failed attempts. One search then holds the control loop for tens of
+# milliseconds where hundreds of Workloads have a promised start; a pause costs a fraction of that.
 _ATTEMPTS_AT_ONCE = 2
 
 
@@ -43,11 +57,13 @@ def earliest(
     seconds: float,
     latest: float = inf,
 ) -> Start[Value] | None:
-    """Return the first instant from which the trial's request fits for so many seconds, None for never.
+    """Return the first instant from which the request fits for `seconds`, None where there is none.
 
-    `horizon` is what there is of other claims. The stage shows the present and is left as it was found.
-    Edges of the past: a promise that should have begun counts as begun, work that should have ended as never
-    ending (its estimate is to be raised first). No start after `latest` is looked for, but now always is.
+    `horizon` holds all other claims that count for the request. The stage must show the present and shows it
+    again on return. Edges in the past: a promise that should have begun counts as begun, and work that should
+    have ended counts as never ending, so the caller first raises its estimate. `latest` (Unix seconds) bounds
+    the starts that are considered; a start now is considered in any case.
+    Source: Slurm's backfill scheduler, which tries the ends of running jobs in order.
     """
     return finish(searching(horizon, stage, trial, now=now, seconds=seconds, latest=latest))
 
@@ -61,7 +77,7 @@ def searching(
     seconds: float,
     latest: float = inf,
 ) -> Steps[Start[Value] | None]:
-    """Look for the `earliest` start in steps; between two the stage shows the present."""
+    """Search for the `earliest` start in steps. At every pause the stage shows the present."""
     walk = ProfileWalk(horizon.since(now), stage=stage, trial=trial, at=now, seconds=seconds)
     try:
         return (yield from _Search(walk, latest=latest).search())
@@ -71,18 +87,18 @@ def searching(
 
 @dataclass(slots=True)
 class _Search(Generic[Value]):
-    """A search along a walk, which stands at the present."""
+    """One search. Its walk is at the present position."""
 
     walk: ProfileWalk[Value]
     _: KW_ONLY
     latest: float
     _attempts: int = 0
-    # How many begins have been looked at, and when of those there is no quota right after.
+    # How many begins have been checked for quota, and the instants of those without quota right after.
     _looked: int = 0
     _short_at: list[float] = field(default_factory=list)
 
     def search(self) -> Steps[Start[Value] | None]:
-        """Return the first start from the present position on."""
+        """Return the first start at or after the present position, None where there is none."""
         walk = self.walk
         due = walk.due()
         instants = walk.open_instants([walk.at, *self._releases(due)])
@@ -95,27 +111,29 @@ class _Search(Generic[Value]):
         return (yield from self._search_among(instants))
 
     def _search_among(self, instants: Sequence[float]) -> Steps[Start[Value] | None]:
-        """Return the first start at one of the instants, which are later ones in order."""
+        """Return the first start at one of `instants`, which are sorted and later than the present."""
         if not instants:
             return None
         done = 0
         begins = self.walk.horizon.begins()
         for begin in begins[bisect_left(begins, self.walk.due()) :]:
-            # Ends at the same instant come before the begin.
+            # An end at the instant of the begin sorts before it.
             end = bisect_right(instants, self.walk.edges[begin][0], lo=done)
             found_start = yield from self._search_before(begin, instants[done:end])
             if found_start is not None or end == len(instants):
                 return found_start
-            # A start at that very instant is one after the begin, too: it has been tried as such.
+            # The last of these instants may be the begin's own. Its edges include the begin, so it was tried
+            # as a start after the begin and is not tried a second time.
             done = end
         return self._by_halving(instants[done:])
 
     def _search_before(self, begin: int, instants: Sequence[float]) -> Steps[Start[Value] | None]:
-        """Return the first start at one of the instants, all of them before a begin."""
-        # First, as that goes one way along the edges: as a rule nothing is left to go back for.
+        """Return the first start at one of `instants`, all of which come before the begin at `begin`."""
+        # This test comes first because it moves along the edges in one direction only, and as a rule it
+        # leaves no instant for which the walk would have to go back.
         instants = [at for at in instants if not self._is_short_within(at)]
-        # Each of them, not by halving: a later start meets more begins, so that fitting is
-        # no longer monotone here.
+        # Every instant from here on is tried. Bisection would be wrong: a later start overlaps more begins,
+        # so the fit is not monotone here.
         for at in instants[self._first_that_may_fit(instants, end=begin) :]:
             self._attempts += 1
             if self._attempts % _ATTEMPTS_AT_ONCE == 0:
@@ -128,15 +146,16 @@ class _Search(Generic[Value]):
         return None
 
     def _is_short_within(self, at: float) -> bool:
-        """Return whether after some begin within the span from `at` on there is certainly no quota.
+        """Return whether quota certainly lacks right after some begin within the duration of a start at `at`.
 
-        What is left then does not hang on when the request has begun, so each begin is looked at once a
-        search, and rules out all instants from which it would be met. To be asked of instants in order.
+        The quota right after a begin does not depend on when the request starts. Each begin is therefore
+        checked once a search, and one without quota removes every start whose duration covers it. Call this
+        with ascending instants.
         """
         begins, until = self.walk.horizon.begins(), at + self.walk.seconds
         while self._looked < len(begins) and (edge := self.walk.edges[begins[self._looked]])[0] < until:
-            # Appointments with a lead are in nobody's way who begins long before: each start
-            # has its own answer.
+            # A claim with a lead counts only for starts close enough to its begin, so it has no answer that
+            # holds for all starts. The walk checks such claims for each start.
             if edge[0] >= at and edge[3].lead_seconds == inf:
                 self.walk.go_to(begins[self._looked] + 1)
                 if not self.walk.may_have_quota():
@@ -146,17 +165,17 @@ class _Search(Generic[Value]):
         return first < len(self._short_at) and self._short_at[first] < until
 
     def _releases(self, position: int) -> list[float]:
-        """Return the instants of the releases from a position on, as far as they are of interest."""
+        """Return the instants, up to `latest`, at which an edge from `position` on releases capacity."""
         edges = self.walk.edges[position : bisect_right(self.walk.edges, self.latest, key=time_of)]
         return list(dict.fromkeys(edge[0] for edge in edges if edge[1] == RELEASE))
 
     def _first_that_may_fit(self, instants: Sequence[float], *, end: int) -> int:
-        """Return the index of the first instant at which the request may fit; past the last: at none.
+        """Return the index of the first instant at which the request may have quota, len(instants) for none.
 
-        A begin at `end` does not count as having come, though it may be at the last of the instants.
+        The begin at `end` is not counted, even where the last instant is its own.
         """
         low, high = 0, len(instants)
-        # The last instant is the roomiest: where it does not fit there, one look has spared all the others.
+        # Free quota is largest at the last instant: where it does not suffice there, it suffices nowhere.
         if not instants or not self._may_fit_at(instants[-1], end):
             return high
         high -= 1
@@ -173,10 +192,11 @@ class _Search(Generic[Value]):
         return self.walk.may_have_quota()
 
     def _by_halving(self, instants: Sequence[float]) -> Start[Value] | None:
-        """Return the first start where only releases are left: what fits once, fits ever after."""
+        """Return the first start after the last begin, where a request that fits once fits ever after."""
         low = high = self._first_that_may_fit(instants, end=len(self.walk.edges))
         step, found = 1, None
-        # Strides that double: the first that may fit is often the first that does, and a search costs most.
+        # The stride doubles because a search costs most, and the first instant that may have quota is often
+        # the first that fits.
         while found is None:
             if high >= len(instants):
                 return None

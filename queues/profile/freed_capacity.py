@@ -1,11 +1,14 @@
-"""Slack: what is free in time that counted as taken when promises were made.
+"""Capacity that came free earlier than the promises assumed.
 
-Work ends before its time, a promise is taken back or moved: quota and spots come free for a while. A promise
-can begin earlier only by that, so what came free is kept piece by piece until promises were looked at:
+Work that ends early, or a promise that is dropped or moved, frees quota and spots for a while. A
+promise can move to an earlier start only because of that, so each freed piece is kept until the
+promises have been checked:
 
     promised when made   ████████████████│ p ▒▒▒▒▒▒▒▒        running work until 20, then p
-    it ends at 8         ████████┊ slack ┊
+    it ends at 8         ████████┊ freed ┊
                                 8       20
+
+Which promises a piece could improve is decided by `admission.backfill.improvable_promises`.
 """
 
 from __future__ import annotations
@@ -16,13 +19,14 @@ from math import inf
 from queues.profile.capacity_profile import Claim, Spots
 from queues.quota.resources import Quantities
 
-# More pieces than this are no longer told apart: whoever has so much to look at looks at everything.
+# Beyond this many pieces they are merged into "anything may be free": with so many to compare against,
+# checking every promise is cheaper.
 _MOST_PIECES = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """What came free of a queue's quota and of spots, from an instant to another (Unix seconds)."""
+    """Quota of a ClusterQueue and spots that came free from `from_at` to `until` (Unix seconds)."""
 
     queue: str
     usage: Quantities
@@ -33,18 +37,18 @@ class Piece:
 
 @dataclass(slots=True)
 class FreedCapacity:
-    """Pieces, in the order in which they came free. `whole_until`: until then anything may be free."""
+    """The freed pieces in the order in which they came free. Until `whole_until` anything may be free."""
 
     pieces: list[Piece] = field(default_factory=list)
     whole_until: float = -inf
 
     @property
     def until(self) -> float:
-        """Until when anything is free that was not expected to be."""
+        """The last instant (Unix seconds) at which unexpected capacity may be free; -inf where none is."""
         return max([self.whole_until, *(piece.until for piece in self.pieces)])
 
     def note(self, claim: Claim, *, from_at: float, until: float) -> None:
-        """Note that what a claim took came free for that long."""
+        """Record that what the claim took is free from `from_at` to `until` (Unix seconds)."""
         if len(self.pieces) >= _MOST_PIECES:
             self.whole_until = max(self.whole_until, until, *(piece.until for piece in self.pieces))
             self.pieces.clear()
@@ -54,17 +58,17 @@ class FreedCapacity:
         self.pieces.append(piece)
 
     def note_all(self) -> None:
-        """Note that anything may have come free: nodes or quotas are others."""
+        """Record that anything may have come free, as after a change of nodes or quotas."""
         self.pieces.clear()
         self.whole_until = inf
 
     def give_back(self, taken: FreedCapacity) -> None:
-        """Note again what was taken and not looked at to the end."""
+        """Record again what `take` returned, because the check of the promises did not finish."""
         self.pieces[:0] = taken.pieces
         self.whole_until = max(self.whole_until, taken.whole_until)
 
     def take(self) -> FreedCapacity:
-        """Return all that was noted, and forget it."""
+        """Return everything recorded so far, and clear the record."""
         taken = FreedCapacity(self.pieces, self.whole_until)
         self.pieces, self.whole_until = [], -inf
         return taken

@@ -1,8 +1,9 @@
-"""What evictions leave for later as values: room that is kept for whoever they were made for, and moves.
+"""Holds and moves: what an eviction leaves to be remembered.
 
-A *Hold* keeps freed room for one Workload until it starts. A *Move* says that a Workload was evicted to get
-another place, so that nobody is moved to and fro. Both are decided by the leader and stand on no object of
-the cluster: a store keeps them with the plan (`queues.reservations.plan`) for whoever leads next.
+A *Hold* keeps freed capacity for one Workload until that Workload starts. A *Move* records that a Workload
+was evicted in order to be placed elsewhere, so that it is not moved back and forth. The leader decides
+both, and no object of the cluster records them: a store keeps them with the plan
+(`queues.reservations.plan`) for the next leader.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from api.workload import Admission, WorkloadKey
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """What one Workload keeps, until when (Unix seconds) at the latest, and who gives way for it.
+    """The capacity kept for one Workload, at the latest until `until` (Unix seconds).
 
-    `admission` is what it will start with: quota, and places where it has any. `victims` are in order, so
-    that equal holds are equal rows.
+    `admission` is what the Workload will start with: quota, and nodes where it has a topology. `victims` are
+    the Workloads that are evicted for it, sorted so that equal holds are equal rows.
     """
 
     key: WorkloadKey
@@ -31,7 +32,7 @@ class Hold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """When (Unix seconds) a Workload was moved last, and the policy against whose bound that counts."""
+    """When (Unix seconds) a Workload was last moved, and the policy whose limit the move counts against."""
 
     at: float
     policy: str

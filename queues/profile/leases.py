@@ -1,7 +1,8 @@
-"""Leases by Workload, and how long it takes to end them, each length once.
+"""The backfill leases by Workload, and the distinct times that their evictions take.
 
-Each promise asks at every step of time when somebody would have to be told to go for it. Hundreds may run on
-leases, of two or three lengths, and at nearly every step one begins or ends.
+For each promise the schedule plan computes, at every step of time, when evictions for it must begin. Hundreds
+of Workloads may run on leases with two or three distinct eviction times, and at nearly every step a lease
+begins or ends. The distinct times are therefore counted with each change, not collected each time.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from queues.tracked import Tracked
 
 
 class Leases(Tracked[WorkloadKey, BackfillLease]):
-    """The leases that run."""
+    """The leases in force, by Workload."""
 
     __slots__ = ("_lengths",)
 
@@ -24,7 +25,7 @@ class Leases(Tracked[WorkloadKey, BackfillLease]):
         self._lengths: dict[float, int] = {}
 
     def eviction_times(self) -> Collection[float]:
-        """Return how long those who run on a lease need to give way, in seconds, each length once."""
+        """Return the distinct eviction times, in seconds, of the Workloads that run on a lease."""
         return self._lengths.keys()
 
     def __setitem__(self, key: WorkloadKey, value: BackfillLease) -> None:
@@ -37,17 +38,17 @@ class Leases(Tracked[WorkloadKey, BackfillLease]):
         super().__delitem__(key)
 
     def pop(self, key: WorkloadKey, default: BackfillLease | None = None) -> BackfillLease | None:  # type: ignore[override]  # as Tracked's
-        """Take a lease out. Returns it, or the default."""
+        """Remove and return a lease; the default where there is none."""
         self._discount(key)
         return super().pop(key, default)
 
     def clear(self) -> None:
-        """Take all leases out."""
+        """Remove all leases."""
         self._lengths.clear()
         super().clear()
 
     def validate(self) -> None:
-        """Raise AssertionError where the lengths are not those of the leases."""
+        """Raise AssertionError where the counted eviction times differ from those of the leases."""
         found = [lease.eviction_seconds for lease in self.values()]
         expected = {length: found.count(length) for length in found}
         assert self._lengths == expected, f"leases are of {expected}, but {self._lengths} is known"

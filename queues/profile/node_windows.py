@@ -1,18 +1,26 @@
-"""When is there room for long enough? Asked spot by spot, before any search for nodes.
+"""The instants at which single nodes have room for long enough: a cheap test before any search for nodes.
 
-The room of one spot is a step function of time. A pod that runs for some seconds needs the least of it over
-as many seconds, so what counts at an instant is the least from there on:
+What is searched. The room of one spot is a step function of time: how many pods of a request it could take. A
+pod that runs for d seconds from t on needs that room throughout, so at t it may count only the minimum over
+[t, t + d), a sliding-window minimum:
 
     pods    2 ┤     ┌─────┐        ┌───          the room: an end at 5, a promise from 11 to 20
             1 ┤     │     │        │
             0 ┼─────┘     └────────┘
-    for 4 s 2 ┤     ┌─┐            ┌───          the same four seconds later: only who begins by 7 is done
-            0 ┼─────┘ └────────────┘             before the promise begins
+    for 4 s 2 ┤     ┌─┐            ┌───          the minimum over the next four seconds: a pod that starts
+            0 ┼─────┘ └────────────┘             after 7 would overlap the promise at 11
               0     5 7   11       20
 
-The sum of that over all spots says at which instants a request could begin at all. It leaves out all that
-hangs together (domains, other pods beside it, quota), so "no" is certain and "yes" is worth a search. A spot
-costs its own few edges, whatever happens elsewhere; spots where nothing changes cost nothing.
+The sum of these minima over all spots bounds from above how many pods could start at t. Where the sum is less
+than the request needs, the request cannot start at t.
+
+Invariant. The test is necessary and not sufficient. It ignores all that relates spots to each other (topology
+domains, several pod sets on one node, quota), so "no" is certain and "yes" means that a search is worthwhile.
+
+Cost. The total now is known. Each spot that changes contributes only its own edges: O(e) for e of them
+without a promise, O(e²) at worst with promises, and a spot has a handful. Spots without an edge cost nothing.
+The steps of all spots are sorted once and merged with the sorted instants in one pass. A request remembers a
+spot's step function under a stamp (`RequestHorizon.stamp`) until an edge of that spot changes.
 """
 
 from __future__ import annotations
@@ -24,19 +32,21 @@ from math import inf
 from queues.profile.capacity_profile import Course, Edge, Room, Rooms, Spot
 from queues.profile.request_horizon import RequestHorizon
 
-# A start that ends as a promise begins is found by subtracting, and tried by adding, the same seconds: the
-# two may differ by a rounding. Rather one search too many.
+# The search subtracts the duration from a promise's begin, and the walk adds it to a start. The two
+# results may differ by rounding. This tolerance admits such an instant: a superfluous search is better
+# than a missed start.
 _ROUNDING = 1e-3
-# From when on the room is this one, 1: right after that instant.
+# The instant, 0 or 1 for "from the instant on" or "only after it", and the room from then on.
 _Step = tuple[float, int, int]
 
 
 def open_instants(
     horizon: RequestHorizon, rooms: Rooms, instants: Sequence[float], *, seconds: float
 ) -> list[float]:
-    """Return those of the instants, which are in order, at which there may be room for so many seconds.
+    """Return those of the sorted instants at which single spots may have room for `seconds`.
 
-    `horizon` begins at the first of them, as the stage shows it.
+    The stage must show the present, which is the first instant. Each element of `rooms` must find room; its
+    alternatives are tried one after the other. With no rooms every instant passes.
     """
     for alternatives in rooms:
         if not instants:
@@ -57,7 +67,7 @@ def _with_room(
         return []
     total = room.total()
     changes: list[_Step] = []
-    # An end after the last instant helps nobody who begins by then.
+    # An end after the last instant cannot help a request that begins by then.
     for spot in horizon.spots_until(instants[-1], seconds=seconds):
         edges = horizon.at_spot(spot)
         if not edges:
@@ -65,7 +75,7 @@ def _with_room(
         course = _course(horizon, room, spot, edges)
         before = course[1][0]
         if len(course[1]) == course[1].count(before):
-            # A host that takes none of the pods, whoever comes and goes.
+            # The room never changes, for example on a host that takes none of the pods.
             continue
         for at, is_after, pods in _steps(course, now=now, last=instants[-1], seconds=seconds):
             if pods != before:
@@ -91,24 +101,24 @@ def has_room_within(
     within: tuple[float, float],
     seconds: float,
 ) -> bool:
-    """Return whether the spot has room for one pod, for so many seconds, from some instant within the two."""
+    """Return whether the spot has room for one pod for `seconds` from some instant in the range `within`."""
     first, last = within
     course = _course(horizon, room, spot, horizon.at_spot(spot))
     steps = _steps(course, now=now, last=last, seconds=seconds)
-    # A step counts until the next, and the last of them ever after.
+    # A step lasts until the next one, the last step for ever.
     ends = [at for at, _, _ in steps[1:]] + [inf]
     return any(pods > 0 and until >= first for (_, _, pods), until in zip(steps, ends, strict=True))
 
 
 def _steps(course: Course, *, now: float, last: float, seconds: float) -> list[_Step]:
-    """Return the least room over so many seconds from each instant on, from now until `last`."""
+    """Return the minimum of the room over `seconds` as a step function from `now` to `last`."""
     times, levels = course
-    # What has come by now counts from now on; `times` has one less than `levels`, which begin with today's.
+    # Edges up to now are part of the first level. `levels` has one element more than `times`: the room now.
     begun = bisect_right(times, now)
     end = bisect_right(times, last + seconds, lo=begun)
     times, levels = [now, *times[begun:end]], levels[begun : end + 1]
     if levels == sorted(levels):
-        # Without a promise on it a spot only becomes freer.
+        # Without a promise the room only grows, so the minimum is the room itself.
         return [(at, 0, pods) for at, pods in zip(times, levels, strict=True) if at <= last]
     steps: list[_Step] = []
     count = len(times)
@@ -130,7 +140,7 @@ def _steps(course: Course, *, now: float, last: float, seconds: float) -> list[_
 
 
 def _course(horizon: RequestHorizon, room: Room, spot: Spot, edges: Sequence[Edge]) -> Course:
-    """Return how the room of a spot changes: after which instants it is how much, and first how much now."""
+    """Return the room of a spot over time: the instants of its changes, and the room now and after each."""
     stamp = horizon.stamp(spot, edges)
     known = room.known(spot, stamp) if stamp is not None else None
     if known is not None:

@@ -1,12 +1,14 @@
-"""Promised starts and backfill leases: values that say what will begin when, and who gives way until then.
+"""Promised starts and backfill leases, as values.
 
 A *PlannedStart* is the promise made to a Workload that cannot start now: an instant, and the quota and
-places that it will have. (A QuotaReservation is held now, a PlannedStart is promised for later.) A
-*BackfillLease* is what a Workload runs under that started before others who were first: it gives way to them.
+nodes that it will have. (A QuotaReservation is held now, a PlannedStart is promised for later.) A
+*BackfillLease* is what a Workload runs under that started before Workloads ahead of it: it is evicted when
+they need the capacity.
 
-Promises and leases are ordered by *rank*, in the order in which a cycle serves entries: least borrowing
-first, then higher priority, then the older. A promise is made in view of all promises of higher rank and of
-running work, never of those below it. Hence the law: a promise moves later for one of five causes alone.
+Promises and leases are ordered by *rank*, the order in which a cycle processes its entries: least
+borrowing first, then higher priority, then older. A promise takes into account all promises of higher
+rank and all running work, never anything of lower rank. A promise can therefore move later for one of
+five causes only (`MoveCause`).
 """
 
 from __future__ import annotations
@@ -30,12 +32,12 @@ class MoveCause(StrEnum):
 
 
 class Rank(NamedTuple):
-    """The place in the order of service; the lowest goes first.
+    """A place in the order in which Workloads are served; the lowest goes first.
 
-    `height` is the borrow height: whoever stays within the own quota goes before whoever borrows. Within one
-    ClusterQueue it never falls from one Workload to the next, so that it does not upset the queue's order.
-    `level` is what the queue's ordering puts before age, 0 where nothing does. `uid` decides between those of
-    one second; see `tie_behind`.
+    `height` is the borrowing height: a Workload within its nominal quota goes before one that borrows. Within
+    one ClusterQueue it never falls from one Workload to the next, so it does not change the queue's order.
+    `level` is what the queue's ordering puts before age, 0 where it puts nothing. `uid` breaks ties between
+    Workloads queued in the same second; see `tie_behind`.
     """
 
     height: int
@@ -55,9 +57,10 @@ def own_rank(pending: Pending) -> OwnRank:
 
 
 def tie_behind(last: str, uid: str) -> str:
-    """Return what stands for `uid` in a rank behind that of `last`: itself where it sorts behind it anyway.
+    """Return the tie-breaker for `uid` in a rank behind `last`: `uid` itself where it already sorts behind.
 
-    Else with a number before it, which sorts behind every uid and rises only where uids do not:
+    Otherwise a number is put before it. The prefix sorts behind every uid, and the number rises only
+    where uids do not:
 
         promised one after the other    b     a              c              bb
         in their ranks                  b     ~000000001~a   ~000000001~c   ~000000002~bb
@@ -65,7 +68,7 @@ def tie_behind(last: str, uid: str) -> str:
     if last < uid:
         return uid
     number, _, known = last[1:].partition("~") if last.startswith("~") else ("0", "", last)
-    # What is no number of ours came from a store that somebody else wrote to.
+    # A prefix that is no number was not written by Berth: the store holds foreign data. It counts as 0.
     return f"~{int(number if number.isdecimal() else 0) + (uid <= known):09}~{uid}"
 
 
@@ -73,8 +76,8 @@ def tie_behind(last: str, uid: str) -> str:
 class PlannedStart:
     """The promise made to a Workload: it starts at `start_at` (Unix seconds) with this admission.
 
-    `seconds` is how long it is expected to run. `first_start_at` is what was promised first, at `made_at`;
-    `moves` counts how often it moved later, `cause` says why the last time.
+    `seconds` is the expected run time. `first_start_at` is the start that was promised first, at `made_at`.
+    `moves` counts how often the start moved later, and `cause` is the reason for the last move.
     """
 
     key: WorkloadKey
@@ -91,18 +94,18 @@ class PlannedStart:
 
     @property
     def ends_at(self) -> float:
-        """When the work is expected to end."""
+        """When the work is expected to end (Unix seconds)."""
         return self.start_at + self.seconds
 
     @property
     def borrows(self) -> bool:
-        """Whether it counts on quota that its owner may take back."""
+        """Whether it depends on borrowed quota, which its owner may reclaim."""
         return self.rank.height > 0
 
     @property
     def domain(self) -> str:
-        """The domains promised, as `level=value` of the lowest level; empty without a topology."""
-        # A dict instead of a set keeps the order of the domains, which is that of the search.
+        """The promised domains as `level=value` of the lowest level, comma-separated; else empty."""
+        # A dict keeps the order in which the search chose the domains; a set would not.
         names = {
             f"{topology.levels[-1]}={domain.values[-1]}": None
             for pod_set in self.admission.pod_sets
@@ -114,10 +117,11 @@ class PlannedStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillLease:
-    """What a Workload runs under that overtook promised ones.
+    """What a Workload runs under that started ahead of promised Workloads.
 
-    It ends `eviction_seconds` before the start of the Workload `promised`, in whose way it is; None: it is in
-    nobody's way so far. Who may not be evicted ends by itself, at its enforced limit.
+    The eviction begins `eviction_seconds` before the start of the Workload `promised`, which needs the
+    capacity; None where no promise needs it so far. A Workload that is not evictable ends by itself, at its
+    enforced run time limit.
     """
 
     key: WorkloadKey

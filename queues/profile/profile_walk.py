@@ -1,11 +1,32 @@
-"""Walks along the edges of a profile: what could begin where one stands, and whose promise would it break?
+"""A walk along the edges of a capacity profile: what fits at its position, and which promise would it break?
 
-A walk stands at a position between two edges. What the claims before it have released and taken,
-counted from now, is carried over to the stage only as far as a question needs it
-(`queues.profile.trial_usage`): the quota of all queues, which is kept as a sum along the way, and the
-places that are asked about, each summed up from its own few edges when it is. Adding and removing are
-mirror images, so this may be done in any order and the walk leaves no trace. At which positions it is
-worth to ask is no question of the walk's (`queues.profile.earliest_start`).
+What is searched. A walk is at a position between two edges of a profile. The edges before the position count
+as having happened, those after it as still to come. At the position it answers two questions: could a request
+begin here, and would an assignment that begins here leave enough for everything that begins while it runs?
+
+How. The profile stores no totals over time, because a quota tree with borrowing and lending limits has none.
+The walk therefore shows the quota tree and the nodes themselves (the *stage*) the state at its position:
+
+    position         │ here
+    edges   ──end────┼──begin───end───▶ t
+            counted  │  not counted
+    stage   present + everything counted
+
+It charges only what a question needs (`queues.profile.trial_usage`): the quota of all ClusterQueues, which is
+kept as a running sum, and the spots that the question names, each summed up from its own few edges.
+
+Invariant. What the stage shows is the present plus the sum of all changes charged so far, and `TrialUsage`
+records that sum. Charging and taking back are exact inverses, so the walk may move in either direction and
+`leave` restores the stage exactly.
+
+Why checking the begins is enough. Between two begins edges only release, so free capacity never falls. An
+assignment that fits right after every begin within its duration fits at every instant of it.
+
+Cost. A move costs the edges it crosses. `first_conflict` costs one quota test for each begin within the
+duration (fewer where a test already passed at a higher usage), and one node test for each begin that shares a
+spot with the assignment. Every loop runs over a finite slice of the edges, so each question ends.
+
+Which positions are worth asking at is decided by `queues.profile.earliest_start`.
 """
 
 from __future__ import annotations
@@ -34,7 +55,7 @@ from queues.profile.trial_usage import TrialUsage, Usage
 
 
 class ClaimConflict(NamedTuple):
-    """That a promise does not stand: whose, and at which instant it is to begin (Unix seconds)."""
+    """A promise that cannot be kept: its Workload, and the instant (Unix seconds) at which it begins."""
 
     key: WorkloadKey
     at: float
@@ -43,9 +64,9 @@ class ClaimConflict(NamedTuple):
 def stands(
     horizon: RequestHorizon, stage: Stage, trial: Trial[Value], value: Value, *, now: float, until: float
 ) -> WorkloadKey | None:
-    """Return whose promise `value`, kept from now until `until`, would get in the way of first.
+    """Return the Workload whose promise `value`, held from `now` until `until`, would break first.
 
-    None where all stand. The stage is left as it was found.
+    None where every promise can be kept. The stage is unchanged on return.
     """
     found = first_broken(horizon, stage, trial, value, now=now, until=until)
     return found.key if found is not None else None
@@ -60,15 +81,16 @@ def first_broken(
     now: float,
     until: float = inf,
 ) -> ClaimConflict | None:
-    """Return the first promise that `value`, kept from now until `until`, would get in the way of.
+    """Return the first promise that `value`, held from `now` until `until`, would break.
 
-    None where all stand. One that should have begun by now is at `now`. The stage is left as it was found.
+    None where every promise can be kept. A promise that should have begun by now is reported with `now` as
+    its instant. The stage is unchanged on return.
     """
     walk = ProfileWalk(horizon.since(now), stage=stage, trial=trial, at=now, seconds=until - now)
     try:
         walk.go_to(walk.due())
-        # Promises that should have begun by now and have not: their room is theirs, though
-        # nothing takes it yet.
+        # A promise that should have begun by now and has not keeps its claim, although
+        # nothing uses the capacity yet.
         begun = [edge[2] for edge in walk.edges[: walk.position] if edge[1] == BEGIN]
         if begun and not walk.holds(value):
             return ClaimConflict(begun[-1], now)
@@ -80,7 +102,7 @@ def first_broken(
 def fits_from(
     horizon: RequestHorizon, stage: Stage, trial: Trial[Value], *, now: float, seconds: float
 ) -> Value | None:
-    """Return how the request could begin now and stay for so many seconds, None where it could not."""
+    """Return how the request could begin now and run for `seconds`, None where it could not."""
     walk = ProfileWalk(horizon.since(now), stage=stage, trial=trial, at=now, seconds=seconds)
     try:
         if not walk.open_instants([now]):
@@ -94,11 +116,12 @@ def fits_from(
 def holds_at(
     horizon: RequestHorizon, stage: Stage, trial: Trial[Value], value: Value, *, at: float, seconds: float
 ) -> bool:
-    """Return whether `value` could begin at that instant, be it now or later, and stay so many seconds.
+    """Return whether `value` could begin at `at`, now or later, and run for `seconds`.
 
-    For a promise that has been made: does it stand? Ends up to `at` count as come.
+    Use this to verify a promise that has been made.
     """
-    # Ends up to `at` count as come, passed ones too: the promise was made on them.
+    # The horizon is not cut off at the present (`since`): the promise was made on ends up to `at`, including
+    # ends that are overdue by now.
     walk = ProfileWalk(horizon, stage=stage, trial=trial, at=at, seconds=seconds)
     try:
         walk.go_to(walk.due())
@@ -109,7 +132,7 @@ def holds_at(
 
 @dataclass(slots=True)
 class ProfileWalk(Generic[Value]):
-    """A position on the edges: those before it count as having happened."""
+    """A position on the edges of a horizon. The edges before it count as having happened."""
 
     horizon: RequestHorizon
     _: KW_ONLY
@@ -119,7 +142,7 @@ class ProfileWalk(Generic[Value]):
     seconds: float
     position: int = 0
     edges: Sequence[Edge] = field(init=False)
-    # Up to where the stage shows all spots, and those of which it shows something else.
+    # The position whose spots the stage shows, and the spots for which it shows another position's.
     _spots_at: int = 0
     _strays: set[Spot] = field(default_factory=set)
     _shift: TrialUsage = field(init=False)
@@ -131,29 +154,29 @@ class ProfileWalk(Generic[Value]):
     # --- moving ------------------------------------------------------------------------------------------
 
     def due(self) -> int:
-        """Return the position after all that happens up to `at`."""
+        """Return the position after every edge up to `at`."""
         return bisect_right(self.edges, self.at, key=time_of)
 
     def go_to(self, position: int) -> None:
-        """Count the edges up to there as having happened, and none behind it."""
+        """Count exactly the edges before `position` as having happened."""
         if position > self.position:
             self._shift.count(self.edges[self.position : position], 1)
         elif position < self.position:
-            # Backwards the same edges count the other way round.
+            # Going back subtracts the same edges.
             self._shift.count(self.edges[position : self.position], -1)
         self.position = position
 
     def stand_at(self, at: float) -> None:
-        """Go to the position after all that happens up to `at`, from which on questions are meant."""
+        """Go to the position after every edge up to `at`. Later questions are about a start at `at`."""
         self.at = at
         self.go_to(self.due())
 
     def leave(self) -> None:
-        """Leave the stage as it was found."""
+        """Make the stage show the present again. The walk is over."""
         self._shift.take_back()
 
     def rest(self) -> None:
-        """Leave the stage as it was found for a while; what was worked out stays."""
+        """Make the stage show the present during a pause. The walk goes on afterwards."""
         self.go_to(0)
         self._shift.take_back()
         self._spots_at, self._strays = 0, set()
@@ -161,19 +184,19 @@ class ProfileWalk(Generic[Value]):
     # --- asking ------------------------------------------------------------------------------------------
 
     def open_instants(self, instants: Sequence[float]) -> list[float]:
-        """Return at which of the instants, the first of them `at`, there may be room spot by spot.
+        """Return those instants at which there may be room on single nodes. The first one must be `at`.
 
-        To be asked while the stage shows the present.
+        Call this while the stage shows the present.
         """
         return open_instants(self.horizon, self.trial.rooms(), instants, seconds=self.seconds)
 
     def may_have_quota(self) -> bool:
-        """Return False only where there is no quota for the request at this position: a cheap question."""
+        """Return False only where the quota at this position certainly does not suffice. Cheap."""
         self._shift.show_quota()
         return self.trial.may_have_quota()
 
     def holds(self, value: Value) -> bool:
-        """Return whether `value` could be added at this position."""
+        """Return whether quota and spots at this position suffice for `value`."""
         return self._has_quota(value) and self._has_spots(value)
 
     def _has_quota(self, value: Value) -> bool:
@@ -185,7 +208,9 @@ class ProfileWalk(Generic[Value]):
         return self.trial.has_spots(value)
 
     def first_conflict(self, value: Value) -> ClaimConflict | None:
-        """Return the begin within the span that leaves no room for `value`; the position comes back."""
+        """Return the first begin within the duration that leaves no room for `value`, None where there is
+        none. The walk is at the same position afterwards.
+        """
         start, spots, before = self.position, self.trial.spots_of(value), self._shift.picture()
         found: ClaimConflict | None = None
         fullest: Usage | None = None
@@ -195,7 +220,7 @@ class ProfileWalk(Generic[Value]):
                 continue
             # Between two begins capacity only grows: it is enough to look right after each.
             self.go_to(index + 1)
-            # Where nobody uses more than at an instant at which there was quota, there is.
+            # Quota sufficed at the usage in `fullest`, so it suffices wherever no queue uses more.
             if fullest is None or not self._shift.is_within(fullest):
                 if not self._has_quota(value):
                     found = ClaimConflict(edge[2], edge[0])
@@ -204,7 +229,7 @@ class ProfileWalk(Generic[Value]):
             if not spots.keys().isdisjoint(edge[3].spots) and not self._has_spots(value):
                 found = ClaimConflict(edge[2], edge[0])
                 break
-        # Not edge by edge where it can be had at once.
+        # Restoring the saved sums is cheaper than going back over every edge.
         if self._shift.return_to(before):
             self.position = start
         else:
@@ -212,28 +237,29 @@ class ProfileWalk(Generic[Value]):
         return found
 
     def find(self) -> Value | None:
-        """Return how the request could begin here as things stand at this position, whatever begins later."""
+        """Return how the request could begin at this position, ignoring what begins later."""
         if not self.may_have_quota():
             return None
         self._show_spots()
         return self.trial.find()
 
     def attempt(self) -> Value | None:
-        """Return how the request could begin here and stay for the span, None where it could not."""
+        """Return how the request could begin here and run for its duration, None where it could not."""
         if not self.may_have_quota():
             return None
         self._show_spots()
         peaks = self._peaks()
-        # Most starts before promises fail for these: what is free now is promised within the span.
-        # Searched with the peaks in place, so that the nodes found are free all through the span.
+        # Most attempts before a promise fail because a spot that is free now is promised within the
+        # duration. The search therefore runs with each spot's highest usage over the duration, and the
+        # spots that it finds are free throughout.
         found = self._find_beside(peaks)
         if found is not None and self.first_conflict(found) is not None:
-            # The flavors may be to blame, not the nodes: peaks know spots only.
+            # The cause may be a flavor and not a spot: the peaks cover spots only.
             found = self._find_clear_of_appointments(peaks)
         return found
 
     def _find_beside(self, peaks: Spots) -> Value | None:
-        """Return how the request could begin here if so much more of the spots was taken."""
+        """Return how the request could begin at this position if `peaks` more of the spots were taken."""
         if not peaks:
             return self.trial.find()
         self.stage.occupy(peaks)
@@ -242,10 +268,11 @@ class ProfileWalk(Generic[Value]):
         return found
 
     def _find_clear_of_appointments(self, peaks: Spots) -> Value | None:
-        """Return how the request could begin here with all appointments of its span counted as begun.
+        """Return how the request could begin here if every appointment within its duration had begun.
 
-        The first flavor that has room now may be the one whose quota falls, and a search looks no further. An
-        end before the appointment is not seen here, so this comes second.
+        The search takes the first flavor with enough quota, and an appointment may be about to reduce just
+        that one. With the appointments counted it takes another flavor. The ends before the appointments are
+        not counted, so the result is pessimistic, and this search comes second.
         """
         coming = [
             edge
@@ -262,9 +289,9 @@ class ProfileWalk(Generic[Value]):
         return None if found is None or self.first_conflict(found) is not None else found
 
     def _begins_in_span(self) -> Iterator[int]:
-        """Yield the positions of the begins from here on and within the span."""
+        """Yield the positions of the begins after this position and within the duration."""
         until = self.at + self.seconds
-        # The slice is taken now: whoever asks moves on meanwhile.
+        # The position is read once, because the caller moves the walk between two results.
         begins = self.horizon.begins()
         for index in begins[bisect_left(begins, self.position) :]:
             if self.edges[index][0] >= until:
@@ -272,11 +299,11 @@ class ProfileWalk(Generic[Value]):
             yield index
 
     def _peaks(self) -> dict[Spot, dict[str, int]]:
-        """Return by how much more than now every spot is taken within the span, at its worst.
+        """Return by how much each spot's usage rises above that at this position, at most, in the duration.
 
-        The same spots must do for the whole span, so what is free of a spot is its least over the span.
+        A Workload keeps its spots for the whole duration, so the least room over the duration counts.
         """
-        # Only what promises take is of interest: elsewhere capacity grows.
+        # Only spots with a begin are of interest. On all others capacity only grows.
         promised = {spot for index in self._begins_in_span() for spot in self.edges[index][3].spots}
         peaks: dict[Spot, dict[str, int]] = {}
         until, here = self.at + self.seconds, self._here()
@@ -295,12 +322,12 @@ class ProfileWalk(Generic[Value]):
     # --- spots -------------------------------------------------------------------------------------------
 
     def _show_spots(self, spots: Iterable[Spot] | None = None) -> None:
-        """Let the stage show these spots as of this position; None: all."""
+        """Make the stage show these spots as of this position; None for all spots."""
         if spots is not None:
             spots = tuple(spots)
             self._strays.update(spots)
         else:
-            # Only what lies between there and here: of hundreds of spots a step changes a few.
+            # Only the edges between the two positions matter: a step changes a few of hundreds of spots.
             first, last = sorted((self._spots_at, self.position))
             spots, self._strays = self._strays, set()
             for edge in self.edges[first:last]:
@@ -309,7 +336,7 @@ class ProfileWalk(Generic[Value]):
         self._shift.show_spots([(spot, self._change_of(spot)) for spot in spots])
 
     def _change_of(self, spot: Spot) -> dict[str, int]:
-        """Return by how much more of the spot is taken at this position than now."""
+        """Return how much more of the spot is taken at this position than now."""
         change: dict[str, int] = {}
         here = self._here()
         for edge in self.horizon.at_spot(spot):
@@ -320,7 +347,7 @@ class ProfileWalk(Generic[Value]):
         return change
 
     def _here(self) -> tuple[float, int, WorkloadKey] | None:
-        """Return the place among all edges from which on none has come; None where all have."""
+        """Return the sort key of the first edge that has not happened, None where all have."""
         return order(self.edges[self.position]) if self.position < len(self.edges) else None
 
 

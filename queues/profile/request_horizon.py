@@ -1,15 +1,15 @@
-"""A prospect: what one request has to reckon with of all that a profile knows, along time and by spot.
+"""The horizon of one request: the part of a capacity profile that counts for it, in time and by spot.
 
-Who asks decides what counts: promises of lower rank do not, work that is being evicted ends otherwise than it
-was believed to. Such things are few, so a prospect is the profile itself *less* some claims and *plus* some
-edges, and only what was left out or put in is sorted in anew:
+Which claims count depends on the request. Promises of lower rank do not count, and a Workload that is being
+evicted ends at another time than was estimated. Such differences are few, so a horizon is the profile *less*
+some claims and *plus* some edges, and only the edges left out or put in are sorted again:
 
     profile    a─┐   b────┐   ┌p─────┐   ┌q──┐
-    left out                  ┌p─────┐                promised to one of lower rank
-    put in         b─┐                                is being stopped, and gone sooner
-    prospect   a─┐ b─┐                   ┌q──┐
+    left out                  ┌p─────┐                promised to a Workload of lower rank
+    put in         b─┐                                being evicted, so it ends sooner
+    horizon    a─┐ b─┐                   ┌q──┐
 
-Where everything is otherwise (appointments believe no estimate), it is made of bare edges.
+Where every edge differs (appointments ignore all estimates), a horizon consists of its own edges alone.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from queues.profile.capacity_profile import (
 
 @dataclass(slots=True, kw_only=True)
 class RequestHorizon:
-    """`edges` in order of time, and by spot. Outdated by the next change of the profile."""
+    """The `edges` that count, in order of time, and by spot. Invalid after the next change of the profile."""
 
     edges: Sequence[Edge]
-    # None: there is nothing but `edges`.
+    # None where the horizon consists of `edges` alone.
     profile: CapacityProfile | None = None
-    # Claims of the profile, and edges that are not the profile's.
+    # Claims of the profile that do not count, and edges that the profile does not have.
     left_out: Collection[Claim] = ()
     put_in: Sequence[Edge] = ()
-    # Ends until then are not believed.
+    # Ends up to this instant (Unix seconds) are ignored.
     ended_by: float = -inf
     _own: dict[Spot, list[Edge]] | None = field(default=None, init=False)
-    # By spot the claims that are left out there, by identity.
+    # For each spot the claims left out there, by identity.
     _without: dict[Spot, set[int]] = field(init=False)
     _begins: list[int] | None = field(default=None, init=False)
 
@@ -56,7 +56,7 @@ class RequestHorizon:
                 self._without.setdefault(spot, set()).add(id(claim))
 
     def since(self, now: float) -> RequestHorizon:
-        """Return the same without ends that have passed: nothing that is still there has ended."""
+        """Return the horizon without ends up to `now`: work that is still there has not ended."""
         past = self.edges[: bisect_right(self.edges, now, key=time_of)]
         begun = [edge for edge in past if edge[1] == BEGIN]
         if len(begun) == len(past):
@@ -64,15 +64,16 @@ class RequestHorizon:
         return replace(self, edges=begun + list(self.edges[len(past) :]), ended_by=now)
 
     def begins(self) -> list[int]:
-        """Return at which positions among the edges something begins, in order. Not to be changed."""
-        # Several walks share a prospect, and most of it are ends.
+        """Return the positions of the begins among the edges, in order. Do not change the list."""
+        # Kept because several walks share a horizon, and most of its edges are ends.
         if self._begins is None:
             self._begins = [index for index, edge in enumerate(self.edges) if edge[1] == BEGIN]
         return self._begins
 
     def spots_until(self, last: float, *, seconds: float) -> Collection[Spot]:
-        """Return the spots that matter to who begins by `last` and stays for so many seconds: those at which
-        anything changes until then, or is taken while it stays.
+        """Return the spots that matter for a request that begins by `last` and runs for `seconds`.
+
+        They are the spots that change until then, or are taken while the request runs.
         """
         come = bisect_right(self.edges, last, key=time_of)
         if come == len(self.edges):
@@ -87,14 +88,14 @@ class RequestHorizon:
         return found
 
     def spots(self) -> Collection[Spot]:
-        """Return the spots at which something may change."""
+        """Return the spots that may change."""
         own = self._of_own().keys()
         if self.profile is None:
             return own
         return {*self.profile.spots(), *own} if own else self.profile.spots()
 
     def at_spot(self, spot: Spot) -> Sequence[Edge]:
-        """Return the edges of the claims on one spot, in order of time."""
+        """Return the edges of the claims on one spot, in order of time. The caller must not change them."""
         own = self._of_own().get(spot, ())
         if self.profile is None:
             edges: Sequence[Edge] = own
@@ -110,13 +111,14 @@ class RequestHorizon:
         return edges
 
     def stamp(self, spot: Spot, edges: Sequence[Edge]) -> object:
-        """Return a mark of what changes at the spot, the same as long as it does not change; None for none.
+        """Return a stamp of a spot's edges, equal as long as they do not change; None where none exists.
 
-        `edges` are those that `at_spot` has just given.
+        `edges` must be what `at_spot` has just returned. None where they are not the profile's own: other
+        requests have other edges there.
         """
         if self.profile is None or edges is not self.profile.at_spot(spot):
             return None
-        # Another profile would count its versions from the beginning again.
+        # The identity of the profile is part of the stamp, because another profile counts from 0 again.
         return id(self.profile), self.profile.changed_in(spot)
 
     def _of_own(self) -> dict[Spot, list[Edge]]:

@@ -1,7 +1,8 @@
-"""The shift of a walk: what is used at its position beyond what is used now, and how much the stage shows.
+"""The difference between a walk's position and the present, and how much of it the stage shows.
 
-Quota is kept as a sum along the way; places are summed up by whoever asks about them. The stage is told only
-what has changed since it was shown something last, so that walking back and forth costs it nothing.
+Quota is kept as a sum while the walk moves. The usage of spots is summed up by the walk when a question needs
+it. The stage receives only the difference from what it last showed, so moving back and forth between two
+questions costs it nothing.
 """
 
 from __future__ import annotations
@@ -12,26 +13,27 @@ from dataclasses import dataclass, field
 from queues.profile.capacity_profile import Edge, Spot, Stage
 from queues.quota.resources import FlavorResource, Quantities
 
-# By queue, beyond the present.
+# Usage beyond the present, by ClusterQueue.
 Usage = Mapping[str, Mapping[FlavorResource, int]]
 
 
 @dataclass(slots=True)
 class TrialUsage:
-    """What is used at the walk's position beyond what is used now, and how much of that the stage shows."""
+    """Usage at the walk's position beyond the present usage, and how much of that the stage shows."""
 
     stage: Stage
     usage: dict[str, dict[FlavorResource, int]] = field(default_factory=dict)
-    # By how much less the nominal quota of a queue is.
+    # By how much the nominal quota of a ClusterQueue is reduced.
     quota: dict[str, dict[FlavorResource, int]] = field(default_factory=dict)
-    # Queues of which the stage may show something else; a dict, as a set has another order in every run.
+    # ClusterQueues for which the stage may show another position; a dict because the order of a set varies
+    # from run to run.
     _unshown: dict[str, None] = field(default_factory=dict)
     _shown_usage: dict[str, dict[FlavorResource, int]] = field(default_factory=dict)
     _shown_quota: dict[str, dict[FlavorResource, int]] = field(default_factory=dict)
     _shown_spots: dict[Spot, dict[str, int]] = field(default_factory=dict)
 
     def count(self, edges: Iterable[Edge], times: int) -> None:
-        """Count the quota of these edges as it changes there (1), or as it was before them (-1)."""
+        """Count the quota that these edges change: `times` is 1 to apply them, -1 to take them back."""
         usage = self.usage
         for _, sign, _, claim in edges:
             sign *= times
@@ -47,25 +49,25 @@ class TrialUsage:
                     lost[pair] = lost.get(pair, 0) + sign * amount
 
     def picture(self) -> Usage:
-        """Return what is used beyond the present, as it is at this position."""
+        """Return a copy of the usage beyond the present at this position."""
         return {queue: dict(total) for queue, total in self.usage.items()}
 
     def return_to(self, picture: Usage) -> bool:
-        """Count as in the picture, which is one of before; False where it does not tell: quotas changed."""
+        """Restore a copy that `picture` returned; False, without effect, where quotas changed since."""
         if self.quota:
             return False
         for queue, total in self.usage.items():
-            # At 0 rather than left out: the stage may have been shown more.
+            # Set to 0 instead of removed: the stage may show more and has to be corrected.
             known = picture.get(queue, _NO_USAGE)
             total.update((pair, known.get(pair, 0)) for pair in total)
             self._unshown[queue] = None
         return True
 
     def is_within(self, picture: Usage) -> bool:
-        """Return whether at this position no queue uses more of anything than in the picture.
+        """Return whether no ClusterQueue uses more of any resource here than in the copy.
 
-        The picture is one of before on the same way forward, so every queue in it has been met. False where
-        quotas change on the way: less may be too much then.
+        The copy must be from earlier on the same way forward, so that it knows no queue that `usage` lacks.
+        False where quotas change on the way: less usage may then be too much.
         """
         if self.quota:
             return False
@@ -89,20 +91,20 @@ class TrialUsage:
         all_shown: dict[str, dict[FlavorResource, int]],
         carry_over: Callable[[str, Quantities], None],
     ) -> None:
-        # Of a hundred queues a step of the walk changes one.
+        # A step of the walk changes one of about a hundred ClusterQueues.
         for queue in self._unshown:
             total = totals.get(queue)
             if total is None:
                 continue
             shown = all_shown.setdefault(queue, {})
-            # Only the difference, so that walking back and forth over an edge costs the stage nothing.
+            # Only the difference is charged, so going back and forth over an edge costs the stage nothing.
             change = {pair: more for pair, value in total.items() if (more := value - shown.get(pair, 0))}
             if change:
                 carry_over(queue, change)
                 shown.update(total)
 
     def show_spots(self, spots: Iterable[tuple[Spot, dict[str, int]]]) -> None:
-        """Let the stage show that so much more of these spots is taken than is now."""
+        """Make the stage show that this much more of these spots is taken than at present."""
         changes: dict[Spot, Mapping[str, int]] = {}
         for spot, total in spots:
             shown = self._shown_spots.get(spot, _NOTHING)
@@ -115,8 +117,8 @@ class TrialUsage:
             self.stage.occupy(changes)
 
     def take_back(self) -> None:
-        """Let the stage show the present again."""
-        # Zero beyond the present, but only for what the stage has been shown: the rest never reached it.
+        """Make the stage show the present again."""
+        # Only what the stage has shown is set to zero: the rest never reached it.
         self.usage = {queue: dict.fromkeys(total, 0) for queue, total in self._shown_usage.items()}
         self.quota = {queue: dict.fromkeys(total, 0) for queue, total in self._shown_quota.items()}
         self._unshown = dict.fromkeys((*self.usage, *self.quota))
