@@ -1,9 +1,10 @@
 """Long searches in steps: generators that pause between pieces of work and return their answer at the end.
 
-A search for victims on a large cluster takes longer than a controller may be deaf. It cannot go to a thread,
-since it tries on the very state that decisions are made on; so it lets whoever drives it have a turn, which
-takes the trial back first and brings it again afterwards (`admission.scheduler.resumable_cycle`). A pause
-costs a microsecond where nobody wants it, so it stands where a piece of work takes many.
+A search for victims on a large cluster takes longer than the control loop may go without handling events. It
+cannot run in a thread, because it changes the state on trial on which decisions are made. Instead it pauses:
+its driver takes the trial back, lets other work run, and plays the trial again
+(`admission.scheduler.resumable_cycle`). A pause costs a microsecond where the driver does not use it, so a
+search pauses after work that takes many.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ Steps = Generator[None, None, Answer]
 
 
 def finish(steps: Steps[Answer]) -> Answer:
-    """Return the answer of a search that is not to pause."""
+    """Run the search to its end without a pause and return its answer."""
     try:
         while True:
             next(steps)

@@ -1,7 +1,7 @@
-"""A dict that remembers which of its keys have changed: what a store has to be told since the last time.
+"""A dict that remembers which of its keys have changed, for a store that writes only the changes.
 
-Asked instead of compared: a cycle changes a few of many thousand entries. What is put in stays as it is, so
-values must be immutable; replacing one is what counts as a change.
+The changed keys are recorded and not found by comparison, because a cycle changes a few of many thousand
+entries. Values must be immutable: only replacing a value counts as a change.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ class Tracked(dict[K, V]):
     def __init__(self) -> None:
         super().__init__()
         self._changed: dict[K, None] = {}
-        # Rises with every change; what was worked out of the entries holds while it stays.
+        # Rises with every change. A value computed from the entries is valid while the version is the same.
         self.version = 0
 
     @property
     def has_changed(self) -> bool:
-        """Whether any key has changed since they were last taken."""
+        """Whether any key has changed since the changes were last taken."""
         return bool(self._changed)
 
     def take_changed(self) -> dict[K, V | None]:
-        """Return the entries that have changed since this was last asked, None for those that are gone."""
+        """Return the entries changed since the last call, with None for those that were removed."""
         changed, self._changed = self._changed, {}
         return {key: self.get(key) for key in changed}
 
@@ -45,26 +45,26 @@ class Tracked(dict[K, V]):
 
     def __delitem__(self, key: K) -> None:
         super().__delitem__(key)
-        # After it is gone, so that a key that was not there is not counted as changed: the removal raises.
+        # After the removal, which raises for a missing key: such a key must not count as changed.
         self.version += 1
         self._changed[key] = None
 
     def pop(self, key: K, default: V | None = None) -> V | None:  # type: ignore[override]  # never raises
-        """Take an entry out. Returns it, or the default."""
-        # Only a key that was there has changed.
+        """Remove and return an entry; the default where there is none. Never raises KeyError."""
+        # Only a key that was present has changed.
         if key in self:
             self.version += 1
             self._changed[key] = None
         return super().pop(key, default)
 
     def clear(self) -> None:
-        """Take all entries out."""
-        # Before they are gone; afterwards nobody knows their names.
+        """Remove all entries."""
+        # Marked before they are removed, while their keys are still known.
         self.mark(self)
         self.version += 1
         super().clear()
 
     def update(self, entries: Mapping[K, V]) -> None:  # type: ignore[override]  # from a mapping alone
-        """Put in these entries."""
+        """Set these entries."""
         for key, value in entries.items():
             self[key] = value

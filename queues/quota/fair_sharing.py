@@ -1,4 +1,4 @@
-"""The dominant resource share: how much of what could be lent a queue or cohort has borrowed.
+"""The dominant resource share: how much of the lendable quota a ClusterQueue or Cohort has borrowed.
 
 For a node n with a parent, over the resources r (all flavors together):
 
@@ -6,9 +6,9 @@ For a node n with a parent, over the resources r (all flavors together):
     lendable(r) = Σ potential(parent)                       the most its parent could ever give
     share       = max over r of borrowed(r) · 1000 / lendable(r), divided by n's weight
 
-Who has the smallest share goes first, who has the largest gives way first. A node of weight 0 that borrows
-has an infinite share; two such are compared by the share before the weight.
-Source: Kueue, pkg/cache/scheduler/fair_sharing.go; KEP 1714.
+The node with the smallest share is served first, and the node with the largest share is preempted first. A
+node of weight 0 that borrows has an infinite share; two such nodes are compared by their shares before the
+weight. Source: Kueue, pkg/cache/scheduler/fair_sharing.go; KEP 1714.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from math import ceil, inf
 from queues.quota.quota_tree import QuotaNode
 from queues.quota.resources import FlavorResource
 
-# What an infinite share is written as: there is no larger number on the wire.
+# How an infinite share is written: the largest number that the API can carry.
 MAX_SHARE = 2**63 - 1
 
 
@@ -28,8 +28,8 @@ MAX_SHARE = 2**63 - 1
 class DominantShare:
     """A dominant resource share. Shares are compared by `order`.
 
-    `order` is the weighted share and, between infinite ones only, the share before the weight. `borrowed` are
-    the flavors and resources used beyond the own quota.
+    `order` is the weighted share and, for infinite shares only, the share before the weight. `borrowed` holds
+    the pairs of flavor and resource whose usage exceeds the node's own quota.
     """
 
     order: tuple[float, float] = (0.0, 0.0)
@@ -42,15 +42,15 @@ class DominantShare:
 
     @property
     def is_borrowing(self) -> bool:
-        """Whether anything is used beyond the own quota, even where the share of it is 0."""
+        """Whether anything is used beyond the node's own quota, even where its share is 0."""
         return bool(self.borrowed)
 
     def is_borrowing_any(self, pairs: Iterable[FlavorResource]) -> bool:
-        """Return whether one of `pairs` is used beyond the own quota."""
+        """Return whether usage of one of `pairs` exceeds the node's own quota."""
         return not self.borrowed.isdisjoint(pairs)
 
     def rounded(self) -> int:
-        """Return the share as status shows it: rounded up."""
+        """Return the share as the status shows it: rounded up, `MAX_SHARE` for infinity."""
         return MAX_SHARE if self.is_infinite else ceil(self.order[0])
 
 
@@ -58,12 +58,13 @@ _NO_SHARE = DominantShare()
 
 
 def dominant_resource_share(node: QuotaNode) -> DominantShare:
-    """Return the node's share of what its parent could lend. A root cannot borrow, so it has no share."""
+    """Return the node's share of what its parent could lend; no share for a root, which cannot borrow."""
     if node.parent is None:
         return _NO_SHARE
     by_resource: dict[str, int] = {}
     pairs = []
-    # Declared pairs alone, as in Kueue: use of what nobody declares any more is no borrowing of a share.
+    # Declared pairs only, as in Kueue: usage of a pair that is no longer declared does
+    # not count as borrowing.
     for pair, cell in node.cells.items():
         beyond = cell.usage - cell.subtree
         if beyond > 0:
@@ -72,21 +73,21 @@ def dominant_resource_share(node: QuotaNode) -> DominantShare:
     if not pairs:
         return _NO_SHARE
     lendable = _lendable(node.parent)
-    # What nobody could lend has no share to be measured by, and borrowing of it weighs nothing.
+    # A resource that no node could lend has no share, so borrowing it counts as 0.
     ratio = max(
         (amount * 1000 / lendable[name] for name, amount in by_resource.items() if lendable[name] > 0),
         default=0.0,
     )
-    # Kept as two numbers: infinity by itself would make all nodes of weight 0 equal.
+    # Two numbers, because infinity alone would make all nodes of weight 0 equal.
     weighted = (inf, ratio) if node.weight_milli == 0 else (ratio / (node.weight_milli / 1000), 0.0)
     return DominantShare(order=weighted, borrowed=frozenset(pairs))
 
 
 def _lendable(node: QuotaNode) -> Mapping[str, int]:
-    """Return the most that the node could ever give, by resource, all flavors together."""
+    """Return the most that the node could ever lend, by resource, all flavors together."""
     if node.lendable is None:
         lendable: dict[str, int] = {}
-        # Over the root's pairs: the parent could be given what is declared anywhere above it.
+        # Over the root's pairs, because the node could be given what is declared anywhere above it.
         for pair in node.root.cells:
             lendable[pair.resource] = lendable.get(pair.resource, 0) + node.cell(pair).potential
         node.lendable = lendable

@@ -1,8 +1,8 @@
-"""ClusterQueue and Cohort specs to quota trees: who hangs below whom, and which names form a cycle.
+"""Quota trees from the specs of ClusterQueues and Cohorts, and the Cohorts that form a cycle.
 
-A Cohort that is only named, by a ClusterQueue or as a parent, exists without quota and without limits.
-Cohorts whose parents lead back to themselves have no root, so their whole tree is out of order: its
-ClusterQueues stand alone here, are named in `queue_cycles`, and admit nothing until the cycle is broken.
+A Cohort that is only referenced, by a ClusterQueue or as a parent, exists without quota and without limits.
+Cohorts whose parents lead back to themselves have no root, so no tree can be built: their ClusterQueues
+become trees of one node, are listed in `queue_cycles`, and admit nothing until the cycle is broken.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from queues.quota.resources import FlavorResource
 class Hierarchy:
     """The quota trees of a cluster.
 
-    `cycles` holds, for ClusterQueues and Cohorts that cannot reach a root, the cycle as "a → b → a".
+    `queue_cycles` and `cohort_cycles` hold, for each ClusterQueue or Cohort that cannot reach
+    a root, the cycle
+    as "a → b → a".
     """
 
     queues: Mapping[str, QuotaNode] = field(default_factory=dict)
@@ -29,9 +31,9 @@ class Hierarchy:
 
 
 def build_hierarchy(cluster_queues: Iterable[ClusterQueue], cohorts: Iterable[Cohort]) -> Hierarchy:
-    """Return the trees that the specs describe; equal input in any order gives equal trees."""
-    # By name, so that children stand in the same order whatever order the objects came in: sums are
-    # equal, and so are messages.
+    """Return the trees that the specs describe. The result does not depend on the order of the specs."""
+    # Sorted by name, so that children have the same order whatever order the objects arrived in. Sums and
+    # messages are then equal too.
     queue_specs = sorted(cluster_queues, key=lambda spec: spec.name)
     parents = _parents(queue_specs, {spec.name: spec for spec in cohorts})
     cohort_cycles = _cycles(parents)
@@ -44,14 +46,14 @@ def build_hierarchy(cluster_queues: Iterable[ClusterQueue], cohorts: Iterable[Co
             quotas=to_quotas(spec.resource_groups),
             weight_milli=spec.fair_weight_milli,
         )
-        # Left alone and not hung below a cycle: `build` and every walk to the root would never end.
+        # Not put below a cycle: `build` and every walk to the root would never end.
         if spec.cohort in cohort_cycles:
             queue_cycles[spec.name] = cohort_cycles[spec.cohort]
         elif spec.cohort is not None:
             nodes[spec.cohort].adopt(node)
     for node in (*nodes.values(), *queues.values()):
-        # Whole trees are built from their roots; a cohort in a cycle is a root by itself here, and
-        # so is its queue.
+        # A tree is built from its root. A Cohort in a cycle, and a ClusterQueue below one, is
+        # a root by itself here.
         if node.parent is None:
             node.build()
     return Hierarchy(queues=queues, cohorts=nodes, queue_cycles=queue_cycles, cohort_cycles=cohort_cycles)
@@ -68,9 +70,9 @@ def to_quotas(groups: tuple[ResourceGroup, ...]) -> dict[FlavorResource, Resourc
 
 
 def _parents(queue_specs: Iterable[ClusterQueue], cohorts: Mapping[str, Cohort]) -> dict[str, str | None]:
-    """Return every cohort, declared or only named, and its parent, in sorted order."""
+    """Return the parent of every Cohort, declared or only referenced, sorted by name."""
     parents = {spec.cohort: None for spec in queue_specs if spec.cohort is not None}
-    # What is declared wins over what is only named, which has no parent.
+    # A declaration takes precedence over a reference, which knows no parent.
     named: dict[str, str | None] = {**parents, **{name: spec.parent for name, spec in cohorts.items()}}
     for parent in list(named.values()):
         if parent is not None:
@@ -79,18 +81,18 @@ def _parents(queue_specs: Iterable[ClusterQueue], cohorts: Mapping[str, Cohort])
 
 
 def _cycles(parents: Mapping[str, str | None]) -> dict[str, str]:
-    """Return the cohorts that never reach a root, each with the cycle that it runs into."""
+    """Return the Cohorts that never reach a root, each with the cycle that its parents lead into."""
     found: dict[str, str] = {}
     for name in parents:
         trail: list[str] = []
         current: str | None = name
-        # Followed to its end from every name: trees are a few levels deep, and a cleverer walk
-        # would have to tell the tail of a trail from its cycle.
+        # Each name is followed to its end. Trees are a few levels deep, and a cleverer walk would have to
+        # tell the way into a cycle from the cycle itself.
         while current is not None and current not in trail:
             trail.append(current)
             current = parents[current]
         if current is not None:
-            # From where the trail meets itself on: what leads into a cycle is no part of it.
+            # The cycle begins where the trail meets itself. The names before it lead into the cycle only.
             found[name] = " → ".join([*trail[trail.index(current) :], current])
     return found
 
@@ -101,7 +103,7 @@ def _cohort_nodes(
     specs = {spec.name: spec for spec in cohorts}
     nodes = {}
     for name in parents:
-        # Named and not declared: no quota, no limits, weight 1.
+        # A Cohort that is referenced but not declared has no quota, no limits and weight 1.
         spec = specs.get(name, Cohort(name=name))
         nodes[name] = QuotaNode(
             name, is_queue=False, quotas=to_quotas(spec.resource_groups), weight_milli=spec.fair_weight_milli

@@ -1,6 +1,6 @@
-"""The quota tree's arithmetic: how much a ClusterQueue may use, and how far up the tree it borrows.
+"""The arithmetic of the quota tree: how much a ClusterQueue may use, and how far up the tree it borrows.
 
-A tree has Cohorts inside and ClusterQueues as leaves. Each node has one cell per flavor and resource:
+A tree has Cohorts as inner nodes and ClusterQueues as leaves. Each node has one cell per flavor and resource:
 
         root cohort                 subtree 30   usage 6   (what its children could not cover themselves)
         ├── cohort a                subtree 20   usage 6
@@ -8,15 +8,26 @@ A tree has Cohorts inside and ClusterQueues as leaves. Each node has one cell pe
         │   └── ClusterQueue y      nominal 16
         └── ClusterQueue z          nominal 10
 
-- subtree(n) is n's own nominal quota and what its children lend upward.
-- local(n) is the part of subtree(n) that is not lent to the parent (beyond lendingLimit).
-- usage(queue) is what its Workloads hold; usage(cohort) is what its children use beyond their local parts.
+Definitions, each for one cell of node n with parent p:
 
-A request is served from the local part first, and what is left climbs to the parent. Adding and removing
-are mirror images in any order, since the usage of every node is a function of the leaves alone. That is why
-trying a change and taking it back needs no copy of the tree.
+    subtree(n)    nominal quota of n plus what its children lend to n
+    local(n)      the part of subtree(n) that lendingLimit keeps back, max(0, subtree − lendingLimit)
+    usage(queue)  what the Workloads of the ClusterQueue hold
+    usage(cohort) what the children of the Cohort use beyond their local parts
+    available(n)  root: subtree − usage; else max(0, local − usage) + min(available(p), what the
+                  borrowingLimit of n still allows)
+    potential(n)  the most that n could ever use: local + potential(p), at most subtree + borrowingLimit
 
-Source: Kueue, pkg/cache/scheduler/resource_node.go; kueue-docs "Cohort" and "Hierarchical cohorts".
+Invariant. usage(cohort) = Σ max(0, usage(child) − local(child)) over its children. The usage of every inner
+node is thus a function of the leaves alone, whatever the order of changes. `add` serves a request from the
+local part first and charges the rest to the parent; `remove` is its exact inverse. A change can therefore be
+tried and taken back without a copy of the tree.
+
+Cost. With depth d, `add`, `remove`, `available` and `borrow_height` walk to the root: O(d), and d is rarely
+more than four. They end there, because `queues.quota.hierarchy` keeps Cohorts that form a cycle out of any
+tree. `shift` changes a nominal quota and recomputes one cell of every node.
+
+Source: Kueue, pkg/cache/scheduler/resource_node.go; Kueue's documentation of Cohort and hierarchical cohorts.
 """
 
 from __future__ import annotations
@@ -33,8 +44,8 @@ _NO_QUOTA = ResourceQuota(nominal=0)
 class BorrowHeight(NamedTuple):
     """How far up the tree a request must reach.
 
-    `height` is 0 within the own quota, else the height of the smallest cohort subtree that covers it.
-    `can_reclaim` says that capacity lent away below that node could be taken back.
+    `height` is 0 within the node's own quota, otherwise the height of the smallest cohort subtree that covers
+    the request. `can_reclaim`: that subtree has a parent, so quota it has lent could be reclaimed.
     """
 
     height: int
@@ -42,9 +53,9 @@ class BorrowHeight(NamedTuple):
 
 
 class QuotaCell:
-    """One resource of one flavor at one node.
+    """One resource of one flavor at one node, in the resource's unit (milli-CPU, bytes, devices).
 
-    Everything but `usage` is fixed once the tree is built; `QuotaNode.shift` is a look at another quota.
+    Once the tree is built only `usage` changes, except while `QuotaNode.shift` tries another quota.
     """
 
     __slots__ = (
@@ -69,46 +80,46 @@ class QuotaCell:
         self.sum_up(from_children)
 
     def sum_up(self, from_children: int) -> None:
-        """Work out what this subtree has, from its nominal quota and what its children lend it."""
+        """Compute the quota of this subtree from its nominal quota and what its children lend."""
         self.subtree = self.nominal + from_children
-        # Without a lending limit all of it is lent: what stays local is only what a limit keeps back.
+        # Without a lending limit everything is lent. Only a limit keeps a local part back.
         self.local = 0 if self.lending_limit is None else max(0, self.subtree - self.lending_limit)
-        # Until it has a parent; `attach` adds what the parent could give.
+        # Correct for a root. `attach` adds what a parent could give.
         self.potential = self.subtree
 
     def attach(self, parent: QuotaCell) -> None:
-        """Hang this cell below its parent's, whose own parent is attached already."""
+        """Connect this cell to its parent's, which must be attached to its own parent already."""
         self.parent = parent
-        # Never what is used at the moment: potential is the most it could have on an empty cluster.
+        # Present usage is left out on purpose: potential is the most that an empty cluster could give.
         self.potential = self.local + parent.potential
         if self.borrowing_limit is not None:
             self.potential = min(self.potential, self.subtree + self.borrowing_limit)
 
     @property
     def lent(self) -> int:
-        """What this node offers to its parent."""
+        """The part of the subtree's quota that this node offers to its parent."""
         return self.subtree - self.local
 
     @property
-    # Not kept but worked out: usage changes with every decision, and is the only thing that does.
     def local_available(self) -> int:
-        """What is free of the part that is never lent; never negative."""
+        """The free part of what is never lent; never negative."""
+        # Computed, not kept: it depends on usage, which changes with every decision.
         return max(0, self.local - self.usage)
 
     @property
     def available(self) -> int:
-        """What this node may still use, borrowing included.
+        """How much this node may still use, borrowing included.
 
-        In the resource's unit. Negative where usage exceeds quota, as after quota is lowered under running
-        Workloads. Walks to the root. Source: Kueue, resource_node.go, available().
+        In the resource's unit. Negative when usage exceeds quota, as after quota is lowered under running
+        Workloads. Walks to the root: O(depth). Source: Kueue, resource_node.go, available().
         """
         parent = self.parent
         if parent is None:
-            # A root borrows from nobody; below zero is a real answer here, and children pass it on.
+            # A root has no parent to borrow from. A negative result is correct here, and children need it.
             return self.subtree - self.usage
         from_parent = parent.available
-        # A borrowing limit bounds what is taken from the parent, counted from what this node has stored
-        # there. Applied at every level on the way up, so the tightest limit of the path decides.
+        # A borrowing limit bounds what is taken from the parent beyond what this node lends to it. It applies
+        # at every level on the way up, so the tightest limit of the path decides.
         if self.borrowing_limit is not None:
             stored_in_parent = self.subtree - self.local
             used_in_parent = max(0, self.usage - self.local)
@@ -116,48 +127,47 @@ class QuotaCell:
         return max(0, self.local - self.usage) + from_parent
 
     def is_borrowing_with(self, amount: int) -> bool:
-        """Return whether `amount` more would exceed what this subtree has of its own."""
+        """Return whether `amount` more would exceed the quota of this subtree."""
         return self.subtree < self.usage + amount
 
     def add(self, amount: int) -> None:
-        """Charge `amount`: the local part first, the rest to the parent."""
-        # A loop instead of recursion: this runs for every Workload that is tried and taken back.
+        """Charge `amount`: the local part first, the rest to the parent and up to the root."""
+        # A loop instead of recursion, because this runs for every Workload that is tried and taken back.
         cell: QuotaCell | None = self
         while cell is not None and amount > 0:
-            # Never negative, else a node over its quota would pass on more than it was given.
+            # Never negative: a node over its quota would otherwise charge its parent more than `amount`.
             local_available = max(0, cell.local - cell.usage)
             cell.usage += amount
             amount -= local_available
             cell = cell.parent
 
     def remove(self, amount: int) -> None:
-        """Give `amount` back, the borrowed part first; the mirror image of `add`."""
+        """Release `amount`, the borrowed part first. The exact inverse of `add`."""
         cell: QuotaCell | None = self
         while cell is not None and amount > 0:
-            # What this node used beyond its local part, and so had charged to the parent. Where
-            # that is negative nothing was, and the walk ends.
+            # What this node used beyond its local part, which is what its parent was charged. Where that
+            # is negative the parent was charged nothing, and the walk ends.
             stored_in_parent = cell.usage - cell.local
             cell.usage -= amount
             amount = min(amount, stored_in_parent)
             cell = cell.parent
 
     def borrow_height(self, amount: int) -> BorrowHeight:
-        """Return how far up `amount` more would have to reach.
+        """Return how far up the tree `amount` more would have to reach; height 0 within the own quota.
 
-        A queue within its quota is at 0.
         Source: Kueue, pkg/scheduler/preemption/classical, FindHeightOfLowestSubtreeThatFits.
         """
         has_parent = self.parent is not None
-        # A root's own queue has nowhere to borrow, so it is at 0 and fits or does not.
+        # A ClusterQueue without a Cohort cannot borrow, so its height is 0 whether the request fits or not.
         if not has_parent or not self.is_borrowing_with(amount):
             return BorrowHeight(0, has_parent)
-        # The local part serves first, exactly as `add` would charge it.
+        # The local part serves first, as in `add`.
         remaining = amount - self.local_available
         cell = self
         while cell.parent is not None:
             cell = cell.parent
             if not cell.is_borrowing_with(remaining):
-                # The first subtree that covers it. One with a parent may have lent some of that away.
+                # The smallest subtree that covers the request. With a parent, it may have lent some quota.
                 return BorrowHeight(cell.height, cell.parent is not None)
             remaining -= cell.local_available
         return BorrowHeight(cell.height, False)
@@ -166,8 +176,8 @@ class QuotaCell:
 class QuotaNode:
     """A Cohort or a ClusterQueue in the tree.
 
-    `height` is 0 for a ClusterQueue; a Cohort is one higher than its highest child. `weight_milli` is the
-    fair-sharing weight in thousandths.
+    `height` is 0 for a ClusterQueue and for a Cohort without children; any other Cohort is one higher than
+    its highest child. `weight_milli` is the fair-sharing weight in thousandths.
     """
 
     __slots__ = (
@@ -201,24 +211,25 @@ class QuotaNode:
         self.children: list[QuotaNode] = []
         self.height = 0
         self.cells: dict[FlavorResource, QuotaCell] = {}
-        # Cells of pairs that nobody at or below this node declares but somebody uses all the same.
+        # Cells of pairs that no node at or below this one declares, but that are in use all the same.
         self.undeclared: dict[FlavorResource, QuotaCell] = {}
-        # The most it could ever give by resource, worked out when first asked (`queues.quota.fair_sharing`).
+        # The most that the node could ever lend, by resource; None until `queues.quota.fair_sharing` asks.
         self.lendable: dict[str, int] | None = None
 
     def adopt(self, child: QuotaNode) -> None:
-        """Take `child` below this node. `build` is due afterwards."""
+        """Add `child` below this node. Call `build` on the root afterwards."""
         child.parent = self
         self.children.append(child)
 
     def build(self) -> None:
-        """Work out heights and cells of the whole tree; call it on the root, with no usage charged."""
+        """Compute heights and cells of the whole tree. Call it on the root, before any usage is charged."""
         self._build_up()
         self._build_down(self)
 
     def cell(self, pair: FlavorResource) -> QuotaCell:
-        """Return the cell of `pair`, one without quota where none is declared (it was taken away in use)."""
-        # Kept apart from `cells`, whose keys are the declared pairs: fair sharing and status walk over those.
+        """Return the cell of `pair`; one without quota where no node declares it, as after it was removed."""
+        # Such cells are kept apart from `cells`, whose keys fair sharing and status read
+        # as the declared pairs.
         return self.cells.get(pair) or self._undeclared_cell(pair)
 
     def available(self, pair: FlavorResource) -> int:
@@ -232,13 +243,13 @@ class QuotaNode:
             (cells.get(pair) or self._undeclared_cell(pair)).add(amount)
 
     def remove(self, usage: Quantities) -> None:
-        """Give `usage` back; the mirror image of `add`."""
+        """Release `usage`. The exact inverse of `add`."""
         cells = self.cells
         for pair, amount in usage.items():
             (cells.get(pair) or self._undeclared_cell(pair)).remove(amount)
 
     def change(self, usage: Quantities) -> None:
-        """Charge what is above 0 of `usage`, and give back what is below."""
+        """Charge the positive amounts of `usage` and release the negative ones."""
         for pair, amount in usage.items():
             cell = self.cells.get(pair) or self._undeclared_cell(pair)
             if amount > 0:
@@ -247,35 +258,35 @@ class QuotaNode:
                 cell.remove(-amount)
 
     def shift(self, pair: FlavorResource, amount: int) -> None:
-        """Raise the nominal quota of this node by `amount` of `pair`, or lower it where that is negative.
+        """Raise the nominal quota of `pair` at this node by `amount`, or lower it where `amount` is negative.
 
-        For a look at another quota; shifting back restores the tree exactly. What is lent and borrowed
-        depends on the quota all over the tree, so the usage of the leaves, which alone is given, is taken off
-        and charged anew: O(nodes of the tree). Raises KeyError where this node declares no such quota.
+        Use this to try another quota; shifting back restores the tree exactly. What each node lends and
+        borrows depends on the quota of the whole tree, so the usage of the leaves is removed and charged
+        again: O(nodes of the tree). Raises KeyError where this node declares no such quota.
         """
         self.cells[pair].nominal += amount
-        # Leaves only: the usage of a cohort is a function of theirs, and charged anew with them.
+        # Leaves only: the usage of a Cohort follows from theirs.
         leaves = [queue.cells.get(pair) or queue.undeclared.get(pair) for queue in self.root.queues()]
         used = [(cell, cell.usage) for cell in leaves if cell is not None]
-        # Sums go up the tree, potentials come down it, so the two walks cannot be one.
+        # Two passes, because sums go up the tree and potentials come down it.
         self.root._sum_up(pair)
         self.root._attach(pair)
         for cell, usage in used:
             cell.add(usage)
 
     def fits(self, usage: Quantities) -> bool:
-        """Return whether all of `usage` is available now; a request for nothing always is."""
+        """Return whether all of `usage` is available now. A request for nothing always fits."""
         cells = self.cells
         for pair, amount in usage.items():
             cell = cells.get(pair) or self._undeclared_cell(pair)
-            # Where usage exceeds quota, nothing is free, and that is no obstacle to a request for nothing.
+            # An amount of 0 fits even where usage exceeds quota and `available` is negative.
             if amount > 0 and amount > cell.available:
                 return False
         return True
 
     def is_within_nominal(self, pairs: Iterable[FlavorResource]) -> bool:
         """Return whether this subtree uses no more than its own quota of every pair."""
-        # Asked of every node of a tree when victims are sought, so without a generator for each.
+        # A plain loop, because a search for victims asks this of every node of a tree.
         cells = self.cells
         for pair in pairs:
             cell = cells.get(pair) or self._undeclared_cell(pair)
@@ -284,7 +295,7 @@ class QuotaNode:
         return True
 
     def ancestors(self) -> Iterator[QuotaNode]:
-        """Return the parent, its parent, up to the root."""
+        """Yield the parent, its parent, and so on up to the root."""
         node = self.parent
         while node is not None:
             yield node
@@ -296,7 +307,7 @@ class QuotaNode:
         return "/" + "/".join(reversed(names))
 
     def queues(self) -> Iterator[QuotaNode]:
-        """Return the ClusterQueues of this subtree, in the order of the tree."""
+        """Yield the ClusterQueues of this subtree, in the order of the tree."""
         if self.is_queue:
             yield self
         for child in self.children:
@@ -312,12 +323,12 @@ class QuotaNode:
 
     def _build_up(self) -> None:
         lent: dict[FlavorResource, int] = dict.fromkeys(self.quotas, 0)
-        # Children first: what they lend is part of this node's subtree.
+        # Children first, because what they lend is part of this node's subtree.
         for child in self.children:
             child._build_up()
             for pair, cell in child.cells.items():
                 lent[pair] = lent.get(pair, 0) + cell.lent
-        # A cohort without children has the height of a leaf; nobody borrows through it.
+        # A Cohort without children has the height of a leaf: no ClusterQueue borrows through it.
         self.height = 1 + max(child.height for child in self.children) if self.children else 0
         self.cells = {
             pair: QuotaCell(self.quotas.get(pair, _NO_QUOTA), height=self.height, from_children=amount)
@@ -328,16 +339,16 @@ class QuotaNode:
         self.root = root
         if self.parent is not None:
             for pair, cell in self.cells.items():
-                # `cell` and not `cells`: a parent whose quota for this pair was taken away still
-                # stands between child and root.
+                # `cell()` and not `cells`: a parent that no longer declares this pair is still part of the
+                # path from the child to the root.
                 cell.attach(self.parent.cell(pair))
         for child in self.children:
             child._build_down(root)
 
     def _sum_up(self, pair: FlavorResource) -> int:
-        """Work out anew what this subtree has of `pair`, as if nobody used any. Returns what it lends."""
+        """Recompute the quota of `pair` in this subtree and set its usage to 0. Return what it lends."""
         lent = sum(child._sum_up(pair) for child in self.children)
-        # It is summed over flavors and remembered; another quota makes it another number.
+        # `lendable` sums over flavors and is cached; another quota makes it stale.
         self.lendable = None
         cell = self.cells.get(pair) or self.undeclared.get(pair)
         if cell is None:

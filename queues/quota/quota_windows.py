@@ -6,12 +6,12 @@
           0 ┼───────┴─────┴─────┴────────┴──▶ t      night: 0 until the end, course: 8 for a while
                     night       night
 
-Of windows that are open at the same time the last of the list counts, so that a list reads from the rule to
-its exceptions. A window whose next opening comes before its last closing stays open in between.
+Of the windows that are open at the same time the last in the list takes effect, so a list reads from the rule
+to its exceptions. A window that opens again before it closes stays open in between.
 
-Nothing is stored: what is in force at an instant follows from the list and the instant, so that a controller
-that starts in the middle of a window knows as much as one that saw it open. Whoever asks again and again goes
-along with time (`queues.quota.window_timeline`).
+Nothing is stored. What is in force at an instant follows from the list and the instant alone, so a controller
+that starts in the middle of a window knows as much as one that saw it open. A caller that asks again and
+again uses `queues.quota.window_timeline`, which moves along with time.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from api.parsing.schedule import firings, last_firing, next_firing
 from api.policy import QuotaWindow
 from queues.steps import Steps
 
-# Openings that follow one another without a gap are joined up to here: such a window is as good as always
-# open, and whoever asks when it closes looks again then.
+# At most this many openings without a gap in between are joined. A longer chain is as good as always open,
+# and the caller that was given its end looks again then.
 _MOST_JOINED = 500
-# A step of a sweep: some milliseconds.
+# Openings per step of a sweep, a few milliseconds.
 _SWEPT_AT_ONCE = 4096
 
 
@@ -38,14 +38,14 @@ def closes_at(window: QuotaWindow, at: float) -> float | None:
     if schedule is None:
         start, end = window.start_at, window.end_at
         return end if start is not None and end is not None and start <= at < end else None
-    # The last opening alone tells: an earlier one that lasts longer cannot be, all last equally long.
+    # Only the last opening matters: all openings last equally long, so no earlier one can end later.
     opened = last_firing(schedule.cron, schedule.time_zone, at)
     if opened is None or opened + schedule.duration_seconds <= at:
         return None
     end = opened + schedule.duration_seconds
     for _ in range(_MOST_JOINED):
         again = next_firing(schedule.cron, schedule.time_zone, opened)
-        # An opening at the very end joins too: the window is never closed in between.
+        # An opening at the very end is joined too, because the window is never closed in between.
         if again is None or again > end:
             break
         opened, end = again, again + schedule.duration_seconds
@@ -61,23 +61,23 @@ def opens_at(window: QuotaWindow, after: float) -> float | None:
 
 
 def in_force(windows: Sequence[QuotaWindow], at: float) -> QuotaWindow | None:
-    """Return which window counts at `at`: the last of the list that is open, None where none is."""
-    # From the end of the list, where the exceptions stand.
+    """Return the window in force at `at`: the last open one of the list, None where none is open."""
     return next((one for one in reversed(windows) if closes_at(one, at) is not None), None)
 
 
 def next_change_at(windows: Sequence[QuotaWindow], at: float) -> float:
-    """Return when a window opens or closes next after `at`, infinity for never."""
+    """Return when a window next opens or closes after `at` (Unix seconds), infinity for never."""
     return min((_turns_at(one, at) for one in windows), default=inf)
 
 
 def spans(
     window: QuotaWindow, *, after: float, until: float = inf, most: int | None = None
 ) -> Iterator[tuple[float, float]]:
-    """Yield from when to when (Unix seconds) the window is open, in order.
+    """Yield when the window is open, as (from, until) in Unix seconds, in order.
 
-    All that end after `after` and begin by `until`; of a schedule so many openings at `most`. Openings
-    without a gap are one span, up to a number; of one that goes on beyond `until` the end may be too early.
+    Covers the spans that end after `after` and begin by `until`, and at most `most` openings of a
+    schedule. Openings without a gap form one span, up to a limit. The end of a span that continues beyond
+    `until` may be too early.
     """
     schedule = window.schedule
     if schedule is None:
@@ -106,11 +106,11 @@ def spans(
 def overlaps(
     windows: Sequence[QuotaWindow], *, after: float, until: float, most: int
 ) -> Steps[tuple[tuple[int, int], ...]]:
-    """Return which windows of one quota are ever open together between two instants, in steps.
+    """Return which windows of one quota are ever open at the same time between two instants, in steps.
 
-    Pairs of places in the list, the earlier first, in order. So many openings of each are looked at: two
-    crontabs may first meet in years, or never. A sweep over all openings in order, since asking pair by pair
-    takes seconds where there are dozens.
+    The result holds sorted pairs of indexes, the smaller first. At most `most` openings of each window are
+    considered, because two crontabs may first coincide in years, or never. One sweep over all openings in
+    order replaces a comparison of each pair, which takes seconds where there are dozens of windows.
     """
     openings: list[tuple[float, int, float]] = []
     for index, window in enumerate(windows):
@@ -119,7 +119,7 @@ def overlaps(
         yield
     openings.sort()
     ends: list[tuple[float, int]] = []
-    # One bit a window: those that are open, and with whom each has been open as it opened.
+    # Bit sets over the windows: those that are open, and for each window those that were open as it opened.
     is_open, met = 0, [0] * len(windows)
     for number, (at, index, end) in enumerate(openings):
         if number % _SWEPT_AT_ONCE == 0:
@@ -135,7 +135,7 @@ def overlaps(
 
 
 def _turns_at(window: QuotaWindow, at: float) -> float:
-    """Return when the window opens or closes next after `at`, infinity for never."""
+    """Return when the window next opens or closes after `at` (Unix seconds), infinity for never."""
     turns_at = closes_at(window, at)
     if turns_at is None:
         turns_at = opens_at(window, at)

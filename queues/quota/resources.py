@@ -1,7 +1,7 @@
-"""FlavorResource and quantities by flavor and resource: what quota is counted in.
+"""Amounts of quota by flavor and resource.
 
 Amounts are canonical integers (`api.parsing.quantities.amount`): milli-CPU, bytes, devices. Python's integers
-do not overflow, so Kueue's saturating arithmetic is not needed: a sum past 2^63 stays a large number.
+do not overflow, so Kueue's saturating arithmetic is not needed: a sum past 2^63 stays exact.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from api.workload import Admission, PodSetAssignment
 
 
 class FlavorResource(NamedTuple):
-    """One resource of one flavor, such as (a100, nvidia.com/gpu); a quota is given per such pair."""
+    """One resource of one flavor, such as (a100, nvidia.com/gpu). Quota is declared per such pair."""
 
     flavor: str
     resource: str
@@ -28,7 +28,7 @@ Quantities = Mapping[FlavorResource, int]
 def to_quantities(assignments: tuple[PodSetAssignment, ...]) -> dict[FlavorResource, int]:
     """Return what the pod sets together charge, by flavor and resource.
 
-    A resource without a flavor is charged nowhere, a zero amount is left out.
+    A resource without an assigned flavor is not charged. Zero amounts are left out.
     """
     total: dict[FlavorResource, int] = {}
     for assignment in assignments:
@@ -41,7 +41,7 @@ def to_quantities(assignments: tuple[PodSetAssignment, ...]) -> dict[FlavorResou
 
 
 def by_resource(usage: Quantities) -> dict[str, int]:
-    """Return how much of each resource is charged, whatever its flavor."""
+    """Return the amounts summed over flavors, by resource."""
     total: dict[str, int] = {}
     for pair, amount in usage.items():
         total[pair.resource] = total.get(pair.resource, 0) + amount
@@ -49,7 +49,7 @@ def by_resource(usage: Quantities) -> dict[str, int]:
 
 
 def pairs_of(admission: Admission) -> frozenset[FlavorResource]:
-    """Return the flavors and resources that were given, those of zero amount too."""
+    """Return the assigned pairs of flavor and resource, including those with an amount of zero."""
     return frozenset(
         FlavorResource(flavor, resource)
         for one in admission.pod_sets
@@ -58,6 +58,6 @@ def pairs_of(admission: Admission) -> frozenset[FlavorResource]:
 
 
 def is_equal(a: Quantities, b: Quantities) -> bool:
-    """Return whether both charge the same: a pair of zero amount is as good as none."""
-    # The first comparison answers nearly always; the dicts are only built for the rest.
+    """Return whether both charge the same. A pair with amount zero equals a missing pair."""
+    # The first comparison nearly always decides; the dicts are built only for the rest.
     return a == b or {pair: n for pair, n in a.items() if n} == {pair: n for pair, n in b.items() if n}
