@@ -1,13 +1,14 @@
-"""How long a Workload is expected to run, from what its object says, its policy, and what earlier runs took.
+"""The expected run time of a Workload: from its object, its policy, and earlier runs.
 
-Sources in order, the first that exists counts: maximumExecutionTimeSeconds, the Job's activeDeadlineSeconds
-(which the Workload carries as an annotation, because the Job is not looked at when it is decided on),
-`berth.dev/expected-runtime-seconds`, learned runs, the queue's default. The last two only under a policy's
-`estimates`.
+The first source that exists is used: maximumExecutionTimeSeconds, the Job's activeDeadlineSeconds (which
+the Workload carries as an annotation, because decisions do not read the Job),
+`berth.dev/expected-runtime-seconds`, learned run times, the queue's default. The last two apply only where
+a policy sets `estimates`.
 
-While it runs, `berth.dev/expected-completion-time` comes before all that nobody enforces: work that knows how
-far it is knows better than what was said of it before. It says when others may count on its end, and nothing
-else: who was let in on its word is held to the word of then, or would only have to put off its end to stay.
+While a Workload runs, `berth.dev/expected-completion-time` takes precedence over everything that is not
+enforced: running work knows its progress better than any earlier estimate. The annotation changes only when
+other Workloads may count on the end of this one. It does not extend a start that was granted on a shorter
+estimate; otherwise a Workload could stay simply by postponing its end.
 """
 
 from __future__ import annotations
@@ -31,14 +32,15 @@ from api.workload import Workload
 from queues.estimates.run_history import Run
 from queues.estimates.runtime_estimate import Estimate, LearnedRuntimes, RunKey, Source, name_stem, run_key
 
-# What a pod needs to be gone after its grace has passed: the kubelet's report and the Job controller's count.
+# Seconds from the end of a pod's grace period until it is gone: the kubelet's report and
+# the Job controller's count.
 TERMINATION_SECONDS = 5.0
 _DEFAULT_GRACE_SECONDS = 30
-# Ten years: caps what a typing error may do to those who would wait for its end. Limits that are enforced are
-# believed whatever they say, for they hold.
+# Ten years. Caps how long a typing error can make other Workloads wait. Enforced limits are not capped,
+# because the work really is stopped at them.
 _MOST_SECONDS = 10 * 366 * 86_400
 _INFERENCE = "inference"
-# Of a text that cannot be read so much is quoted.
+# At most this many characters of an unreadable text are quoted.
 _MOST_QUOTED = 64
 
 
@@ -49,7 +51,7 @@ class Estimator:
         self.learned = learned if learned is not None else LearnedRuntimes()
 
     def estimate(self, workload: Workload, policy: AdmissionPolicy) -> Estimate | None:
-        """Return how long the Workload runs from its start, None where nothing says so."""
+        """Return the expected run time from the Workload's start, None where no source gives one."""
         enforced = _enforced(workload)
         if enforced is not None:
             return enforced
@@ -59,27 +61,28 @@ class Estimator:
         return self._by_policy(workload, policy)
 
     def unclaimed_estimate(self, workload: Workload, policy: AdmissionPolicy) -> Estimate | None:
-        """Return how long the Workload runs by what nobody can merely claim: a limit that is enforced, else
-        what earlier runs took. None where there is neither.
+        """Return the expected run time without the user's own declarations.
+
+        That is an enforced limit, otherwise what earlier runs took. None where there is neither.
         """
         return _enforced(workload) or self._learnt(workload, policy)
 
     def running_estimate(
         self, workload: Workload, policy: AdmissionPolicy, *, started_at: float
     ) -> Estimate | None:
-        """Return how long a Workload that runs since `started_at` is expected to, by its latest word."""
+        """Return the expected run time of a Workload running since `started_at`, by its annotations now."""
         estimate, told = self.estimate(workload, policy), completion_at(workload)
-        # An end before its start, or in years, is a mistake and says nothing.
+        # A completion before the start, or years ahead, is a mistake and is ignored.
         if told is None or not started_at < told <= started_at + _MOST_SECONDS:
             return estimate
         seconds = told - started_at
-        # At the limit it is stopped, whatever it says of itself.
+        # An enforced limit stops the work earlier, whatever the annotation says.
         if estimate is not None and estimate.is_enforced and estimate.seconds <= seconds:
             return estimate
         return Estimate(seconds=seconds, source=Source.COMPLETION_TIME)
 
     def observe(self, workload: Workload, seconds: float, key: RunKey) -> None:
-        """Learn that the Workload, which has finished and is of this key, ran for so many seconds."""
+        """Learn that the finished Workload, which belongs to `key`, ran for `seconds`."""
         at = workload.conditions[ConditionType.FINISHED].at
         self.learned.observe(key, Run(at=at, uid=workload.uid, seconds=seconds))
 
@@ -91,11 +94,11 @@ class Estimator:
 
     def _learnt(self, workload: Workload, policy: AdmissionPolicy) -> Estimate | None:
         rules = policy.estimates
-        # Asked first, because making a key means encoding the pod sets.
+        # Checked first, because computing the key encodes the pod sets.
         if rules is None or not len(self.learned):
             return None
         key = key_of(workload)
-        # A run or two are an accident, not an experience.
+        # One or two runs may be exceptions, so a minimum number is required.
         if self.learned.count(key) < max(1, rules.min_observations):
             return None
         seconds = self.learned.quantile(key, rules.quantile)
@@ -105,7 +108,7 @@ class Estimator:
 def _enforced(workload: Workload) -> Estimate | None:
     limit = workload.maximum_execution_time_seconds
     if limit is not None:
-        # Earlier runs count against it, and what is left is how long the next one may take.
+        # The limit covers all runs together, so the next run may take only what earlier ones left.
         left = max(0.0, float(limit - workload.accumulated_execution_seconds))
         return Estimate(seconds=left, source=Source.EXECUTION_LIMIT)
     deadline = _seconds(workload.annotations.get(JOB_DEADLINE_SECONDS))
@@ -113,16 +116,16 @@ def _enforced(workload: Workload) -> Estimate | None:
 
 
 def declared_seconds(workload: Workload) -> float | None:
-    """Return the expected run time that the Workload or its pod templates declare; of several the longest.
+    """Return the longest expected run time that the Workload or its pod templates declare, in seconds.
 
-    What cannot be read counts as not there (`runtime_problem` names it).
+    None where none is declared. An unreadable value is ignored (`runtime_problem` describes it).
     """
     values = (_believable(text) for text in _declared(workload))
     return max((value for value in values if value is not None), default=None)
 
 
 def runtime_problem(text: str) -> str | None:
-    """Return the sentence for a declared run time that cannot be read, None where it can."""
+    """Return a sentence about a declared run time that cannot be used, None where it can."""
     if _believable(text) is not None:
         return None
     return (
@@ -132,14 +135,14 @@ def runtime_problem(text: str) -> str | None:
 
 
 def completion_at(workload: Workload) -> float | None:
-    """Return when the Workload says that it will be complete (Unix seconds), None where it says nothing."""
+    """Return the Workload's declared completion (Unix seconds), None where none is declared."""
     return parse_instant(workload.annotations.get(EXPECTED_COMPLETION_TIME, ""))
 
 
 def completion_problem(text: str, *, now: float) -> str | None:
-    """Return the sentence for an expected completion that cannot be believed, None where it can.
+    """Return a sentence about an expected completion that cannot be used, None where it can.
 
-    One that has passed is no fault: work may take longer than it thought.
+    An instant in the past is not a problem: work may take longer than it declared.
     """
     told = parse_instant(text)
     if told is not None and told <= now + _MOST_SECONDS:
@@ -151,7 +154,7 @@ def completion_problem(text: str, *, now: float) -> str | None:
 
 
 def length_problems(sources: Iterable[Mapping[str, str]], *, now: float) -> tuple[str, ...]:
-    """Return a sentence for each annotation on the length of work that cannot be believed.
+    """Return one sentence for each annotation on run time or completion that cannot be used.
 
     `sources` are the labels and annotations of an object and of its template.
     """
@@ -164,7 +167,7 @@ def length_problems(sources: Iterable[Mapping[str, str]], *, now: float) -> tupl
 
 
 def may_be_evicted(workload: Workload) -> bool:
-    """Return whether the Workload may be stopped to make way: inference serves somebody, it may not."""
+    """Return whether the Workload may be evicted for another. False for inference, which serves users."""
     if workload.annotations.get(WORKLOAD_TYPE) == _INFERENCE:
         return False
     return not any(
@@ -175,28 +178,29 @@ def may_be_evicted(workload: Workload) -> bool:
 
 
 def is_opportunistic(workload: Workload) -> bool:
-    """Return whether the Workload offers to run where it will have to give way, and may be stopped."""
+    """Return whether the Workload accepts starts that end in an eviction, and may be evicted."""
     return workload.annotations.get(OPPORTUNISTIC) == "true" and may_be_evicted(workload)
 
 
 def eviction_seconds(workload: Workload) -> float:
-    """Return how long an eviction takes from the decision until the quota is free, by the pods' grace."""
+    """Return how many seconds an eviction takes until the quota is free, by the pods' grace periods."""
     return max(_graces(workload), default=0) + TERMINATION_SECONDS
 
 
 def shortest_grace_seconds(workload: Workload) -> float:
-    """Return for how long each pod of the Workload may run on after SIGTERM, 0 without pods."""
+    """Return how many seconds every pod of the Workload may run after SIGTERM; 0 without pods."""
     return min(_graces(workload), default=0)
 
 
 def _graces(workload: Workload) -> Iterator[int]:
-    """Yield the grace of each template that pods run by: one that has none, or whose pods are done, ends
-    nothing.
+    """Yield the grace period of each pod template that has running pods.
+
+    A template without pods, or whose pods are all done, ends nothing and is left out.
     """
     admission = workload.admission
     admitted = {one.name: one.count for one in admission.pod_sets} if admission is not None else {}
     for pod_set in workload.pod_sets:
-        # Admitted with fewer pods than it asks for, it runs fewer.
+        # A partially admitted pod set runs fewer pods than its count.
         if admitted.get(pod_set.name, pod_set.count) <= workload.reclaimable.get(pod_set.name, 0):
             continue
         spec = pod_set.template.spec
@@ -205,25 +209,25 @@ def _graces(workload: Workload) -> Iterator[int]:
 
 
 def measured_seconds(workload: Workload) -> float | None:
-    """Return how long a Workload that ended well was admitted in its last run, None for any other."""
+    """Return how many seconds a successful Workload was admitted in its last run, None for any other."""
     finished = workload.conditions.get(ConditionType.FINISHED)
     admitted = workload.conditions.get(ConditionType.ADMITTED)
     if finished is None or admitted is None or not finished.status or not admitted.status:
         return None
-    # A run that failed says how long failing took.
+        # A failed run measures only how long failing took.
     if finished.reason != "Succeeded":
         return None
     return max(0.0, finished.at - admitted.at)
 
 
 def kind_of(workload: Workload) -> tuple[str, str]:
-    """Return namespace and name stem: Workloads of one key are of one kind, and it costs much less."""
+    """Return namespace and name stem. Workloads with equal `key_of` have equal results; this is cheaper."""
     return workload.key.namespace, name_stem(workload.owner_name or workload.key.name)
 
 
 def key_of(workload: Workload) -> RunKey:
-    """Return under which key the Workload's runs are remembered: its owner's name stem, and its pods."""
-    # The requests with the name: the same training on twice the GPUs is another length.
+    """Return the key under which the Workload's runs are remembered: its owner's name stem and its pods."""
+    # Requests are part of the key: the same training on twice the GPUs has another run time.
     pods = [(one.name, one.count, _requested(one.template.spec)) for one in workload.pod_sets]
     name = workload.owner_name or workload.key.name
     return run_key(workload.key.namespace, name, _ENCODER.encode(pods))
@@ -238,7 +242,7 @@ def _requested(spec: object) -> list[object]:
 
 
 def _declared(workload: Workload) -> Iterator[str]:
-    # The object's own word before its templates', which may have been copied from elsewhere.
+    # The object's own annotation takes precedence: templates may have been copied from elsewhere.
     own = workload.annotations.get(EXPECTED_RUNTIME_SECONDS)
     if own is not None:
         yield own

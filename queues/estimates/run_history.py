@@ -1,8 +1,8 @@
-"""What ended runs have left behind, each counted once: how long they took, and how they went on their nodes.
+"""The results of finished runs, each counted once: run times, and how runs went on their nodes.
 
-Runs come from three sides: from watches, from the Workloads that a new process finds finished, and from the
-store, which remembers those whose Workloads are deleted. So what is kept must not depend on how often or in
-which order one is told of: entries stand in the order of their ends, and are known by their Workload's uid.
+Runs are reported by watches, by the Workloads that a new process finds finished, and by the store, which
+remembers runs of deleted Workloads. The result must therefore not depend on how often or in which order a run
+is reported: entries are sorted by their end and identified by the uid of their Workload.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 
 class Run(NamedTuple):
-    """A run that ended well `at` (Unix seconds) after so many seconds, of the Workload `uid`."""
+    """A successful run of the Workload `uid`: it ended `at` (Unix seconds) and took `seconds`."""
 
     at: float
     uid: str
@@ -20,7 +20,7 @@ class Run(NamedTuple):
 
 
 class RunOutcome(NamedTuple):
-    """How a run went on a node, from 0 (failed) to 1; it ended `at`, of the Workload `uid`."""
+    """How a run of the Workload `uid` went on a node, from 0 (failed) to 1; it ended `at` (Unix seconds)."""
 
     at: float
     uid: str
@@ -38,22 +38,22 @@ EntryT = TypeVar("EntryT", bound=_Entry)
 
 
 def merged(known: tuple[EntryT, ...], news: Iterable[EntryT], most: int) -> tuple[EntryT, ...]:
-    """Return the latest `most` of both, the oldest first; of two with one uid the known one counts.
+    """Return the latest `most` entries of both, the oldest first. For equal uids the known entry is kept.
 
-    `known` itself where nothing is new.
+    Returns `known` itself where nothing is new.
     """
     news = tuple(news)
-    # One run that has just ended, told of as it did: by far the most.
+    # The common case: one run that has just ended, reported right away.
     if len(news) == 1 and known and (news[0].at, news[0].uid) > (known[-1].at, known[-1].uid):
         is_known = any(one.uid == news[0].uid for one in known)
         return known if is_known else (*known, *news)[-most:]
     uids = {one.uid for one in known}
     fresh = [one for one in news if one.uid not in uids]
     if not fresh:
-        # The same object, which spares callers a comparison and a store a write.
+        # The same object, so that callers need no comparison and a store no write.
         return known
-    # The uid settles ties: two runs that ended in one second must not change places from one
-    # process to the next.
+    # The uid breaks ties, so that two runs that ended in the same second have the same
+    # order in every process.
     latest = tuple(sorted((*known, *fresh), key=lambda one: (one.at, one.uid))[-most:])
-    # What is older than all that is kept changes nothing, and says so.
+    # Where all new entries are older than those kept, nothing has changed.
     return known if latest == known else latest

@@ -1,9 +1,9 @@
-"""The order of pending Workloads, in one place: higher priority first, then the older, then the uid.
+"""The order of pending Workloads: higher priority first, then older, then by uid.
 
-Among equals those go first that lost their nodes, or were moved to others.
+At equal priority, Workloads that lost their nodes or were moved to others go first.
 
-A Workload keeps the place of its creation through preemption. Only an eviction that was its own doing (its
-pods did not become ready, a check asked for a retry) moves it behind those that came meanwhile.
+A Workload keeps the position of its creation through preemption. Only an eviction that it caused itself (its
+pods did not become ready, a check asked for a retry) puts it behind the Workloads that arrived meanwhile.
 Source: Kueue, pkg/workload/workload.go, Ordering.GetQueueOrderTimestamp; pkg/cache/queue/cluster_queue.go.
 """
 
@@ -18,7 +18,7 @@ _CONSOLIDATION = PreemptionReason.CONSOLIDATION.value
 
 
 class RequeuingTimestamp(StrEnum):
-    """What a Workload queues by after its pods did not become ready.
+    """Which timestamp orders a Workload after its pods did not become ready.
 
     Kueue's waitForPodsReady.requeuingStrategy.timestamp.
     """
@@ -30,10 +30,10 @@ class RequeuingTimestamp(StrEnum):
 def comes_first(workload: Workload) -> bool:
     """Return whether the Workload goes before all others of its priority.
 
-    One that was evicted because its nodes failed had its turn already and lost it by no act of its own or of
-    anybody in the queue. It does so until it is admitted. (Kueue leaves it the place of its creation.) It
-    gets no more right to evict others by that. So does one that was moved for a gang (a policy's
-    consolidation): its other place was found on the condition that it gets it.
+    True for a Workload evicted because its nodes failed, until it is admitted again: it lost its place
+    through no fault of its own or of any Workload in the queue. (Kueue gives it the position of its
+    creation.) This does not let it preempt more. True also for a Workload that a policy's consolidation moved
+    to make room for a gang: the move was decided on the condition that it gets its other place.
     """
     evicted = workload.eviction
     if evicted is None:
@@ -44,11 +44,11 @@ def comes_first(workload: Workload) -> bool:
 
 
 def queued_at(workload: Workload, timestamp: RequeuingTimestamp = RequeuingTimestamp.EVICTION) -> float:
-    """Return the instant that the Workload queues by, in Unix seconds."""
+    """Return the timestamp that orders the Workload, in Unix seconds."""
     evicted = workload.eviction
     if evicted is not None:
-        # A check that asked for a retry, and pods that did not get ready, are its own doing: it
-        # queues again behind who came meanwhile.
+        # A check that asked for a retry, and pods that did not become ready, are the Workload's own doing:
+        # it queues behind those that arrived meanwhile.
         if evicted.reason == EvictionReason.ADMISSION_CHECK:
             return evicted.at
         by_eviction = timestamp is RequeuingTimestamp.EVICTION

@@ -1,4 +1,4 @@
-"""Why a popped Workload comes back to its queue, and what follows: another try at once, or parking.
+"""Why a popped Workload returns to its queue, and what follows: another attempt at once, or parking.
 
 Source: Kueue, pkg/cache/queue/cluster_queue.go, requeueIfNotPresent.
 """
@@ -13,7 +13,7 @@ from queues.pending.least_attained import FIRST
 
 
 class RequeueCause(StrEnum):
-    """Why a popped Workload comes back; it decides whether it is tried again at once."""
+    """Why a popped Workload returns. It decides whether the Workload is tried again at once."""
 
     GENERIC = ""
     NAMESPACE_MISMATCH = "NamespaceMismatch"
@@ -23,15 +23,15 @@ class RequeueCause(StrEnum):
     FAILED_AFTER_NOMINATION = "FailedAfterNomination"
     PENDING_PREEMPTION = "PendingPreemption"
     PREEMPTION_FAILED = "PreemptionFailed"
-    # It fits only where others have been told to stop, and they still run.
+    # It fits only on capacity of Workloads that are being evicted and still run.
     STILL_TAKEN = "StillTaken"
-    # Others were told to stop for it, and what they leave is kept for it: the queue goes on without it.
+    # Others are being evicted for it, and the freed capacity is held for it: the queue goes on without it.
     ROOM_KEPT = "RoomKept"
-    # It is promised a start, or would delay one that is promised. Others of equal requests are to be looked
-    # at by themselves: they may be short enough, or are to be promised another start.
+    # It has a promised start, or would delay one. Other Workloads of its class are tried individually: they
+    # may be short enough, or may get a promised start of their own.
     HELD_BACK = "HeldBack"
-    # It would delay a promised start and is promised none itself. Others of equal requests that run as long
-    # or longer would, too.
+    # It would delay a promised start and has none itself. So would every Workload of its class that runs
+    # as long or longer.
     TOO_LONG = "TooLong"
 
 
@@ -44,28 +44,30 @@ _IMMEDIATE = frozenset(
     }
 )
 _WHOLE_CLASS = frozenset({RequeueCause.NO_FIT, RequeueCause.PREEMPTION_NO_CANDIDATES})
-# Reasons that a promised start gives: how often they are given says whether it is worth trying more.
+# Reasons caused by a promised start. Their number shows whether trying more Workloads is worthwhile.
 FOR_A_PROMISE = frozenset({RequeueCause.HELD_BACK, RequeueCause.TOO_LONG})
 
 
 def is_immediate(pending: Pending, reason: RequeueCause, strategy: QueueingStrategy) -> bool:
-    """Return whether the Workload is to be tried again at once: a StrictFIFO head always is."""
+    """Return whether the Workload is to be tried again at once, as a StrictFIFO head always is."""
     if strategy is QueueingStrategy.STRICT_FIFO:
-        # A head of another namespace than the queue selects would block all behind it for ever.
+        # A head from a namespace that the queue does not select would block all Workloads behind it for ever.
         return reason is not RequeueCause.NAMESPACE_MISMATCH
     return reason in _IMMEDIATE or _holds_capacity(pending, reason)
 
 
-# StrictFIFO tries its head and nobody else, so there is no class to park.
 def is_of_whole_class(reason: RequeueCause, strategy: QueueingStrategy) -> bool:
-    """Return whether what the Workload lacks, all others of equal requests lack too."""
+    """Return whether all Workloads of equal requests lack what this one lacks.
+
+    False for StrictFIFO, which tries only its head and so never parks a class.
+    """
     return reason in _WHOLE_CLASS and strategy is QueueingStrategy.BEST_EFFORT_FIFO
 
 
 def _holds_capacity(pending: Pending, reason: RequeueCause) -> bool:
-    """Return whether nobody may pass: it has waited too long, and only others' run times are in its way.
+    """Return whether the Workload blocks those behind it: it waited too long, and only run times prevent it.
 
-    Whoever runs may be evicted for it in the end, so this lasts a minimum run time. One that no eviction
-    would ever help is parked like any other.
+    Running Workloads may be evicted for it in the end, so this lasts for a minimum run time. A Workload that
+    no eviction could help is parked like any other.
     """
     return pending.level == FIRST and reason is RequeueCause.PREEMPTION_NO_CANDIDATES

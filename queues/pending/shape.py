@@ -1,7 +1,7 @@
-"""The shape of a Workload: two of equal shape and priority are answered alike by the same cluster.
+"""The shape of a Workload. Workloads of equal shape and priority get the same decision in the same state.
 
-Kueue calls it the scheduling equivalence hash. Only what the flavor search and the placement look at belongs
-to it; names of containers, images and the like do not.
+Kueue calls it the scheduling equivalence hash. It covers only what the flavor search and the placement read;
+container names, images and the like are left out.
 Source: Kueue, pkg/workload/workload.go, scheduling hash.
 """
 
@@ -15,13 +15,13 @@ from api.objects import WirePodSpec
 from api.workload import PodSet, Workload
 
 _NO_SPEC = WirePodSpec()
-# Who has joined a reservation may be placed where others are not.
+# A member of a reservation may be placed on nodes where others are not.
 _SHAPING_KEYS = PLACEMENT_KEYS | {RESERVATION}
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 
 
 def shape_of(workload: Workload, requests: tuple[PodSetRequests, ...]) -> bytes:
-    """Return the shape, as bytes that are equal exactly where the shapes are."""
+    """Return the shape as bytes, which are equal exactly when the shapes are."""
     parts = []
     # By position, which `requests` share with the pod sets.
     for pod_set, asked in zip(workload.pod_sets, requests, strict=True):
@@ -29,12 +29,12 @@ def shape_of(workload: Workload, requests: tuple[PodSetRequests, ...]) -> bytes:
         parts.append(
             (
                 pod_set.name,
-                # Requests after transformation rather than the template's: two Jobs that spell one request
-                # differently (1000m and 1, a limit without a request) meet the same answer.
+                # Requests after transformation and not as in the template: two Jobs that write one request
+                # differently (1000m and 1, a limit without a request) get the same decision.
                 asked.count,
                 asked.per_pod,
-                # A node knows nothing of what the configuration leaves out of quota or counts as something
-                # else: two of equal charge may need different nodes.
+                # Nodes do not know which resources the configuration excludes from quota or transforms, so
+                # two Workloads of equal charge may need different nodes.
                 None if asked.on_node == asked.per_pod else asked.on_node,
                 pod_set.min_count,
                 pod_set.topology_request,
@@ -48,10 +48,10 @@ def shape_of(workload: Workload, requests: tuple[PodSetRequests, ...]) -> bytes:
 
 
 def _wishes(workload: Workload, pod_set: PodSet) -> list[tuple[str, str]]:
-    """Return the annotations by which a policy places the pods, of the Workload and of their template."""
+    """Return the Workload's and its template's annotations and labels by which a policy places pods."""
     metadata = pod_set.template.metadata
     sources = (workload.annotations, *((metadata.annotations, metadata.labels) if metadata else ()))
-    # Sorted by key within a source: dicts keep the order of whoever wrote the annotations.
+    # Sorted by key within each source, because dicts keep the order of the object.
     return [
         (key, source[key]) for source in sources if source for key in sorted(_SHAPING_KEYS & source.keys())
     ]
