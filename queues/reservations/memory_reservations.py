@@ -1,8 +1,8 @@
-"""The reservation store as a value in memory: the model that every other store must agree with.
+"""The reservation store in memory: the model that every other store must agree with.
 
-It is also what a leader falls back on while Redis is lost (`queues.store.failover_store`), and the store of
-offline commands and of tests that are not about Redis. Nothing here waits; the methods are coroutines because
-the protocol's are.
+A leader also falls back on it while Redis is lost (`queues.store.failover_store`), and it is the store of
+offline commands and of tests that are not about Redis. Nothing here waits; the methods are coroutines
+because the protocol's are.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from queues.reservations.reservations import (
     logged,
 )
 
-# How many requests are remembered for repeats. A repeat follows its first try within a second, and a leader
-# makes some ten requests a second; Redis remembers by time instead.
+# How many requests are remembered to recognise repeats. A repeat follows the first attempt within a second,
+# and a leader makes about ten requests a second. Redis limits this by time instead.
 REMEMBERED_REQUESTS = 10_000
 
 
 class InMemoryReservationStore(InMemoryPlanStore):
-    """A reservation store without persistence, for one process. See `ReservationStore` for the promises."""
+    """A reservation store without persistence, for one process. See `ReservationStore` for the contract."""
 
     def __init__(self) -> None:
         super().__init__()
-        #: The live reservations; at most one a Workload and life.
+        #: The live reservations, at most one for each Workload and uid.
         self.reservations: dict[ReservationId, QuotaReservation] = {}
         self._answers: dict[str, tuple[Reserved | Lost, ...]] = {}
         self._log: deque[LoggedDecision] = deque(maxlen=LOG_LENGTH)
@@ -51,7 +51,7 @@ class InMemoryReservationStore(InMemoryPlanStore):
         """Reserve for a whole cycle; see `ReservationStore.commit`."""
         check_commit(reservations, fence=fence, request_id=request_id)
         self._check_fence(fence)
-        # Before anything is looked at: a repeat must not be refused for what its own first try has changed.
+        # Checked first: a repeat must not be refused because of what its first attempt has changed.
         if (known := self._answers.get(request_id)) is not None:
             check_repeated(request_id, answers=len(known), reservations=len(reservations))
             return tuple(_as_duplicate(answer) for answer in known)
@@ -61,7 +61,7 @@ class InMemoryReservationStore(InMemoryPlanStore):
         return answers
 
     def knows(self, request_id: str) -> bool:
-        """Tell whether a commit of this request id would be answered as before."""
+        """Return whether a commit with this request id would get its earlier answer again."""
         return request_id in self._answers
 
     def adopt(
@@ -72,7 +72,7 @@ class InMemoryReservationStore(InMemoryPlanStore):
         fence: int,
         request_id: str,
     ) -> None:
-        """Take over what another store answered to a commit, as if this one had. Raises FenceTooLow."""
+        """Record another store's answers to a commit as if this store had given them. Raises FenceTooLow."""
         self._check_fence(fence)
         for reservation, answer in zip(reservations, answers, strict=True):
             if isinstance(answer, Reserved):
@@ -80,7 +80,7 @@ class InMemoryReservationStore(InMemoryPlanStore):
         self._remember(request_id, answers)
 
     async def confirm(self, ids: Sequence[ReservationId], *, fence: int) -> None:
-        """Delete reservations that the cluster shows."""
+        """Delete reservations that the cluster shows by now."""
         self._check_fence(fence)
         self._remove(ids)
 
@@ -92,23 +92,23 @@ class InMemoryReservationStore(InMemoryPlanStore):
     async def restore(
         self, held: Sequence[QuotaReservation], gone: Sequence[ReservationId], *, fence: int
     ) -> None:
-        """Make it so that `held` are reserved and `gone` are not."""
+        """Make `held` reserved and `gone` not reserved, whatever the state was."""
         self._check_fence(fence)
         self._remove(gone)
         self.reservations.update((reservation.id, reservation) for reservation in held)
 
     async def live(self, *, fence: int) -> tuple[QuotaReservation, ...]:
-        """Return all reservations, oldest first."""
+        """Return all reservations, the oldest first."""
         self._check_fence(fence)
         return tuple(sorted(self.reservations.values(), key=lambda r: (r.reserved_at, r.id)))
 
     async def highest_fence(self) -> int | None:
-        """Return the highest fence ever shown; None when there was none."""
+        """Return the highest fence ever presented; None where there was none."""
         return self.fence
 
     async def seed_fence(self, fence: int) -> None:
-        """Remember `fence` where there is none or a lower one."""
-        # A lower one is refused like any other call; the same once more is a repeat.
+        """Remember `fence` where there is none or a lower one; FenceTooLow where there is a higher one."""
+        # An equal fence is a repeat.
         if self.fence is not None and fence < self.fence:
             raise FenceTooLow(fence=fence, highest=self.fence)
         self.fence = fence
@@ -121,14 +121,14 @@ class InMemoryReservationStore(InMemoryPlanStore):
         """Return at once: memory always answers."""
 
     async def close(self) -> None:
-        """Do nothing: there is nothing to let go of."""
+        """Do nothing: there are no connections to close."""
 
     def forget_requests(self) -> None:
-        """Forget which requests were made, as a store may after a while; their reservations stay."""
+        """Forget which requests were made, as a store may after a while. Reservations stay."""
         self._answers.clear()
 
     def flush(self) -> None:
-        """Lose everything, the fence included, as a Redis does that is emptied or replaced."""
+        """Drop everything, the fence included, like a Redis that is emptied or replaced."""
         self.fence = None
         self.reservations.clear()
         self._answers.clear()
@@ -136,9 +136,9 @@ class InMemoryReservationStore(InMemoryPlanStore):
         self.flush_plan()
 
     def validate(self) -> None:
-        """Raise AssertionError where the state contradicts itself; tests call this after every step."""
+        """Raise AssertionError where the state contradicts itself. Tests call this after every step."""
         for id_, reservation in self.reservations.items():
-            assert id_ == reservation.id, f"{reservation.id} stands under {id_}"
+            assert id_ == reservation.id, f"{reservation.id} is stored under {id_}"
             assert self.fence is not None, f"{id_} is reserved in a store without a fence"
             assert reservation.fence <= self.fence, (
                 f"{id_} is from fence {reservation.fence}, of {self.fence}"
@@ -149,7 +149,7 @@ class InMemoryReservationStore(InMemoryPlanStore):
         if holder is None:
             self.reservations[reservation.id] = reservation
             return Reserved(request_id=reservation.request_id)
-        # Its own request, by a try that was given up on and arrived.
+        # The same request: an earlier attempt that timed out was applied after all.
         if holder.request_id == reservation.request_id:
             return Reserved(request_id=reservation.request_id, is_duplicate=True)
         return already_reserved(reservation, holder=holder.request_id, holder_fence=holder.fence)
@@ -161,7 +161,7 @@ class InMemoryReservationStore(InMemoryPlanStore):
     def _remember(self, request_id: str, answers: tuple[Reserved | Lost, ...]) -> None:
         self._answers[request_id] = answers
         if len(self._answers) > REMEMBERED_REQUESTS:
-            # The oldest is forgotten: a repeat comes within seconds or never.
+            # The oldest is dropped: a repeat comes within seconds or never.
             del self._answers[next(iter(self._answers))]
 
 

@@ -1,19 +1,21 @@
-"""The plan as a store keeps it: promises and leases for whoever leads next, and what runs have taught.
+"""The plan as a store keeps it: promises and leases for the next leader, and what runs have taught.
 
-What Kubernetes objects do not hold would end with the process that knows it: who was promised which start,
-who runs on a lease, for whom freed room is kept, how long runs took whose Workloads are deleted. A store
-keeps it in *tables*, a row for each Workload, kind of run or node. Here rows are bytes, so that model and
-Redis agree on them, unreadable ones too; what they mean stands in `queues.store.plan_rows`.
+Some state is in no Kubernetes object and would be lost with the leader's process: which Workload has
+which promised start, which run on leases, for which freed capacity is held, and how long the runs of
+deleted Workloads took. A store keeps it in *tables*, with one row for each Workload, key of runs, or
+node. Rows are bytes in this module, so that model and Redis also agree on unreadable ones;
+`queues.store.plan_rows` defines their content.
 
-One leader writes, in one chain: every write names the version that it builds upon, and its own.
+Only the leader writes, and its writes form a chain: each names the version that it builds upon, and its own.
 
     version 7/41 ──write──▶ 7/42 ──write──▶ 7/43        fence 7, the leader's 41st, 42nd, 43rd write
-        a store that holds another version than the write builds upon changes nothing and says so:
-        it was emptied, restored from a backup or rebuilt; the leader writes the plan anew, in one call
+        a store that holds another version than the write builds upon changes nothing and reports it:
+        it was emptied, restored from a backup or rebuilt; the leader then writes the whole plan in one call
 
-So no write is lost in silence, one that arrives late (its sender gave it up) changes nothing, and a reader
-sees by one small value whether anything is new. The version begins with the number of the schema: of another
-schema it is none of ours, and the leader writes anew over it.
+The chain has three effects: a lost write is always noticed, a write that arrives late (its sender timed
+out) changes nothing, and a reader recognises by one small value whether anything is new. A version begins
+with the number of the schema. A version of another schema counts as unknown, and the leader writes the
+whole plan over it.
 """
 
 from __future__ import annotations
@@ -30,12 +32,13 @@ from queues.profile.holds import Hold, Move
 from queues.profile.planned_start import BackfillLease, PlannedStart
 from queues.reservations.reservations import ReservationStore
 
-# Of keys, tables and rows. A reader ignores rows of another number, and names them.
+# The number of the schema of keys, tables and rows. A reader ignores rows with another
+# number, and reports them.
 SCHEMA = 1
 
 
 class PlanTable(StrEnum):
-    """The tables; each value is the last part of the table's key."""
+    """The tables. Each value is the last part of the table's Redis key."""
 
     PROMISES = "promises"
     LEASES = "leases"
@@ -47,7 +50,7 @@ class PlanTable(StrEnum):
     NODES = "nodes"
 
 
-# What holds for as long as those wait or run of whom it speaks: written with the cycle that changed it.
+# Rows that are valid while their Workloads wait or run. They are written with the cycle that changed them.
 PLAN_TABLES = (
     PlanTable.PROMISES,
     PlanTable.LEASES,
@@ -56,26 +59,26 @@ PLAN_TABLES = (
     PlanTable.HOLDS,
     PlanTable.MOVES,
 )
-# What was learned, which grows slowly and is written every few seconds.
+# What was learned from runs. It grows slowly and is written every few seconds.
 HISTORY_TABLES = (PlanTable.RUNS, PlanTable.NODES)
 
 
 class PlanVersion(NamedTuple):
-    """Which write of which leader a plan is the outcome of."""
+    """The leader's fence, and the number of the write within that leadership."""
 
     fence: int
     number: int
 
     @property
     def text(self) -> str:
-        """The version as it stands in a store, the schema's number first."""
+        """The version as stored: schema, fence and number, separated by spaces."""
         return f"{SCHEMA} {self.fence} {self.number}"
 
 
 def to_plan_version(text: str) -> PlanVersion | None:
-    """Return the version of a text, None where it is none of this schema."""
+    """Return the version that a text holds, None where it is not a version of this schema."""
     parts = text.split(" ")
-    # Both numbers at once: text of signs or spaces in either is no version.
+    # Concatenated, so that one check covers both numbers: neither may have a sign or a space, or be empty.
     if len(parts) != 3 or parts[0] != str(SCHEMA) or not (parts[1] + parts[2]).isdecimal():
         return None
     return PlanVersion(int(parts[1]), int(parts[2]))
@@ -83,9 +86,10 @@ def to_plan_version(text: str) -> PlanVersion | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanWrite:
-    """Rows to be put, or dropped where they are None, by table and field.
+    """Rows to put, or to delete where they are None, by table and field.
 
-    `after` is the version that it builds upon; None: the tables named are written anew, whatever was there.
+    `after` is the version that the write builds upon. None: the named tables are
+    replaced, whatever they hold.
     """
 
     version: PlanVersion
@@ -95,7 +99,7 @@ class PlanWrite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredPlan:
-    """What a store holds of the tables asked for. `foreign` are those whose key holds something else."""
+    """The content of the requested tables. `foreign` are those whose key holds a value of another type."""
 
     version: PlanVersion | None = None
     rows: Mapping[PlanTable, Mapping[str, bytes]] = field(default_factory=dict)
@@ -104,23 +108,24 @@ class StoredPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanState:
-    """The version of a stored plan, and how many rows each table has; of a foreign one -1."""
+    """The version of a stored plan, and the number of rows of each table; -1 for a foreign one."""
 
     version: PlanVersion | None
     sizes: Mapping[PlanTable, int]
 
     def __str__(self) -> str:
-        """Return it for a log: the version, and the tables that are not empty."""
+        """Return the version and the tables that are not empty, for a log line."""
         sizes = "".join(f" {table.value}={size}" for table, size in self.sizes.items() if size)
         return f"{self.version.text if self.version is not None else 'no version'}{sizes}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanValues:
-    """The tables as values. `expected`: an expected start, and when it was told, in Unix seconds.
+    """The tables as values.
 
-    `outrun` is how long who was stopped at the end of a lease had run, by Workload and uid; `holds` is by who
-    the room is kept for, `moves` by who was moved.
+    `outrun` holds, by Workload and uid, how many seconds a Workload had run that was evicted at the end of
+    its lease. `expected` holds an expected start and when it was published, both in Unix seconds. `holds` is
+    by the Workload for which capacity is held, `moves` by the Workload that was moved.
     """
 
     promises: Mapping[WorkloadKey, PlannedStart] = field(default_factory=dict)
@@ -139,21 +144,21 @@ class PlanValues:
 
 
 class PlanStore(Protocol):
-    """What a store of the plan promises, beside `ReservationStore` and with its errors."""
+    """The contract of a store of the plan. Errors are those of `ReservationStore`."""
 
     async def write_plan(self, write: PlanWrite, *, fence: int) -> bool:
-        """Apply a write whole. Returns False, with nothing changed, where the store has another version.
+        """Apply a write as a whole. Return False, without effect, where the store has another version.
 
-        The same write again is True and changes nothing. A foreign table is False too: write it anew. Raises
-        FenceTooLow and NoFence.
+        The same write again returns True and changes nothing. A foreign table also gives False: the caller
+        then writes the whole plan. Raises FenceTooLow and NoFence.
         """
 
     async def read_plan(self, tables: Collection[PlanTable]) -> StoredPlan:
-        """Return what is held of these tables. It needs no fence: anybody may look."""
+        """Return the content of these tables. It needs no fence, because reading is open to every replica."""
 
     async def plan_state(self) -> PlanState:
-        """Return the version and the sizes, for a look that costs next to nothing."""
+        """Return the version and the number of rows of each table. Cheap, for polling."""
 
 
 class Store(ReservationStore, PlanStore, Protocol):
-    """All that one shard keeps."""
+    """Everything that the store of one shard keeps."""

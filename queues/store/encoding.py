@@ -1,12 +1,12 @@
-"""Reservations and log entries as bytes.
+"""The encoding of reservations and log entries as bytes.
 
-A reservation is one readable line, for the scripts and for people with redis-cli, and then its fields in
-MessagePack, which holds the bytes of the write as they are:
+A reservation is one readable line, for the Lua scripts and for use with redis-cli, followed by its fields in
+MessagePack, which stores the bytes of the write unchanged:
 
     1 <fence> <request id>\n<MessagePack map>
 
-The leading number is the format's. A reader refuses formats it does not know; fields that a later version
-adds to the map are skipped by an earlier one.
+The first number is that of the format. A reader refuses a format that it does not know; fields that a later
+version adds to the map are skipped by an earlier one.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _ENTRY = msgspec.json.Decoder(LoggedDecision)
 
 
 def encode(reservation: QuotaReservation) -> bytes:
-    """Return a reservation as it stands in the hash."""
+    """Return a reservation as the hash stores it."""
     head = f"{FORMAT.decode()} {reservation.fence} {reservation.request_id}\n"
     return head.encode() + _ENCODER.encode(reservation)
 
 
 def decode(value: bytes) -> QuotaReservation:
-    """Return the reservation. Raises ValueError for anything that `encode` did not make."""
+    """Return the decoded reservation. Raises ValueError for anything that `encode` did not make."""
     head, _, body = value.partition(b"\n")
     if head.split(b" ", 1)[0] != FORMAT:
         raise ValueError(f"{head[:40]!r} begins no reservation in format {FORMAT.decode()}")
@@ -38,10 +38,10 @@ def decode(value: bytes) -> QuotaReservation:
 
 
 def encode_entry(entry: LoggedDecision) -> bytes:
-    """Return a log entry as JSON, which `redis-cli XREVRANGE` shows as it is."""
+    """Return a log entry as JSON, which `redis-cli XREVRANGE` shows in readable form."""
     return msgspec.json.encode(entry)
 
 
 def decode_entry(value: bytes) -> LoggedDecision:
-    """Return the log entry. Raises ValueError for anything else."""
+    """Return the decoded log entry. Raises ValueError for anything else."""
     return _ENTRY.decode(value)

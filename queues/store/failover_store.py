@@ -1,28 +1,28 @@
-"""The store as a leader uses it: admission goes on while Redis is lost, and what it missed is written back.
+"""The store as a leader uses it: admission continues while Redis is lost, and missed writes are written back.
 
-Redis is not needed for safety: every write to the cluster is guarded by the lease and by the version that
-the decision saw. It is needed to tell a successor what a dead leader was about to do. So a lost Redis costs
-that knowledge for a while, and nothing else; an installation that wants it always asks for `require_store`.
+Safety does not depend on Redis: every write to the cluster is guarded by the lease and by the resourceVersion
+that the decision was made on. Redis records for a successor what a dead leader was about to do. While Redis
+is lost only that record is missing. An installation that always requires it sets `require_store`.
 
-One of these serves one leadership. It remembers each reservation that Redis holds for it, and decides on its
-own memory when Redis is gone:
+One instance serves one leadership. It remembers each reservation that Redis holds for that leadership, and
+uses its own memory while Redis is lost:
 
     state        commit             confirm, release   live              left for
     -----------  -----------------  -----------------  ----------------  ---------------------------------
     UP           Redis              Redis              Redis             LOST: no answer, or refused
                                                                          NEEDS_SEED: NoFence
-    LOST         memory, unfenced¹  memory             memory¹           UP: a probe wrote back what waited
+    LOST         memory, unfenced¹  memory             memory¹           UP: a probe wrote everything back
                                                                          NEEDS_SEED: NoFence
     NEEDS_SEED   raises NoFence     memory             raises NoFence    UP: `seed_fence`
                                                                          LOST: no answer, or refused
     ¹ with `require_store`: raises StoreUnreachable
 
-A Redis that comes back empty may be one that failed over to a replica which never knew the fence. Who leads
-can then only be learned from the lease: so in NEEDS_SEED nothing is decided until the leader, having renewed
-its lease after `needs_seed` became true, calls `seed_fence`. All that memory holds is then written back.
+A Redis that returns empty may have failed over to a replica that never received the fence. Only the lease
+then shows which process leads. In NEEDS_SEED nothing is therefore decided until the leader, having renewed
+its lease after `needs_seed` became true, calls `seed_fence`. Everything in memory is then written back.
 
-FenceTooLow always reaches the caller. A leader whose own lease number started anew raises it above
-`FenceTooLow.highest` and goes on with the new fence; nothing that waits to be written back is lost by that.
+FenceTooLow always reaches the caller. A leader whose lease numbering started again raises its number above
+`FenceTooLow.highest` and continues with the new fence; pending writes are not lost.
 """
 
 from __future__ import annotations
@@ -54,18 +54,19 @@ from queues.reservations.reservations import (
     logged,
 )
 
-# The first and the longest wait between two probes of a lost store: a restarted Redis is noticed at once, a
-# dead one costs next to nothing.
+# The first and the longest wait between two probes of a lost store: a restarted Redis is noticed at once, and
+# a dead one causes little load.
 FIRST_PROBE_SECONDS = 0.1
 LONGEST_PROBE_SECONDS = 5.0
-# How often a store that nobody talks to is asked whether it is still there, and still knows the fence.
+# How often an idle store is checked: whether it answers, and whether it still knows the fence.
 HEARTBEAT_SECONDS = 5.0
-# Decisions made without the store that are kept for its log; older ones are dropped, the log is expendable.
+# How many log entries of decisions made without the store are kept. Older ones are dropped;
+# the log is expendable.
 LOG_BACKLOG = 2_000
 
 
 class StoreState(StrEnum):
-    """Where the store stands; the table is at the head of the module."""
+    """The state of the store. The table is in the module's docstring."""
 
     UP = "Up"
     LOST = "Lost"
@@ -74,11 +75,12 @@ class StoreState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreStatus:
-    """The store's state as metrics, conditions and logs show it.
+    """The store's state for metrics, conditions and logs.
 
-    `lost_since` in Unix seconds, None while UP; `reason` is the sentence of the latest error. `unwritten`
-    counts Workloads whose reservation Redis has yet to be told of. `needs_recovery`: this leadership has not
-    read what its predecessor left in Redis, because Redis was lost when it began; call `live` once it is UP.
+    `lost_since` is in Unix seconds, None while UP. `reason` is the message of the latest error.
+    `unwritten` counts Workloads whose reservation has yet to be written to Redis. `needs_recovery`: Redis
+    was lost when this leadership began, so it has not read what its predecessor left there; call `live`
+    once the store is UP.
     """
 
     state: StoreState
@@ -94,11 +96,11 @@ class StoreStatus:
 
 
 class FailoverStore:
-    """A `ReservationStore` on a store that may be lost, for one leadership; the plan only passes through.
+    """A `ReservationStore` on a store that may be lost, for one leadership. Plan calls are passed through.
 
-    `run` must run beside it: it notices loss and return. `on_change` is called after each change of state,
-    and after recovery; it must not raise. `require_store` stops admitting instead of going on without the
-    store. `clock` gives Unix seconds.
+    `run` must run beside it to notice loss and return. `on_change` is called after each change of state and
+    after recovery, and must not raise. With `require_store`, admission stops while the store is lost.
+    `clock` returns Unix seconds.
     """
 
     def __init__(
@@ -119,14 +121,13 @@ class FailoverStore:
         self._heartbeat_seconds = heartbeat_seconds
         #: What Redis holds, or should hold, for this leadership.
         self._memory = InMemoryReservationStore()
-        # Fences are judged by Redis; memory accepts any until it has been shown one.
+        # Redis checks fences. Memory accepts any fence until it has been presented one.
         self._memory.fence = 0
         #: Ids whose reservation in Redis may differ from that in memory.
-        # By id and not as a list of calls: what a Workload's reservation is now is all that
-        # Redis needs to hear.
+        # A set of ids and not a list of calls, because Redis needs only the present state of each.
         self._unwritten: set[ReservationId] = set()
         self._backlog: deque[LoggedDecision] = deque(maxlen=LOG_BACKLOG)
-        # Two locks: a commit holds the first throughout and takes the second for what it writes back.
+        # Two locks: a commit holds the first throughout and takes the second while it writes back.
         self._committing = asyncio.Lock()
         self._writing = asyncio.Lock()
         self._went_down = asyncio.Event()
@@ -138,11 +139,11 @@ class FailoverStore:
 
     @property
     def needs_seed(self) -> bool:
-        """Whether the store lost its fence: renew the lease after now, then call `seed_fence`."""
+        """Whether the store lost its fence. Renew the lease after this is true, then call `seed_fence`."""
         return self._state is StoreState.NEEDS_SEED
 
     def status(self) -> StoreStatus:
-        """Return the state, frozen."""
+        """Return the present state as an immutable value."""
         return StoreStatus(
             state=self._state,
             lost_since=self._lost_since,
@@ -152,14 +153,14 @@ class FailoverStore:
         )
 
     async def run(self) -> None:
-        """Watch over the store until cancelled: probe it while it is lost, else ask for it now and then."""
+        """Monitor the store until cancelled: probe it while it is lost, otherwise check it periodically."""
         while True:
             try:
                 async with asyncio.timeout(self._heartbeat_seconds):
                     await self._went_down.wait()
             except TimeoutError:
-                # Silence of nobody's making: without a heartbeat a Redis that died at night is
-                # noticed by the first Job of the morning.
+                # Without a heartbeat, the loss of a Redis that died overnight would only be noticed by the
+                # first Job of the morning.
                 await self._ask()
             else:
                 await self._wait_back()
@@ -177,92 +178,92 @@ class FailoverStore:
         Raises FenceTooLow, NoFence (see `needs_seed`), and with `require_store` StoreUnreachable.
         """
         check_commit(reservations, fence=fence, request_id=request_id)
-        # One at a time, as cycles come anyway: `_reclaim` may not take one commit's answers for leftovers.
+        # Commits run one at a time: `_reclaim` must not take another commit's reservations for leftovers.
         async with self._committing:
             self._fence = max(fence, self._fence or 0)
-            # Answered from memory whatever the state: the first answer was given, and others
-            # have acted on it.
+            # A known request is answered from memory in every state, because the caller has already acted
+            # on its first answer.
             if self._memory.knows(request_id):
                 return await self._memory.commit(reservations, fence=fence, request_id=request_id)
             if self._state is StoreState.UP:
                 with self._noticing():
                     return await self._commit_in_store(reservations, fence, request_id, log)
-                # Redis may have taken the call that was given up on. It shall hold what memory holds.
-                # Also those that it did not take: to say that they are not there costs nothing.
+                # Redis may have applied the call that timed out. It is to hold what memory holds, so every id
+                # is written back. For an id that Redis does not hold this changes nothing.
                 self._unwritten.update(reservation.id for reservation in reservations)
             self._refuse_to_decide()
             return await self._commit_in_memory(reservations, fence, request_id, log)
 
     async def confirm(self, ids: Sequence[ReservationId], *, fence: int) -> None:
-        """Delete reservations that the cluster shows; Redis hears of it when it can. Raises FenceTooLow."""
+        """Delete reservations that the cluster shows; Redis follows when it can. Raises FenceTooLow."""
         await self.restore((), ids, fence=fence)
 
     async def release(self, ids: Sequence[ReservationId], *, fence: int) -> None:
-        """Delete reservations whose decision was withdrawn, likewise."""
+        """Delete reservations whose decision was withdrawn, in the same way."""
         await self.restore((), ids, fence=fence)
 
     async def restore(
         self, held: Sequence[QuotaReservation], gone: Sequence[ReservationId], *, fence: int
     ) -> None:
-        """Make it so that `held` are reserved and `gone` are not, likewise."""
+        """Make `held` reserved and `gone` not reserved, in the same way."""
         self._fence = max(fence, self._fence or 0)
-        # Memory first, which cannot fail; Redis follows now or later.
+        # Memory first, because that cannot fail. Redis follows now or later.
         await self._memory.restore(held, gone, fence=fence)
         self._unwritten.update((reservation.id for reservation in held), gone)
         if self._state is StoreState.UP:
-            # Neither is the caller's concern: what was asked for stands in memory and will be told.
+            # Neither error concerns the caller: the change is in memory and will be written back.
             with suppress(NoFence), self._noticing():
                 await self._write_back(fence)
 
     async def live(self, *, fence: int) -> tuple[QuotaReservation, ...]:
-        """Return all reservations: at first what the predecessor left, later this leadership's own as well.
+        """Return all reservations: first what the predecessor left, later also those of this leadership.
 
-        While Redis is lost that is what memory holds, and `needs_recovery` stays true until a call succeeds.
-        Raises as `commit` does.
+        While Redis is lost the result comes from memory, and `needs_recovery` stays true until a call reaches
+        Redis. Raises as `commit` does.
         """
         self._fence = max(fence, self._fence or 0)
         if self._state is StoreState.UP:
             with self._noticing():
-                # Before reading: what Redis has not heard yet would come back as gone.
+                # Written back before reading; otherwise a reservation deleted in memory would be read again.
                 await self._write_back(fence)
                 found = await self._store.live(fence=fence)
                 await self._memory.restore(found, (), fence=fence)
                 self._is_recovered = True
-                # `needs_recovery` is part of the status, and has just become false.
+                # `needs_recovery` is part of the status and has just become false.
                 self._on_change(self.status())
                 return found
         self._refuse_to_decide()
         return await self._memory.live(fence=fence)
 
     async def seed_fence(self, fence: int) -> None:
-        """Give an emptied store its fence, then all that memory holds. Raises FenceTooLow.
+        """Give an emptied store its fence and then everything in memory. Raises FenceTooLow.
 
-        The caller has renewed its lease since `needs_seed` became true. A store that is lost or emptied once
-        more meanwhile is LOST or NEEDS_SEED again; that is no error.
+        The caller must have renewed its lease since `needs_seed` became true. If the store is lost or emptied
+        again meanwhile, the state becomes LOST or NEEDS_SEED; that is not an error.
         """
         self._fence = max(fence, self._fence or 0)
         with suppress(NoFence), self._noticing():
             await self._store.seed_fence(fence)
-            # The store was empty, so everything that memory holds is news to it.
+            # The store was empty, so it lacks everything that memory holds.
             self._unwritten.update(self._memory.reservations)
             await self._write_back(fence)
             self._come_up()
 
     async def highest_fence(self) -> int | None:
-        """Return the highest fence that Redis knows; None when it knows none."""
+        """Return the highest fence that Redis knows; None where it knows none."""
         return await self._store.highest_fence()
 
     async def decisions(self, *, limit: int) -> tuple[LoggedDecision, ...]:
-        """Return the last `limit` log entries, the newest first: Redis's, or those since it was lost."""
+        """Return the last `limit` log entries, newest first: from Redis, or those since it was lost."""
         if self._state is StoreState.UP:
             return await self._store.decisions(limit=limit)
-        # Redis is gone and with it its log; the answer is what this process has decided since.
+        # The log is lost with Redis. This process knows only the decisions that it has made since.
         return tuple(reversed(self._backlog))[:limit]
 
     async def write_plan(self, write: PlanWrite, *, fence: int) -> bool | None:
-        """Write to the plan as `PlanStore.write_plan` does; None while Redis is lost.
+        """Write the plan as `PlanStore.write_plan` does; None while Redis is lost.
 
-        It is not kept for later: the caller knows its plan, and compares when Redis is back.
+        The write is not kept for later: the caller has the plan, and compares versions when Redis is back.
         """
         self._fence = max(fence, self._fence or 0)
         if self._state is StoreState.UP:
@@ -271,7 +272,7 @@ class FailoverStore:
         return None
 
     async def read_plan(self, tables: Collection[PlanTable]) -> StoredPlan | None:
-        """Return what Redis holds of these tables, None while it is lost."""
+        """Return the content of these tables in Redis, None while it is lost."""
         if self._state is StoreState.UP:
             with self._noticing():
                 return await self._store.read_plan(tables)
@@ -289,7 +290,7 @@ class FailoverStore:
         await self._store.ping()
 
     async def close(self) -> None:
-        """Close the store beneath; reservations that it was not told of are forgotten."""
+        """Close the underlying store. Reservations not yet written back are lost."""
         await self._store.close()
 
     async def _commit_in_store(
@@ -299,12 +300,12 @@ class FailoverStore:
         request_id: str,
         log: Sequence[LoggedDecision],
     ) -> tuple[Reserved | Lost, ...]:
-        # Before the commit: a released Workload may come again in this very cycle, and would
-        # be Lost to itself.
+        # Before the commit: a Workload released earlier may be reserved again in this very cycle, and would
+        # get Lost because of its own old reservation.
         await self._write_back(fence)
         answers = await self._store.commit(reservations, fence=fence, request_id=request_id, log=log)
         answers = await self._reclaim(reservations, answers, log)
-        # After the answer: what is not certain is not in memory.
+        # After the answer: memory must not hold what is not certain.
         self._memory.adopt(reservations, answers, fence=fence, request_id=request_id)
         return answers
 
@@ -326,23 +327,24 @@ class FailoverStore:
         answers: tuple[Reserved | Lost, ...],
         log: Sequence[LoggedDecision],
     ) -> tuple[Reserved | Lost, ...]:
-        """Reserve anew what was Lost to nobody, and return the answers with these put right.
+        """Reserve again what was Lost although no request holds it, and return the corrected answers.
 
-        A call that was given up on may take effect late, when Redis wakes. Its reservation is then of this
-        leadership, which knows nothing of it; and of no other, whose fence would have been refused.
+        A call that timed out may take effect late, when Redis responds again. Its reservation
+        belongs to this leadership, which does not know of it. It cannot belong to another, whose
+        fence would have been refused.
         """
         known = self._memory.reservations
         stuck = {
             r.id: dataclasses.replace(r, request_id=f"{r.request_id}.again")
             for r, answer in zip(reservations, answers, strict=True)
-            # Before recovery the holder may be the predecessor's, which `live` has yet to show.
+            # Before recovery the holder may be the predecessor's reservation, which `live` has yet to return.
             if isinstance(answer, Lost) and self._is_recovered and r.id not in known
         }
         if not stuck:
             return answers
         fence, request_id = next((r.fence, r.request_id) for r in stuck.values())
-        # Two calls, and that is safe: nobody else may write under this fence, and our own commits
-        # are one at a time.
+        # Two calls are safe: no other process may write under this fence, and commits of
+        # this one run one at a time.
         await self._store.release(tuple(stuck), fence=fence)
         entries = [entry for entry in log if (entry.key, entry.uid) in stuck]
         again = await self._store.commit(
@@ -352,21 +354,21 @@ class FailoverStore:
         return tuple(answers_again.get(r.id, a) for r, a in zip(reservations, answers, strict=True))
 
     async def _write_back(self, fence: int, *, always: bool = False) -> None:
-        """Tell Redis what it has not heard; `always`: call it even when that is nothing, as a probe.
+        """Write to Redis what it lacks. `always`: call it even where that is nothing, as a probe.
 
-        Raises what the store raises, and then nothing is forgotten.
+        Raises what the store raises, and then keeps everything for the next attempt.
         """
         if not (self._unwritten or always):
             return
         async with self._writing:
-            # Again while news came during the call; in the end Redis holds what memory holds at that moment.
+            # Repeated while changes arrive during the call. At the end Redis holds what memory holds then.
             while self._unwritten or always:
                 await self._write_once(fence)
                 always = False
             await self._write_log(fence)
 
     async def _write_once(self, fence: int) -> None:
-        # What changes during the call is noted in the new set, and written in the next turn.
+        # Changes during the call go into the new set, and are written in the next round.
         ids, self._unwritten = self._unwritten, set()
         reservations = self._memory.reservations
         held = [reservations[id_] for id_ in sorted(ids) if id_ in reservations]
@@ -378,22 +380,22 @@ class FailoverStore:
             raise
 
     async def _write_log(self, fence: int) -> None:
-        # As above: what is decided during the call belongs to the next one.
+        # As above: decisions made during the call belong to the next one.
         entries, self._backlog = self._backlog, deque(maxlen=LOG_BACKLOG)
         if not entries:
             return
         try:
-            # An id of its own each time: entries whose answer is lost are told twice, which a log can bear.
+            # A new id each time: entries whose answer is lost are logged twice, which is acceptable.
             await self._store.commit((), fence=fence, request_id=f"log-{uuid4()}", log=tuple(entries))
         except BaseException:
             self._backlog = deque((*entries, *self._backlog), maxlen=LOG_BACKLOG)
             raise
 
     async def _ask(self) -> None:
-        """Ask a store that is UP whether it still is, and still knows a fence; put right what it holds."""
+        """Check that an UP store answers and knows a fence, and correct what it holds."""
         if self._state is StoreState.UP:
             with suppress(NoFence), self._noticing():
-                # A Redis that was emptied answers pings as gladly as before; only the missing fence shows it.
+                # An emptied Redis answers pings as before. Only the missing fence shows it.
                 if await self._store.highest_fence() is None and self._fence is not None:
                     raise NoFence
                 with suppress(FenceTooLow):
@@ -402,16 +404,17 @@ class FailoverStore:
     async def _agree(self) -> None:
         """Make Redis hold what memory holds.
 
-        A commit that was given up on may take effect after all was written back. `_reclaim` mends that when
-        the same Workload comes again; one that never does would stay reserved until the next leader judges
-        it.
+        A commit that timed out may take effect after everything was written back. `_reclaim` corrects that
+        when the same Workload is reserved again. Without this method, the reservation of a Workload that
+        never is would stay until the next leader handles it.
         """
-        # No commit may be under way: what it has reserved is not in memory yet.
+        # No commit may be in flight: its reservations are not in memory yet.
         async with self._committing:
             if self._fence is None or not self._is_recovered:
                 return
             found = {one.id for one in await self._store.live(fence=self._fence)}
-            # The symmetric difference: what is in Redis only has to go, what is in memory only has to come.
+            # The symmetric difference: what only Redis has is to be deleted, what only memory
+            # has to be added.
             self._unwritten |= found ^ self._memory.reservations.keys()
             await self._write_back(self._fence)
 
@@ -419,39 +422,39 @@ class FailoverStore:
         wait_seconds = self._first_probe_seconds
         while self._state is StoreState.LOST:
             await asyncio.sleep(wait_seconds)
-            # Doubled up to five seconds: a Redis that is starting is not asked again and again, one
-            # that is back is soon noticed.
+            # Doubled up to five seconds: a Redis that is starting is not called continually, and one that is
+            # back is noticed soon.
             wait_seconds = min(2 * wait_seconds, LONGEST_PROBE_SECONDS)
             await self._probe()
 
     async def _probe(self) -> None:
         with suppress(NoFence), self._noticing():
             await self._store.ping()
-            # FenceTooLow is for the caller of the next call: the store is there, the leadership may not be.
+            # FenceTooLow is left to the caller of the next call: the store is back, the
+            # leadership may not be.
             with suppress(FenceTooLow):
                 if self._fence is not None:
-                    # `always`: a Redis that answers pings but takes no writes (a full disk, a
-                    # replica) is still lost.
+                    # `always`: a Redis that answers pings but accepts no writes (a full disk,
+                    # a replica) is still lost.
                     await self._write_back(self._fence, always=True)
             self._come_up()
 
     @contextmanager
     def _noticing(self) -> Iterator[None]:
-        """Notice what calls tell of the store's state: end quietly when it is lost, pass on the rest."""
+        """Update the state from errors of the calls within: suppress those of a lost store, raise others."""
         try:
             yield
         except NoFence as error:
             self._need_seed(error)
             raise
-        # CorruptValue too: a key of ours that holds something else cannot be worked with
-        # until somebody removes it.
+        # CorruptValue too: a key that holds a foreign value cannot be used until that value is deleted.
         except (StoreUnreachable, StoreRefused, CorruptValue) as error:
             self._lose(error)
 
     def _refuse_to_decide(self) -> None:
         if self._state is StoreState.NEEDS_SEED:
             raise NoFence
-        # The reason goes along: who is told that nothing is admitted wants to know what is wrong with Redis.
+        # The reason is part of the message, because it tells an operator what is wrong with Redis.
         if self._require_store:
             raise StoreUnreachable(f"{self._reason}; nothing is admitted meanwhile, as --require-store asks")
 
@@ -459,7 +462,7 @@ class FailoverStore:
         self._fall_to(StoreState.LOST, error)
 
     def _need_seed(self, error: NoFence) -> None:
-        # Nothing of what was written is there any more.
+        # Everything that was written before is gone.
         self._unwritten.update(self._memory.reservations)
         self._fall_to(StoreState.NEEDS_SEED, error)
 
@@ -468,9 +471,9 @@ class FailoverStore:
         if self._state is state:
             return
         self._state = state
-        # From the first loss on: going from LOST to NEEDS_SEED is not being back.
+        # Since the first loss: going from LOST to NEEDS_SEED does not count as being back.
         self._lost_since = self._lost_since or self._clock()
-        # A store that waits for its seed answers: there is nothing to probe for.
+        # A store that waits for its seed answers, so it is not probed.
         if state is StoreState.LOST:
             self._went_down.set()
         else:

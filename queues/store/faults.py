@@ -1,7 +1,8 @@
-"""What Redis says when it will not serve, as errors of ours with one sentence and the fix.
+"""The errors that Redis and its client report, translated into errors of Berth with one sentence and a fix.
 
-The library's errors stop here. Silence and passing states (loading, failing over) are StoreUnreachable: they
-may end by themselves. The rest is StoreRefused: it stays until somebody does something.
+Exceptions of the client library do not leave this package. No answer, and passing states (loading, failing
+over), are StoreUnreachable, because they may end by themselves. Everything else is StoreRefused: it lasts
+until it is fixed.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from queues.reservations.reservations import ReservationError, StoreRefused, Sto
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreLocation:
-    """Where the store is, for messages: its address without a password; of an embedded one its directory."""
+    """The store's location for messages: address without password; for an embedded one its directory."""
 
     address: str
     directory: str | None = None
@@ -29,16 +30,17 @@ class StoreLocation:
 
     @property
     def disk_remedy(self) -> str:
-        """What to do when its disk is full."""
+        """What to do when the disk is full."""
         if self.directory is not None:
             return f"free space on the disk of {self.directory}, or give the store another directory"
         return "free space on the disk of its machine"
 
 
-# The first word of Redis's answer, and the sentence for it: {place}, {text} (the answer), {disk_remedy}.
+# The first word of Redis's answer and the message for it, with {place}, {text}
+# (the answer) and {disk_remedy}.
 _PASSING = {
     "LOADING": "{place} is still loading its data; it will serve when that is done",
-    "BUSY": "{place} is held up by a script of somebody else's: `redis-cli SCRIPT KILL` ends it",
+    "BUSY": "{place} is blocked by a script of another client: `redis-cli SCRIPT KILL` ends it",
     "MASTERDOWN": "{place} is a replica that has lost its primary; give the URL of the primary",
     "CLUSTERDOWN": "{place} is a node of a Redis Cluster that is down ({text})",
     "TRYAGAIN": "{place} is a node of a Redis Cluster that is moving these keys",
@@ -57,22 +59,22 @@ _REFUSING = {
     "READONLY": "{place} is a read-only replica: give the URL of its primary",
     "OOM": "{place} has used up its memory: raise its maxmemory, or remove what others keep there",
     "MISCONF": "{place} cannot save its data ({text}): {disk_remedy}",
-    "DENIED": "{place} lets in nobody from outside its machine (protected mode): set a password there",
+    "DENIED": "{place} accepts only connections from its own machine (protected mode): set a password there",
     "MOVED": "{place} is a node of a Redis Cluster without this shard's keys: give the URL of {moved_to}",
     "ASK": "{place} is a node of a Redis Cluster without this shard's keys: give the URL of {moved_to}",
 }
 
 
 def to_reservation_error(error: Exception, place: StoreLocation) -> ReservationError:
-    """Return what `error`, raised by the Redis library, means for the caller of the store."""
-    # Above all else: the library wraps errors of TLS as lost connections, which would read like a
-    # server that is down.
+    """Return the error of Berth for `error`, an exception of the Redis library."""
+    # TLS first, because the library wraps TLS errors as lost connections, and the message would then say that
+    # the server is down.
     if (tls := _find_cause(error, ssl.SSLError)) is not None:
         return _tls_error(tls, place)
     text = str(error).strip().rstrip(".")
-    # The library knows some answers by class and hides their first word in `status_code`.
+    # For some answers the library uses a class and keeps their first word in `status_code`.
     word = getattr(error, "status_code", None) or text.partition(" ")[0]
-    # Refusals before passing states: a wrong password also closes the connection.
+    # Refusals before passing states, because a wrong password also closes the connection.
     sentence = _REFUSING.get(word) or (_CREDENTIALS if _is_about_credentials(error) else None)
     if sentence is not None:
         return StoreRefused(_fill(sentence, text.removeprefix(word).strip(), place))
@@ -88,7 +90,7 @@ def to_reservation_error(error: Exception, place: StoreLocation) -> ReservationE
 def unreachable(place: StoreLocation, why: str) -> StoreUnreachable:
     """Return the error for a store that did not answer."""
     if place.directory is not None:
-        # Its address is a socket of our own, and the child is started again when it ends.
+        # Its address is a private socket, and the child process is restarted when it ends.
         remedy = "it is started again by itself; if it stays away, see what it says in this log"
         return StoreUnreachable(f"{place} does not answer ({why}): {remedy}")
     remedy = "start it there, or correct its URL"
@@ -100,9 +102,9 @@ def unreachable(place: StoreLocation, why: str) -> StoreUnreachable:
 
 
 def without_password(url: str) -> str:
-    """Return a store's URL as it may be shown: password masked, also one that breaks the URL's form."""
+    """Return a store's URL with its password masked, even where the URL is malformed."""
     masked = re.sub(r"//(?P<user>[^:@/]*):.*@", r"//\g<user>:***@", url)
-    # Options of the library in the query may be passwords too.
+    # Options in the query may also be passwords.
     return re.sub(r"(?P<name>[?&]\w*password)=[^&]*", r"\g<name>=***", masked)
 
 
@@ -128,6 +130,6 @@ def _tls_error(error: ssl.SSLError, place: StoreLocation) -> StoreRefused:
 
 def _find_cause(error: BaseException | None, kind: type[ssl.SSLError]) -> ssl.SSLError | None:
     while error is not None and not isinstance(error, kind):
-        # Both links: the library raises some errors `from` and some within an `except`.
+        # Both links, because the library raises some errors with `from` and some within an `except`.
         error = error.__cause__ or error.__context__
     return error

@@ -1,8 +1,8 @@
-"""What stands under a shard's keys, value by value: for `berth store dump|check|rebuild`.
+"""The values under a shard's keys, one by one, for `berth store dump|check|rebuild`.
 
-Reads every key with the shard's prefix and says of each value what it is, or what is wrong with it. Nothing
-is changed but by `drop`, which takes away exactly one value that was found. The store may be in use
-meanwhile, so the picture is none of one instant: a value that went between two calls is left out.
+Reads every key with the shard's prefix and reports what each value is, or what is wrong with it. Only `drop`
+changes anything: it deletes exactly one value that was found. The store may be in use meanwhile, so the
+result is not of a single instant: a value that disappears between two calls is left out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from queues.store.redis_store import RedisReservationStore
 
 _KEYS_AT_ONCE = 500
 _ROWS_AT_ONCE = 500
-# Of the kinds of values that stand alone, and of tables: what a key of that kind has to be.
+# The Redis type that a key of each kind must have.
 _TYPES = {
     "fence": "string",
     "plan": "string",
@@ -33,10 +33,10 @@ _TYPES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredValue:
-    """One value: `kind` is its key's last part, `field` which of the key's values, empty where it has one.
+    """One value. `kind` is the last part of its key, `field` its field or entry id, empty for a string.
 
-    `value` is what it says, `fault` and `problem` what is wrong with it (None: nothing), `size_bytes` its own
-    size without Redis's overhead.
+    `value` is the decoded content. `fault` and `problem` say what is wrong with it (None and empty: nothing).
+    `size_bytes` is its own size, without Redis's overhead.
     """
 
     key: str
@@ -49,17 +49,17 @@ class StoredValue:
 
 
 class InspectedStore(RedisReservationStore):
-    """A shard's store that can be looked at as a whole."""
+    """The store of a shard, with access to each of its values."""
 
     async def values(self) -> AsyncIterator[StoredValue]:
-        """Yield every value, by key and field. Raises StoreUnreachable and StoreRefused."""
+        """Yield every value, sorted by key and field. Raises StoreUnreachable and StoreRefused."""
         for key in await self._all_keys():
             async for one in self._values_of(key):
                 yield one
 
     async def drop(self, value: StoredValue) -> None:
-        """Take one value away."""
-        # As `_to_text` read it: a field that is no UTF-8 comes back as the very bytes.
+        """Delete one value."""
+        # The inverse of how the field was decoded: a field that is not UTF-8 gives back its original bytes.
         field = value.field.encode(errors="surrogateescape")
         if not field:
             await self._call("DEL", value.key)
@@ -75,9 +75,9 @@ class InspectedStore(RedisReservationStore):
         keys: set[str] = set()
         cursor: Any = b"0"
         while True:
+            # SCAN and not KEYS, which would block Redis while it iterates over every key, also
+            # those of other applications.
             cursor, found = await self._call(
-                # SCAN and not KEYS, which would hold Redis for as long as it walks
-                # over everything of everybody.
                 "SCAN",
                 cursor,
                 "MATCH",
@@ -85,7 +85,7 @@ class InspectedStore(RedisReservationStore):
                 "COUNT",
                 _KEYS_AT_ONCE,
             )
-            # A set: SCAN may give a key twice.
+            # A set, because SCAN may return a key twice.
             keys.update(key.decode(errors="surrogateescape") for key in found)
             if int(cursor) == 0:
                 return sorted(keys)
@@ -94,7 +94,7 @@ class InspectedStore(RedisReservationStore):
         kind = key.removeprefix(self._keys.prefix).partition(":")[0]
         type_ = (await self._call("TYPE", key)).decode()
         wanted = _TYPES.get(kind)
-        # It went between the two calls; the store is in use.
+        # The key disappeared between the two calls: the store is in use.
         if type_ == "none":
             return
         if wanted is None:
@@ -119,7 +119,7 @@ class InspectedStore(RedisReservationStore):
         cursor: Any = b"0"
         while True:
             cursor, found = await self._call("HSCAN", key, cursor, "COUNT", _ROWS_AT_ONCE)
-            # As with SCAN a row may come twice, the later one counts.
+            # As with SCAN a row may be returned twice. The later one counts.
             rows |= {field.decode(errors="surrogateescape"): row for field, row in found.items()}
             if int(cursor) == 0:
                 break
@@ -155,7 +155,7 @@ def _row_value(key: str, kind: str, field: str, row: bytes) -> StoredValue:
     try:
         if kind == "reservations":
             reservation = encoding.decode(row)
-            # A row under a foreign field would be confirmed and released by a name that nobody knows.
+            # A row under the wrong field would be confirmed and released by an id that no caller uses.
             if to_id(field) != reservation.id:
                 raise ValueError
             return _with_value(known, reservation)

@@ -1,7 +1,7 @@
-"""Every Redis key of Berth, in one place.
+"""Every Redis key of Berth, and the field names inside the hash of reservations.
 
-All keys of a shard share one hash tag, the braces' content: so they lie in one slot of a Redis Cluster, and
-one script may touch them all. Field names inside the reservations hash are made here too.
+All keys of a shard share one hash tag, the text in braces. They are therefore in one slot of a Redis Cluster,
+and one script may use them all.
 """
 
 from __future__ import annotations
@@ -23,24 +23,23 @@ class Keys:
 
     @property
     def prefix(self) -> str:
-        """What all of them begin with."""
-        # The braces are Redis Cluster's hash tag; without them the keys of one script would
-        # lie on several nodes.
+        """The prefix of all keys of the shard."""
+        # The braces are Redis Cluster's hash tag. Without them one script's keys could be on several nodes.
         return f"{PREFIX}:{{{self.shard}}}:"
 
     @property
     def fence(self) -> str:
-        """A string: the highest fence shown to the store."""
+        """A string: the highest fence presented to the store."""
         return f"{self.prefix}fence"
 
     @property
     def reservations(self) -> str:
-        """A hash: `to_field` of a reservation's id to its encoded value."""
+        """A hash from the field of a reservation's id (`to_field`) to its encoded value."""
         return f"{self.prefix}reservations"
 
     @property
     def log(self) -> str:
-        """A stream: the decision log, the newest last."""
+        """A stream: the decision log, the newest entry last."""
         return f"{self.prefix}log"
 
     @property
@@ -49,11 +48,11 @@ class Keys:
         return f"{self.prefix}plan"
 
     def table(self, table: PlanTable) -> str:
-        """A hash: a table of the plan, `queues.store.plan_rows` says what its fields and rows are."""
+        """A hash: one table of the plan. `queues.store.plan_rows` defines its fields and rows."""
         return f"{self.prefix}{table}"
 
     def request(self, request_id: str) -> str:
-        """A string that expires: what a commit was answered."""
+        """A string that expires: the answer to a commit."""
         return f"{self.prefix}request:{request_id}"
 
 
@@ -64,7 +63,7 @@ def to_field(id_: ReservationId) -> str:
 
 
 def to_id(field: str) -> ReservationId:
-    """Return the reservation's id of a field. Raises ValueError where it is none of ours."""
-    # A ValueError for another number of parts as well.
+    """Return the reservation id of a field. Raises ValueError where the field was not made by `to_field`."""
+    # Unpacking raises ValueError for another number of parts.
     namespace, name, uid = field.split("/")
     return WorkloadKey(namespace, name), uid

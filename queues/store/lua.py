@@ -1,6 +1,6 @@
-"""The Lua scripts, each one transition, read once from the files beside this module.
+"""The Lua scripts, one for each transition, read once from the folder `scripts` beside this module.
 
-Every script begins with the text of `scripts/prelude.lua`: the check of fence and types stands in one place.
+Every script begins with the text of `scripts/prelude.lua`, which holds the checks of fence and types.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from importlib.resources import files
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """One script: its text, and the digest under which Redis knows it once it has been loaded."""
+    """One script: its text, and the SHA-1 digest under which Redis knows it once it has been loaded."""
 
     name: str
     source: str
@@ -24,9 +24,9 @@ def _read(name: str) -> str:
 
 
 def _load(name: str) -> Script:
-    # One text each: a script must not call another, and Lua in Redis has no include.
+    # One text per script, because Lua in Redis has no include and a script cannot call another.
     source = _read("prelude") + _read(name)
-    # Redis names scripts by SHA-1; nothing is kept secret by it.
+    # Redis identifies scripts by SHA-1. The digest protects nothing.
     return Script(name=name, source=source, digest=sha1(source.encode(), usedforsecurity=False).hexdigest())
 
 

@@ -1,9 +1,9 @@
-"""The rows of the plan as bytes: the number of their schema on a line of its own, then MessagePack.
+"""The encoding of the plan's rows: the number of the schema on a line of its own, then MessagePack.
 
     1\n<MessagePack>
 
-`berth store dump` shows them to people. A row that cannot be read is named and left out: it is of another
-schema (a newer Berth was here), or garbage. The others count all the same, as no row rests on another.
+`berth store dump` prints the rows in readable form. An unreadable row is reported and left out: it is of
+another schema (written by a newer Berth) or damaged. All other rows count, because no row depends on another.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class RowFault(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadRow:
-    """A row, or with an empty field a whole table, that is ignored; `message` says what was expected."""
+    """An ignored row, or an ignored table where `field` is empty. `message` says what was expected."""
 
     table: PlanTable
     field: str
@@ -46,7 +46,7 @@ class BadRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Codec:
-    """How one table's keys become fields and its rows values."""
+    """How one table's keys map to fields, and its rows to values."""
 
     to_field: Callable[[Any], str]
     to_key: Callable[[str], Any]
@@ -55,31 +55,31 @@ class _Codec:
 
 
 def to_field(table: PlanTable, key: Any) -> str:
-    """Return the field of a key of the table."""
+    """Return the field under which the table stores this key."""
     return _CODECS[table].to_field(key)
 
 
 def to_row(value: object) -> bytes:
-    """Return a value as it stands in its table."""
+    """Return a value as its table stores it."""
     return _HEAD + _ENCODER.encode(value)
 
 
 def from_row(table: PlanTable, field: str, row: bytes) -> tuple[Any, Any]:
-    """Return key and value of a row. Raises ValueError for what `to_row` did not make of such a key."""
+    """Return key and value of a row. Raises ValueError for a row that `to_row` did not make."""
     codec = _CODECS[table]
     if not row.startswith(_HEAD):
         raise ValueError(f"{row[:20]!r} begins no row of schema {SCHEMA}")
     key, value = codec.to_key(field), codec.decoder.decode(row[len(_HEAD) :])
-    # A row that was copied under another field would promise one Workload's start to another.
+    # A row copied to another field would give the promised start of one Workload to another.
     if isinstance(value, PlannedStart | BackfillLease | Hold) and value.key != key:
-        raise ValueError(f"what is told of {value.key} stands under {field}")
+        raise ValueError(f"the row of {value.key} is stored under {field}")
     return key, value
 
 
 def bad_row(table: PlanTable, field: str, row: bytes) -> BadRow:
-    """Return what is wrong with a row that `from_row` cannot read."""
+    """Return a description of a row that `from_row` cannot read."""
     head = row.partition(b"\n")[0]
-    # A number alone is no head of a row: something has to follow it.
+    # A number alone is not a row of another schema: a newline and content must follow.
     is_other = head.isdigit() and head != str(SCHEMA).encode() and len(head) < len(row)
     return BadRow(
         table=table,
@@ -91,12 +91,12 @@ def bad_row(table: PlanTable, field: str, row: bytes) -> BadRow:
 
 
 def foreign_table(table: PlanTable) -> BadRow:
-    """Return what is wrong where a table's key holds something else."""
+    """Return a description of a table whose key holds a value of another type."""
     return BadRow(table=table, field="", fault=RowFault.FOREIGN, message="expected a hash")
 
 
 def read_rows(stored: StoredPlan) -> tuple[PlanValues, tuple[BadRow, ...]]:
-    """Return what can be read, and what cannot."""
+    """Return the values of all readable rows, and a description of each ignored row or table."""
     tables: dict[str, dict[Any, Any]] = {}
     bad = [foreign_table(table) for table in stored.foreign]
     for table, rows in stored.rows.items():
@@ -131,7 +131,7 @@ def _run_key(field: str) -> RunKey:
 
 
 def _codec(type_: Any, expected: str, **names: Any) -> _Codec:
-    # Most tables are by Workload; what is given by name wins.
+    # Most tables are keyed by Workload. Explicit arguments override that.
     names = {"to_field": _workload_field, "to_key": _workload_key, **names}
     return _Codec(decoder=msgspec.msgpack.Decoder(type_), expected=expected, **names)
 
@@ -145,8 +145,8 @@ _CODECS: Mapping[PlanTable, _Codec] = {
         to_field=lambda life: f"{_workload_field(life[0])}/{life[1]}",
         to_key=_life_key,
     ),
-    PlanTable.EXPECTED: _codec(tuple[float, float], "an expected start and when it was told"),
-    PlanTable.HOLDS: _codec(Hold, "room that is kept for a Workload"),
+    PlanTable.EXPECTED: _codec(tuple[float, float], "an expected start and when it was reported"),
+    PlanTable.HOLDS: _codec(Hold, "capacity that is held for a Workload"),
     PlanTable.MOVES: _codec(Move, "when a Workload was moved, and for which policy"),
     PlanTable.RUNS: _codec(tuple[Run, ...], "the latest runs of a kind", to_field="/".join, to_key=_run_key),
     PlanTable.NODES: _codec(

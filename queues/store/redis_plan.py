@@ -1,4 +1,4 @@
-"""The plan in Redis: `PlanStore` on three scripts, a hash for each table."""
+"""The plan in Redis: `PlanStore` on three scripts, with one hash for each table."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ TABLES = tuple(PlanTable)
 
 
 class RedisPlan(RedisScripts):
-    """The tables of one shard. See `PlanStore` for the promises."""
+    """The tables of one shard. See `PlanStore` for the contract."""
 
     async def write_plan(self, write: PlanWrite, *, fence: int) -> bool:
-        """Apply a write whole; a key of ours that holds something else is reported."""
+        """Apply a write as a whole; False where the version differs or a table holds a foreign value."""
         tables = list(write.rows)
         keys = (self._keys.fence, self._keys.plan, *map(self._keys.table, tables))
-        # The version's text and not its numbers: Redis compares it and never reads it.
+        # The version is passed as text: Redis compares it and never parses it.
         arguments: list[Any] = [fence, write.after.text if write.after else "", write.version.text]
         for table in tables:
             put = [(field, row) for field, row in write.rows[table].items() if row is not None]
@@ -31,19 +31,19 @@ class RedisPlan(RedisScripts):
         try:
             answer = await self._run(lua.PLAN_WRITE, keys, arguments, fence=fence)
         except CorruptValue as error:
-            # A table is expendable: it is written anew over whatever stands there.
+            # A table can be replaced: the next write of the whole plan overwrites the foreign value.
             if error.key in (self._keys.fence, self._keys.plan):
                 raise
             self.on_corrupt(error)
             return False
-        # GAP: the store is at another version than this write builds upon.
+        # GAP: the store has another version than this write builds upon.
         return answer[0] != b"GAP"
 
     async def read_plan(self, tables: Collection[PlanTable]) -> StoredPlan:
-        """Return what is held of these tables."""
-        # A small call first: it shows whether anybody answers. The large one then has time.
+        """Return the content of these tables."""
+        # A small call first shows quickly whether Redis answers. The large one then gets more time.
         await self.plan_state()
-        # In one script, so that version and tables are of one moment.
+        # One script, so that version and tables are of the same instant.
         keys = (self._keys.plan, *map(self._keys.table, tables))
         _, version, *parts = await self._run(lua.PLAN_READ, keys, [], seconds=SLOW_SECONDS)
         stream = iter(parts)
@@ -55,14 +55,14 @@ class RedisPlan(RedisScripts):
         )
 
     async def plan_state(self) -> PlanState:
-        """Return the version and the sizes."""
+        """Return the version and the number of rows of each table; -1 for a foreign one."""
         keys = (self._keys.plan, *map(self._keys.table, TABLES))
         _, version, *sizes = await self._run(lua.PLAN_STATE, keys, [])
         return PlanState(version=_to_version(version), sizes=dict(zip(TABLES, map(int, sizes), strict=True)))
 
 
 def _read_rows(stream: Iterator[bytes]) -> dict[str, bytes] | None:
-    """Take one table off the answer; None for a key that holds something else."""
+    """Consume one table of the answer and return its rows; None for a key of another type."""
     count = int(next(stream))
     if count < 0:
         return None
@@ -73,7 +73,8 @@ def _to_version(text: bytes) -> PlanVersion | None:
     return to_plan_version(text.decode(errors="replace"))
 
 
-# Fields are ours and readable, but for what somebody else put there: that has to be named, and dropped.
+# Berth's own fields are ASCII. Foreign bytes must survive too, so that such a field can
+# be reported and deleted.
 def _to_text(field: bytes) -> str:
     return field.decode(errors="surrogateescape")
 

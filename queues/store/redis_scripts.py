@@ -1,9 +1,9 @@
-"""Scripts run in Redis: each a transition, each sent at most twice.
+"""The execution of scripts in Redis: each is one transition and is sent at most twice.
 
-The library would repeat a call ten times by itself; it is told not to. Here a call that is not answered in
-half of 250 ms is sent once more, on another connection, and then given up with StoreUnreachable. A repeat
-does no harm: commits are known by their request id, writes of the plan by their version, and the other
-transitions say what shall be. The time a caller waits for one of our own connections does not count, for it
+The library's own retries are turned off; it would repeat a call ten times. A call that gets no answer within
+half of 250 ms is sent once more on another connection, and then fails with StoreUnreachable. A repeat is
+harmless: commits are identified by their request id, writes of the plan by their version, and the other
+transitions state a result. The time that a caller waits for a free connection does not count, because it
 says nothing about Redis.
 """
 
@@ -35,29 +35,29 @@ from queues.store.keys import Keys
 
 logger = logging.getLogger(__name__)
 
-# Two calls unanswered in 250 ms mean that Redis is lost.
+# Seconds per attempt. Two attempts without an answer, 250 ms together, mean that Redis is lost.
 CALL_SECONDS = 0.125
-# What a large call gets on top: a cycle of 1,000 Workloads is 8 MB, which Redis takes in 0.1 s on the same
-# machine and a slow network in 0.8 s.
+# Extra time for a large call: a cycle of 1,000 Workloads is 8 MB, which Redis receives in 0.1 s on the same
+# machine and in 0.8 s over a slow network.
 BYTES_PER_SECOND = 10_000_000
-# What may take longer: a ping, because it opens the connections that later calls find ready, over TLS and a
-# long way; and reading all reservations, or the whole plan.
+# For calls that may take longer: a ping, because it opens the connections that later calls use, possibly with
+# TLS over a long distance; and reading all reservations, or the whole plan.
 SLOW_SECONDS = 2.0
-# Calls in flight. The leader commits, confirms and probes: more than a few at once only queue up in Redis.
+# Calls in flight. The leader commits, confirms and probes; more calls at once would only queue up in Redis.
 CONNECTIONS = 8
 
 _URL_FORM = "a store's URL is redis://[[USER]:PASSWORD@]HOST[:PORT][/DB], rediss://… for TLS, or unix:///PATH"
 
 
 def log_corrupt(error: CorruptValue) -> None:
-    """Report a value that was dropped, in the log."""
+    """Log a value that was dropped or overwritten because it is unreadable."""
     logger.warning("dropped=%s expected=%r", error.key, error.expected)
 
 
 class RedisScripts:
-    """The scripts of one shard's keys. `client` is used as it is; `from_url` makes one that repeats nothing.
+    """Runs the scripts on one shard's keys. `client` must not retry; `from_url` creates such a client.
 
-    `on_corrupt` hears of each value that is dropped or written over because it cannot be read.
+    `on_corrupt` is called for each value that is dropped or overwritten because it is unreadable.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class RedisScripts:
         self._keys = Keys(shard)
         self._call_seconds = call_seconds
         self._connections = asyncio.Semaphore(CONNECTIONS)
-        #: Hears of what is dropped; whoever counts such values may take its place.
+        #: Called for each dropped value. May be replaced, for example to count such values.
         self.on_corrupt = on_corrupt
         #: Where the store is, for messages.
         self.place = place
@@ -90,17 +90,17 @@ class RedisScripts:
         directory: str | None = None,
         on_corrupt: Callable[[CorruptValue], None] = log_corrupt,
     ) -> Self:
-        """Return what is at `url`, without connecting yet: `ping` tells whether it serves.
+        """Return the store at `url`, without connecting yet; `ping` shows whether it serves.
 
-        redis://, rediss:// and unix://, with user, password, database and the library's options in the query.
-        `directory` marks an embedded Redis, for messages. Raises BadStoreUrl.
+        Accepts redis://, rediss:// and unix:// with user, password, database, and the library's options in
+        the query. `directory` marks an embedded Redis in messages. Raises BadStoreUrl.
         """
         place = StoreLocation(address=without_password(url), directory=directory)
         client = _to_client(url, place)
         return cls(client, place=place, shard=shard, call_seconds=call_seconds, on_corrupt=on_corrupt)
 
     async def ping(self) -> None:
-        """Return when Redis answers; within 2 s, and longer than that is StoreUnreachable."""
+        """Return when Redis answers. Raises StoreUnreachable after 2 s."""
         await self._send(("PING",), seconds=SLOW_SECONDS)
 
     async def close(self) -> None:
@@ -116,8 +116,8 @@ class RedisScripts:
         fence: int = 0,
         seconds: float | None = None,
     ) -> list[bytes]:
-        """Run a script and return its answer, OK or DUP; raise what its other answers mean."""
-        # Only what is large is counted: texts are a few bytes each.
+        """Run a script and return its answer, OK or DUP. Other answers are raised as errors."""
+        # Only encoded values are counted: keys and numbers are a few bytes each.
         size = sum(len(argument) for argument in arguments if isinstance(argument, bytes))
         seconds = (seconds or self._call_seconds) + size / BYTES_PER_SECOND
         command = (len(keys), *keys, *arguments)
@@ -125,8 +125,8 @@ class RedisScripts:
             try:
                 answer = await self._run_once(script, command, seconds=seconds)
             except StoreUnreachable:
-                # Once more, since a lost connection is mostly one connection's: a new one answers
-                # at once. A second silence is Redis's.
+                # A second attempt, because mostly one connection is lost and a new one works at once. If
+                # that gets no answer either, Redis is lost.
                 answer = await self._run_once(script, command, seconds=seconds)
         match answer:
             case [b"NOFENCE"]:
@@ -139,16 +139,16 @@ class RedisScripts:
 
     async def _run_once(self, script: lua.Script, command: Sequence[Any], *, seconds: float) -> list[bytes]:
         try:
-            # By digest: the text of a script is larger than most of its calls.
+            # By digest, because the text of a script is larger than most of its calls.
             answer = await self._send(("EVALSHA", script.digest, *command), seconds=seconds)
         except _ScriptUnknown:
-            # A restarted or emptied Redis has forgotten it. EVAL runs it and makes it known again.
+            # A restarted or emptied Redis does not know the script. EVAL runs it and loads it again.
             answer = await self._send(("EVAL", script.source, *command), seconds=seconds)
         return list(answer)
 
     async def _send(self, command: Sequence[Any], *, seconds: float) -> Any:
         try:
-            # A call that is cancelled here closes its connection, so no late answer meets a later call.
+            # A call cancelled here closes its connection, so a later call cannot receive its late answer.
             async with asyncio.timeout(seconds):
                 return await self._execute(*command)
         except redis.exceptions.NoScriptError:
@@ -160,24 +160,25 @@ class RedisScripts:
 
 
 class _ScriptUnknown(ReservationError):
-    """Redis does not have the script of this digest; never leaves this module."""
+    """Redis does not know the script of this digest. Never leaves this module."""
 
 
 def _to_client(url: str, place: StoreLocation) -> Redis:
     options: Mapping[str, Any] = {
-        # RESP3 gains nothing here, and several proxies do not speak it.
-        "protocol": 2,  # spoken by every Redis, and by proxies
-        # The library's own retry sends a script again after a lost reply, without anybody noticing.
+        # RESP2: RESP3 has no advantage here, and several proxies do not support it.
+        "protocol": 2,
+        # The library's own retry would silently send a script again after a lost reply.
         "retry": Retry(NoBackoff(), 0),
-        "socket_timeout": None,  # asyncio.timeout around the whole call is the only time limit
+        # The only time limit is asyncio.timeout around the whole call.
+        "socket_timeout": None,
         "socket_connect_timeout": SLOW_SECONDS,
         "max_connections": CONNECTIONS,
     }
     try:
         _check_database(url)
-        # Blocking: a caller waits for a connection instead of meeting an error that says nothing about Redis.
+        # Blocking: a caller waits for a free connection instead of getting an error.
         pool = BlockingConnectionPool.from_url(url, **options)
-        # An option that does not exist shows only when a connection is made (not yet opened).
+        # An unknown option only shows when a connection object is created; it is not opened here.
         pool.connection_class(**pool.connection_kwargs)
     except (ValueError, TypeError) as error:
         raise BadStoreUrl(f"{place.address!r} is no store's URL ({error}); {_URL_FORM}") from error
@@ -185,7 +186,7 @@ def _to_client(url: str, place: StoreLocation) -> Redis:
 
 
 def _check_database(url: str) -> None:
-    # The library takes what is no number for database 0.
+    # The library would silently use database 0 for anything that is not a number.
     parts = urlsplit(url)
     if parts.scheme != "unix" and not re.fullmatch(r"/?\d*", parts.path):
         raise ValueError(f"{parts.path!r} is no database number")

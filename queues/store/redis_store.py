@@ -1,4 +1,4 @@
-"""Reservations in Redis, each transition one script; `queues.store.redis_scripts` says how they are sent."""
+"""Reservations in Redis, with one script per transition; `queues.store.redis_scripts` sends them."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from queues.store.keys import to_field, to_id
 from queues.store.redis_plan import RedisPlan
 from queues.store.redis_scripts import SLOW_SECONDS
 
-# How long a commit's answer is kept for repeats of it. They come within a second; ten minutes outlast any
-# failover, and hold some ten thousand answers of a few bytes.
+# How many seconds a commit's answer is kept for repeats. A repeat follows within a second; ten minutes
+# outlast any failover, and amount to about ten thousand answers of a few bytes.
 REMEMBER_SECONDS = 600
 
 
 class RedisReservationStore(RedisPlan):
-    """All that one shard keeps in Redis: reservations, decision log and plan.
+    """Everything that one shard keeps in Redis: reservations, decision log and plan.
 
-    See `ReservationStore` and `PlanStore` for the promises.
+    See `ReservationStore` and `PlanStore` for the contract.
     """
 
     async def commit(
@@ -52,19 +52,20 @@ class RedisReservationStore(RedisPlan):
         )
         arguments: list[Any] = [fence, request_id, REMEMBER_SECONDS, LOG_LENGTH, len(reservations)]
         arguments += [part for r in reservations for part in (to_field(r.id), encoding.encode(r))]
-        # From 1: the script has 0 for an entry that belongs to no reservation of this commit.
+        # Numbered from 1, because the script uses 0 for an entry that belongs to no
+        # reservation of this commit.
         number_of = {r.id: number for number, r in enumerate(reservations, start=1)}
         for entry in log:
             arguments += [number_of.get((entry.key, entry.uid), 0), encoding.encode_entry(entry)]
         outcome, joined = await self._run(lua.COMMIT, keys, arguments, fence=fence)
-        # A line for each reservation with a line end after it, so that empty answers can be counted.
+        # Each answer ends with a newline, so that empty answers can be counted.
         answers = joined.decode().split("\n")[:-1]
         check_repeated(request_id, answers=len(answers), reservations=len(reservations))
         is_duplicate = outcome == b"DUP"
         return tuple(_to_answer(*pair, is_duplicate) for pair in zip(reservations, answers, strict=True))
 
     async def confirm(self, ids: Sequence[ReservationId], *, fence: int) -> None:
-        """Delete reservations that the cluster shows."""
+        """Delete reservations that the cluster shows by now."""
         await self._remove([to_field(id_) for id_ in ids], fence=fence)
 
     async def release(self, ids: Sequence[ReservationId], *, fence: int) -> None:
@@ -74,21 +75,22 @@ class RedisReservationStore(RedisPlan):
     async def restore(
         self, held: Sequence[QuotaReservation], gone: Sequence[ReservationId], *, fence: int
     ) -> None:
-        """Make it so that `held` are reserved and `gone` are not."""
+        """Make `held` reserved and `gone` not reserved, whatever the state was."""
         arguments: list[Any] = [fence, len(held)]
         arguments += [part for r in held for part in (to_field(r.id), encoding.encode(r))]
         arguments += [to_field(id_) for id_ in gone]
         await self._run(lua.RESTORE, (self._keys.fence, self._keys.reservations), arguments, fence=fence)
 
     async def live(self, *, fence: int) -> tuple[QuotaReservation, ...]:
-        """Return all reservations, oldest first; report and drop what cannot be read."""
-        # A small call first: it shows the fence, and whether anybody answers. The large one then has time.
+        """Return all reservations, oldest first. Unreadable ones are reported and dropped."""
+        # A small call first presents the fence and shows quickly whether Redis answers. The
+        # large one then gets more time.
         await self._remove((), fence=fence)
         keys = (self._keys.fence, self._keys.reservations)
         _, *flat = await self._run(lua.LIVE, keys, [fence], fence=fence, seconds=SLOW_SECONDS)
         found: list[QuotaReservation] = []
         unreadable: list[bytes] = []
-        # HGETALL's flat list: field, value, field, value.
+        # HGETALL returns a flat list: field, value, field, value.
         for field, value in zip(flat[::2], flat[1::2], strict=True):
             try:
                 found.append(_decode(field, value))
@@ -99,7 +101,7 @@ class RedisReservationStore(RedisPlan):
         return tuple(sorted(found, key=lambda r: (r.reserved_at, r.id)))
 
     async def highest_fence(self) -> int | None:
-        """Return the highest fence ever shown; None when Redis knows none."""
+        """Return the highest fence ever presented; None where Redis knows none."""
         try:
             _, highest = await self._run(lua.FENCE, (self._keys.fence,), [])
         except NoFence:
@@ -107,11 +109,11 @@ class RedisReservationStore(RedisPlan):
         return int(highest)
 
     async def seed_fence(self, fence: int) -> None:
-        """Remember `fence` where there is none or a lower one."""
+        """Remember `fence` where there is none or a lower one; FenceTooLow where there is a higher one."""
         await self._run(lua.SEED, (self._keys.fence,), [fence], fence=fence)
 
     async def decisions(self, *, limit: int) -> tuple[LoggedDecision, ...]:
-        """Return the last `limit` log entries, the newest first; one that cannot be read is left out."""
+        """Return the last `limit` log entries, the newest first. Unreadable ones are left out."""
         _, *entries = await self._run(lua.DECISIONS, (self._keys.log,), [limit])
         return tuple(entry for raw in entries if (entry := _read_entry(raw)) is not None)
 
@@ -128,7 +130,7 @@ class RedisReservationStore(RedisPlan):
 
 def _to_answer(reservation: QuotaReservation, answer: str, is_duplicate: bool) -> Reserved | Lost:
     if answer in {"", "="}:
-        # "" is newly reserved, "=" held already by this very request, else who holds it.
+        # "" is newly reserved, "=" already held by this same request; otherwise the answer names the holder.
         return Reserved(request_id=reservation.request_id, is_duplicate=is_duplicate or answer == "=")
     holder_fence, _, holder = answer.partition(" ")
     return already_reserved(reservation, holder=holder, holder_fence=int(holder_fence))
@@ -137,7 +139,7 @@ def _to_answer(reservation: QuotaReservation, answer: str, is_duplicate: bool) -
 def _decode(field: bytes, value: bytes) -> QuotaReservation:
     reservation = encoding.decode(value)
     if to_id(field.decode()) != reservation.id:
-        raise ValueError(f"the reservation of {reservation.key} stands under {field!r}")
+        raise ValueError(f"the reservation of {reservation.key} is stored under {field!r}")
     return reservation
 
 

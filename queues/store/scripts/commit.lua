@@ -4,9 +4,9 @@
 -- ARGV  1 fence  2 request id  3 seconds to remember the request  4 length of the log  5 number of reservations n
 --       then n times: field, value
 --       then for each log entry: the number of its reservation (0: none), entry
--- Returns OK or DUP, then one answer for each reservation, each ended by a newline:
---       '' reserved, '=' held by this request already, '<fence> <request id>' held by that other request.
--- A value without a readable first line holds nothing and is written over.
+-- Returns OK or DUP, then one answer for each reservation, each followed by a newline:
+--       '' reserved, '=' already held by this request, '<fence> <request id>' held by that other request.
+-- A value without a readable first line counts as no reservation and is overwritten.
 local away = turned_away(KEYS[1], ARGV[1])
   or wrong_type(KEYS[2], 'hash') or wrong_type(KEYS[3], 'string') or wrong_type(KEYS[4], 'stream')
 if away then return away end

@@ -1,4 +1,4 @@
--- Read all reservations. Shows the caller's fence first: from here on no earlier leader can add to them.
+-- Read all reservations. Presents the fence first, so that no earlier leader can add any afterwards.
 --
 -- KEYS  1 fence  2 reservations
 -- ARGV  1 fence

@@ -1,10 +1,10 @@
--- Change rows of the plan, or write tables anew.
+-- Change rows of the plan, or replace whole tables.
 --
 -- KEYS  1 fence  2 version  3.. the tables
--- ARGV  1 fence  2 version that is built upon ('': the tables are written anew)  3 version of this write
+-- ARGV  1 fence  2 version that is built upon ('': the tables are replaced)  3 version of this write
 --       then for each table: number of rows to put n, number of rows to drop m,
 --       then n times field, row, then m fields
--- Returns OK, DUP where this write has been applied before, or GAP where another version is there.
+-- Returns OK, DUP where this write has been applied before, or GAP where the store has another version.
 local away = turned_away(KEYS[1], ARGV[1])
 if away then return away end
 
@@ -16,7 +16,7 @@ if version_type == 'string' then version = redis.call('GET', KEYS[2]) end
 if version == ARGV[3] then return {'DUP'} end
 
 if is_anew then
-  -- A call of this fence that was given up on may come late: it must not undo what came after it.
+  -- A call of this fence that timed out may arrive late and must not undo a later one.
   local schema, fence, number = string.match(version, '^(%d+) (%d+) (%d+)$')
   local own_schema, own_fence, own_number = string.match(ARGV[3], '^(%d+) (%d+) (%d+)$')
   if schema == own_schema and fence == own_fence and tonumber(number) > tonumber(own_number) then

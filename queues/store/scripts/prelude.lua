@@ -1,4 +1,4 @@
--- Berth's reservation scripts: the part that all of them begin with.
+-- The common beginning of all scripts of Berth's store.
 --
 -- A script checks everything before it writes anything, because Redis keeps what a script wrote before it
 -- failed. Answers are arrays whose first element is a word:
@@ -6,7 +6,7 @@
 --   DUP ...                  done before, with what was returned then
 --   NOFENCE                  no fence is known: nothing was done
 --   FENCE <highest>          the caller's fence is too low: nothing was done
---   CORRUPT <key> <wanted>   the key holds something that is not ours: nothing was done
+--   CORRUPT <key> <wanted>   the key holds something that Berth did not write: nothing was done
 
 -- Return nil where `key` is absent or of type `kind`, else the CORRUPT answer.
 local function wrong_type(key, kind)
@@ -30,7 +30,7 @@ local function highest_fence(key)
   return highest, nil
 end
 
--- Return nil where a caller with `fence` may go on, else the answer that turns it away.
+-- Return nil where a caller with `fence` may go on, otherwise the answer to return to it.
 -- A fence higher than the remembered one is remembered.
 local function turned_away(key, fence)
   local highest, wrong = highest_fence(key)

@@ -2,7 +2,7 @@
 --
 -- KEYS  1 fence  2 reservations
 -- ARGV  1 fence, then the fields
--- Returns OK and the number of those that were there.
+-- Returns OK and the number of reservations that existed.
 local away = turned_away(KEYS[1], ARGV[1]) or wrong_type(KEYS[2], 'hash')
 if away then return away end
 

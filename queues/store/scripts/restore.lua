@@ -1,8 +1,8 @@
--- Make reservations be there, and others not, whatever was before.
+-- Make the given reservations exist and others not exist, whatever the state was.
 --
 -- KEYS  1 fence  2 reservations
 -- ARGV  1 fence  2 number of reservations n, then n times: field, value; then the fields of those to delete
--- Returns OK. The fence is written even where it stays the same: the caller learns that Redis takes writes.
+-- Returns OK. The fence is written even where it is unchanged, to show the caller that Redis accepts writes.
 local away = turned_away(KEYS[1], ARGV[1]) or wrong_type(KEYS[2], 'hash')
 if away then return away end
 

@@ -1,4 +1,4 @@
--- Write the fence where there is none, or a lower one.
+-- Write the fence where there is none or a lower one.
 --
 -- KEYS  1 fence
 -- ARGV  1 fence
