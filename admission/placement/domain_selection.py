@@ -1,18 +1,30 @@
-"""Which domains take the pods: first the level and its domains, then down to the leaves.
+"""The choice of domains for a pod set: first the level and its domains, then down to the leaves.
 
-Two ways to choose. Best fit, where a level is named: the domain with most room first, but the last one taken
-is the smallest that holds the rest, so that few domains are used and little is left over in them. Least free,
-where any place will do: the fullest domains first, so that empty ones stay whole for those who need them.
-
-Least free looks at nodes alone, so it fills the node with least room wherever that is, and one pod each
-may end up in every rack. Keeping domains whole looks from the top: the fullest block that holds all, in it
-the fullest rack that holds all, and so on down; work that could run anywhere then opens no rack that nobody
-uses while another has room. Kueue has no such rule (its pull request 10406 asks for it).
+What is searched. Given the counts of `admission.placement.topology.pod_counts`, a set of leaves that together
+hold all pods of the request, respects its level and its slices, and uses few domains.
 
     1 find       at the wanted level: one domain that holds all; else (preferred) one level up, and so on;
                  at the top, or where no level is named: several domains
     2 descend    to the slice level over the children of all chosen domains together, from there on within
-                 each domain apart, as slices must not be torn
+                 each domain separately, because slices must not be split
+
+Two orders decide among domains:
+
+- Best fit, where a level is named. Domains with the most room go first, but the last one taken is the
+  smallest that holds the rest, so few domains are used and little room is left over in them.
+- Least free, where any place will do. The fullest domains go first, so empty ones stay whole for gangs that
+  need them. It compares nodes only, so it may place one pod in every rack. Keeping domains whole starts from
+  the top instead: the fullest block that holds all, in it the fullest rack that holds all, and so on. Kueue
+  has no such rule (its pull request 10406 asks for it).
+
+Invariant. A domain's count says how many slices (below the slice level: pods) its subtree can take, and
+counts add up along the tree. Domains that hold all pods in sum can therefore always be divided further down,
+so the descent never fails and never has to backtrack: `has_place` is decided by step 1 alone.
+
+Cost. With a ranking (`PodCounts.ranking`) one domain is found by bisection, O(log n) for n domains of the
+level; otherwise a level is scanned and sorted, O(n log n). The descent looks only at children of chosen
+domains. Both steps end because step 1 moves up and step 2 moves down one level at a time.
+
 Source: Kueue, tas_flavor_snapshot.go, findLevelWithFitDomains and updateCountsToMinimumGeneric.
 """
 
@@ -29,7 +41,7 @@ from admission.placement.topology.request import PlacementPlan
 
 
 class PodShare(NamedTuple):
-    """What a domain is given: pods, and leaders (at most one in all)."""
+    """What a domain is given: a number of pods, and of leaders (at most one in all)."""
 
     domain: int
     pods: int
@@ -38,7 +50,7 @@ class PodShare(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortage:
-    """How many slices fit at most, of those that must."""
+    """How many slices fit at most, and how many are needed."""
 
     fitting: int
     needed: int
@@ -51,9 +63,9 @@ class _Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DomainSelection:
-    """The choice for `pods` pods and `leaders` (0 or 1), on counts that are up to date.
+    """The choice for `pods` pods and `leaders` (0 or 1) leaders, on counts that are up to date.
 
-    `within`: look only below this domain.
+    `within`: choose only below this domain.
     """
 
     counts: PodCounts
@@ -64,7 +76,7 @@ class DomainSelection:
 
     def choose(self) -> tuple[PodShare, ...] | Shortage:
         """Return the leaves and what each is given, or how much fits."""
-        # Not with a leader and not below another domain: Kueue balances the whole gang or not at all.
+        # Balanced placement applies only to whole gangs without a leader, as in Kueue.
         if self.plan.is_balanced and not self.leaders and self.within is None:
             balanced = self._balanced()
             if balanced is not None:
@@ -74,33 +86,33 @@ class DomainSelection:
             return found
         size, slice_level = self.plan.slice_size, self.plan.slice_level
         slices = self.counts.slices, self.counts.slices_with_leader
-        # Slices above the slice level, pods below it: a slice must not be torn by a domain that cuts it.
+        # Handed out in slices down to the slice level and in pods below, so that no slice is split.
         shares = self._hand_out(found.domains, self.pods // size, self.leaders, slices, size)
         lowest = self.counts.site.tree.depth - 1
         level = found.level
         children = self.counts.site.tree.children
-        # Down to the slice level all chosen domains share one pool, so that the level below
-        # them is chosen freely.
+        # Down to the slice level the children of all chosen domains are one pool, from which
+        # the next level is chosen freely.
         while level < min(lowest, slice_level):
             pool = self._sorted(child for share in shares for child in children[share.domain])
             shares = self._hand_out(pool, self.pods // size, self.leaders, slices, size)
             level += 1
-        # From there on each domain hands out its own: slices stay together.
+        # Below the slice level each domain hands out its own share, so slices stay together.
         while level < lowest:
             level += 1
             shares = [below for share in shares for below in self._divide(share, level)]
-        # A domain that got nothing was asked for nothing.
+        # Domains that were given nothing are left out.
         return tuple(share for share in shares if share.pods or share.leaders)
 
     def has_place(self) -> bool:
-        """Return whether `choose` finds a place. Domains that hold all in sum can always hand it out."""
+        """Return whether `choose` finds a place: domains that hold all in sum can always be divided."""
         return not isinstance(self._find_domains(), Shortage)
 
     def _find_domains(self) -> _Found | Shortage:
         return self._find_from_above() if self.plan.keeps_domains_whole else self._find(self.plan.level)
 
     def _balanced(self) -> tuple[PodShare, ...] | None:
-        """Return an even choice: each unit's share stays in it on the way down."""
+        """Return an even choice, in which the share of each unit stays below it; None where there is none."""
         size, tree = self.plan.slice_size, self.counts.site.tree
         found = balanced_shares(self.counts, self.plan, self.pods // size)
         if found is None:
@@ -109,7 +121,7 @@ class DomainSelection:
         shares = [PodShare(unit, slices * size, 0) for unit, slices in units]
         columns = self.counts.slices, self.counts.slices_with_leader
         while level < self.plan.slice_level:
-            # Level by level, each domain's share stays below it.
+            # Level by level, so that each domain's share stays below it.
             level += 1
             shares = [
                 below
@@ -129,29 +141,29 @@ class DomainSelection:
         need = self.pods // self.plan.slice_size
         single = self._single(level, need)
         if single is not None:
-            # One domain that holds all is better than several, whatever the level.
+            # One domain that holds all is better than several, at any level.
             return _Found(level, [single])
         if self.plan.is_required:
-            # It said "required": nowhere else will do, and nothing above is tried.
+            # A required level: no wider level is tried.
             return Shortage(fitting=self._most(level), needed=need)
         if level > 0 and not self.plan.is_unconstrained:
-            # Preferred: the next wider level, until one domain holds all.
+            # A preferred level: the next wider level is tried, until one domain holds all.
             return self._find(level - 1)
         return self._several(level, need)
 
     def _find_from_above(self) -> _Found | Shortage:
-        """Narrow down to the fullest domain that holds all, level by level; at the end as everywhere.
+        """Narrow down to the fullest domain that holds all, level by level, and choose below it.
 
         Where no child holds all, the pods are spread within the domain that does.
         """
         need = self.pods // self.plan.slice_size
         narrowed = self
-        # The fullest domain that holds all, level by level, from the top: what could run anywhere
-        # then breaks up nothing empty.
+        # The fullest domain that holds all is taken at each level, so that work which could run anywhere does
+        # not break up an empty domain.
         for level in range(self.plan.level + 1):
             single = narrowed._single(level, need)
             if single is None:
-                # Deeper no single domain holds all: the pods spread inside of the last one.
+                # No domain of this level holds all: the pods are spread within the last one that did.
                 break
             narrowed = replace(narrowed, within=single)
         return narrowed._find(self.plan.level)
@@ -160,7 +172,7 @@ class DomainSelection:
         tree = self.counts.site.tree
         if self.within is None:
             return list(tree.at_level[level])
-        # Below the level asked for lies nothing; the domain itself stands for its level.
+        # At or above the level of `within` the choice has one domain: `within` or the one above it.
         if tree.level[self.within] >= level:
             return [tree.ancestor(self.within, level)]
         below = [self.within]
@@ -170,12 +182,11 @@ class DomainSelection:
 
     @property
     def _is_ranked(self) -> bool:
-        """Whether whole levels are asked for their room alone, which is kept in order."""
-        # Whole levels by room alone: the order is kept, and asking costs a bisection.
+        """Whether a whole level is compared by room alone, for which a ranking is kept."""
         return self.within is None and not self.leaders
 
     def _single(self, level: int, need: int) -> int | None:
-        """Return the domain that holds all and leaves the least over, None where none holds all."""
+        """Return the domain that holds all with the least room left over, None where none holds all."""
         counts, values = self.counts, self.counts.site.tree.values
         if self._is_ranked:
             return counts.ranking(level).tightest(need)
@@ -183,22 +194,22 @@ class DomainSelection:
         pods = counts.pods_with_leader if self.leaders else counts.pods
         fitting = [one for one in self._domains(level) if column[one] >= need]
         if self.leaders:
-            # The leader needs a node of its own in there, beside the workers.
+            # The domain must also have a node for the leader beside the workers.
             fitting = [one for one in fitting if counts.leader[one] >= self.leaders]
         if not fitting:
             return None
         return min(fitting, key=lambda one: (column[one], pods[one], values[one]))
 
     def _most(self, level: int) -> int:
-        """Return how many slices the roomiest domain of the level holds."""
+        """Return how many slices the roomiest domain of the level holds; 0 without domains."""
         if self._is_ranked:
             return self.counts.ranking(level).most
         return max((self.counts.slices[one] for one in self._domains(level)), default=0)
 
     def _several(self, level: int, need: int) -> _Found | Shortage:
-        """Return domains that together hold all, in the order of the choice."""
+        """Return domains that together hold all, in the order of the choice, or how much fits."""
         domains: Iterable[int]
-        # Least free: the order of the ranking is the order of the choice.
+        # For least free the ranking already has the order of the choice.
         if self._is_ranked and self.plan.is_least_free:
             domains = self.counts.ranking(level)
         else:
@@ -207,7 +218,7 @@ class DomainSelection:
         shares = self._hand_out(domains, need, self.leaders, slices, 1)
         held = sum(share.pods for share in shares)
         leaders = sum(share.leaders for share in shares)
-        # Not enough in all of them together; what fits is told as a number.
+        # All domains together do not hold enough. The shortage reports how much fits.
         if held < need or leaders < self.leaders:
             return Shortage(fitting=min(held, need), needed=need)
         return _Found(level, [share.domain for share in shares])
@@ -215,7 +226,7 @@ class DomainSelection:
     # --- handing out -------------------------------------------------------------------------------------
 
     def _divide(self, share: PodShare, level: int) -> list[PodShare]:
-        """Hand what one domain was given out to its children, which are of `level`."""
+        """Divide what one domain was given among its children, which are of `level`."""
         counts, unit = self.counts, self.plan.units[level]
         pool = self._sorted(counts.site.tree.children[share.domain])
         return self._hand_out(
@@ -232,10 +243,10 @@ class DomainSelection:
     ) -> list[PodShare]:
         """Give `need` units and the leaders to as few of the domains as the order allows.
 
-        A unit is `size` pods. The columns say how much each domain holds, without and with the leader: in
-        slices at and above the slice level, in pods below it. What does not fit is left out.
+        A unit is `size` pods. `columns` hold how much each domain takes, without and with the leader: in
+        slices at and above the slice level, in pods below it. What does not fit is left out of the result.
         """
-        # Below the slice level counts are in pods while the columns are in slices.
+        # Below the slice level the columns count pods, so a unit takes `size` of them.
         unit = size if columns[0] is self.counts.pods else 1
         if not leaders:
             return self._hand_out_pods(domains, need, columns[0], size, unit)
@@ -245,12 +256,13 @@ class DomainSelection:
         while rest and leaders > 0:
             domain = rest.popleft()
             hosted = min(leaders, hosts[domain])
-            # The workers are placed, and this domain cannot take the leader: it may take nothing else.
+            # Only leaders remain to be placed, and this domain cannot take one.
             if need <= 0 and not hosted:
                 continue
             column = columns[1] if hosted else columns[0]
             room = column[domain] // unit
-            # One domain that takes all that is left: the smallest of them, so that little is left over in it.
+            # This domain takes all that is left. The smallest one that does is used, to
+            # leave little room over.
             if room >= need and hosted == leaders:
                 if not self.plan.is_least_free:
                     domain = self._tightest((domain, *rest), need, leaders, column, unit)
@@ -260,15 +272,14 @@ class DomainSelection:
                 # Never below zero: a domain may hold more than is left.
                 need = max(0, need - room)
                 leaders -= hosted
-        # The leaders are handed out; what is left are plain pods.
-        # Who has no leader to take any more is asked in the order of plain pods.
+        # All leaders are placed. The remaining domains are asked in the order for plain pods.
         rest_sorted = self._sorted(rest, leaders=0)
         return [*shares, *self._hand_out_pods(rest_sorted, need, columns[0], size, unit)]
 
     def _hand_out_pods(
         self, domains: Iterable[int], need: int, column: list[int], size: int, unit: int
     ) -> list[PodShare]:
-        """Give `need` units to domains in their order, as far as it must be read."""
+        """Give `need` units to domains in their order, which is read only as far as necessary."""
         shares: list[PodShare] = []
         rest = iter(domains)
         for domain in rest:
@@ -277,7 +288,7 @@ class DomainSelection:
             room = column[domain] // unit
             if room >= need:
                 if not self.plan.is_least_free:
-                    # As above: the last of several is the tightest.
+                    # As above: the last domain is the smallest that holds the rest.
                     domain = self._tightest((domain, *rest), need, 0, column, unit)
                 return [*shares, PodShare(domain, need * size, 0)]
             if room > 0:
@@ -286,25 +297,25 @@ class DomainSelection:
         return shares
 
     def _tightest(self, domains: Sequence[int], need: int, leaders: int, column: list[int], unit: int) -> int:
-        """Return the first of those that hold all with the least room over."""
+        """Return the domain that holds all with the least room left over; the first of several."""
         hosts = self.counts.leader
         best, least = domains[0], column[domains[0]] // unit
         for domain in domains:
             room = column[domain] // unit
             if need <= room < least and (not leaders or hosts[domain] >= leaders):
                 best, least = domain, room
-        # Of equal room the first, which is the order of the choice.
+        # Of equal room the first one, which preserves the order of the choice.
         return best
 
     def _sorted(self, domains: Iterable[int], leaders: int | None = None) -> list[int]:
-        """Return the domains in the order in which they are taken."""
+        """Return the domains in the order in which they are used. Without a leader, only those with room."""
         counts, values = self.counts, self.counts.site.tree.values
         sign = 1 if self.plan.is_least_free else -1
         if self.leaders if leaders is None else leaders:
             hosts, slices, pods = counts.leader, counts.slices_with_leader, counts.pods_with_leader
-            # By what the leader needs first: room for it is scarcer than room for a pod.
+            # Hosts of the leader first, because room for it is scarcer than room for a pod.
             return sorted(domains, key=lambda one: (-hosts[one], sign * slices[one], pods[one], values[one]))
-        # Sorts are stable: by name first, then by what counts more. Nobody is given to a domain without room.
+        # Sorts are stable, so the least important key is sorted first. Domains without room are left out.
         room = counts.pods
         ordered = sorted([one for one in domains if room[one]], key=values.__getitem__)
         ordered.sort(key=room.__getitem__)

@@ -1,16 +1,16 @@
-"""Where a gang goes by a policy's wishes: candidates by size rule or nearness, then the strategy's choice.
+"""The placement of a gang by a policy's options: candidates by size rule or distance, and their order.
 
     distributed         one candidate: the pods in turn over all leaves (of the preferred domain where it
                         holds them; of one leaf where latency counts)
     with size rules     a candidate for each set of leaves that the rules allow (`admission.placement.rules`)
-    without             a candidate for each domain that holds the gang, on the lowest level that has any (any
-                        that is preferred, where the Workload prefers a domain)
+    without             a candidate for each domain that holds the gang, on the lowest level that has any
+                        (with a preferred domain, up to the lowest level on which it holds the gang)
 
-Only sites whose lowest level is the host are searched: elsewhere nobody knows what a node is.
+Only sites whose lowest level is the host are searched: on others a leaf may be several nodes.
 
-A search is kept for the next gang of the same shape, size and wishes: its candidates are judged again only
-where a leaf of theirs has changed (`ground`, `contest`). Which sets of leaves may hold the gang follows from
-the empty cluster alone, so they stand until a node comes, goes or changes.
+A search is kept for the next gang of the same shape, size and options. Its candidates are judged again only
+where one of their leaves has changed (`CandidateLeaves`, `TopCandidate`). Which sets of leaves may hold the
+gang follows from the empty cluster alone, so they are valid until a node is added, removed or changed.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from admission.placement.topology.pod_counts import PodCounts
 from queues.steps import Steps
 
 NodeShares = list[tuple[int, int]]
-# Without size rules any leaves will do.
+# Without size rules any set of leaves is allowed.
 _ANYTHING = Demand(leaves=UNLIMITED, whole_up_to_nodes=0, is_adjacent=True, groups=())
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class GangSearch:
-    """The search for `pods` pods. `performance` is how earlier work went, by host."""
+    """The search for a gang of `pods` pods. `performance` is the score of earlier runs, by host."""
 
     ground: CandidateLeaves
     wishes: PlacementOptions
@@ -52,13 +52,13 @@ class GangSearch:
     _capacity_read: int = -1
     _demand: Demand | None = None
     _by_rules: TopCandidate | None = None
-    # Without size rules, a contest for each width that was asked for: leaves, the domains above them, all.
+    # Without size rules, the candidates of each width used so far: leaves, the domains above them, all.
     _by_width: dict[int, TopCandidate] = field(default_factory=dict)
-    # How good the leaves are for a single pod, for those that are to be spread.
+    # The sort key of each leaf for a single pod, for distributed gangs.
     _marks: dict[int, tuple[float, tuple[str, ...]]] = field(default_factory=dict)
 
     def preparing(self) -> Steps[None]:
-        """Look at the leaves, and judge the groups of them, in steps: as `find` would in one."""
+        """Do in steps what `find` would do at once: evaluate the leaves, and judge the candidates."""
         yield from self.ground.refreshing()
         self._refresh()
         contest = self._first_contest()
@@ -66,8 +66,8 @@ class GangSearch:
             yield from contest.judging()
 
     def find(self) -> NodeShares | str:
-        """Return nodes with the pods that each gets, or why there is no place, as a part of a sentence."""
-        # Counts are of the present; what was remembered of candidates is brought up to them first.
+        """Return nodes with the pods that each gets, or the reason for no place as a part of a sentence."""
+        # Bring the leaves and the cached candidates up to date first.
         self.ground.refresh()
         self._refresh()
         per_node = self._per_node
@@ -90,7 +90,7 @@ class GangSearch:
 
     @property
     def _per_node(self) -> int:
-        """How many pods the largest node takes, when it is empty."""
+        """How many pods the largest node takes when it is empty."""
         return self.ground.empty.most_on_a_leaf()
 
     def _leaves(self) -> Iterable[Leaf]:
@@ -101,27 +101,26 @@ class GangSearch:
         changed = ground.changes.since(self._read_to)
         self._read_to = ground.changes.end
         if changed is None or self._capacity_read != ground.capacity_changes:
-            # Leaves came or went, or hold another number when empty: the candidates are others.
-            # Which groups may hold the gang is another question now.
+            # Leaves appeared, disappeared, or have another capacity, so other groups may hold the gang.
             self._capacity_read = ground.capacity_changes
             self._demand = self._by_rules = None
             self._by_width.clear()
             self._marks.clear()
             return
         for contest in (*self._by_width.values(), self._by_rules):
-            # Whoever holds a leaf that changed is judged anew; all other keys stand.
+            # Only candidates with a changed leaf are judged again; all other keys are still valid.
             if contest is not None:
                 contest.changed(changed)
         for leaf in changed:
             self._marks.pop(leaf, None)
 
     def _size(self, per_node: int) -> GangSize:
-        # In nodes of its own size: so many as it needs when each is full of it.
+        # The nodes that it needs when it fills each node of the largest size.
         return GangSize(pods=self.pods, nodes=-(-self.pods // per_node))
 
     def _ruled(self, per_node: int) -> tuple[Demand, TopCandidate]:
-        """Return what the size rules ask for, and the contest of the groups that meet it."""
-        # Kept for the next gang of this size: which sets may hold it follows from the empty cluster alone.
+        """Return what the size rules require, and the candidates that meet it."""
+        # Kept for the next gang of this size, because both follow from the empty cluster alone.
         if self._demand is None or self._by_rules is None:
             leaves = sorted(self._leaves(), key=lambda leaf: leaf.name)
             self._demand = need = demand(self.ground.rules, self._size(per_node), leaves)
@@ -130,7 +129,7 @@ class GangSearch:
         return self._demand, self._by_rules
 
     def _first_contest(self) -> TopCandidate | None:
-        """Return the contest that is asked first, None where there is none to ask."""
+        """Return the candidates that `find` looks at first, None where it needs none."""
         per_node = self._per_node
         if per_node == 0 or self.wishes.strategy is Strategy.DISTRIBUTED:
             return None
@@ -155,10 +154,10 @@ class GangSearch:
             return None
         first, avoids = chosen[0][0], self.wishes.avoids_fragmentation
         candidate = self._candidate(chosen)
-        # A leaf that nobody else uses and the gang does not fill is broken up by it.
+        # A leaf that no other Workload uses and the gang does not fill is broken up by the gang.
         broken = sum([leaf.is_whole and pods < leaf.capacity for leaf, pods in chosen])
         room = self._counts.pods[first.index]
-        # Everything that is the same for many groups stands in the family, the rest in the key.
+        # What many groups share forms the family, the rest the key.
         return RankedCandidate(
             CandidateFamily(
                 sum([leaf.is_preferred for leaf, _ in chosen]),
@@ -169,28 +168,26 @@ class GangSearch:
         )
 
     def _nearest(self) -> tuple[int, ...] | None:
-        """Return the best domain of those that hold the gang, looking level by level as long as none will do.
+        """Return the best domain that holds the gang, from the narrowest level upwards; None without one.
 
-        A wider domain than one that holds the gang has nothing to offer but distance, and the domain that
-        the Workload prefers.
+        A wider domain than one that holds the gang only adds distance, unless it is the domain
+        that the Workload prefers.
         """
         level = self.ground.level
         best = None
         for width in range(level + 2):
-            # Kept by width: the same gang asks again and again.
             found = self._of_width(width).best()
             if found is not None:
                 best = found if best is None else min(best, found)
                 is_preferred = found[0][0] != 0
-                # A narrower domain that holds the gang has nothing to gain from a wider one, unless
-                # the Workload names one.
+                # Continue upwards only while a preferred domain has not been found.
                 if is_preferred or not self.wishes.preferred_domain:
                     break
         return best[1] if best is not None else None
 
     def _of_width(self, width: int) -> TopCandidate:
-        """Return the contest of all domains of a width: 0 is a leaf by itself."""
-        # Kept by width: the same gang asks again and again.
+        """Return the candidates of a width: 0 for each leaf by itself, 1 for each domain above leaves, …"""
+        # Kept by width, because equal gangs ask repeatedly.
         contest = self._by_width.get(width)
         if contest is None:
             groups = _grouped(self._leaves(), _group_of(width, self.ground.level))
@@ -216,7 +213,7 @@ class GangSearch:
         )
 
     def _performance(self, leaf: Leaf) -> float:
-        """Return how earlier work went on the leaf: the mean of its nodes."""
+        """Return the performance score of the leaf: the mean of its nodes."""
         if not self.performance:
             return NEUTRAL_PERFORMANCE
         values = self.ground.site.tree.values
@@ -229,20 +226,20 @@ class GangSearch:
         if len(chosen) == 1:
             room = self._counts.pods
             fits_one = max([room[node] for node in self.ground.nodes(first.index)], default=0) >= pods
-            # On one leaf it may even lie on one node, which is as near as can be.
+            # On one leaf the gang may even fit on one node, which fixes all levels.
             return len(self.ground.site.levels) if fits_one else self.ground.level + 1
         shared = 0
         for level in range(self.ground.level):
             if len({leaf.groups[level] for leaf, _ in chosen}) > 1:
                 break
             shared = level + 1
-        # Levels that all chosen leaves share, from the widest down.
+        # The levels that all chosen leaves share, from the widest down.
         return shared
 
     # --- onto nodes ---------------------------------------------------------------------------------------
 
     def _hand_out(self, group: tuple[int, ...], need: Demand) -> NodeShares:
-        # Chosen once more rather than kept: a group's leaves are few, and its rooms have just changed.
+        # Computed again and not cached: a group has few leaves, and their room has just changed.
         chosen = self._chosen(group, need) or ()
         return [share for leaf, pods in chosen for share in fewest_nodes(self._rooms(leaf.index), pods)]
 
@@ -256,30 +253,29 @@ class GangSearch:
 
     def _distributed(self) -> NodeShares | str:
         if self.wishes.is_latency_sensitive:
-            # One leaf or none: latency counts more than spreading.
+            # One leaf or none, because latency takes precedence over spreading.
             single = self._nearest_leaf()
             turns = [single] if single is not None else []
         else:
-            # The preferred domain first, if it holds all; then anywhere.
+            # First the preferred domain, if it holds all pods; then all leaves.
             turns = [[leaf for leaf in self._leaves() if leaf.is_preferred], [*self._leaves()]]
         for leaves in turns:
-            # Each pod goes to a leaf of its own while there are any: more leaves than pods are never asked.
+            # Each pod goes to a leaf of its own while there are any, so at most `pods` leaves are used.
             with_room = [(self._mark(leaf), leaf.index) for leaf in leaves if leaf.free]
             chosen = nsmallest(self.pods, with_room)
             shares = spread([self._widest(index) for _, index in chosen], self.pods)
-            # All or none: a gang that only half fits is not started.
+            # A gang that fits only in part is not started.
             if sum(pods for _, pods in shares) == self.pods:
                 return shares
         return self._shortage()
 
     def _nearest_leaf(self) -> list[Leaf] | None:
-        """Return the leaf that takes all pods best."""
+        """Return the one leaf that suits the gang best, None where no leaf holds it."""
         best = self._of_width(0).best()
         return None if best is None else [self.ground.leaves[best[1][0]]]
 
     def _mark(self, leaf: Leaf) -> tuple[float, tuple[str, ...]]:
-        # Worked out for a single pod, which is what a turn hands out.
-        """Return the leaf's place in the order in which a single pod would take them."""
+        """Return the leaf's sort key for a single pod, which is what the leaf gets in a turn."""
         known = self._marks.get(leaf.index)
         if known is None:
             levels = len(self.ground.site.levels)
@@ -296,9 +292,8 @@ class GangSearch:
         return known
 
     def _widest(self, leaf: int) -> list[DomainRoom]:
-        """Return the nodes of the leaf that one gang may use, the roomiest."""
+        """Return the roomiest nodes of the leaf, as many as one gang may use."""
         rooms = sorted(self._rooms(leaf), key=lambda one: (-one.pods, one.name))
-        # One gang may take only so many nodes of a leaf.
         return rooms[: self.ground.rules.max_nodes_per_leaf]
 
     # --- what to say --------------------------------------------------------------------------------------
@@ -315,7 +310,7 @@ class GangSearch:
         if not need.groups:
             return f"can never hold {gang} by its size rules, which ask for {where}"
         leaves = [*self._leaves()]
-        # Why, in counts, and where the rules look.
+        # The message states the requirement, and how many leaves have room.
         usable = sum(need.admits(leaf) for leaf in leaves)
         return f"has no room by its size rules: {gang} asks for {where}; {usable} of {len(leaves)} have room"
 
@@ -328,8 +323,7 @@ def _leaves_text(need: Demand) -> str:
 
 
 def _group_of(width: int, level: int) -> Callable[[Leaf], object]:
-    """Return what leaves of one group have in common: at width 0 each is its own, at the widest all one."""
-    # Width 0 is each leaf by itself, the widest the whole topology, and between them the domains above.
+    """Return the function from a leaf to its group: itself at width 0, the common one at the widest."""
     if width == 0:
         return lambda leaf: leaf.index
     if width > level:

@@ -1,16 +1,17 @@
-"""How work went on each node: the historical part of a domain's score.
+"""The performance of nodes in earlier runs: the historical part of a domain's score.
 
     outcome    0 for a run that failed or lost its node; else usual time ÷ own time, halved and at most 1:
                0.5 in the usual time, 1 in half of it, less the longer it took
-    score      (outcomes + 0.5 × 4) ÷ (number + 4) over the latest 20 of the node: one bad run says little
+    score      (outcomes + 0.5 × 4) ÷ (number + 4) over the latest 20 of the node: one bad run weighs little
 
-A slow network card or a throttled GPU shows in the times of whatever runs there, whoever wrote it; a program
-that fails by its own fault does so everywhere, so that it moves no node against the others for long.
+A slow network card or a throttled GPU shows in the run times of all work on the node. A program
+that fails through its own fault does so on every node, so it does not lower one node's score
+against the others for long.
 
-By node, although scores are of leaves: a node moves to another leaf with its label, and runs that ended
-before this process began are counted before any node is known. What the cluster keeps of finished Workloads
-gives the same scores again, as an average does not depend on their order; the store keeps the outcomes of
-those that have been deleted since (`admission.controller.leadership.plan_writer`).
+Outcomes are kept by node, although scores are of leaves: a node moves to another leaf with its label, and
+runs that ended before this process started are counted before any node is known. Finished Workloads in the
+cluster give the same scores again, because an average does not depend on order. The store keeps the outcomes
+of Workloads deleted since (`admission.controller.leadership.plan_writer`).
 """
 
 from __future__ import annotations
@@ -21,50 +22,48 @@ from admission.placement.scoring import NEUTRAL_PERFORMANCE
 from queues.estimates.run_history import RunOutcome, merged
 from queues.tracked import Tracked
 
-# Latest outcomes of a node that count. More would hide that it was mended.
+# Outcomes of a node that count. More would hide that the node was repaired.
 _LATEST = 20
-# How many outcomes the neutral score weighs.
+# The weight of the neutral score, in outcomes.
 _PRIOR = 4
 FAILED = 0.0
-# Hosts remembered; where nodes come and go with ever new names, the one without news for longest goes first.
+# Hosts remembered. Beyond that the host least recently updated is dropped.
 _MOST_HOSTS = 25_000
 
 
 def run_outcome(seconds: float, usual_seconds: float | None) -> float:
-    """Return the outcome of a run that ended well. `usual_seconds` None: nothing to compare with."""
+    """Return the outcome of a successful run; neutral where `usual_seconds` is unknown."""
     if usual_seconds is None or usual_seconds <= 0:
         return NEUTRAL_PERFORMANCE
-    # Half for the usual time, so that better than usual has room above it; a run of no length
-    # counts as one second.
+    # 0.5 for the usual time leaves room for faster runs. A run shorter than a second counts as one second.
     return min(1.0, usual_seconds / max(seconds, 1.0) / 2)
 
 
 class Performance:
-    """Outcomes by host, and the scores that follow. One task owns it."""
+    """Outcomes by host, and the resulting scores. One task owns it."""
 
     def __init__(self) -> None:
-        #: The latest outcomes of each host, the oldest first; hosts in the order of their latest news.
+        #: The latest outcomes of each host, the oldest first. Hosts are in the order of their latest update.
         self.outcomes: Tracked[str, tuple[RunOutcome, ...]] = Tracked()
         self._scores: dict[str, float] = {}
 
     @property
     def scores(self) -> Mapping[str, float]:
-        """The scores of the hosts that anything is known of, each from 0 to 1."""
+        """The scores, from 0 to 1, of the hosts with any known outcome."""
         return self._scores
 
     def observe(self, hosts: Iterable[str], *, uid: str, at: float, outcome: float) -> None:
-        """Count a run that ended `at` on these hosts; the same one again changes nothing."""
+        """Record a run that ended `at` (Unix seconds) on these hosts. A run counts once per host."""
         for host in hosts:
             self.remember(host, (RunOutcome(at=at, uid=uid, outcome=outcome),))
 
     def remember(self, host: str, outcomes: Iterable[RunOutcome]) -> None:
-        """Take in outcomes on a host; those that are known change nothing."""
+        """Add outcomes of a host. Known ones change nothing."""
         known = self.outcomes.get(host, ())
         latest = merged(known, outcomes, _LATEST)
         if latest is known:
             return
-        # Taken out and put in again, as the youngest: what is forgotten first is what has not been
-        # heard of for longest.
+        # Removed and inserted again as the most recently updated; the first host is dropped first.
         self.outcomes.pop(host)
         while len(self.outcomes) >= _MOST_HOSTS:
             gone = next(iter(self.outcomes))

@@ -1,6 +1,6 @@
-"""find_placement: where one pod set, with the leader of its group if it has one, goes in a site.
+"""The search for the placement of one pod set, with the leader of its group if it has one, in one site.
 
-It neither takes the places nor remembers them; `admission.placement.topology_cache` does.
+It neither takes places nor remembers them; `admission.placement.topology_cache` does.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from queues.steps import Steps
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
-# Searches by wishes that are kept for one site. Each costs some values a leaf, and keeps its counts alive.
+# Gang searches kept for one site. Each costs a few values per leaf, and keeps its counts alive.
 _MOST_GANGS = 24
-# Plans kept for one site: small, and of few kinds.
+# Plans kept for one site. They are small and of few kinds.
 _MOST_PLANS = 1024
 
 
 class PlacementSearch:
-    """Searches in one site, keeping the counts of the shapes asked for last."""
+    """Searches in one site. It keeps the counts of the shapes used last."""
 
     def __init__(self, site: FlavorTopology, topology: str, gates: PlacementGates | None = None) -> None:
         self.site = site
@@ -46,9 +46,9 @@ class PlacementSearch:
         self._counts: dict[Shape, PodCounts] = {}
         self._grounds: dict[tuple[PodCounts, PodCounts, Terms], CandidateLeaves] = {}
         self._gangs: dict[tuple[CandidateLeaves, PlacementOptions, int], GangSearch] = {}
-        # What requests are in terms of this site's levels, which never change.
+        # Requests in terms of this site's levels. They never become stale, because levels never change.
         self._plans: dict[tuple[TopologyRequest | None, int, bool], PlacementPlan | NoPlacement] = {}
-        # How earlier work went, by host.
+        # The performance score of each host (`admission.placement.performance`).
         self.performance: Mapping[str, float] = {}
 
     def find(
@@ -61,13 +61,13 @@ class PlacementSearch:
     ) -> Placement | NoPlacement:
         """Return where the pods go, or why they have no place.
 
-        `is_empty`: as if no Workload was placed. `within`: below this domain only.
+        `is_empty`: as if no Workload was placed. `within`: only below this domain.
         """
         plan = self._plan(request)
         if isinstance(plan, NoPlacement):
             return plan
         wishes = request.wishes
-        # Wishes are for pod sets that ask nothing themselves, as a whole and not within a domain.
+        # Options apply to pod sets without a topology request of their own, and only to the whole pod set.
         if wishes is not None and leader is None and within is None and request.topology is None:
             found = self._find_by_wishes(request, plan, wishes, is_empty=is_empty)
             if found is not None:
@@ -85,7 +85,7 @@ class PlacementSearch:
         )
 
     def _plan(self, request: PlacementRequest) -> PlacementPlan | NoPlacement:
-        # All that `make_plan` looks at.
+        # Everything that `make_plan` reads.
         key = request.topology, request.count, request.keeps_domains_whole
         plan = self._plans.get(key)
         if plan is None:
@@ -94,7 +94,7 @@ class PlacementSearch:
         return plan
 
     def preparing(self, request: PlacementRequest) -> Steps[None]:
-        """Work out, in steps, what `find` reads of the site and nobody has worked out yet."""
+        """Compute, in steps, what `find` needs of the site and what is not cached yet."""
         plan = self._plan(request)
         if isinstance(plan, NoPlacement):
             return
@@ -113,11 +113,11 @@ class PlacementSearch:
         return make_shape(request.per_pod, None, request.rules, plan, is_empty=is_empty) in self._counts
 
     def has_place(self, request: PlacementRequest) -> bool:
-        """Return whether `find` finds a place: a fraction of its cost for those who try again and again."""
+        """Return whether `find` finds a place, at a fraction of its cost, for searches that repeat it."""
         plan = self._plan(request)
         if isinstance(plan, NoPlacement):
             return False
-        # Asked by the gang search: it keeps its candidates, and knows without working out places.
+        # The gang search keeps its candidates, so it can answer without computing places.
         if request.topology is None and request.wishes is not None and self.site.is_by_host:
             gang = self._gang_search(request, plan, request.wishes, is_empty=False)
             return not isinstance(gang.find(), str)
@@ -126,7 +126,7 @@ class PlacementSearch:
     def _find_by_wishes(
         self, request: PlacementRequest, plan: PlacementPlan, wishes: PlacementOptions, *, is_empty: bool
     ) -> Placement | NoPlacement | None:
-        """Return the place by a policy's wishes, None where nobody can tell what a node is."""
+        """Return the place by a policy's options, None where a leaf of the site is not a node."""
         if not self.site.is_by_host:
             return None
         search = self._gang_search(request, plan, wishes, is_empty=is_empty)
@@ -141,7 +141,7 @@ class PlacementSearch:
     ) -> GangSearch:
         empty = self.counts(request, plan, is_empty=True)
         ground = self._ground(empty if is_empty else self.counts(request, plan), empty, wishes)
-        # By ground, wishes and size: a gang of two more pods may need another number of leaves.
+        # The size is part of the key: a gang with two more pods may need another number of leaves.
         key = ground, wishes, request.count
         search = self._gangs.pop(key, None) or GangSearch(
             ground=ground, wishes=wishes, pods=request.count, performance=self.performance
@@ -173,8 +173,9 @@ class PlacementSearch:
         return self._counted(make_shape(request.per_pod, per_leader, request.rules, plan, is_empty=is_empty))
 
     def room(self, request: PlacementRequest, owner: str) -> PodRoom | None:
-        """Return the room for pods of the request, each node looked at by itself; None where there is no
-        planning it. `owner` is whose the spots of this site are.
+        """Return the room for pods of the request, each node considered by itself.
+
+        `owner` identifies the spots of this site. None where the request does not suit the topology.
         """
         plan = self._plan(request)
         if isinstance(plan, NoPlacement):
@@ -182,7 +183,7 @@ class PlacementSearch:
         return PodRoom(counts=self.counts(request, plan), owner=owner, needed=request.count)
 
     def _counted(self, shape: Shape) -> PodCounts:
-        # Taken out and put back, which makes it the youngest.
+        # Removed and inserted again, which makes it the most recently used.
         counts = self._counts.pop(shape, None)
         if counts is None:
             counts = PodCounts(self.site, shape, self._refusing(shape.rules))
@@ -191,7 +192,7 @@ class PlacementSearch:
         return counts
 
     def _refusing(self, rules: NodeRules) -> NodeExclusions:
-        # Shapes of equal rules share one answer per node, whatever amounts they ask for.
+        # Shapes with equal rules share one result per node, whatever amounts they request.
         return next((one.refusals for one in self._counts.values() if one.shape.rules == rules), None) or (
             NodeExclusions(self.site, rules)
         )
@@ -199,7 +200,7 @@ class PlacementSearch:
     def _assignment(self, pods: Iterable[tuple[int, int]]) -> TopologyAssignment:
         site = self.site
         values, entry = site.tree.values, site.domain_count
-        # By the values of the leaves, so that an assignment reads in the order of the tree.
+        # Sorted by level values, so that an assignment has the order of the tree.
         given = sorted([(values[leaf], leaf, count) for leaf, count in pods if count])
         return TopologyAssignment(
             levels=site.assignment_levels,
@@ -220,7 +221,7 @@ class PlacementSearch:
 
 
 def _keep(kept: dict[_Key, _Value], key: _Key, value: _Value, *, most: int) -> None:
-    """Put the value last, the last asked for, and let go who was not asked for the longest."""
+    """Insert the value as the most recently used, and drop the least recently used beyond `most`."""
     kept[key] = value
     while len(kept) > most:
         del kept[next(iter(kept))]

@@ -1,12 +1,12 @@
-"""How the pods that a domain was given lie on its nodes, and which of several domains a strategy takes.
+"""The strategies: how the pods given to a domain are put on its nodes, and which of several domains is taken.
 
-    consolidated   fewest nodes; of domains the one that keeps the pods nearest to each other, then by score
-    balanced       fewest nodes; of domains the one with the best score
-    distributed    as many nodes as there are pods, leaf by leaf in turn: losing one takes few pods
+    consolidated   fewest nodes; the domain that keeps the pods nearest to each other, then the best score
+    balanced       fewest nodes; the domain with the best score
+    distributed    as many nodes as there are pods, leaf by leaf in turn: losing one node affects few pods
 
-Before all of them come the domain that the Workload prefers and, where the policy avoids fragmentation, the
-domains that break up the fewest leaves which nobody uses, and of those the fullest from the widest level
-down. Ties fall by name, so that equal clusters give equal answers.
+Before these criteria come the Workload's preferred domain and, where the policy avoids fragmentation, the
+domains that break up the fewest unused leaves, and of those the fullest from the widest level down. Ties are
+broken by name, so equal clusters give equal results.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import NamedTuple
 from admission.placement.scoring import SubScores
 from admission.placement.topology.placement_options import PlacementOptions, Strategy
 
-# Scores that differ by less are equal: the order must not hang on how a machine rounds.
+# Scores are rounded to this many digits, so that the order does not depend on rounding errors.
 SCORE_DIGITS = 9
 
 
 class DomainRoom(NamedTuple):
-    """A node and how many pods of the gang it takes."""
+    """A node, and how many pods of the gang it has room for."""
 
     node: int
     pods: int
@@ -33,7 +33,7 @@ class DomainRoom(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DomainCandidate:
-    """Domains that hold the whole gang, and what speaks for them.
+    """Domains that hold the whole gang, with the criteria by which they are compared.
 
     `depth` is how many levels the narrowest domain around all pods fixes.
     """
@@ -46,7 +46,7 @@ class DomainCandidate:
 def score_order(
     candidate: DomainCandidate, wishes: PlacementOptions
 ) -> tuple[int, float, tuple[tuple[str, ...], ...]]:
-    """Return the candidate's place in the order of the strategy: lower goes first."""
+    """Return the candidate's sort key in the order of the strategy; the lowest goes first."""
     is_near_first = wishes.strategy is Strategy.CONSOLIDATED or wishes.is_latency_sensitive
     return (
         -candidate.depth if is_near_first else 0,
@@ -58,12 +58,12 @@ def score_order(
 def fewest_nodes(nodes: Iterable[DomainRoom], pods: int) -> list[tuple[int, int]]:
     """Return nodes with the pods that each gets: the roomiest first, the last one the tightest fit.
 
-    The nodes must have room for all pods.
+    The nodes must have room for all pods together.
     """
     rest = sorted([node for node in nodes if node.pods], key=lambda one: (-one.pods, one.name))
     shares: list[tuple[int, int]] = []
     for position, roomiest in enumerate(rest):
-        # The last one: the smallest that holds all that is left, so that it stays whole for others.
+        # The last node is the smallest that holds the rest, so that larger ones stay free for others.
         if roomiest.pods >= pods:
             holding = [node for node in rest[position:] if node.pods >= pods]
             tightest = min(holding, key=lambda one: (one.pods, one.name))
@@ -74,12 +74,12 @@ def fewest_nodes(nodes: Iterable[DomainRoom], pods: int) -> list[tuple[int, int]
 
 
 def spread(leaves: Sequence[Sequence[DomainRoom]], pods: int) -> list[tuple[int, int]]:
-    """Return nodes with the pods that each gets: one to each leaf in turn, in a leaf one to each node.
+    """Return nodes with the pods that each gets: one to each leaf in turn, within a leaf one to each node.
 
-    Leaves earlier in the sequence are asked first. Gives fewer than `pods` where there is no more room.
+    Leaves earlier in the sequence come first. Returns fewer than `pods` where there is no more room.
     """
     given: dict[int, int] = {}
-    # For each leaf its nodes, the least used and roomiest first.
+    # For each leaf a heap of its nodes, the least used and roomiest first.
     heaps = [[(0, -room.pods, room.name, room) for room in leaf if room.pods] for leaf in leaves]
     turns = [(0, index) for index, heap in enumerate(heaps) if heap]
     for heap in heaps:
@@ -90,7 +90,7 @@ def spread(leaves: Sequence[Sequence[DomainRoom]], pods: int) -> list[tuple[int,
         heap = heaps[index]
         used, _, name, room = heap[0]
         if used >= room.pods:
-            # The least used node of the leaf is full, and so are all others with as few places.
+            # The least used node of the leaf is full, so it takes no more pods.
             heap.pop(0)
             heapify(heap)
             if not heap:
@@ -99,7 +99,7 @@ def spread(leaves: Sequence[Sequence[DomainRoom]], pods: int) -> list[tuple[int,
             continue
         given[room.node] = used + 1
         heapreplace(heap, (used + 1, used + 1 - room.pods, name, room))
-        # The turn goes to the leaf with fewest pods so far, which is where it began.
+        # The leaf goes behind all leaves with fewer pods.
         heapreplace(turns, (count + 1, index))
         pods -= 1
     return list(given.items())

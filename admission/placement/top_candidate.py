@@ -1,19 +1,27 @@
-"""The best of many candidates, of which a few change between two questions.
+"""The best of many candidates, a few of which change between two questions.
 
-Theory of operation. Each group of leaves that may hold a gang is a candidate, and a strategy puts them in
-order (`admission.placement.strategies`). There are as many as leaves, and a gang that comes or goes changes
-those that it touches. So each group keeps its key, in a heap; a group that has changed gets a new one, and
-its old one stays in the heap until it comes to the top, where its number tells that it is out of date.
+Theory of operation. Each group of leaves that may hold a gang is a candidate, and a strategy orders the
+candidates (`admission.placement.strategies`). There are as many as leaves, and a gang that is placed or
+removed changes the groups that it touches. Each group therefore keeps its key in a heap. A changed group
+gets a new key, and its old entry stays in the heap until it reaches the top, where its serial number shows
+that it is stale.
 
-What the order asks about the domains *around* a group changes without the group's doing: the room of its
-block, where a policy fills the fullest block first. That part is left out of the keys. Groups below the same
-domains have it in common, so each such family has a heap of its own, and the heads of the families, a few
-dozen, are compared with their room as it is now.
+The order also reads the room of the domains *around* a group, such as its block, where a policy fills the
+fullest block first. That room changes while the group does not, so it is no part of the key. Groups below the
+same domains share it, so each such family has a heap of its own, and the heads of the families, a few dozen,
+are compared by their present room.
 
     family  =  (preferred, broken leaves, domains around)       heap of  (own room, depth, score, name)
 
-A sorted list of all would cost as many comparisons; but keys of a family would all move whenever their block
-gets a pod.
+Invariant. Each group that can hold the gang has exactly one entry whose serial number is the group's, and
+that entry has the group's present key. The least entry over all families is therefore the best candidate.
+
+Cost. With g groups and f families: `changed` costs O(log g) per group, `best` O(f) plus the stale
+entries that it drops, each of which is dropped once. Heaps are rebuilt when stale entries outnumber
+the groups several times.
+
+One sorted list was rejected: it costs as many comparisons, but all keys of a family would have to move
+whenever their block gets a pod.
 """
 
 from __future__ import annotations
@@ -25,17 +33,17 @@ from typing import NamedTuple
 
 from queues.steps import Steps, finish
 
-# Heaps are put in order once they hold so many times as much out of date as there are groups.
+# The heaps are rebuilt after this many new entries per group.
 _MOST_STALE = 3
 
-# Groups that are judged without a pause, at some thirty microseconds each.
+# Groups judged without a pause, at about thirty microseconds each.
 _JUDGED_AT_ONCE = 100
 
 Tail = tuple[object, ...]
 
 
 class CandidateFamily(NamedTuple):
-    """What comes first in the order and is common to many groups; `around` are the domains around them."""
+    """The first part of the order, which many groups share. `around` are the domains around them."""
 
     preferred: int
     broken: int
@@ -43,7 +51,7 @@ class CandidateFamily(NamedTuple):
 
 
 class RankedCandidate(NamedTuple):
-    """Where a group stands: its family, and its key in it."""
+    """The place of a group in the order: its family, and its key within it."""
 
     family: CandidateFamily
     tail: Tail
@@ -56,19 +64,20 @@ _Heap = list[tuple[Tail, int, int]]
 
 @dataclass(slots=True, eq=False)
 class TopCandidate:
-    """Groups of leaves by number. `judge` says where a group stands now, None: it cannot hold the gang.
+    """Groups of leaves by number.
 
-    `rooms` says how much room there is now in domains around a group.
+    `judge` returns a group's present place, None where it cannot hold the gang. `rooms` returns the present
+    room in domains around a group.
     """
 
     groups: tuple[tuple[int, ...], ...]
     judge: Judge
-    # At its place among the groups, so that a heap entry can be told from an outdated one.
     rooms: Rooms
+    # The present place of each group, by the group's number.
     _standings: list[RankedCandidate | None] = field(default_factory=list)
     _groups_of: dict[int, list[int]] = field(default_factory=dict)
     _heaps: dict[CandidateFamily, _Heap] = field(default_factory=dict)
-    # The number under which each group's key went into its heap last.
+    # The serial number of each group's latest heap entry. Older entries are stale.
     _serials: list[int] = field(init=False)
     _next: int = 0
     _pushed: int = 0
@@ -80,7 +89,7 @@ class TopCandidate:
         self._serials = [-1] * len(self.groups)
 
     def judging(self) -> Steps[None]:
-        """Judge the groups that nobody has looked at yet, in steps; without it `best` does so in one."""
+        """Judge the groups that have not been judged yet, in steps. `best` does so at once."""
         judged = self._standings
         while len(judged) < len(self.groups):
             begin = len(judged)
@@ -97,15 +106,15 @@ class TopCandidate:
                 self._heaps.setdefault(standing.family, []).append((standing.tail, number, number))
         for heap in self._heaps.values():
             heapify(heap)
-        # Numbers go on from there, so that no old entry can pass for a new one.
+        # Later serial numbers continue from here, so that no stale entry equals a new one.
         self._next, self._pushed = len(self.groups), 0
 
     def changed(self, leaves: Iterable[int]) -> None:
-        """Judge the groups anew that these leaves are in."""
+        """Judge again the groups that contain these leaves."""
         finish(self.judging())
         for number in {number for leaf in leaves for number in self._groups_of.get(leaf, ())}:
             standing = self.judge(self.groups[number])
-            # The same standing as before: its key is still right, and its entry still good.
+            # An equal place means that the heap entry is still valid.
             if standing == self._standings[number]:
                 continue
             self._standings[number] = standing
@@ -115,24 +124,24 @@ class TopCandidate:
                 heappush(heap, (standing.tail, self._next, number))
                 self._pushed += 1
             self._next += 1
-        # Everything at once instead of clearing up as we go: most heaps never get there.
+        # The heaps are rebuilt as a whole when needed; most never are.
         if self._pushed > _MOST_STALE * len(self.groups):
             self._fill()
 
     def best(self) -> tuple[tuple[object, ...], tuple[int, ...]] | None:
-        """Return the first group in the order, after its place in it; None where no group holds the gang."""
+        """Return the order and the leaves of the best group; None where no group holds the gang."""
         finish(self.judging())
         best: tuple[object, ...] | None = None
         winner = -1
         for family in list(self._heaps):
             heap = self._heaps[family]
-            # Outdated entries are dropped when they come to the top, and only then.
+            # Stale entries are dropped when they reach the top.
             while heap and self._serials[heap[0][2]] != heap[0][1]:
                 heappop(heap)
             if not heap:
                 del self._heaps[family]
                 continue
-            # What is around is asked for now, since it changes without the group's doing.
+            # Read now, because the room around a group changes without the group.
             order = (-family.preferred, family.broken, self.rooms(family.around), heap[0][0])
             if best is None or order < best:
                 best, winner = order, heap[0][2]

@@ -1,9 +1,9 @@
-"""All nodes and pods, as seen through the flavors that have a topology, and who has been placed where.
+"""All nodes and pods, as seen through the flavors that have a topology, and the places that Workloads hold.
 
-Nodes and pods come by events, placed Workloads with the quota they hold. Trials take and give back the same
-places, which leaves everything as it was: sums of integers.
+Nodes and pods are reported by events; Workloads take their places when they get quota. A trial takes places
+and gives them back, which restores the state exactly, because all totals are sums of integers.
 
-Two flavors may claim the same host. Where their lowest level is the hostname, what is placed through one of
+Two flavors may include the same host. Where their lowest level is the hostname, what is placed through one of
 them is missing in the other too. Source: Kueue, gate TASHandleOverlappingFlavors.
 """
 
@@ -33,7 +33,7 @@ PodKey = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unplaced:
-    """The first pod set that has no place, and why."""
+    """The first pod set without a place, and the reason."""
 
     pod_set: str
     message: str
@@ -56,9 +56,9 @@ class TopologyCache:
     # --- what is known -----------------------------------------------------------------------------------
 
     def put_node(self, node: NodeInfo) -> frozenset[str]:
-        """Take in a node, new or changed. Returns the flavors whose nodes have changed."""
+        """Add or update a node. Return the flavors whose nodes have changed."""
         known = self.nodes.get(node.name)
-        # Nodes report every few seconds; most reports change nothing that placement cares about.
+        # Nodes report every few seconds, and most reports change nothing that placement reads.
         if known == node:
             return frozenset()
         if known is not None:
@@ -72,7 +72,7 @@ class TopologyCache:
         )
 
     def drop_node(self, name: str) -> frozenset[str]:
-        """Forget a node. Returns the flavors whose nodes have changed."""
+        """Remove a node. Return the flavors whose nodes have changed."""
         known = self.nodes.pop(name, None)
         if known is not None:
             self._leave_host(known)
@@ -85,39 +85,39 @@ class TopologyCache:
             del self._by_host[host]
 
     def put_pod(self, pod: PodUsage) -> frozenset[str]:
-        """Take in a pod that was not placed here. Returns the flavors on whose nodes room came free by it."""
+        """Add or update a pod not placed by Berth. Return the flavors on whose nodes it freed capacity."""
         key = (pod.namespace, pod.name)
         known = self._pods.get(key)
         if known == pod:
             return frozenset()
-        # Taken out and counted anew: cheaper than to tell what has changed, and the sums are integers.
+        # Removed and added again, which is cheaper than comparing; the sums are integers, so they are exact.
         freed = self.drop_pod(key)
         if pod.node:
             self._pods[key] = pod
             self._take(pod, sign=1)
-        # Whatever came free, a pod that only grew in place frees nothing.
-        # A pod that only grew where it is has given nothing back.
+        # A pod that only grew on its node has freed nothing, although it was removed in between.
         return freed if known is not None and _leaves_room(known, pod) else frozenset()
 
     def drop_pod(self, key: PodKey) -> frozenset[str]:
-        """Forget a pod. Returns the flavors on whose nodes room came free by it.
+        """Remove a pod. Return the flavors on whose nodes it freed capacity.
 
-        A large cluster ends thousands of pods a minute; those on nodes of no flavor must wake nobody.
+        A large cluster ends thousands of pods a minute. Those on nodes of no flavor must wake no queue.
         """
         pod = self._pods.pop(key, None)
         return frozenset() if pod is None else self._take(pod, sign=-1)
 
     def observe(self, hosts: Collection[str], *, uid: str, at: float, outcome: float) -> None:
-        """Count how a run went on these hosts that ended `at`; the same one again changes nothing."""
+        """Record the outcome of a run that ended `at` on these hosts. A run counts once, by its uid."""
         self.performance.observe(hosts, uid=uid, at=at, outcome=outcome)
         for search in self._searches.values():
             if search.site.is_by_host:
-                # A host's scores are read through its leaf, whose readers follow the log.
+                # Scores are read per leaf, and readers of leaves follow the log.
                 search.site.touch((host,) for host in hosts)
 
     def set_flavors(self, flavors: Mapping[str, ResourceFlavor], topologies: Mapping[str, Topology]) -> bool:
-        """Take in which flavors have a topology. Returns whether that has changed: then nothing is taken any
-        more, and whoever holds places takes them again.
+        """Set which flavors have a topology. Return whether that has changed.
+
+        If so, no place is held any more, and every Workload has to take its places again.
         """
         wanted = {
             name: (flavor, topologies[flavor.topology_name])
@@ -127,15 +127,15 @@ class TopologyCache:
         if wanted == self._specs:
             return False
         self._specs = wanted
-        # With the trees the counts go; the cache takes everybody's places again.
+        # The new trees count no places; the caller takes those of all Workloads again.
         self._used_by_host.clear()
         self._searches = {name: self._make_search(*pair) for name, pair in sorted(wanted.items())}
         return True
 
     def _make_search(self, flavor: ResourceFlavor, topology: Topology) -> PlacementSearch:
         site = FlavorTopology(levels=topology.levels, node_labels=flavor.node_labels, used={})
-        # Hosts share one count of what is used, so that flavors with the same nodes cannot
-        # give them away twice.
+        # Flavors by host share one record of usage, so that two flavors with the same nodes cannot both give
+        # away the same place.
         if site.is_by_host:
             site.used = self._used_by_host
         for name, node in self.nodes.items():
@@ -145,7 +145,7 @@ class TopologyCache:
         return search
 
     def _take(self, pod: PodUsage, *, sign: int) -> frozenset[str]:
-        """Count what a pod takes (1) or gives back (-1). Returns the flavors that have its node."""
+        """Count what a pod takes (1) or gives back (-1). Return the flavors that include its node."""
         total = self._taken.setdefault(pod.node, {})
         for resource, amount in pod.requests.items():
             total[resource] = total.get(resource, 0) + sign * amount
@@ -159,11 +159,11 @@ class TopologyCache:
 
     @property
     def has_flavors(self) -> bool:
-        """Return whether any flavor has a topology."""
+        """Whether any flavor has a topology."""
         return bool(self._searches)
 
     def label_problems(self, name: str) -> list[str]:
-        """Return what is wrong with a node's labels for the topologies of its flavors, a sentence each."""
+        """Return one sentence for each problem of a node's labels with the topologies of its flavors."""
         node = self.nodes.get(name)
         if node is None:
             return []
@@ -177,19 +177,19 @@ class TopologyCache:
         return list(found)
 
     def nodes_at(self, host: str) -> list[NodeInfo]:
-        """Return the nodes of a hostname, ready or not: one as a rule."""
+        """Return the nodes with this hostname, ready or not. As a rule there is one."""
         return [self.nodes[name] for name in self._by_host.get(host, ())]
 
     def has_domain(self, value: str) -> bool:
-        """Return whether any topology has a domain of this label value; yes where none has any node."""
+        """Return whether any topology has a domain with this label value; True while no node is known."""
         trees = [search.site.tree for search in self._searches.values()]
-        # A cluster without nodes cannot say that a domain does not exist.
+        # Without nodes it is unknown which domains exist.
         if not any(tree.at_level[0] for tree in trees):
             return True
         return any(tree.named(level, value) for tree in trees for level in range(tree.depth))
 
     def has_topology(self, flavor: str) -> bool:
-        """Return whether pods of this flavor are placed here."""
+        """Return whether the flavor has a topology, so that its pods are placed."""
         return flavor in self._searches
 
     def levels(self, flavor: str) -> tuple[str, ...]:
@@ -197,13 +197,13 @@ class TopologyCache:
         return self._searches[flavor].site.levels
 
     def search(self, flavor: str) -> PlacementSearch:
-        """Return the search in the flavor's nodes."""
+        """Return the search in the flavor's nodes. Raises KeyError for a flavor without a topology."""
         return self._searches[flavor]
 
     def preparing(self, requests: Iterable[PlacementRequest]) -> Steps[None]:
-        """Work out what `place` reads of the nodes where that is much: of a shape that nobody asked for yet.
+        """Compute in steps what `place` needs for shapes that are not cached.
 
-        Nothing else follows from it: `place` would do it itself, in one piece.
+        This has no other effect: `place` would compute it itself, without a pause.
         """
         for request in requests:
             yield from self.search(request.flavor).preparing(request)
@@ -211,9 +211,9 @@ class TopologyCache:
     def place(
         self, requests: Sequence[PlacementRequest], *, is_empty: bool = False
     ) -> dict[str, TopologyAssignment] | Unplaced:
-        """Return where all pod sets go, each on top of those before it; or the first that has no place.
+        """Return the places of all pod sets, each beside those before it; or the first without a place.
 
-        Nothing is taken when this returns. `is_empty`: as if no other Workload was placed.
+        Nothing is held on return. `is_empty`: as if no other Workload was placed.
         """
         placed: dict[str, TopologyAssignment] = {}
         taken: list[Place] = []
@@ -226,24 +226,24 @@ class TopologyCache:
                     return Unplaced(pod_set=workers.pod_set, message=found.message)
                 for member, assignment in _assignments(workers, leader, found):
                     placed[member.pod_set] = assignment
-                    # After the last group nobody has to see what it takes, and most requests have one group.
+                    # Nothing follows the last group, and most requests have only one.
                     if members is not groups[-1]:
                         taken.append(place_of(member, assignment))
                         self.use(taken[-1:], sign=1, is_empty=is_empty)
         finally:
-            # In any case: what was taken for the search must not stay taken.
+            # Trial places must be given back in any case.
             self.use(taken, sign=-1, is_empty=is_empty)
         return placed
 
     def has_place(self, requests: Sequence[PlacementRequest]) -> bool:
-        """Return whether `place` finds places for all: for searches that ask hundreds of times."""
-        # By far the usual case, and hundreds of times cheaper than working out the places.
+        """Return whether `place` would find places for all pod sets, for searches that repeat it."""
+        # By far the most common case, and hundreds of times cheaper than computing the places.
         if len(requests) == 1:
             return self.search(requests[0].flavor).has_place(requests[0])
         return not isinstance(self.place(requests), Unplaced)
 
     def fits(self, places: Iterable[Place]) -> bool:
-        """Return whether the places are free, as far as their nodes are there."""
+        """Return whether the places are free and their nodes present."""
         needed: dict[tuple[str, Values], dict[str, int]] = {}
         for place in places:
             for domain in place.assignment.domains:
@@ -254,7 +254,7 @@ class TopologyCache:
     def _is_free(self, flavor: str, values: Values, amounts: Amounts) -> bool:
         search = self._searches.get(flavor)
         leaf = search.site.find_leaf(values) if search is not None else None
-        # Nodes that are away hold nothing that could be had.
+        # A node that is absent has nothing free.
         if search is None or leaf is None:
             return False
         free = search.site.free
@@ -263,10 +263,10 @@ class TopologyCache:
     # --- places ------------------------------------------------------------------------------------------
 
     def use(self, places: Iterable[Place], *, sign: int, is_empty: bool = False) -> None:
-        """Take the places (sign 1) or give them back (-1). With `is_empty` on the empty cluster."""
+        """Take the places (sign 1) or give them back (-1). With `is_empty`: on the empty cluster."""
         for place in places:
             search = self._searches.get(place.flavor)
-            # The flavor lost its topology; what was placed by it counts nowhere.
+            # The flavor has lost its topology, so its places count nowhere.
             if search is None:
                 continue
             for names, taken, given in place.changes(is_by_host=search.site.is_by_host):
@@ -274,7 +274,7 @@ class TopologyCache:
                 self._change(search.site, change, is_empty=is_empty)
 
     def spots(self, places: Iterable[Place]) -> dict[Spot, dict[str, int]]:
-        """Return what the places take of every leaf, so that places of several Workloads can be added up."""
+        """Return what the places take of every leaf, in a form that can be added up over Workloads."""
         spots: dict[Spot, dict[str, int]] = {}
         for place in places:
             search = self._searches.get(place.flavor)
@@ -291,7 +291,7 @@ class TopologyCache:
         return _owner(flavor, site), site.names[leaf]
 
     def occupy(self, spots: Spots) -> None:
-        """Take what the spots say, below 0: give it back. Spots of flavors that are gone are none."""
+        """Take what the spots say; negative amounts give back. Spots of removed flavors are ignored."""
         for (owner, values), amounts in spots.items():
             search = self._owning(owner)
             if search is not None:
@@ -299,7 +299,7 @@ class TopologyCache:
 
     @contextmanager
     def occupied(self, spots: Spots) -> Iterator[None]:
-        """Count so much more of the spots as taken while in the block."""
+        """Count this much more of the spots as taken within the block."""
         self.occupy(spots)
         try:
             yield
@@ -307,16 +307,17 @@ class TopologyCache:
             self.occupy({spot: {name: -one for name, one in taken.items()} for spot, taken in spots.items()})
 
     def room(self, flavor: str, request: PlacementRequest) -> PodRoom | None:
-        """Return the room that the flavor's nodes have for pods of the request, None where there is no
-        planning it.
+        """Return the room of the flavor's nodes for pods of the request.
+
+        None where the request does not suit the flavor's topology.
         """
         search = self._searches[flavor]
         return search.room(request, _owner(flavor, search.site))
 
     def has_free(self, spots: Spots) -> bool:
-        """Return whether all of the spots is free, and their nodes are there."""
+        """Return whether all of the spots is free and their nodes are present."""
         for (owner, values), amounts in spots.items():
-            # Of hosts the owner is everybody, of other leaves the flavor that placed it.
+            # Hosts belong to all flavors by host, other leaves to the flavor that placed pods on them.
             flavors = (
                 [owner] if owner else [name for name, one in self._searches.items() if one.site.is_by_host]
             )
@@ -325,32 +326,32 @@ class TopologyCache:
         return True
 
     def has_nodes(self, spots: Spots) -> bool:
-        """Return whether the nodes of all spots are there."""
+        """Return whether the nodes of all spots are present."""
         return all(
             any(
                 search.site.find_leaf(values) is not None
                 for flavor, search in self._searches.items()
-                # Owners and not flavors are compared: a host has none.
+                # Owners are compared and not flavors, because a host has no owner.
                 if _owner(flavor, search.site) == owner
             )
             for owner, values in spots
         )
 
     def _owning(self, owner: str) -> PlacementSearch | None:
-        """Return the search that counts what is used of a leaf; of hosts any does, they share the count."""
+        """Return the search whose site counts usage of these leaves. For hosts any does: they share it."""
         if owner:
             return self._searches.get(owner)
         return next((one for one in self._searches.values() if one.site.is_by_host), None)
 
     def _change(self, site: FlavorTopology, change: Change, *, is_empty: bool = False) -> None:
-        """Take so much of each leaf that is named."""
+        """Change the usage of each named leaf."""
         names, amounts, back = change
         if is_empty:
-            # The empty cluster has no use to add to: it is the capacity that shrinks for a while.
+            # On the empty cluster usage does not count, so the capacity is lowered instead.
             for name in names:
                 site.shrink(name, amounts)
             return
-        # Amounts of zero are many (a Workload of GPUs beside one of CPU); they change no column.
+        # Zero amounts are common (a GPU Workload beside one with CPU only) and change no column.
         if not any(amounts.values()):
             return
         all_used = site.used
@@ -359,7 +360,7 @@ class TopologyCache:
             if used is None:
                 all_used[name] = dict(amounts)
             elif used == back:
-                # What cancels out is dropped, so that `used` holds only leaves that anybody uses.
+                # Entries that cancel out are removed, so that `used` holds only leaves in use.
                 del all_used[name]
             else:
                 add_times(used, amounts, 1)
@@ -371,7 +372,7 @@ class TopologyCache:
                 search.site.use(names, amounts)
 
     def validate(self, places: Iterable[Place]) -> None:
-        """Raise AssertionError where what is used is not the sum over `places`."""
+        """Raise AssertionError where the recorded usage is not the sum over `places`."""
         expected = self.spots(places)
         found = {
             (_owner(flavor, search.site), values): used
@@ -385,14 +386,14 @@ class TopologyCache:
 
 
 def _leaves_room(before: PodUsage, after: PodUsage) -> bool:
-    """Return whether the pod takes less of the node where it was."""
+    """Return whether the pod takes less of the node that it was on."""
     return before.node != after.node or any(
         after.requests.get(name, 0) < amount for name, amount in before.requests.items()
     )
 
 
 def _owner(flavor: str, site: FlavorTopology) -> str:
-    """Return who counts what is used: hosts are shared by all flavors."""
+    """Return the owner of a site's leaves: empty for hosts, which flavors share, otherwise the flavor."""
     return "" if site.is_by_host else flavor
 
 
@@ -406,8 +407,8 @@ def _groups(requests: Sequence[PlacementRequest]) -> list[list[PlacementRequest]
 def _workers_and_leader(
     members: list[PlacementRequest],
 ) -> tuple[PlacementRequest, PlacementRequest | None]:
-    """Return who is placed, and the leader placed beside them: of two pod sets the smaller."""
-    # Of two the smaller is the leader, as Kueue has it; of equals the first by sorting.
+    """Return the workers and, of two pod sets, the leader placed beside them."""
+    # The smaller pod set is the leader, as in Kueue; of equal ones the first.
     if len(members) == 1:
         return members[0], None
     leader, workers = sorted(members, key=lambda one: one.count)[:2]

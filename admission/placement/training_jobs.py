@@ -1,9 +1,10 @@
-"""Where the pods of training jobs are, so that later pods of a job join the first ones' NVLink fabric.
+"""The nodes of training jobs, so that later pods of a job join the NVLink fabric of its first ones.
 
-The memory is the pods themselves: each pod that carries the label and has a node counts until it ends. So a
-restart loses nothing, replicas agree, and nobody has to clean up. Between kube-scheduler's choice and the
-binding that the watch brings lie some milliseconds in which the job's next pods are asked about already; for
-them the fabric that the first was sent to is kept as an expectation, until a pod is placed or it runs out.
+The state consists of the pods themselves: each pod with the label and a node counts until it ends. A
+restart therefore loses nothing, replicas agree, and nothing has to be cleaned up. Some milliseconds pass
+between kube-scheduler's choice and the binding that the watch reports, in which the job's next pods may
+be evaluated. For them, the fabric chosen for the first pod is kept as an expectation until a pod is
+placed or the expectation expires.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from dataclasses import dataclass
 
 from api.wire.extender import NodeLabels
 
-# How long a job is expected where its first pod was sent. kube-scheduler binds within milliseconds; a pod
-# that then fits nowhere tries again after up to 10 s.
+# How long a job is expected in the fabric of its first pod. kube-scheduler binds within milliseconds; a pod
+# that cannot be bound is tried again after up to 10 s.
 EXPECTED_SECONDS = 30.0
 
 PodKey = tuple[str, str]
@@ -23,7 +24,7 @@ PodKey = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, order=True)
 class TrainingJob:
-    """A job's id within a namespace: two tenants may use the same id."""
+    """A job's id within a namespace, because two tenants may use the same id."""
 
     namespace: str
     id: str
@@ -36,7 +37,7 @@ class _Expectation:
 
 
 class TrainingJobs:
-    """The placed pods of all training jobs."""
+    """The placed pods of all training jobs, and the fabrics expected for jobs without one."""
 
     def __init__(self) -> None:
         self._placed: dict[PodKey, tuple[TrainingJob, str]] = {}
@@ -44,15 +45,15 @@ class TrainingJobs:
         self._expected: dict[TrainingJob, _Expectation] = {}
 
     def place(self, pod: PodKey, job: TrainingJob, node: str) -> None:
-        """Take note that the pod is on the node."""
-        # A pod that moved is one pod: it is counted where it is now.
+        """Record that the pod is on the node."""
+        # A pod that was recorded on another node counts only on this one.
         self.remove(pod)
         self._placed[pod] = (job, node)
         self._nodes.setdefault(job, Counter())[node] += 1
         self._expected.pop(job, None)
 
     def remove(self, pod: PodKey) -> None:
-        """Take note that the pod is on no node; it need not have been on one."""
+        """Record that the pod is on no node. No effect where it was on none."""
         placed = self._placed.pop(pod, None)
         if placed is None:
             return
@@ -65,20 +66,19 @@ class TrainingJobs:
             del self._nodes[job]
 
     def fabrics(self, job: TrainingJob, labels: Mapping[str, NodeLabels]) -> frozenset[str]:
-        """Return the fabrics that the job's pods are in. `labels`: of all nodes, by name."""
+        """Return the fabrics of the job's pods. `labels` are those of all nodes, by name."""
         nodes = self._nodes.get(job, ())
-        # A node without a fabric label is in none.
+        # A node without a fabric label is in no fabric.
         return frozenset(labels[node].fabric for node in nodes if node in labels and labels[node].fabric)
 
     def expect(self, job: TrainingJob, fabric: str, *, now: float) -> None:
-        """Remember for a while that the job's first pod was sent to this fabric."""
-        # Outdated expectations are cleared away here: there are as many as jobs that started in
-        # the last half minute.
+        """Remember for `EXPECTED_SECONDS` that the job's first pod was sent to this fabric."""
+        # Expired entries are removed here. There are as many as jobs that started in the last half minute.
         self._expected = {known: one for known, one in self._expected.items() if one.until > now}
         self._expected[job] = _Expectation(fabric, now + EXPECTED_SECONDS)
 
     def expected(self, job: TrainingJob, *, now: float) -> str:
-        """Return the fabric that the job's first pod was sent to; empty where that is not known any more."""
+        """Return the fabric of the job's first pod; empty where none is known, or it has expired."""
         found = self._expected.get(job)
         return found.fabric if found is not None and found.until > now else ""
 
@@ -88,7 +88,7 @@ class TrainingJobs:
             yield job, dict(sorted(self._nodes[job].items()))
 
     def validate(self) -> None:
-        """Raise AssertionError unless the counts are those of the placed pods."""
+        """Raise AssertionError where the counts differ from those of the placed pods."""
         counted: dict[TrainingJob, Counter[str]] = {}
         for job, node in self._placed.values():
             counted.setdefault(job, Counter())[node] += 1

@@ -1,4 +1,4 @@
-"""How full the leaves of a topology are, for people and metrics: nodes and GPUs in use."""
+"""The usage of a topology's leaves, for status and metrics: nodes and GPUs in use."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from api.jobs.resource_requests import gpus_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DomainUsage:
-    """One domain right above the nodes. A node is in use where any pod has GPUs of it, or anything where it
-    has none; in part where GPUs are left. `domain` are the level values, widest first, with / between.
+    """One domain right above the nodes.
+
+    A node is in use where pods use any of its GPUs; a node without GPUs, where anything runs on it. A
+    node is in use in part where some of its GPUs are free. `domain` holds the level values, the widest
+    first, joined by /.
     """
 
     flavor: str
@@ -25,24 +28,24 @@ class DomainUsage:
 
     @property
     def utilization(self) -> float:
-        """The part of the nodes that is in use."""
+        """The share of the nodes that is in use, from 0 to 1."""
         return self.nodes_in_use / self.nodes
 
     @property
     def fragmentation(self) -> float:
-        """The part of the nodes that is in use in part: what whole-node gangs cannot have."""
+        """The share of the nodes in use in part, from 0 to 1: gangs of whole nodes cannot use them."""
         return self.nodes_in_part / self.nodes
 
     @property
     def gpu_allocation(self) -> float | None:
-        """The part of the GPUs that is in use, None where there are none."""
+        """The share of the GPUs that is in use, from 0 to 1; None where there are none."""
         return self.gpus_in_use / self.gpus if self.gpus else None
 
 
 def domain_usages(site: FlavorTopology, flavor: str) -> Iterator[DomainUsage]:
-    """Yield the leaves of the flavor; none where its topology has no level above the nodes, or no nodes."""
+    """Yield the usage of the flavor's leaves; none where its topology has no level above the nodes."""
     depth = len(site.levels)
-    # Without hosts below them domains have no nodes to count.
+    # Without the host as the lowest level a domain's nodes cannot be counted.
     if not site.is_by_host or depth < 2:
         return
     for domain in list(site.tree.at_level[depth - 2]):
@@ -56,7 +59,7 @@ def _usage(site: FlavorTopology, flavor: str, domain: int, nodes: list[int]) -> 
     for node in nodes:
         has, used = _node_gpus(site, node)
         gpus, gpus_in_use = gpus + has, gpus_in_use + used
-        # A node without GPUs is in use by whatever runs on it.
+        # A node without GPUs is in use if anything runs on it.
         in_use += bool(used) if has else bool(site.used_of(node))
         in_part += 0 < used < has
     return DomainUsage(
@@ -71,9 +74,9 @@ def _usage(site: FlavorTopology, flavor: str, domain: int, nodes: list[int]) -> 
 
 
 def _node_gpus(site: FlavorTopology, node: int) -> tuple[int, int]:
-    """Return the GPUs of a node, and how many are in use by placed Workloads and by other pods."""
+    """Return a node's GPUs, and how many of them Workloads and other pods use."""
     has = sum(gpus_of(info.allocatable) for info in site.nodes[node].values())
-    # What is left may be negative, where more is used than the node has.
+    # What is left may be negative where usage exceeds the node's capacity.
     left = gpus_of(site.free_of(node))
-    # Never more than it has, and never less than nothing: Workloads may hold places on nodes that shrank.
+    # Capped to what the node has, because Workloads may hold places on nodes that have shrunk.
     return has, min(has, max(0, has - left))

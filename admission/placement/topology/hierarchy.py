@@ -1,10 +1,10 @@
-"""What the labels of a cluster's nodes say about its topology, and where they contradict themselves.
+"""The hierarchy that the labels of a cluster's nodes describe, and where the labels contradict each other.
 
-Placement reads a node's place as the values of all levels, widest first, so it stands on two things: that a
-node carries every level, and that levels nest, that is, that one value of a level always lies within one
-value of the level above. Two spines that number their leaves from 1 each do not nest by value alone. That
-is no fault: the tree is by whole paths, and `leaf 1 of spine a` is another domain than `leaf 1 of spine b`.
-But a node selector that names only the leaf would match both, so it is told.
+Placement identifies a domain by the values of all levels down to it, the widest first. This requires that a
+node has every level's label. Levels should also nest: one value of a level should be within one value of the
+level above. Two spines that both number their leaves from 1 do not nest. Placement still works, because it
+uses whole paths, and `leaf 1 of spine a` is another domain than `leaf 1 of spine b`. But a node selector that
+names only the leaf would match both, so it is reported.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from admission.placement.topology.flavor_topology import FlavorTopology
 from api.keys import HOSTNAME
 from api.node import NodeInfo
 
-# A label's value is at most this long; longer ids are hashed by whoever writes the labels.
+# A label's value has at most 63 characters. Longer ids must be hashed by the program that writes the labels.
 _LONGEST_VALUE = 63
 _NAMED_AT_MOST = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LevelSummary:
-    """One level: how many domains it has, and how many nodes are in the smallest and the largest."""
+    """One level: the number of its domains, and of the nodes in the smallest and the largest of them."""
 
     key: str
     domains: int
     fewest_nodes: int
     most_nodes: int
-    # Nodes that carry no value of this level, sorted.
+    # The names of nodes without this level's label, sorted.
     lacking: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hierarchy:
-    """Levels widest first, and one sentence for each thing that is wrong with the labels."""
+    """The levels, the widest first, and one sentence for each problem of the labels."""
 
     levels: tuple[LevelSummary, ...]
     nodes: int
@@ -44,13 +44,13 @@ class Hierarchy:
 
     @property
     def complete_nodes(self) -> int:
-        """How many nodes carry every level: only these can be placed on."""
+        """How many nodes have every level's label; only on these can pods be placed."""
         return self.nodes - len({name for level in self.levels for name in level.lacking})
 
 
 def inspect(nodes: Sequence[NodeInfo], levels: Sequence[str]) -> Hierarchy:
-    """Return what the nodes' labels make of `levels`, widest first. Their order does not matter."""
-    # By name, so that the first example in each sentence is the same every time.
+    """Return the hierarchy for `levels`, the widest first, and its problems, for nodes in any order."""
+    # Sorted by name, so that the first example in each sentence is always the same.
     ordered = sorted(nodes, key=lambda node: node.name)
     summaries = tuple(_summary(ordered, levels, depth) for depth in range(len(levels)))
     problems = [
@@ -79,7 +79,7 @@ def _summary(nodes: Sequence[NodeInfo], levels: Sequence[str], depth: int) -> Le
 
 def _path(labels: Mapping[str, str], levels: Sequence[str]) -> tuple[str, ...] | None:
     values = tuple(labels[level] for level in levels if level in labels)
-    # All levels or none: a node that lacks one lies nowhere.
+    # A node that lacks a level is in no domain.
     return values if len(values) == len(levels) else None
 
 
@@ -100,9 +100,9 @@ def _nesting_problems(nodes: Sequence[NodeInfo], levels: Sequence[str]) -> list[
             if upper in node.labels and lower in node.labels:
                 within.setdefault(node.labels[lower], set()).add(node.labels[upper])
         torn = {value: found for value, found in sorted(within.items()) if len(found) > 1}
-        # A host that stands twice is told by name.
+        # Hosts with several parents are reported by `_shared_hosts`.
         if torn and lower != HOSTNAME:
-            # One example is enough; the number says how many there are.
+            # One example suffices, beside their number.
             value, found = next(iter(torn.items()))
             problems.append(
                 f"{len(torn)} values of {lower} do not nest: {value!r} lies within {upper} "
@@ -112,7 +112,7 @@ def _nesting_problems(nodes: Sequence[NodeInfo], levels: Sequence[str]) -> list[
 
 
 def _shared_hosts(nodes: Sequence[NodeInfo], levels: Sequence[str]) -> list[str]:
-    # Only a host is one node by definition; a leaf switch has many.
+    # Only a hostname must be unique; other domains have many nodes.
     if HOSTNAME not in levels:
         return []
     hosts: dict[str, list[str]] = {}
@@ -129,9 +129,9 @@ def _shared_hosts(nodes: Sequence[NodeInfo], levels: Sequence[str]) -> list[str]
 def node_problems(
     node: NodeInfo, site: FlavorTopology, topology: str, *, at_host: Sequence[NodeInfo]
 ) -> Iterator[str]:
-    """Yield what is wrong with one node's labels, beside those that are known to the site.
+    """Yield the problems of one node's labels, one sentence each, given the nodes of the site.
 
-    `at_host`: the nodes of its hostname, itself included.
+    `at_host` are the nodes with its hostname, itself included.
     """
     lacking = [level for level in site.levels if level not in node.labels]
     if lacking:
@@ -150,9 +150,9 @@ def node_problems(
 
 
 def _torn_values(node: NodeInfo, site: FlavorTopology) -> Iterator[str]:
-    """Yield what does not nest: a value of this node's that also stands under another value above it."""
+    """Yield values of this node that also exist below another value of the level above."""
     values, tree = tuple(node.labels.get(level, "") for level in site.levels), site.tree
-    # The hostname is left out: two hosts of one name are told on their own.
+    # The hostname is left out, because hosts with one name are reported on their own.
     for depth in range(1, len(values) - site.is_by_host):
         own = values[: depth + 1]
         twins = [tree.values[one] for one in tree.named(depth, own[-1])]
@@ -166,7 +166,7 @@ def _torn_values(node: NodeInfo, site: FlavorTopology) -> Iterator[str]:
 
 
 def _value_problems(nodes: Iterable[NodeInfo], levels: Sequence[str]) -> list[str]:
-    """Return a sentence for each value that no selector can name: empty, or too long."""
+    """Return a sentence for each value that a selector cannot name because it is empty or too long."""
     return [
         f"node {node.name}: label {level} is {len(node.labels[level])} characters long, more than the "
         f"{_LONGEST_VALUE} that a selector may name; have the labeller hash it"

@@ -1,9 +1,10 @@
-"""Which nodes refuse the pods of a request whatever is free on them: by taint, selector, affinity, bandwidth,
-and because they are outside the domain that a reservation keeps for the pods.
+"""The nodes that refuse the pods of a request whatever is free on them, and why.
 
-Worked out once for each node and set of rules, and again when the node changes. Shapes that ask for other
-amounts by the same rules share the answer, and so do the real cluster and the empty one. Nodes whose labels
-read alike in all that the rules name share a verdict: of twenty thousand nodes there are a few kinds.
+The reasons are taint, selector, affinity, bandwidth, and being outside the domain that a reservation keeps.
+
+They are computed once for each node and set of rules, and again when the node changes. Shapes with equal
+rules share the result, and so do the real and the empty cluster. Nodes that are equal in all labels that the
+rules name share a verdict: twenty thousand nodes are of a few kinds.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from admission.placement.topology.request import NodeRules
 from api.node import NodeInfo
 from api.selectors import find_untolerated, keys_of_affinity, matches_node, taint_text
 
-# Caps the verdicts that are kept, for rules that name a label of which every node has its own value.
+# The number of verdicts kept. It matters for rules that name a label with a distinct value on every node.
 _MOST_VERDICTS = 1024
 
 _Kind = tuple[str | None, ...]
@@ -24,23 +25,23 @@ _Kind = tuple[str | None, ...]
 
 @dataclass(slots=True, eq=False)
 class NodeExclusions:
-    """Why leaves refuse pods of these rules, in the field's words.
+    """Why leaves refuse pods with these rules, in the words of Kueue's messages.
 
-    What nodes say counts where every leaf is one; a reserved domain is a matter of the tree.
+    Nodes are evaluated only where every leaf is one; the reserved domain is evaluated on any tree.
     """
 
     site: FlavorTopology
     rules: NodeRules
     by_leaf: dict[int, str] = field(default_factory=dict)
     _read_to: int = -1
-    # The labels by which the rules tell nodes apart; whether they name nodes themselves, too.
+    # The labels by which the rules distinguish nodes, and whether they also name nodes.
     _keys: tuple[str, ...] = field(init=False)
     _names_nodes: bool = field(init=False)
     _verdicts: dict[_Kind, str | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         rules = self.rules
-        # Which labels the rules name at all decides which nodes they can tell apart.
+        # The labels that the rules name decide which nodes they can distinguish.
         keys, self._names_nodes = keys_of_affinity(rules.affinity)
         selected = {key for key, _ in rules.node_selector}
         bandwidth = {rules.bandwidth.label} if rules.bandwidth is not None else set()
@@ -48,15 +49,15 @@ class NodeExclusions:
 
     @property
     def _takes_all(self) -> bool:
-        """Whether every node without taints may be used, so that only taints are to be looked at."""
+        """Whether every node without taints may be used, so that only tainted nodes need evaluation."""
         rules = self.rules
         is_open = not rules.node_selector and not rules.domain
         return is_open and rules.affinity is None and rules.bandwidth is None
 
     def refresh(self) -> None:
-        """Look again at the nodes that have changed since the last time."""
+        """Evaluate again the nodes that have changed since the last call."""
         log = self.site.nodes_log
-        # Where leaves are no nodes nobody knows whose taints they have: they refuse nothing by themselves.
+        # Where a leaf is not one node its nodes are not evaluated, so there is nothing to update.
         if self._read_to == log.end or not (self.site.is_by_host or self.rules.domain):
             return
         changed = log.since(self._read_to)
@@ -64,7 +65,7 @@ class NodeExclusions:
         if changed is not None:
             self._look_at(changed)
         elif self._takes_all:
-            # Only those can refuse, and those that did may have lost their taint.
+            # Only tainted nodes can refuse; nodes that refused before may have lost their taint.
             self._look_at({**self.by_leaf, **self.site.tainted})
         else:
             self._look_at(self.site.tree.at_level[-1])
@@ -76,13 +77,13 @@ class NodeExclusions:
             refusal = None
             if leaf in hooked:
                 refusal = self._refusal_by_domain(leaf)
-                # A leaf of many nodes goes by their sum, and not by what one of them says.
+                # Only where a leaf is one node. Otherwise it counts as the sum of its nodes.
                 for node in nodes[leaf].values() if refusal is None and self.site.is_by_host else ():
                     refusal = self._refusal_by_taint(node) if node.taints else None
                     if refusal is None and not takes_all:
                         refusal = self._refusal_by_labels(node)
                     if refusal is not None:
-                        # One node of a host is enough to refuse: pods could be put on it.
+                        # One node of a host suffices: pods could be bound to it.
                         break
             if refusal is None:
                 self.by_leaf.pop(leaf, None)
@@ -99,14 +100,14 @@ class NodeExclusions:
         return None if taint is None else f'taint "{taint_text(taint)}"'
 
     def _refusal_by_labels(self, node: NodeInfo) -> str | None:
-        """Return why the node's labels will not do, as for all nodes of its kind."""
+        """Return why the node's labels do not meet the rules, with the verdict for its kind of node."""
         kind: _Kind = (*map(node.labels.get, self._keys),)
         if self._names_nodes:
-            # Rules that name nodes tell every node apart.
+            # Rules that name nodes distinguish every node.
             kind = (*kind, node.name)
         if kind not in self._verdicts:
-            # Rules over a label of which each node has its own value: then the answers are worked
-            # out anew, and nothing more.
+            # The rules name a label with a distinct value on each node. Clearing the cache
+            # only costs computing verdicts again.
             if len(self._verdicts) >= _MOST_VERDICTS:
                 self._verdicts.clear()
             self._verdicts[kind] = self._judge(node)

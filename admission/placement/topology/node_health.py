@@ -1,14 +1,14 @@
-"""Which nodes under placed pods have failed, and in what way.
+"""The faults of nodes under placed pods.
 
-    gone       the Node object was deleted                                   lost at once
-    silent     it has no Ready condition: nobody keeps it                    lost at once
-    not ready  Ready is False or Unknown                                     lost when its pods are
-    tainted    NoSchedule or NoExecute that the pods do not tolerate         lost when its pods are
-    cordoned   spec.unschedulable, which the node controller makes a taint   lost when its pods are
+    gone       the Node object was deleted                                     lost at once
+    silent     it has no Ready condition: no kubelet reports for it            lost at once
+    not ready  Ready is False or Unknown                                       lost when its pods are
+    tainted    NoSchedule or NoExecute that the pods do not tolerate           lost when its pods are
+    cordoned   spec.unschedulable, which the node controller makes a taint     lost when its pods are
 
-A fault alone says nothing about the pods: a node that is not ready for a moment still runs them. When a
-fault makes a node *lost* to a Workload is for `admission.reconcile.workload.nodes` to say.
-Source: Kueue, pkg/controller/tas/node_controller.go.
+A fault alone says nothing about the pods: a node that is briefly not ready still runs them.
+When a fault makes a node *lost* to a Workload is decided by
+`admission.reconcile.workload.nodes`. Source: Kueue, pkg/controller/tas/node_controller.go.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from api.objects import WireTaint, WireToleration
 from api.selectors import find_untolerated, taint_text
 from api.workload import TopologyAssignment
 
-# What the node controller puts on a node whose spec.unschedulable is set.
+# The taint that the node controller puts on a node with spec.unschedulable.
 _CORDON = WireTaint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
 
-# How long a node may be not ready under running pods, where their end is not waited for. Kueue's constant.
+# How many seconds a node may be not ready where the end of its pods is not awaited. Kueue's constant.
 NOT_READY_SECONDS = 30.0
 
 
@@ -35,9 +35,9 @@ NOT_READY_SECONDS = 30.0
 class NodeFailureSettings:
     """When failed nodes are replaced, by Kueue's feature gates and with their defaults.
 
-    `is_on` TASFailedNodeReplacement; `fails_fast` TASFailedNodeReplacementFailFast: evict where there is no
-    replacement. `awaits_pods` TASReplaceNodeOnPodTermination: a node that is not ready is lost once the pods
-    on it have ended or been told to, otherwise after 30 s. `heeds_taints` TASReplaceNodeOnNodeTaints.
+    `is_on` TASFailedNodeReplacement. `fails_fast` TASFailedNodeReplacementFailFast: evict where there is no
+    replacement. `awaits_pods` TASReplaceNodeOnPodTermination: a node that is not ready is lost once its pods
+    have ended or are terminating, otherwise after 30 s. `heeds_taints` TASReplaceNodeOnNodeTaints.
     `skips_pods` SkipReassignmentForPodOwnedWorkloads: a single pod that lost its node has ended with it.
     """
 
@@ -60,7 +60,7 @@ class Fault(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFault:
-    """A node under placed pods that has failed. `since` is Unix seconds, 0 where that is not known."""
+    """A failed node under placed pods. `since` is in Unix seconds, 0 where unknown."""
 
     node: str
     fault: Fault
@@ -82,33 +82,33 @@ class NodeFault:
 
 
 def hosts_of(assignment: TopologyAssignment) -> Iterator[str]:
-    """Yield the nodes that an assignment names; none where its lowest level is not the hostname."""
+    """Yield the hosts of an assignment; none where its lowest level is not the hostname."""
     if assignment.levels[-1:] == (HOSTNAME,):
         for domain in assignment.domains:
             yield domain.values[-1]
 
 
 def is_sound(node: NodeInfo | None) -> bool:
-    """Return whether nothing at all is wrong with the node, whatever the pods tolerate."""
+    """Return whether the node exists and has no fault, whatever the pods tolerate."""
     return node is not None and node.is_ready and not node.taints and not node.is_unschedulable
 
 
 def node_fault(
     name: str, node: NodeInfo | None, tolerations: Sequence[WireToleration] = ()
 ) -> NodeFault | None:
-    """Return what is wrong with the node for pods with these tolerations. `node` None: gone."""
+    """Return the node's fault for pods with these tolerations, None where it has none. `node` None: gone."""
     if node is None:
         return NodeFault(node=name, fault=Fault.GONE)
     if node.is_silent:
         return NodeFault(node=name, fault=Fault.SILENT)
     if not node.is_ready:
         return NodeFault(node=name, fault=Fault.NOT_READY, since=node.ready_changed_at)
-    # Cordoning shows twice, as a field and as a taint; it is one fault and not two.
+    # Cordoning shows as a field and as a taint, which are one fault.
     taints = [taint for taint in node.taints if taint.key != _CORDON.key]
     taint = find_untolerated(taints, tolerations) if taints else None
     if taint is not None:
         return NodeFault(node=name, fault=Fault.TAINTED, detail=taint_text(taint))
-    # Either of the two is enough: the field is set at once, the taint follows by the node controller.
+    # Either suffices: the field is set at once, and the node controller adds the taint later.
     is_cordoned = node.is_unschedulable or len(taints) < len(node.taints)
     if is_cordoned and find_untolerated((_CORDON,), tolerations) is not None:
         return NodeFault(node=name, fault=Fault.CORDONED)
@@ -118,18 +118,18 @@ def node_fault(
 def host_fault(
     host: str, nodes: Sequence[NodeInfo], tolerations: Sequence[WireToleration] = ()
 ) -> NodeFault | None:
-    """Return what is wrong with the nodes of a hostname, None while any of them is well.
+    """Return the fault of the nodes with a hostname, None while any of them has none.
 
-    As a rule there is one; where two claim the same hostname, pods can run on either.
+    As a rule there is one node. Where two have the same hostname, pods can run on either.
     """
-    # A hostname without any node is a node that is gone.
+    # A hostname without a node means that the node is gone.
     faults = [node_fault(host, node, tolerations) for node in nodes] or [node_fault(host, None)]
-    # Any well node of that name can run the pods.
+    # Any node of that name without a fault can run the pods.
     return None if None in faults else faults[0]
 
 
 def is_same_health(one: NodeInfo | None, other: NodeInfo | None) -> bool:
-    """Return whether no fault has come or gone between two versions of a node."""
+    """Return whether two versions of a node have the same faults."""
     return _health(one) == _health(other)
 
 

@@ -1,7 +1,7 @@
-"""Where pods have been placed: a value that is taken of a fleet and given back to it.
+"""The places of pods: a value that is taken from a topology and given back to it.
 
-What it changes of which leaf is worked out once and kept with it, since a trial takes and gives back the same
-place many times.
+The changes per leaf are computed once and kept with the value, because a trial takes and gives back the
+same place many times.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from admission.placement.topology.tree import Values
 from api.jobs.resource_requests import PODS
 from api.workload import TopologyAssignment
 
-# Which leaves change, by what of each, and by what when it is taken back.
+# The leaves that change, what is taken of each, and the same amounts negated.
 Change = tuple[list[Values], Amounts, Amounts]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where pods of one pod set are: `per_pod` is taken for each, of leaves of the flavor's nodes."""
+    """The places of one pod set's pods: `per_pod` is taken for each, on leaves of the flavor's nodes."""
 
     flavor: str
     assignment: TopologyAssignment
@@ -28,9 +28,10 @@ class Place:
     _changes: dict[bool, list[Change]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def changes(self, *, is_by_host: bool) -> list[Change]:
-        """Return what taking the place changes, leaves of equal counts together: kept, for trials."""
+        """Return the changes of taking the place, leaves with equal counts together. Cached."""
         if is_by_host not in self._changes:
-            # A gang of a thousand pods lies on hosts of equal counts: one change of amounts for all of them.
+            # A gang of a thousand pods is on hosts with few distinct counts: one computation
+            # for each of them.
             by_count: dict[int, list[Values]] = {}
             for domain in self.assignment.domains:
                 values = domain.values[-1:] if is_by_host else domain.values
@@ -43,21 +44,21 @@ class Place:
 
 
 def place_of(request: PlacementRequest, assignment: TopologyAssignment) -> Place:
-    """Return the place that the request takes."""
+    """Return the place that the request takes with this assignment."""
     return Place(flavor=request.flavor, assignment=assignment, per_pod=request.per_pod)
 
 
 def taken_per_pod(on_node: Amounts) -> dict[str, int]:
-    """Return what one pod takes of its node, its own place among the node's pods included."""
+    """Return what one pod takes of its node, including one of the node's places for pods."""
     return {**on_node, PODS: 1}
 
 
 def times_of(amounts: Amounts, times: int) -> dict[str, int]:
-    """Return so many times the amounts."""
+    """Return the amounts multiplied by `times`."""
     return {resource: amount * times for resource, amount in amounts.items()}
 
 
 def add_times(total: dict[str, int], amounts: Amounts, times: int) -> None:
-    """Add so many times the amounts to the total."""
+    """Add the amounts, multiplied by `times`, to the total."""
     for resource, amount in amounts.items():
         total[resource] = total.get(resource, 0) + amount * times

@@ -1,7 +1,7 @@
 """What a policy and a Workload ask of a placement beyond Kueue's topology requests.
 
-Kueue's own request comes first: a pod set that names a level of the topology itself is placed as Kueue places
-it. Wishes fill the space that is left open otherwise.
+Kueue's own request takes precedence: a pod set that names a topology level itself is placed as Kueue places
+it. These options apply only to pod sets without such a request.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from api.policy import DomainRules, ScoringWeights
 
 
 class Strategy(StrEnum):
-    """How the pods of a gang lie to each other."""
+    """How the pods of a gang are placed relative to each other."""
 
     CONSOLIDATED = "consolidated"
-    """As near each other as can be."""
+    """As near to each other as possible."""
     DISTRIBUTED = "distributed"
-    """Over many nodes and leaves, so that one failure takes few."""
+    """Over many nodes and leaves, so that one failure affects few pods."""
     BALANCED = "balanced"
     """In the domain with the best score."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementOptions:
-    """How one pod set is to be placed. `rules` None: no rules by size.
+    """How one pod set is to be placed. `rules` is None without rules by size.
 
     `preferred_domain` is the label value of a leaf or of a domain above it, empty for none. With
-    `is_latency_sensitive` distributed pods stay on the nodes of one leaf, one hop from each other.
-    `avoids_fragmentation`: leaves that nobody uses are taken last by what does not fill them.
+    `is_latency_sensitive` distributed pods stay on the nodes of one leaf, one hop from each other. With
+    `avoids_fragmentation` a gang that does not fill an unused leaf takes such a leaf last.
     """
 
     strategy: Strategy = Strategy.BALANCED
@@ -42,5 +42,5 @@ class PlacementOptions:
 
     @property
     def has_size_rules(self) -> bool:
-        """Whether the gang's size says on which leaves it goes."""
+        """Whether the gang's size decides on which leaves it is placed."""
         return self.rules is not None and self.strategy is not Strategy.DISTRIBUTED

@@ -1,16 +1,28 @@
-"""How many pods of one shape fit into every domain, kept up to date along the path of each change.
+"""How many pods of one shape fit into every domain of a site, maintained along the path of each change.
 
-    leaf    pods = the scarcest of free ÷ request;  leader = 1 where the leader's pod fits
+What is computed. For each domain of the tree, in pods of the shape:
+
+    leaf    pods = min over resources of free ÷ request;  leader = 1 where the leader's pod fits
             with_leader = pods that fit beside the leader's
-    above   pods = Σ children, each rounded down to whole inner slices;  leader = most of any child
+    above   pods = Σ children, each rounded down to whole inner slices;  leader = max over children
             with_leader = pods - the least that any child loses by taking the leader
     slices  pods ÷ slice size at the slice level, sums above it, 0 below
 
-A shape costs one pass over all leaves when it is first seen. After that only the leaves in the site's logs
-are looked at again. A sum above changes by what its child changed by, so a change costs the depth of the
-tree and not the width of a rack; a least or a most does not follow from a difference, so where there is a
-leader the touched domains are worked out from all their children. Both ways give what a full pass gives.
-Source: Kueue, tas_flavor_snapshot.go, fillInCounts, which is that full pass.
+Invariant. After `refresh` every count equals what a full pass over the present tree would give. `_count_all`
+is that full pass, and `_count` reaches the same numbers from the changed leaves alone:
+
+- Without a leader each count above a leaf is a sum, so it changes by the difference of its child
+  (`_pass_on`). The difference is taken after rounding down to whole inner slices, because only
+  whole slices count above.
+- With a leader, a maximum and a minimum over the children enter, which do not follow from a difference. The
+  domains above a changed leaf are therefore computed from all their children (`_sum_up_with_leader`).
+
+Cost. With n leaves, c changed leaves and depth d: O(n) when a shape is first seen, or when a change log no
+longer goes back far enough; afterwards O(c·d) without a leader, and O(c·d·width) with one, whatever n is. The
+pass ends because it goes up one level at a time.
+
+Changes are read from the site's logs when a count is asked for, so a shape that is not asked for costs
+nothing. Source: Kueue, tas_flavor_snapshot.go, fillInCounts, which is the full pass.
 """
 
 from __future__ import annotations
@@ -27,7 +39,7 @@ from admission.placement.topology.ranking import Ranking
 from admission.placement.topology.request import NodeRules, PlacementPlan
 from queues.profile.capacity_profile import Course, Spot
 
-# Shapes kept for one site. Each costs some integers a domain; the least recently asked for goes first.
+# Shapes kept for one site. Each costs a few integers per domain; the least recently used is dropped.
 MOST_SHAPES = 48
 # More pods than any leaf takes.
 _MOST_PODS = 1 << 40
@@ -35,7 +47,10 @@ _TOPOLOGY_DOMAIN = "topologyDomain"
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
-    """What the counts depend on. `leader` None: no leader is needed. `is_empty`: as if nothing was placed."""
+    """Everything that the counts depend on.
+
+    `leader` is None where no leader is needed. With `is_empty` the counts are those of the empty cluster.
+    """
 
     per_pod: tuple[tuple[str, int], ...]
     leader: tuple[tuple[str, int], ...] | None
@@ -62,13 +77,13 @@ def make_shape(
 
 
 def _pairs(amounts: Amounts) -> tuple[tuple[str, int], ...]:
-    # Sorted, so that equal requests are one shape; what is not asked for is nothing to be scarce of.
+    # Sorted, so that equal requests are one shape. Zero amounts limit nothing.
     return tuple(sorted((resource, amount) for resource, amount in amounts.items() if amount > 0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noted:
-    """How the room of a leaf will change, and what that holds for: `nodes` is the end of the nodes' log."""
+    """The room of a leaf over time, and the state that it holds for; `nodes` is the nodes' log's end."""
 
     stamp: object
     nodes: int
@@ -79,7 +94,10 @@ class Noted:
 
 @dataclass(slots=True, eq=False)
 class PodCounts:
-    """Counts by domain, for one shape on one site. Without a leader the last two are the lists above."""
+    """Counts by domain, for one shape on one site.
+
+    Without a leader `pods_with_leader` and `slices_with_leader` are the same lists as `pods` and `slices`.
+    """
 
     site: FlavorTopology
     shape: Shape
@@ -89,30 +107,30 @@ class PodCounts:
     leader: list[int] = field(default_factory=list)
     pods_with_leader: list[int] = field(default_factory=list)
     slices_with_leader: list[int] = field(default_factory=list)
-    # Why leaves take no pod, and how many there are of each reason; `_untold` may have changed since. Only
-    # people ask for it, so it is not kept up with each change.
+    # Why leaves take no pod, and how many leaves there are per reason. `_unexplained` holds
+    # leaves whose reason may have changed since. Only messages need reasons, so they are updated
+    # when a message is written.
     _excluded: dict[int, str] = field(default_factory=dict)
     _reasons: Counter[str] = field(default_factory=Counter)
-    _untold: set[int] = field(default_factory=set)
+    _unexplained: set[int] = field(default_factory=set)
     _nodes_read: int = -1
     _uses_read: int = -1
-    # What is free of each resource asked for, how much a pod takes of it, and what to say where it lacks.
+    # For each requested resource: the site's column of free amounts, the amount per pod, and the reason to
+    # report where it lacks. The site maintains its columns, so a count only reads them.
     _columns: tuple[tuple[list[int], int, str], ...] = field(init=False)
-    # A column is a list of the site's, kept up by the site itself: reading it is all that a count costs.
+    # For each resource of the leader or the pods: the column, the leader's amount, the amount per pod.
     _leader_columns: tuple[tuple[list[int], int, int], ...] = field(init=False)
     _rankings: dict[int, Ranking] = field(default_factory=dict)
-    # How many leaves have room for so many pods, once somebody has asked for the most.
+    # How many leaves have room for each number of pods; None until the largest is asked for.
     _leaves_by_room: Counter[int] | None = None
-    # How the room of leaves will change, by spot, for who asks again and again (`podroom`).
+    # The room of leaves over time, by spot, for repeated questions (`admission.placement.topology.pod_room`).
     courses: dict[Spot, Noted] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         shape, column = self.shape, self.site.capacity if self.shape.is_empty else self.site.free
         self._columns = tuple((column(one), amount, f'resource "{one}"') for one, amount in shape.per_pod)
-        # One number for each leaf and resource, read in place.
         per_pod, leader = dict(shape.per_pod), dict(shape.leader or ())
-        # What the leader takes, and what each pod beside it does.
-        # Beside the leader a node must take its pod and the leader's at once.
+        # A node that takes the leader must hold the leader's pod and the pods beside it at once.
         self._leader_columns = tuple(
             (column(one), leader.get(one, 0), per_pod.get(one, 0)) for one in {**leader, **per_pod}
         )
@@ -120,39 +138,38 @@ class PodCounts:
             self.pods_with_leader, self.slices_with_leader = self.pods, self.slices
 
     def refresh(self) -> None:
-        """Read the logs: look again at what has changed since the last time."""
+        """Bring the counts up to date with the site's logs."""
         nodes, uses = self.site.nodes_log, self.site.uses_log
-        # What Workloads do is nothing to the empty cluster.
-        # The two logs are apart for this: judging the empty cluster stays free of what runs.
+        # Use by Workloads does not affect the counts of the empty cluster, so that log is not read for them.
         uses_end = 0 if self.shape.is_empty else uses.end
         if self._nodes_read == nodes.end and self._uses_read == uses_end:
             return
-        # None where the log has forgotten: then everything is looked at once.
+        # None where a log no longer goes back far enough. Everything is then counted again.
         changed = nodes.since(self._nodes_read)
         used = set[int]() if self.shape.is_empty else uses.since(self._uses_read)
         self._nodes_read, self._uses_read = nodes.end, uses_end
         self.refusals.refresh()
-        # Domains that have come since have a place in the lists before anything is counted.
+        # New domains get their place in the lists before anything is counted.
         self._extend(len(self.site.tree) - len(self.pods))
-        # Either way the numbers come out the same; only the cost differs.
+        # Both ways give the same numbers; only the cost differs.
         if changed is None or used is None:
             self._count_all()
         else:
             self._count(changed | used)
 
     def ranking(self, level: int) -> Ranking:
-        """Return the domains of a level, at or above that of slices, by their room."""
+        """Return the ranking by room of the domains of a level, which must be at or above the slice level."""
         ranking = self._rankings.get(level)
         if ranking is None:
             tree = self.site.tree
-            # Kept: the next request of this shape asks the same order.
+            # Kept and updated with each change, because later requests of this shape ask for the same order.
             ranking = self._rankings[level] = Ranking(self.slices, self.pods, tree.values)
             ranking.fill(tree.at_level[level])
         return ranking
 
     def most_on_a_leaf(self) -> int:
-        """Return how many pods the roomiest leaf holds."""
-        # Not by a ranking: of 20,000 nodes a few rooms are different, and putting all in order takes
+        """Return how many pods the roomiest leaf holds; 0 without leaves."""
+        # Counted and not ranked: 20,000 nodes have only a few distinct rooms, and sorting all nodes takes
         # longer than counting them.
         if self._leaves_by_room is None:
             self._leaves_by_room = Counter([self.pods[leaf] for leaf in self.site.tree.at_level[-1]])
@@ -170,12 +187,12 @@ class PodCounts:
     def _count_all(self) -> None:
         tree = self.site.tree
         leaves = tree.at_level[-1]
-        # Reasons are worked out when somebody asks why; counting is what must be fast.
-        self._untold.update(leaves, self._excluded)
+        # Reasons are computed when a message needs them, so that counting is fast.
+        self._unexplained.update(leaves, self._excluded)
         self._leaves_by_room = None
         self._recount_all()
         if self.shape.leader is not None:
-            # Leaves first, and then the sums above them.
+            # The leaves come first, then the sums above them.
             for leaf in leaves:
                 self._count_leader(leaf)
         for level in range(tree.depth - 2, -1, -1):
@@ -185,12 +202,12 @@ class PodCounts:
             ranking.fill(tree.at_level[level])
 
     def _count(self, leaves: Collection[int]) -> None:
-        """Look at these leaves again, and at the domains above those that have changed."""
-        self._untold.update(leaves)
+        """Count these leaves again, and the domains above those that have changed."""
+        self._unexplained.update(leaves)
         changed = self._recount(leaves)
         self._follow_rooms(changed)
-        # With a leader nothing follows from differences: which child is the best to host it may
-        # change with any of them.
+        # With a leader the counts above do not follow from differences: any changed child may become, or
+        # cease to be, the best host of the leader.
         if self.shape.leader is not None:
             self._sum_up_with_leader(leaves)
             return
@@ -199,61 +216,60 @@ class PodCounts:
             ranking = self._rankings.get(level)
             if ranking is not None:
                 ranking.changed(changed)
-            # The root has nobody above it.
+            # The widest level has no parents.
             if level == 0:
                 break
             changed = self._pass_on(level, changed)
             level -= 1
 
     def _recount_all(self) -> None:
-        """Count pods and slices of all leaves, as `_recount` does, column by column.
+        """Count pods and slices of all leaves, as `_recount` does, but column by column.
 
-        At 20,000 nodes that is the difference between one pause and none.
+        At 20,000 nodes this is fast enough to run without a pause.
         """
-        # As many as fit before anything limits; the scarcest resource decides.
+        # Start without a limit; each resource lowers the number.
         pods = [_MOST_PODS] * len(self.pods)
         for column, amount, _ in self._columns:
             pods = list(map(min, pods, [free // amount if free > 0 else 0 for free in column]))
-        # Refused leaves hold nothing, whatever is free on them.
+        # Refused leaves take no pod, whatever is free on them.
         for leaf in self.refusals.by_leaf:
             pods[leaf] = 0
-        # Rankings and other readers have these very lists; a new list would leave them behind.
-        # In place, since others hold on to the lists.
+        # In place, because rankings and other readers hold these lists.
         self.pods[:] = pods
         if self.shape.slice_level == self.site.tree.depth - 1:
             size = self.shape.slice_size
             self.slices[:] = pods if size == 1 else [count // size for count in pods]
 
     def _follow_rooms(self, before: Mapping[int, tuple[int, int]]) -> None:
-        """Count leaves by the room that they have now; those that have come had none."""
+        """Update the number of leaves per room after these leaves changed. A new leaf had room for 0."""
         rooms = self._leaves_by_room
         if rooms is None:
             return
+        # Each leaf leaves its former room and joins its present one.
         for leaf, (had, _) in before.items():
-            # What is gone is taken from its room, and what has come is put into its own.
             rooms[had] -= 1
             if rooms[had] <= 0:
                 del rooms[had]
             rooms[self.pods[leaf]] += 1
 
     def _recount(self, leaves: Iterable[int]) -> dict[int, tuple[int, int]]:
-        """Count pods and slices of these leaves. Returns what those that have changed held before.
+        """Count pods and slices of these leaves. Return the former counts of those that have changed.
 
-        Domains above the leaves have nothing free of their own, and so has a leaf without nodes.
+        A leaf without nodes has nothing free, so its count is 0.
         """
         pods, slices, refused, columns = self.pods, self.slices, self.refusals.by_leaf, self._columns
         has_slices = self.shape.slice_level == self.site.tree.depth - 1
         before: dict[int, tuple[int, int]] = {}
         for leaf in leaves:
             fewest = 0 if leaf in refused else _MOST_PODS
-            # A leaf that used more than it has counts as none and not as minus one.
+            # A leaf that is used beyond its capacity has a negative column. It counts as 0.
             for column, amount, _ in columns:
                 count = column[leaf] // amount
                 if count < fewest:
                     fewest = count
             fewest = max(fewest, 0)
             if fewest != pods[leaf]:
-                # Only what changed goes upwards, with what it was.
+                # Only changed leaves are passed on, with their former counts.
                 before[leaf] = pods[leaf], slices[leaf]
                 pods[leaf] = fewest
                 if has_slices:
@@ -261,9 +277,9 @@ class PodCounts:
         return before
 
     def _pass_on(self, level: int, before: Mapping[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
-        """Add to the domains above by what those of `level` have changed since they held `before`.
+        """Add the changes of domains of `level` to the domains above. `before` holds their former counts.
 
-        Returns what the domains above held before.
+        Return the former counts of the domains above.
         """
         pods, slices, parents = self.pods, self.slices, self.site.tree.parent
         unit, size = self.shape.units[level], self.shape.slice_size
@@ -271,11 +287,11 @@ class PodCounts:
         above: dict[int, tuple[int, int]] = {}
         for domain, (had_pods, had_slices) in before.items():
             parent = parents[domain]
-            # Remembered once, before the first child has added its difference.
+            # Recorded once, before the first child adds its difference.
             if parent not in above:
                 above[parent] = pods[parent], slices[parent]
-            # Each child is rounded down to whole inner slices first: what does not make up a slice
-            # is worth nothing above.
+            # Each child is rounded down to whole inner slices, before and after: an incomplete
+            # slice does not count above.
             pods[parent] += pods[domain] // unit * unit - had_pods // unit * unit
             if is_above_slices:
                 slices[parent] += slices[domain] - had_slices
@@ -291,7 +307,7 @@ class PodCounts:
             self._count_leader(leaf)
             above[tree.parent[leaf]] = None
         for level in range(tree.depth - 2, -1, -1):
-            # From the leaves' parents upwards; each level is worked out after all of its children.
+            # From the parents of the leaves upwards, so that children come before their parents.
             touched, above = above, {}
             for domain in touched:
                 self._sum_up(domain, level)
@@ -305,7 +321,7 @@ class PodCounts:
             column[leaf] >= leader for column, leader, _ in self._leader_columns if leader
         )
         self.leader[leaf] = int(hosts)
-        # Only resources that a pod asks for limit how many fit beside the leader.
+        # Only resources that the pods request limit how many fit beside the leader.
         beside = [
             max(0, (column[leaf] - leader) // amount)
             for column, leader, amount in self._leader_columns
@@ -325,14 +341,14 @@ class PodCounts:
         shape, children = self.shape, self.site.tree.children[domain]
         unit, pods = shape.units[level + 1], self.pods
         if unit == 1:
-            # The plain sum where a slice is one pod, which is nearly always.
+            # Without inner slices this is a plain sum, which is nearly always the case.
             pods[domain] = sum([pods[child] for child in children])
         else:
             pods[domain] = sum([pods[child] // unit * unit for child in children])
         if shape.leader is not None:
             self.leader[domain] = max((self.leader[child] for child in children), default=0)
             lost = self._least_loss(children, self.pods, self.pods_with_leader)
-            # By the child that loses least: there the leader will go.
+            # The leader will go to the child that loses least by it.
             self.pods_with_leader[domain] = 0 if lost is None else pods[domain] - lost
         if level == shape.slice_level:
             self._count_slices(domain)
@@ -344,24 +360,23 @@ class PodCounts:
                 self.slices_with_leader[domain] = 0 if lost is None else slices[domain] - lost
 
     def _least_loss(self, children: list[int], plain: list[int], beside: list[int]) -> int | None:
-        """Return the least that a child loses by taking the leader, None where none can."""
-        # None, where no child can host it, is not zero: then the domain cannot either.
+        """Return the least that any child loses by taking the leader, None where no child can take it."""
         return min((plain[one] - beside[one] for one in children if self.leader[one]), default=None)
 
     # --- what to say --------------------------------------------------------------------------------------
 
     def refusal(self, leaf: int) -> str:
-        """Return why a leaf takes no pod, empty where it takes some or has no nodes."""
+        """Return why a leaf takes no pod; empty where it takes some, or has no nodes."""
         if leaf not in self.site.tree.at_level[-1] or self.pods[leaf] > 0:
             return ""
         known = self.refusals.by_leaf.get(leaf)
         if known is not None:
             return known
-        # The first resource that lacks, by name, so that the same node is always told alike.
+        # The first lacking resource by name, so that the same state always gives the same reason.
         return next((lack for column, amount, lack in self._columns if column[leaf] < amount), "")
 
     def pods_after(self, leaf: int, change: Amounts) -> int:
-        """Return how many pods would fit into the leaf if so much more of it was taken."""
+        """Return how many pods would fit on the leaf if `change` more of it were taken."""
         if leaf in self.refusals.by_leaf:
             return 0
         fewest = _MOST_PODS
@@ -370,30 +385,29 @@ class PodCounts:
         return max(fewest, 0)
 
     def free_for(self, leaf: int) -> tuple[int, ...] | None:
-        """Return what the leaf has free of what the shape asks for, None for one that is refused."""
+        """Return what the leaf has free of each requested resource, None where it refuses the pods."""
         if leaf in self.refusals.by_leaf:
             return None
         return tuple([column[leaf] for column, _, _ in self._columns])
 
     def describe_exclusions(self, within: Mapping[int, None] | None = None) -> str:
-        """Return how many leaves there are, and how many were left out for which reason."""
+        """Return the number of leaves, and how many were excluded for which reason, as Kueue words it."""
         total = len(self.site.tree.at_level[-1])
         if within is None:
-            self._tell_apart()
+            self._update_reasons()
             reasons = self._reasons
         else:
             reasons = Counter(self.refusal(leaf) for leaf in within)
             reasons[_TOPOLOGY_DOMAIN] = total - len(within)
-        told = [f"{name}: {count}" for name, count in sorted(reasons.items()) if name and count]
-        return f"Total nodes: {total}" + (f"; excluded: {', '.join(told)}" if told else "")
+        parts = [f"{name}: {count}" for name, count in sorted(reasons.items()) if name and count]
+        return f"Total nodes: {total}" + (f"; excluded: {', '.join(parts)}" if parts else "")
 
-    # Only leaves that changed since somebody asked last.
-    def _tell_apart(self) -> None:
-        """Bring the numbers by reason up to date."""
-        for leaf in self._untold:
+    def _update_reasons(self) -> None:
+        """Update the number of leaves per reason for leaves that changed since the last call."""
+        for leaf in self._unexplained:
             known, refusal = self._excluded.pop(leaf, ""), self.refusal(leaf)
             self._reasons[known] -= 1
             self._reasons[refusal] += 1
             if refusal:
                 self._excluded[leaf] = refusal
-        self._untold.clear()
+        self._unexplained.clear()

@@ -1,7 +1,8 @@
-"""PodRoom: for how many pods of one request there is room, each leaf looked at by itself.
+"""PodRoom: how many pods of one request fit, with each leaf considered by itself.
 
-What the profile's searches ask before any search for a place: also of a leaf as it will be, told as a change
-of what is taken of it. What pods need together (a common rack, whole slices) is not looked at.
+The searches in the capacity profile ask this before any search for places. They also ask it of a leaf
+in the future, as a change of what is taken of it. What relates pods to each other (a common rack,
+whole slices) is ignored.
 """
 
 from __future__ import annotations
@@ -15,32 +16,32 @@ from queues.profile.capacity_profile import Course, Spot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodRoom:
-    """Room for `needed` pods, as `counts` has it now. Spots of another `owner` are none of its leaves."""
+    """Room for `needed` pods by the present `counts`. Spots of another `owner` are no leaves of this site."""
 
     counts: PodCounts
     owner: str
     needed: int
 
     def total(self) -> int:
-        """Return for how many of the pods all leaves together have room."""
-        # From the leaves up: above them a count may be rounded down to whole slices.
+        """Return how many of the pods all leaves together have room for."""
+        # Summed over leaves, because counts above them may be rounded down to whole slices.
         pods = self.counts.pods
         return sum([pods[leaf] for leaf in self.counts.site.tree.at_level[-1]])
 
     def at(self, spot: Spot, change: Mapping[str, int]) -> int:
-        """Return for how many the spot would have room, were so much more of it taken; 0 for no leaf."""
+        """Return how many pods would fit on the spot if `change` more were taken; 0 for an unknown leaf."""
         leaf = self._leaf(spot)
         return 0 if leaf is None else self.counts.pods_after(leaf, change)
 
     def known(self, spot: Spot, stamp: object) -> Course | None:
-        """Return what was noted of the spot under this stamp, None where its room now has changed since."""
+        """Return what was noted for the spot under this stamp, None where its present room has changed."""
         noted = self.counts.courses.get(spot)
         if noted is None or noted.stamp != stamp or noted.nodes != self.counts.site.nodes_log.end:
             return None
         return noted.course if noted.free == self._free(noted.leaf) else None
 
     def note(self, spot: Spot, stamp: object, course: Course) -> None:
-        """Keep how the room of the spot will change, in place of what was noted before."""
+        """Remember the spot's room over time, replacing what was noted before."""
         leaf, nodes = self._leaf(spot), self.counts.site.nodes_log.end
         noted = Noted(stamp=stamp, nodes=nodes, leaf=leaf, free=self._free(leaf), course=course)
         self.counts.courses[spot] = noted

@@ -1,10 +1,10 @@
-"""Domains of one level by room, kept in order: the tightest that holds a gang is found by bisection.
+"""The domains of one level, sorted by room: the tightest that holds a gang is found by bisection.
 
     (slices, pods, values)   1,4 r07   2,8 r01   2,8 r03   2,9 r02   …   20,160 r40
                                        ▲ the least room that holds 2 slices
 
-A thousand racks would else be looked at for each gang, while a gang changes one or two. Domains without room
-for a slice are left out: nobody is ever looking for them, and of a full cluster they are most.
+Without it, a thousand racks would be compared for each gang, while a gang changes one or two. Domains without
+room for a slice are left out: no search asks for them, and in a full cluster they are the majority.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _Key = tuple[int, int, Values, int]
 
 @dataclass(slots=True, eq=False)
 class Ranking:
-    """The domains of a level, the least room first, ties by pods and then by name.
+    """The domains of a level, the least room first; ties by pods and then by name.
 
-    It reads the columns when it is told that domains have `changed`; what else they do is no matter here.
+    It reads the columns only for domains that are reported by `changed`.
     """
 
     slices: Sequence[int]
@@ -32,18 +32,18 @@ class Ranking:
     _key_of: dict[int, _Key] = field(default_factory=dict)
 
     def fill(self, domains: Iterable[int]) -> None:
-        """Begin anew with these domains."""
+        """Start again with these domains."""
         # Only domains with room: a full cluster has thousands without.
         self._key_of = {one: self._key(one) for one in domains if self.slices[one] > 0}
         self._keys = sorted(self._key_of.values())
 
     def changed(self, domains: Iterable[int]) -> None:
-        """Put these domains where they belong by now."""
+        """Move these domains to their present positions."""
         keys = self._keys
         for domain in domains:
             known = self._key_of.pop(domain, None)
             if known is not None:
-                # By its whole key, which was built from the same numbers as now: found at once.
+                # Found by the key under which it was inserted, which is unique.
                 del keys[bisect_left(keys, known)]
             if self.slices[domain] > 0:
                 key = self._key_of[domain] = self._key(domain)
@@ -51,18 +51,18 @@ class Ranking:
 
     def tightest(self, slices: int) -> int | None:
         """Return the domain with the least room that holds so many slices, None where none does."""
-        # A one-element key sorts before every longer one of the same number, so this is the first
-        # that holds as many.
+        # A one-element tuple sorts before every longer one with the same number, so this is the first domain
+        # that holds that many.
         position = bisect_left(self._keys, (slices,))
         return self._keys[position][-1] if position < len(self._keys) else None
 
     @property
     def most(self) -> int:
-        """How many slices the roomiest domain holds."""
+        """How many slices the roomiest domain holds; 0 without domains."""
         return self._keys[-1][0] if self._keys else 0
 
     def __iter__(self) -> Iterator[int]:
-        """Yield the domains that hold any slice, the least room first."""
+        """Yield the domains with room for a slice, the least room first."""
         return (key[-1] for key in self._keys)
 
     def _key(self, domain: int) -> _Key:

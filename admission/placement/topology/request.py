@@ -1,8 +1,8 @@
-"""What a pod set asks of a topology, and what it is answered.
+"""The placement request of a pod set, its plan in terms of levels, and the possible results.
 
 Levels are counted from the widest, 0. A slice is a number of pods that must share a domain of the slice's
-level; layers are slices within slices, each of a lower level and a size that divides the one around it.
-Source: Kueue, pkg/cache/scheduler/tas_flavor_snapshot.go; KEP 2724.
+level. Layers are slices within slices: each has a lower level than the one around it, and a size that divides
+its size. Source: Kueue, pkg/cache/scheduler/tas_flavor_snapshot.go; KEP 2724.
 """
 
 from __future__ import annotations
@@ -24,21 +24,22 @@ KUEUE_STRATEGY = "kueue"
 
 @dataclass(frozen=True, slots=True)
 class Bandwidth:
-    """The least network bandwidth of a node, in Mbit/s. A node whose `label` says nothing has none."""
+    """The least network bandwidth of a node, in Mbit/s. Nodes without a readable `label` do not meet it."""
 
     mbits: int
     label: str = NETWORK_BANDWIDTH
 
     def is_met(self, labels: Mapping[str, str]) -> bool:
-        """Return whether a node of these labels has it."""
+        """Return whether a node with these labels meets it."""
         has = parse_bandwidth(labels.get(self.label, ""))
         return has is not None and has >= self.mbits
 
 
 class NodeRules(msgspec.Struct, frozen=True):
-    """Which nodes the pods may use, as far as their spec, their flavor and their policy say.
+    """Which nodes the pods may use, by their spec, their flavor and their policy.
 
-    `domain` is the one that their reservation keeps for them, by its level values, widest first; empty: any.
+    `domain` is the domain that the pods' reservation keeps, by its level values, the
+    widest first; empty: any.
     """
 
     node_selector: tuple[tuple[str, str], ...] = ()
@@ -49,7 +50,7 @@ class NodeRules(msgspec.Struct, frozen=True):
 
 
 class PlacementRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """`count` pods of one pod set, each taking `per_pod` of its node. `topology` None: anywhere with room."""
+    """`count` pods of one pod set, each taking `per_pod` of its node. `topology` None: any nodes."""
 
     pod_set: str
     flavor: str
@@ -58,23 +59,23 @@ class PlacementRequest(msgspec.Struct, frozen=True, kw_only=True):
     topology: TopologyRequest | None = None
     rules: NodeRules = NodeRules()
     keeps_domains_whole: bool = False
-    """Pods that may go anywhere go into the fullest block, in it into the fullest rack, and so on."""
+    """Pods that may go anywhere are placed in the fullest block, within it in the fullest rack, and so on."""
     wishes: PlacementOptions | None = None
-    """What a policy asks for pod sets that ask nothing of the topology themselves."""
+    """A policy's options for pod sets without a topology request of their own."""
 
     @property
     def strategy(self) -> str:
-        """The strategy that places it; `kueue` where its own topology request, or no policy, does."""
+        """The strategy that places the pods; `kueue` with a topology request of their own, or no policy."""
         return self.wishes.strategy if self.wishes is not None and self.topology is None else KUEUE_STRATEGY
 
     @property
     def group(self) -> str | None:
-        """The pod set group, whose members are placed together."""
+        """The pod set group, whose members are placed together; None without one."""
         return self.topology.pod_set_group if self.topology is not None else None
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the pods go. `leader` is where the leader of the group goes, None without one."""
+    """Where the pods go. `leader` is the place of the group's leader, None without one."""
 
     assignment: TopologyAssignment
     leader: TopologyAssignment | None = None
@@ -89,10 +90,10 @@ class NoPlacement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementGates:
-    """Kueue's feature gates of placement, with its defaults.
+    """Kueue's feature gates for placement, with Kueue's defaults.
 
-    `is_mixed` TASProfileMixed: pods that may go anywhere go where least is free; otherwise best fit for all.
-    `is_balanced` TASBalancedPlacement: a preferred gang is spread evenly.
+    `is_mixed` TASProfileMixed: pods that may go anywhere use the least free domains; otherwise best fit for
+    all. `is_balanced` TASBalancedPlacement: a gang with a preferred level is spread evenly.
     """
 
     is_mixed: bool = True
@@ -105,8 +106,9 @@ _ANYWHERE = TopologyRequest()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementPlan:
-    """A request in terms of levels. `units[level]` is the size in which pods are handed to that level's
-    domains, below the slice level.
+    """A request in terms of levels.
+
+    Below the slice level, `units[level]` is the number of pods that are handed out together at that level.
     """
 
     level: int
@@ -127,14 +129,14 @@ def make_plan(
     topology = request.topology or _ANYWHERE
     named = topology.required or topology.preferred
     has_level = named is not None
-    # Only slices are named: they may lie anywhere, each in one domain.
+    # A request with slices alone: each slice needs one domain, wherever that is.
     is_slice_only = not has_level and bool(topology.slices) and not topology.unconstrained
     lowest = len(levels) - 1
     wanted = [named] if named is not None else []
     missing = [one for one in (*wanted, *(layer.topology for layer in topology.slices)) if one not in levels]
     if missing:
         return NoPlacement(message=f"no requested topology level: {missing[0]}")
-    # Where nothing is named the lowest level is as good as any; slices alone leave the widest.
+    # Without a named level the search begins at the lowest; for slices alone at the widest.
     level = levels.index(named) if named is not None else 0 if is_slice_only else lowest
     # Without layers every pod is a slice of its own.
     layers = [(levels.index(layer.topology), layer.size) for layer in topology.slices] or [(lowest, 1)]
@@ -146,13 +148,13 @@ def make_plan(
         level=level,
         is_required=topology.required is not None,
         is_unconstrained=not has_level,
-        # Least free for those who may go anywhere, so that empty nodes stay for those who need them whole.
+        # Least free for pods that may go anywhere, so that empty nodes stay free for gangs that need them.
         is_least_free=not has_level and gates.is_mixed,
         is_balanced=gates.is_balanced and topology.preferred is not None,
         keeps_domains_whole=request.keeps_domains_whole and not has_level,
         slice_level=slice_level,
         slice_size=slice_size,
-        # Below the slice level pods are handed out in inner slices, above it slice by slice.
+        # Below the slice level pods are handed out in inner slices, at and above it one slice at a time.
         units=tuple(1 if one <= slice_level else _unit(layers[1:], one) for one in range(len(levels))),
     )
 
@@ -161,10 +163,10 @@ def _layer_problem(
     request: PlacementRequest, levels: tuple[str, ...], level: int, layers: list[tuple[int, int]]
 ) -> str | None:
     slice_level, slice_size = layers[0]
-    # A gang of eleven pods in slices of four can never be placed.
+    # For example, eleven pods in slices of four can never be placed.
     if slice_size < 1 or request.count % slice_size:
         return f"pod count {request.count} must be divisible by slice size {slice_size}"
-    # A slice above the level that holds all pods would have to reach beyond it.
+    # A slice wider than the level that holds all pods would reach beyond that domain.
     if slice_level < level:
         return (
             f"podset slice topology {levels[slice_level]} is above the podset topology {levels[level]}; "
@@ -180,6 +182,5 @@ def _layer_problem(
 
 
 def _unit(inner_layers: list[tuple[int, int]], level: int) -> int:
-    """Return the size of the outermost inner layer that reaches down to the level, 1 where none does."""
-    # The outermost inner layer that reaches so deep: what lies below it has no rule of its own.
+    """Return the size of the outermost inner layer at or below this level, 1 where there is none."""
     return next((size for layer, size in inner_layers if layer >= level), 1)

@@ -4,10 +4,10 @@
     level 1   rack       b0,r0    b0,r1     b1,r0
     level 2   hostname   n0  n1   n2  n3    n4  n5     ◀ leaves
 
-A domain is known by an index that it keeps for good: what is worked out about domains lies in lists beside
-the tree. A domain whose last node left is unhooked, and hooked in again when a node comes back; so a node
-that flaps costs no more than its way to the root. Children stand in the order of their values: ties fall by
-name everywhere, and a stable sort by room then keeps them so.
+A domain keeps its index for ever, so values computed for domains are lists beside the tree. A domain whose
+last node is removed is unhooked, and hooked in again when a node returns: a node that flaps costs only its
+path to the root. Children are sorted by their values. Ties are thus broken by name everywhere, and a stable
+sort by room keeps that order.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class DomainTree:
     children: list[list[int]] = field(default_factory=list)
     at_level: list[dict[int, None]] = field(default_factory=list)
     _index: dict[Values, int] = field(default_factory=dict)
-    # The domains of a level that have the same value, which is one where values nest.
+    # The domains of a level that share a value. Where values nest there is one.
     _named: dict[tuple[int, str], dict[int, None]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -42,43 +42,43 @@ class DomainTree:
         return len(self.values)
 
     def find(self, values: Values) -> int | None:
-        """Return the domain of these level values, widest first; None where there is none now."""
+        """Return the domain with these level values, the widest first; None where it has no nodes."""
         index = self._index.get(values)
         return index if index is not None and self.is_hooked(index) else None
 
     def is_hooked(self, index: int) -> bool:
-        """Return whether the domain has any nodes at present."""
+        """Return whether the domain has any node at present."""
         return index in self.at_level[self.level[index]]
 
     def hook(self, values: Values) -> int:
-        """Return the domain of these values, put into the tree with all above it if it is not there."""
+        """Return the domain with these values, added to the tree together with its ancestors if necessary."""
         index = self._index.get(values)
         if index is None:
             index = self._add(values)
         level = self.level[index]
-        # Its ancestors are hooked with it, and only where the level lacks it.
+        # Hooking it in hooks in its ancestors, as far as they are not.
         if index not in self.at_level[level]:
             self.at_level[level][index] = None
             self._named.setdefault((level, values[-1]), {})[index] = None
-            # In the order of their values, so that ties fall by name without sorting anything again.
+            # Sorted by values, so that ties are broken by name without another sort.
             if level > 0:
                 insort(self.children[self.hook(values[:-1])], index, key=self.values.__getitem__)
         return index
 
     def unhook(self, index: int) -> None:
-        """Take the domain out, and all above it that hold nothing else."""
+        """Remove the domain from the tree, and each ancestor that becomes empty."""
         level, value = self.level[index], self.values[index][-1]
         del self.at_level[level][index]
         del self._named[level, value][index]
         parent = self.parent[index]
-        # A root has no parent to leave.
+        # A domain of the widest level has no parent.
         if parent != NO_PARENT:
             self.children[parent].remove(index)
             if not self.children[parent]:
                 self.unhook(parent)
 
     def named(self, level: int, value: str) -> tuple[int, ...]:
-        """Return the domains of a level whose own value is this one."""
+        """Return the domains of a level whose own label value is this one."""
         return tuple(self._named.get((level, value), ()))
 
     def ancestor(self, index: int, level: int) -> int:
@@ -88,8 +88,7 @@ class DomainTree:
         return index
 
     def leaves_below(self, index: int) -> Iterator[int]:
-        """Return the leaves of the domain; of a leaf itself."""
-        # A leaf itself is below itself.
+        """Yield the leaves below the domain; the domain itself where it is a leaf."""
         if self.level[index] == self.depth - 1:
             yield index
         for child in self.children[index]:
