@@ -1,6 +1,6 @@
-"""`python -m bench`: every bench in turn, each by its own name too (`python -m bench.decide`).
+"""`python -m bench`: runs every benchmark in turn. Each has a command of its own (`python -m bench.decide`).
 
-Figures depend on the machine and on what else runs there: compare within one run, and quote medians.
+Figures depend on the machine and on what else runs on it: compare within one run, and quote medians.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ _BENCHES = ("decide", "promises", "placement", "extender", "throughput", "recove
 
 
 def main() -> int:
-    """Run them all; return the first exit code that is not 0."""
+    """Run all benchmarks. Return the first exit code that is not 0, otherwise 0."""
     code = 0
     for name in _BENCHES:
         print(f"== bench.{name}", flush=True)

@@ -1,18 +1,19 @@
-"""Pure decisions per second: `python -m bench.decide`. No API server, no Redis, no clock.
+"""Decisions per second of the core alone: `python -m bench.decide`. No API server, no Redis, no clock.
 
-Three shapes in virtual time, every decision carried out at once:
-- backlog: 15,000 Workloads in 5 cohorts of 6 ClusterQueues, small, medium and large ones mixed, as Kueue's
-  own scalability test has them, all there from the start;
-- baseline: the same, arriving at that test's pace, so that later ones of higher priority evict earlier ones;
-- wide: 1,000 ClusterQueues in one tree of cohorts, so that a change anywhere is near everyone.
+Three shapes in virtual time, with every decision carried out at once:
+- backlog: 15,000 Workloads in 5 cohorts of 6 ClusterQueues, small, medium and large ones mixed as in Kueue's
+  own scalability test, all submitted at the start;
+- baseline: the same, arriving at that test's pace, so that later ones of higher
+  priority preempt earlier ones;
+- wide: 1,000 ClusterQueues in one tree of cohorts, so that every change affects all of them.
 
-A queue full of waiting work (full): some 2,000 run, 15,000 wait, and as one ends it is decided who starts
-instead. Printed is what such an end costs, all told.
+A full cluster (full): about 2,000 Workloads run and 15,000 wait, and at each end a successor is chosen. The
+output is the cost of such an end, with everything that follows.
 
-And one search: a Workload for which some of 700 running ones in 20 ClusterQueues have to give way.
+One search (search): a Workload that has to preempt some of 700 running ones in 20 ClusterQueues.
 
-Printed are Workloads per second of engine time, the time of a cycle, and what was decided. Nothing is
-asserted.
+The output is Workloads per second of engine time, the time of a cycle, and the number of
+decisions. Nothing is asserted.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ _NAMESPACE = "bench"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Class:
-    """Workloads of one kind in every ClusterQueue: how many, how large, how often, how long."""
+    """Workloads of one kind in every ClusterQueue: their number, size, interval and run time."""
 
     name: str
     count: int
@@ -63,7 +64,7 @@ class Class:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """A cluster and what is submitted to it. `depth` is the number of cohort levels above a ClusterQueue."""
+    """A cluster and its Workloads. `depth` is the number of cohort levels above a ClusterQueue."""
 
     name: str
     cohorts: int
@@ -74,7 +75,7 @@ class Shape:
     classes: tuple[Class, ...]
 
     def queues(self) -> Iterator[tuple[str, str]]:
-        """Return the ClusterQueues, each with its cohort."""
+        """Yield the ClusterQueues, each with its cohort."""
         for cohort in range(self.cohorts):
             for queue in range(self.queues_per_cohort):
                 yield f"queue-{cohort}-{queue}", f"cohort-{cohort}"
@@ -110,7 +111,7 @@ _WIDE = Shape(
 )
 
 
-# Priorities alike, so that nobody is evicted; each runs for another time, so that they end one by one.
+# Equal priorities, so that no Workload is preempted; distinct run times, so that they end one at a time.
 _FULL = replace(
     _BACKLOG,
     name="full",
@@ -125,7 +126,7 @@ _ENDS = 2_000
 
 @dataclass(slots=True)
 class Run:
-    """A run of one shape: the engine, the virtual clock, and what is due when."""
+    """A run of one shape: the engine, the virtual clock, and the events that are due."""
 
     shape: Shape
     engine: Engine = field(default_factory=Engine)
@@ -133,7 +134,7 @@ class Run:
     workloads: dict[WorkloadKey, Workload] = field(default_factory=dict)
     run_seconds: dict[WorkloadKey, float] = field(default_factory=dict)
     engine_seconds: float = 0.0
-    # What each end costs, and what follows from it; where only so many ends are wanted.
+    # The cost of each end with what follows from it. `most_ends` stops the run after that many.
     most_ends: int | None = None
     end_seconds: list[float] = field(default_factory=list)
     longest_cycle_seconds: float = 0.0
@@ -145,7 +146,7 @@ class Run:
     _sequence: int = 0
 
     def go(self) -> None:
-        """Submit everything, decide until all is finished."""
+        """Submit everything, and decide until all Workloads have finished."""
         for value in _cluster(self.shape):
             self.engine.upsert(value, now=0.0)
         for at, workload, seconds in _submissions(self.shape):
@@ -194,7 +195,7 @@ class Run:
                 self._carry_out(decision, now)
 
     def _cycle(self, now: float) -> tuple[Decision, ...]:
-        """Run a cycle in steps, as the controller does: between two of them it lets all else have a turn."""
+        """Run a cycle in steps, as the controller does, which handles events between two of them."""
         cycle = self.engine.begin_cycle(now=now)
         at, goes_on = time.process_time(), True
         while goes_on:
@@ -217,12 +218,12 @@ class Run:
                 admission=decision.admission,
             )
             self._put(workload, now)
-            # No two of a shape end in the same instant where the shape says that they run for long.
+            # With `most_ends` the run times are spread, so that no two Workloads end at the same instant.
             spread = self.admits * 0.137 if self.most_ends is not None else 0.0
             self._plan(now + self.run_seconds[workload.key] + spread % 997, "finish", workload)
         elif isinstance(decision, Evict):
             self.evicts += 1
-            # Its pods stop at once: evicted, then without quota.
+            # Its pods stop at once: it is evicted, and then loses its quota.
             evicted = Condition(type=ConditionType.EVICTED, status=True, reason=decision.reason, at=now)
             reserved = Condition(type=ConditionType.QUOTA_RESERVED, status=False, at=now)
             self._put(replace(_with(workload, evicted, reserved), admission=None), now)
@@ -307,7 +308,7 @@ def _report(shape: Shape) -> str:
 
 
 def _full() -> str:
-    """Return what an end costs while thousands wait."""
+    """Return a line with the cost of an end while thousands of Workloads wait."""
     run = Run(_FULL, most_ends=_ENDS)
     run.go()
     running, times = run.admits - run.finished, sorted(run.end_seconds)
@@ -320,7 +321,7 @@ def _full() -> str:
 
 
 def _search() -> str:
-    """Return the time of one cycle whose head has to find its victims among 700 running Workloads."""
+    """Return a line with the time of a cycle that has to find victims among 700 running Workloads."""
     shape = replace(_WIDE, cohorts=1, queues_per_cohort=21, nominal_cpu=34, classes=())
     engine = Engine()
     for value in _cluster(shape):
@@ -328,7 +329,7 @@ def _search() -> str:
     for index in range(_CANDIDATES):
         workload = _workload(f"running-{index:03}", f"queue-0-{1 + index % 20}", cpu=1, priority=index % 7)
         engine.upsert(_admitted(workload, cpu=1), now=0.0)
-    # Every other queue borrows 1 CPU of the first one's 34; 14 are free, so 6 must come back.
+    # Every other queue borrows 1 CPU of the first one's 34; 14 are free, so 6 must be reclaimed.
     engine.upsert(_workload("urgent", "queue-0-0", cpu=20, priority=9), now=1.0)
     engine.has_heads(now=1.0)
     began = time.process_time()
@@ -342,7 +343,7 @@ def _search() -> str:
 
 
 def main() -> None:
-    """Run all, or the one that is named, and print a line for each."""
+    """Run all shapes, or the named one, and print a line for each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     shapes = {shape.name: shape for shape in (_BACKLOG, _BASELINE, _WIDE)}
     parser.add_argument("what", nargs="?", choices=(*shapes, "full", "search"))

@@ -1,10 +1,10 @@
 """Latency of the scheduler extender: `python -m bench.extender [--nodes 5000]`.
 
-`berth extender` runs as a process of its own against the embedded API server; this process plays
-kube-scheduler and asks one request after another, as kube-scheduler does for one pod after another. Sent are
-names (nodeCacheCapable) and whole nodes of about 4 KiB, as a kubelet with GPU labels reports them. Printed
-are p50 and p99 with the time on the wire included, and the CPU time of the extender for one request, which a
-busy machine disturbs less. Nothing is asserted.
+`berth extender` runs in a process of its own against the embedded API server. This process acts as
+kube-scheduler and sends one request after another, as kube-scheduler does for one pod after another. A
+request holds either node names (nodeCacheCapable) or whole nodes of about 4 KiB, as a kubelet with GPU labels
+reports them. The output is p50 and p99, time on the wire included, and the extender's CPU time per request,
+which a busy machine affects less. Nothing is asserted.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from bench.processes import cost_of
 
 BERTH = str(Path(sys.executable).with_name("berth"))
 _MODELS = ("NVIDIA-A100-SXM4-80GB", "NVIDIA-H100-80GB-HBM3")
-# p99 in milliseconds that design and operators expect.
+# The p99 in milliseconds that the design requires.
 _TARGETS = {"names": 5.0, "nodes": 40.0}
 _WARM_UP = 5
 _START_SECONDS = 60.0
 
 
 def node_object(number: int) -> dict[str, Any]:
-    """Return a node as large as real ones are, most of it images and labels that nobody here reads."""
+    """Return a node as large as real ones: most of it images and labels that the extender does not read."""
     labels = {f"feature.node.kubernetes.io/cpu-flag.{n}": "true" for n in range(30)}
     labels["nvidia.com/gpu.product"] = _MODELS[number % 2]
     labels["nvidia.com/gpu.numa"] = str(number // 2 % 2)
@@ -55,7 +55,7 @@ def node_object(number: int) -> dict[str, Any]:
 
 
 async def create_nodes(kubeconfig: str, nodes: list[dict[str, Any]]) -> None:
-    """Create the nodes, some at a time."""
+    """Create the nodes, several at a time."""
     bodies = iter([json.dumps(node).encode() for node in nodes])
 
     async def work(client: KubeClient) -> None:
@@ -80,7 +80,7 @@ def extender(kubeconfig: str) -> Iterator[tuple[str, int]]:
 
 
 def wait_ready(url: str) -> None:
-    """Return when the extender knows all nodes."""
+    """Return when the extender has read all nodes. Raises TimeoutError after `_START_SECONDS`."""
     deadline = time.monotonic() + _START_SECONDS
     while ask(url, "GET", "/readyz", b"")[0] != 200:
         if time.monotonic() > deadline:
@@ -89,7 +89,7 @@ def wait_ready(url: str) -> None:
 
 
 def ask(url: str, method: str, path: str, body: bytes) -> tuple[int, bytes]:
-    """Send one request on a connection of its own."""
+    """Send one request on a connection of its own. Return the status and the body."""
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=_START_SECONDS)
     try:
         connection.request(method, path, body)
@@ -100,7 +100,7 @@ def ask(url: str, method: str, path: str, body: bytes) -> tuple[int, bytes]:
 
 
 def measure(url: str, path: str, body: bytes, count: int) -> list[float]:
-    """Return the milliseconds of `count` requests on one connection."""
+    """Return the times of `count` requests on one connection, in milliseconds, sorted."""
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=_START_SECONDS)
     taken = []
     for _ in range(count + _WARM_UP):
@@ -124,7 +124,7 @@ def report(url: str, pid: int, nodes: list[dict[str, Any]]) -> None:
     containers = [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]
     pod = {"metadata": metadata, "spec": {"containers": containers}}
     names = [node["metadata"]["name"] for node in nodes]
-    # kube-scheduler's own nodes have neither apiVersion nor kind.
+    # kube-scheduler sends nodes without apiVersion and kind.
     whole = [{part: node[part] for part in ("metadata", "spec", "status")} for node in nodes]
     bodies = {
         "names": _as_go({"Pod": pod, "Nodes": None, "NodeNames": names}),
@@ -144,7 +144,7 @@ def report(url: str, pid: int, nodes: list[dict[str, Any]]) -> None:
 
 
 def _as_go(value: object) -> bytes:
-    """Return the value as Go writes it: without blanks."""
+    """Return the value as JSON without spaces, as Go writes it."""
     return json.dumps(value, separators=(",", ":")).encode()
 
 
@@ -156,14 +156,14 @@ def ask_extender(kubeconfig: str, nodes: list[dict[str, Any]]) -> None:
 
 
 async def main(count: int) -> None:
-    """Set the scene and measure."""
+    """Create the cluster and measure."""
     nodes = [node_object(number) for number in range(count)]
     with tempfile.TemporaryDirectory(prefix="berth-bench-") as folder:
         kubeconfig = str(Path(folder, "kubeconfig"))
         async with EmbeddedServer() as server:
             server.write_kubeconfig(kubeconfig)
             await create_nodes(kubeconfig, nodes)
-            # In a thread, because the API server is served by this one.
+            # In a thread, because this thread serves the API server.
             await asyncio.to_thread(ask_extender, kubeconfig, nodes)
 
 

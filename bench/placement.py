@@ -1,13 +1,13 @@
-"""Placing gangs in a topology: `python -m bench.placement`. No API server, no clock.
+"""Placement of gangs in a topology: `python -m bench.placement`. No API server, no clock.
 
-Trees of three levels (block, rack, host) of 640, 4,000 and 20,000 nodes of 8 GPUs, empty and 90% full; gangs
-of 16 pods of 8 GPUs that want one rack, placed in Kueue's way (a preferred level), by a policy's size rules,
-and by its scores alone. Printed are microseconds a gang once it is known what fits where (the gang takes its
-places, and another one leaves), of the first look at a new shape, and of a node that comes and goes. All are
-processor time, so that a busy machine does not show.
+Trees of three levels (block, rack, host) with 640, 4,000 and 20,000 nodes of 8 GPUs, empty and 90% full.
+Gangs of 16 pods with 8 GPUs that want one rack are placed in Kueue's way (a preferred level), by a policy's
+size rules, and by its scores alone. The output is, in microseconds of processor time, which a busy machine
+affects less: a gang whose shape is known (it takes its places, and another gang leaves), the first look at a
+new shape, and the change of a node.
 
-And one search: a gang that needs a rack of 2,000 nodes, for which some of 700 running Workloads have to give
-way, in Kueue's order and by what is lost. Nothing is asserted.
+And one search: a gang that needs a rack of 2,000 nodes and has to preempt some of 700 running Workloads, in
+Kueue's order and by lost work. Nothing is asserted.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ BLOCK, RACK, HOST = "block", "rack", "kubernetes.io/hostname"
 NODES_A_RACK = 20
 RACKS_A_BLOCK = 20
 GANG = 16
-# Milliseconds a gang that are aimed at, by nodes; and of the search for victims.
+# The targets in milliseconds for a gang, by number of nodes, and for the search for victims.
 TARGET_MS = {640: 0.1, 20_000: 0.5}
 SEARCH_TARGET_MS = 100
-# Of anything that is done without a pause.
+# The target in milliseconds for any step without a pause.
 STEP_TARGET_MS = 50
 SEARCH_NODES, CANDIDATES = 2_000, 700
 
@@ -76,9 +76,7 @@ _RULES = DomainRules(max_nodes_per_leaf=GANG, max_gpus_per_leaf=8 * GANG)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """Microseconds: of a gang (median and 99th of 100), of a new shape and the longest step of it, of a node
-    change.
-    """
+    """Microseconds for a gang (median and 99th percentile), a new shape, its longest step, a node change."""
 
     gang: float
     gang_p99: float
@@ -88,14 +86,14 @@ class Figures:
 
 
 def make_node(number: int) -> NodeInfo:
-    """Return a node of 8 GPUs in its rack."""
+    """Return a node with 8 GPUs, in its rack."""
     rack = number // NODES_A_RACK
     labels = {BLOCK: f"b{rack // RACKS_A_BLOCK:03}", RACK: f"r{rack:04}", HOST: f"n{number:05}"}
     return NodeInfo(name=labels[HOST], labels=labels, allocatable={GPU: 8, "pods": 110})
 
 
 def make_fleet(nodes: int) -> TopologyCache:
-    """Return an empty cluster."""
+    """Return the cache of a cluster without Workloads."""
     topology_cache = TopologyCache()
     for number in range(nodes):
         topology_cache.put_node(make_node(number))
@@ -107,7 +105,7 @@ def make_fleet(nodes: int) -> TopologyCache:
 
 
 def gangs() -> dict[str, PlacementRequest]:
-    """Return a gang for each way to place it."""
+    """Return a gang for each way of placement."""
     plain = PlacementRequest(pod_set="main", flavor="gpus", count=GANG, per_pod=_PER_POD)
     return {
         "Kueue's": structs.replace(plain, topology=TopologyRequest(preferred=RACK)),
@@ -119,7 +117,7 @@ def gangs() -> dict[str, PlacementRequest]:
 def fill(
     topology_cache: TopologyCache, nodes: int, share: float, *, by_rack: bool, rng: random.Random
 ) -> None:
-    """Take whole nodes at random until `share` of them are taken; or whole racks, which rules leave free."""
+    """Take whole nodes at random until `share` of them are taken. `by_rack`: take whole racks."""
     width = NODES_A_RACK if by_rack else 1
     chosen = rng.sample(range(0, nodes, width), int(nodes * share) // width)
     taken = (number + offset for number in chosen for offset in range(width))
@@ -130,12 +128,12 @@ def fill(
 
 
 def measure(nodes: int, share: float, request: PlacementRequest, rounds: int) -> Figures:
-    """Return what gangs cost on a cluster of that size and load."""
+    """Return the cost of gangs in a cluster of this size and load."""
     rng = random.Random(1)
     topology_cache = make_fleet(nodes)
     by_rack = request.wishes is not None and request.wishes.has_size_rules
     fill(topology_cache, nodes, share, by_rack=by_rack, rng=rng)
-    # As a controller does once it has read the cluster.
+    # The controller does the same once it has read the cluster.
     keep_collector_off_what_lives_long()
     times = [time.process_time()]
     times += (time.process_time() for _ in topology_cache.preparing([request]))
@@ -173,7 +171,7 @@ def measure(nodes: int, share: float, request: PlacementRequest, rounds: int) ->
 
 
 def make_busy_engine(*, by_loss: bool) -> Engine:
-    """Return an engine whose 2,000 nodes are taken by 700 Workloads of 2 to 4 nodes each, here and there."""
+    """Return an engine whose 2,000 nodes are in use by 700 Workloads of 2 to 4 nodes each."""
     engine = Engine()
     quotas = FlavorQuotas(name="gpus", resources={GPU: ResourceQuota(nominal=8 * SEARCH_NODES)})
     values: list[Upsertable] = [
@@ -193,7 +191,7 @@ def make_busy_engine(*, by_loss: bool) -> Engine:
     for value in values:
         engine.upsert(value, now=0.0)
     rng = random.Random(2)
-    # Most lie together in a rack, as they were placed; a third is torn by what came before them.
+    # Most Workloads are on neighbouring nodes, as if placed together; every third is on scattered ones.
     free = list(range(SEARCH_NODES))
     for index in range(CANDIDATES):
         size = min(len(free), 2 + (index % 7 > 0) * (1 + (index % 7 > 5)))
@@ -236,7 +234,7 @@ def _running(name: str, hosts: list[int], priority: int) -> Workload:
 
 
 def search(*, by_loss: bool) -> str:
-    """Return how long a cycle takes whose head needs a rack that others must leave."""
+    """Return a line with the time of a cycle whose head needs a rack that others have to leave."""
     engine = make_busy_engine(by_loss=by_loss)
     engine.upsert(_workload("urgent", GANG, 9), now=100_000.0)
     engine.has_heads(now=100_000.0)

@@ -2,12 +2,12 @@
 
     python -m bench.policies --jobs jobs.csv [--nodes 138x8] [--policies fifo,easy] [--limit 3000] [--out F]
 
-What `berth simulate` compares at one load, in one table for all that its figures depend on: all policies on
-the trace as recorded, four of them at 85% and 115% of its load, and the two that promise with run times said
-too long. Beside the mean waits of the public Philly trace on 138x8 stand those of an independent simulator of
-the textbook policies, which knows no leases and fills nodes in another order, and the time that a run should
-take at most on a quiet machine. Two runs at a time; each row is printed as it is known, and a run that fails
-costs its own row alone. The exit code is 1 where one did.
+One table for everything that the results depend on, where `berth simulate` compares policies at one load: all
+policies on the trace as recorded, four of them at 85% and 115% of its load, and the two with promises with
+overestimated run times. For the public Philly trace on 138x8 the table also shows the mean waits of an
+independent simulator of the textbook policies, which knows no leases and fills nodes in another order, and
+the longest time that a run should take on a quiet machine. Two runs at a time; each row is printed when its
+run ends, and a run that fails affects only its own row. The exit code is 1 where one failed.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from admission.simulation.settings import EstimateKind, Setting, check_fits, loa
 from admission.simulation.traces import TraceJob, first_submitted, read_trace
 from admission.simulation.virtual_run import simulate
 
-# Mean waits in minutes at the recorded load, of an independent simulator.
+# Mean waits in minutes at the recorded load, as computed by an independent simulator.
 ELSEWHERE = {"fifo": 959, "best-effort": 176, "easy": 269, "sjf-oracle": 54}
-# The longest that a run of the whole trace should take, in seconds.
+# The longest processor time, in seconds, that a run of the whole trace should take.
 _MOST_SECONDS = {"easy": 60, "shortest-predicted": 60, "conservative": 600, "opportunistic": 600}
 _PHILLY = NodesWish(count=138, gpus_per_node=8)
 _AT_OTHER_LOADS = ("fifo", "best-effort", "easy", "least-attained")
 _PROMISING = ("easy", "conservative")
 _LOADS = (0.85, 1.15)
-# The worst first: who ends it early has seen that.
+# The largest factor first, so that a run that is stopped early has covered it.
 _FACTORS = (5.0, 2.0)
-# More would only take the processor from one another on the machines that this is meant for.
+# More processes would compete for the processors of the machines that this is meant for.
 _AT_A_TIME = 2
 _HEADINGS = (
     "POLICY",
@@ -67,31 +67,31 @@ class Run(NamedTuple):
 
     @property
     def is_as_recorded(self) -> bool:
-        """Whether neither load nor estimates are changed."""
+        """Whether load and estimates are those of the trace."""
         return self.load == 1.0 and self.factor == 1.0
 
 
 def runs(names: Sequence[str]) -> Iterator[Run]:
-    """Yield what is to be simulated of these policies."""
+    """Yield the simulations for these policies."""
     yield from (Run(name) for name in names)
     yield from (Run(name, load=load) for load in _LOADS for name in _AT_OTHER_LOADS if name in names)
     yield from (Run(name, factor=factor) for factor in _FACTORS for name in _PROMISING if name in names)
 
 
 def figures(run: Run, jobs: tuple[TraceJob, ...], nodes: NodesWish) -> Figures:
-    """Return how the trace fares."""
+    """Return the figures of one simulation. Raises an error where a Job cannot fit the nodes."""
     setting = Setting(
         nodes=nodes.count, gpus_per_node=nodes.gpus_per_node, estimates=EstimateKind(factor=run.factor)
     )
     check_fits(jobs, setting)
     began = time.process_time()
     found = figures_of(simulate(loaded(jobs, run.load), setting, POLICIES[run.policy]), gpus=setting.gpus)
-    # Of the processor, since two run at a time and a machine seldom has nothing else to do.
+    # Processor time, because two runs share a machine that rarely has nothing else to do.
     return replace(found, run_seconds=time.process_time() - began)
 
 
 def row(run: Run, found: Figures, *, has_peer: bool) -> str:
-    """Return the line of a run; waits in minutes, `has_peer`: beside what is expected of the whole trace."""
+    """Return the line of a run, with waits in minutes. `has_peer`: with the expected values of the trace."""
     is_compared = has_peer and run.is_as_recorded
     return _ROW.format(
         run.policy,
@@ -112,7 +112,7 @@ def row(run: Run, found: Figures, *, has_peer: bool) -> str:
 def simulate_all(
     wanted: Sequence[Run], jobs: tuple[TraceJob, ...], nodes: NodesWish
 ) -> Iterator[tuple[Run, Figures | Exception]]:
-    """Yield how each run went as it ends, or what went wrong with it."""
+    """Yield the result of each run when it ends: its figures, or the exception that it raised."""
     with ProcessPoolExecutor(max_workers=_AT_A_TIME, max_tasks_per_child=1) as pool:
         begun = {pool.submit(figures, run, jobs, nodes): run for run in wanted}
         for future in as_completed(begun):
@@ -126,7 +126,7 @@ def simulate_all(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Simulate everything, print the table, write the JSON. Returns 1 where a run has failed."""
+    """Simulate everything, print the table, write the JSON. Return 1 where a run failed, otherwise 0."""
     asked = _parser().parse_args(arguments)
     names = asked.policies.split(",")
     jobs = first_submitted(read_trace(asked.jobs), asked.limit)
@@ -155,7 +155,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--nodes", type=nodes_wish, default=_PHILLY)
     parser.add_argument("--policies", type=_policies, default=",".join(POLICIES), help="separated by commas")
     parser.add_argument("--limit", type=int, help="the first so many Jobs by submit time; default: all")
-    parser.add_argument("--out", type=Path, help="where to write the figures as JSON, anew after each run")
+    parser.add_argument("--out", type=Path, help="where to write the figures as JSON, again after each run")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""What other processes cost: CPU seconds and peak memory, read from /proc (Linux)."""
+"""The cost of other processes: CPU seconds and peak memory, read from /proc (Linux)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Cost:
 
 
 def cost_of(pid: int) -> Cost:
-    """Return what a process has cost since its start, its ended children included."""
+    """Return the cost of a process since its start, including its children that have ended."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     ticks = sum(int(field) for field in fields[11:15])
     status = Path(f"/proc/{pid}/status").read_text()

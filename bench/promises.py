@@ -2,12 +2,13 @@
 
     python -m bench.promises [--queues 100] [--workloads 5000] [--nodes 160] [--depth 5] [--ends 10]
 
-A full cluster of nodes with 8 GPUs in cohorts of ten ClusterQueues under conservative backfill: so many wait,
-and as many of each ClusterQueue as the depth says are promised a start on nodes of their own. First all is
-decided, then some of the running work ends, before its time, and every promise is looked at again.
+The cluster is full and has nodes of 8 GPUs, in cohorts of ten ClusterQueues under conservative backfill.
+The given number of Workloads is submitted, and in each ClusterQueue as many as the depth says get a
+promised start on nodes of their own. First everything is decided; then some of the running work ends early,
+and every promise is checked.
 
-Printed is the processor time of a promise made and of an end with all that follows, and the longest that
-anything takes without a pause, which is how long a controller is deaf. Nothing is asserted.
+The output is the processor time per promise made, the processor time per end with everything that follows,
+and the longest step without a pause, during which a controller handles no event. Nothing is asserted.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(slots=True, kw_only=True)
 class Cluster:
-    """An engine whose every call is timed; `spent` and `longest` since they were last set to 0."""
+    """An engine with every call timed. `spent` and `longest` are in seconds since they were last set to 0."""
 
     engine: Engine = field(default_factory=Engine)
     workloads: dict[WorkloadKey, Workload] = field(default_factory=dict)
@@ -60,13 +61,13 @@ class Cluster:
     longest: float = 0.0
 
     def put(self, value: Any, now: float) -> None:
-        """Take in an object."""
+        """Add or update an object."""
         if isinstance(value, Workload):
             self.workloads[value.key] = value
         self._timed(lambda: self.engine.upsert(value, now=now))
 
     def decide(self, now: float) -> None:
-        """Decide until there is nothing left to decide, in steps as the controller does."""
+        """Decide until nothing is left to decide, in steps as the controller does."""
         engine = self.engine
         self._catch_up(now)
         while self._timed(lambda: engine.has_heads(now=now)):
@@ -81,7 +82,7 @@ class Cluster:
             self._catch_up(now)
 
     def end(self, key: WorkloadKey, now: float) -> None:
-        """Let a Workload finish."""
+        """Finish a Workload."""
         told = Condition(type=ConditionType.FINISHED, status=True, reason="Succeeded", at=now)
         self.put(_with(self.workloads[key], told), now)
 
@@ -155,7 +156,7 @@ def _queue(number: int) -> str:
 
 
 def main() -> None:
-    """Print what promises cost."""
+    """Print the cost of promises."""
     parser = argparse.ArgumentParser(prog="python -m bench.promises", description=__doc__.splitlines()[0])
     for name, default in (("queues", 100), ("workloads", 5000), ("nodes", 160), ("depth", 5), ("ends", 10)):
         parser.add_argument(f"--{name}", type=int, default=default)
@@ -171,7 +172,7 @@ def main() -> None:
     promises = len(cluster.engine.plan()[0])
     print(
         f"promises  {promises:>6} made, {len(cluster.running):,} running, {wanted.workloads:,} there: "
-        f"{1000 * cluster.spent / max(1, promises):,.1f} ms each, all told; longest step without a pause "
+        f"{1000 * cluster.spent / max(1, promises):,.1f} ms each in total; longest step without a pause "
         f"{1000 * cluster.longest:.1f} ms (target {_STEP_TARGET_MS:.0f})",
         flush=True,
     )

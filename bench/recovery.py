@@ -1,11 +1,11 @@
-"""From a node that is not ready to another one for its gang: `python -m bench.recovery`.
+"""Time from a node that is not ready to its replacement for a gang: `python -m bench.recovery`.
 
     python -m bench.recovery [--server real|embedded|both] [--trials 50]
 
-Two spines of eight leaves of four nodes of 8 GPUs; a gang of three nodes in every leaf. Time after time a
-node under one of them is said to be not ready, and the time is taken until a watcher sees the gang's new
-assignment; then the node is well again. The gangs have no pods, so nothing is waited for but Berth and the
-API server: the sign of the node, two writes of the Workload, and the way back.
+Two spines of eight leaves of four nodes with 8 GPUs, and a gang of three nodes in every leaf. In each trial a
+node of a gang is reported not ready, and the time is measured until a watcher sees the gang's new assignment;
+then the node becomes ready again. The gangs have no pods, so only Berth and the API server take time: the
+event of the node, two writes of the Workload, and the watch event.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _KUEUE = "kueue.x-k8s.io/v1beta2"
 
 
 def node_object(leaf: int, number: int) -> dict[str, Any]:
-    """Return a node that is well."""
+    """Return a Node without a fault."""
     name = f"leaf-{leaf:02}-{number}"
     labels = {SPINE: f"spine-{leaf * SPINES // LEAVES}", LEAF: f"leaf-{leaf:02}", HOST: name}
     return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
 
 
 def node_status(*, is_ready: bool) -> dict[str, Any]:
-    """Return the status of a node of 8 GPUs."""
+    """Return the status of a Node with 8 GPUs; not ready means that Ready is Unknown."""
     room = {GPU: "8", "cpu": "64", "memory": "64Gi", "pods": "110"}
     now = to_rfc3339(time.time())
     ready = {
@@ -60,7 +60,7 @@ def node_status(*, is_ready: bool) -> dict[str, Any]:
 
 
 def queue_objects() -> list[tuple[Resource, dict[str, Any]]]:
-    """Return the queue of all GPUs, and what it stands on."""
+    """Return the queues for all GPUs, and the objects that they need."""
 
     def made(kind: str, name: str, spec: dict[str, Any], **metadata: str) -> dict[str, Any]:
         return {"apiVersion": _KUEUE, "kind": kind, "metadata": {"name": name, **metadata}, "spec": spec}
@@ -84,7 +84,7 @@ def queue_objects() -> list[tuple[Resource, dict[str, Any]]]:
 
 
 def gang_object(number: int) -> dict[str, Any]:
-    """Return a gang that needs one leaf."""
+    """Return a gang that requires one leaf."""
     container = {"name": "c", "image": "i", "resources": {"requests": {GPU: "8"}, "limits": {GPU: "8"}}}
     pod_set = {
         "name": "main",
@@ -98,7 +98,7 @@ def gang_object(number: int) -> dict[str, Any]:
 
 
 class Watcher:
-    """Knows on which nodes each gang is, as the API server tells it."""
+    """Tracks the nodes of each gang, as the API server reports them."""
 
     def __init__(self, client: KubeClient) -> None:
         self.nodes: dict[str, frozenset[str]] = {}
@@ -114,11 +114,11 @@ class Watcher:
         self._changed.set()
 
     async def wait_placed(self) -> None:
-        """Return when every gang has its nodes."""
+        """Return when every gang has its nodes. Raises TimeoutError after `_PATIENCE_SECONDS`."""
         await self._wait(lambda: sum(map(len, self.nodes.values())) == LEAVES * NODES_A_GANG)
 
     async def wait_moved(self, gang: str, node: str) -> None:
-        """Return when the gang has other nodes than this one."""
+        """Return when the gang is complete without this node. Raises TimeoutError."""
         await self._wait(lambda: len(self.nodes[gang]) == NODES_A_GANG and node not in self.nodes[gang])
 
     async def _wait(self, is_so: Callable[[], bool]) -> None:
@@ -129,13 +129,13 @@ class Watcher:
 
 
 async def set_ready(client: KubeClient, node: str, *, is_ready: bool) -> None:
-    """Let a node say of itself that it is ready, or that nobody knows."""
+    """Set the node's Ready condition to True, or to Unknown."""
     body = msgspec.json.encode(node_status(is_ready=is_ready))
     await client.merge_patch(resources.NODES, node, body, subresource="status")
 
 
 async def build(client: KubeClient) -> None:
-    """Create nodes, queue and gangs."""
+    """Create nodes, queues and gangs."""
     for leaf in range(LEAVES):
         for number in range(NODES_A_LEAF):
             node = node_object(leaf, number)
@@ -143,7 +143,7 @@ async def build(client: KubeClient) -> None:
             name = node["metadata"]["name"]
             await client.create(resources.NODES, msgspec.json.encode(node))
             await set_ready(client, name, is_ready=True)
-            # The server taints every new node; a node controller would take that away.
+            # The API server taints every new node, and no node controller runs here to remove the taint.
             await client.merge_patch(resources.NODES, name, b'{"spec": {"taints": null}}')
     for resource, obj in queue_objects():
         await client.create(resource, msgspec.json.encode(obj), obj["metadata"].get("namespace"))
@@ -152,7 +152,7 @@ async def build(client: KubeClient) -> None:
 
 
 async def trials(client: KubeClient, count: int) -> AsyncIterator[float]:
-    """Yield the seconds of each recovery."""
+    """Yield the duration of each recovery, in seconds."""
     watcher, chance = Watcher(client), random.Random(7)
     async with asyncio.TaskGroup() as group:
         watching = group.create_task(watcher.informer.run())
@@ -172,7 +172,7 @@ async def trials(client: KubeClient, count: int) -> AsyncIterator[float]:
 
 
 async def measure(server_name: str, count: int) -> list[float]:
-    """Run once; return the seconds of all recoveries, the shortest first."""
+    """Run once. Return the durations of all recoveries in seconds, sorted."""
     with tempfile.TemporaryDirectory(prefix="berth-bench-") as name:
         folder = Path(name)
         async with (
@@ -190,7 +190,7 @@ async def measure(server_name: str, count: int) -> list[float]:
 
 
 def main() -> int:
-    """Print the figures of the chosen servers."""
+    """Print the figures of the chosen API servers."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

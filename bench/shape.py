@@ -1,4 +1,4 @@
-"""The 15,000-Workload shape that Kueue's own performance test uses, at any size.
+"""The shape of Kueue's own performance test with 15,000 Workloads, at any size.
 
 5 cohorts of 6 ClusterQueues, each with 20 CPUs of its own and up to 100 borrowed; in each queue 70% small
 Workloads (1 CPU, 0.2 s, priority 50), 20% medium (5 CPUs, 0.5 s, 100), 10% large (20 CPUs, 1 s, 200).
@@ -20,7 +20,7 @@ RUNTIME_ANNOTATION = "bench.berth.dev/runtime-seconds"
 
 @dataclass(frozen=True, slots=True)
 class Class:
-    """One of the three sizes; `share` of every ten Workloads."""
+    """One of the three sizes of Workloads; `share` of every ten have it."""
 
     name: str
     share: int
@@ -37,7 +37,7 @@ CLASSES = (
 
 
 def queue_objects() -> Iterator[dict[str, Any]]:
-    """Yield namespace, flavor, ClusterQueues and LocalQueues."""
+    """Yield the Namespace, the ResourceFlavor, the ClusterQueues and the LocalQueues."""
     yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
     yield _kueue("ResourceFlavor", "default", {})
     for cohort in range(COHORTS):
@@ -50,7 +50,7 @@ def queue_objects() -> Iterator[dict[str, Any]]:
 
 
 def workload_objects(total: int) -> Iterator[dict[str, Any]]:
-    """Yield about `total` Workloads, the queues in turn and the classes mixed."""
+    """Yield `total` Workloads, for the queues in turn and with the classes mixed."""
     queues = [f"cq-{c}-{q}" for c in range(COHORTS) for q in range(QUEUES_PER_COHORT)]
     classes = [class_ for class_ in CLASSES for _ in range(class_.share)]
     for number in range(total):

@@ -1,12 +1,11 @@
-"""Admissions through an API server: Workloads a second, CPU, writes and memory, beside Kueue's figures.
+"""Admissions through an API server: Workloads per second, CPU, writes and memory, beside Kueue's figures.
 
     python -m bench.throughput [--server real|embedded|both] [--workloads 1500] [--no-events]
 
 A generator creates the Workloads of `bench.shape`, lets each "run" for its time once it is admitted, and
-marks it finished: one create and one status write each, which is what the Job controller would cost at the
-least.
-The controller is a child process, as in production. Everything shares this machine's cores, so absolute
-numbers say as much about the API server as about Berth: read the CPU per Workload.
+marks it finished. These are one create and one status write per Workload, the least that the Job controller
+would need. The controller is a child process, as in production. All processes share the cores of this
+machine, so absolute numbers depend on the API server as much as on Berth: read the CPU per Workload.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from tests.children import Child
 from tests.controlplane import ControlPlane, find_assets
 from tests.controlplane.definitions import install_definitions
 
-# Seconds for which nothing may hold the controller's event loop.
+# The longest delay, in seconds, that the controller's event loop should have.
 LAG_TARGET = 0.05
 CREATES_IN_FLIGHT = 8
 FINISHES_IN_FLIGHT = 8
@@ -60,7 +59,7 @@ _BY_KIND = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """One run. CPU in ms a Workload; writes are the controller's, by purpose."""
+    """One run. CPU is in ms per Workload. `writes` are the controller's, by purpose."""
 
     server: str
     workloads: int
@@ -74,7 +73,7 @@ class Measured:
     lags: dict[float, int] = field(default_factory=dict)
 
     def to_text(self) -> str:
-        """Return the figures as lines for people."""
+        """Return the figures as text, one per line."""
         total = sum(self.writes.values())
         purposes = ", ".join(f"{purpose} {count}" for purpose, count in sorted(self.writes.items()))
         return "\n".join(
@@ -94,13 +93,13 @@ class Measured:
         samples, late = sum(self.lags.values()), sum(n for most, n in self.lags.items() if most > LAG_TARGET)
         worst = max((most for most, n in self.lags.items() if n), default=0.0)
         return (
-            f"{late:8} of {samples} looks at the controller's loop were over {1000 * LAG_TARGET:.0f} ms "
-            f"late (target 0), none over {1000 * worst:.0f} ms; what else runs on these cores counts in"
+            f"{late:8} of {samples} checks of the controller's event loop were over {1000 * LAG_TARGET:.0f} ms "
+            f"late (target 0), none over {1000 * worst:.0f} ms; other processes on these cores affect this"
         )
 
 
 class Generator:
-    """Creates Workloads and finishes those that were admitted, each after its time."""
+    """Creates Workloads and finishes admitted ones, each after its run time."""
 
     def __init__(self, client: KubeClient, total: int) -> None:
         self._client = client
@@ -116,7 +115,7 @@ class Generator:
         )
 
     async def run(self) -> None:
-        """Return when all have finished; the first task that fails ends the run."""
+        """Return when all Workloads have finished. The first task that fails ends the run."""
         bodies = iter([msgspec.json.encode(workload) for workload in workload_objects(self._total)])
         ready: asyncio.Queue[str] = asyncio.Queue()
         async with asyncio.TaskGroup() as group:
@@ -174,7 +173,7 @@ class Generator:
 
 
 def _finished(raw: bytes) -> bytes:
-    """Return the Workload as its owner's controller would finish it."""
+    """Return the Workload as its owner's controller would write it when it has finished."""
     workload = msgspec.json.decode(raw)
     workload["status"]["conditions"].append(
         {
@@ -305,7 +304,7 @@ async def _read_metrics(url: str) -> str:
 
 
 def _lags(text: str) -> dict[float, int]:
-    """Return how often the event loop was so late, by upper bound in seconds, from the metrics."""
+    """Return how often the event loop was late, by the upper bound in seconds, from the metrics."""
     pattern = r'^berth_event_loop_lag_seconds_bucket{le="([^"]+)"[^}]*role="leader"[^}]*} (\S+)$'
     lags, below = {}, 0
     for bound, count in re.findall(pattern, text, re.MULTILINE):
@@ -314,7 +313,7 @@ def _lags(text: str) -> dict[float, int]:
 
 
 def _writes(text: str) -> dict[str, int]:
-    """Return the controller's writes by purpose, from its metrics."""
+    """Return the number of the controller's writes by purpose, from the metrics."""
     found = re.findall(r'^berth_writes_total{purpose="([^"]+)"[^}]*} (\S+)$', text, re.MULTILINE)
     totals: dict[str, int] = {}
     for purpose, count in found:
@@ -323,7 +322,7 @@ def _writes(text: str) -> dict[str, int]:
 
 
 def main() -> int:
-    """Print the figures of the chosen servers."""
+    """Print the figures of the chosen API servers."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

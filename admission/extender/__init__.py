@@ -1,5 +1,5 @@
-"""What the scheduler extender answers beyond model and NUMA: rules on pods and nodes, chosen by profile.
+"""The scheduler extender's rules on pods and nodes, chosen by profile, and its scores by model and NUMA node.
 
-Each rule is a pure function of one pod and one node with what runs there (`facts`, `book`), in a module of
-its own subject; `profiles` names which of them are asked for a pod.
+Each rule is a pure function of one pod and one node with the pods on it (`facts`, `book`), in a module of its
+own subject; `profiles` names the rules that apply to a pod.
 """

@@ -1,4 +1,4 @@
-"""What is bound to each node, kept up with each change of a pod; finished pods take nothing."""
+"""The pods bound to each node, updated with each change of a pod. Finished pods use nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _Key = tuple[str, str]
 
 @dataclass(slots=True)
 class NodeBook:
-    """Nodes by name with what their pods take. A view holds until the node or a pod on it changes."""
+    """Nodes by name, with what their pods use. A view is valid until the node or a pod on it changes."""
 
     _nodes: dict[str, NodeInfo] = field(default_factory=dict)
     _pods: dict[str, dict[_Key, PodAsk]] = field(default_factory=dict)
@@ -21,17 +21,17 @@ class NodeBook:
     _views: dict[str, NodeView] = field(default_factory=dict)
 
     def put_node(self, node: NodeInfo) -> None:
-        """Take a node as it is now."""
+        """Add or update a node."""
         self._nodes[node.name] = node
         self._views.pop(node.name, None)
 
     def remove_node(self, name: str) -> None:
-        """Forget a node; its pods are still bound to it until they go."""
+        """Remove a node. Its pods stay bound to its name until they are released."""
         self._nodes.pop(name, None)
         self._views.pop(name, None)
 
     def bind(self, pod: PodAsk, node: str) -> None:
-        """Note that the pod is on the node."""
+        """Record that the pod is bound to the node, and to no other."""
         key = (pod.namespace, pod.name)
         self.release(key)
         self._where[key] = node
@@ -39,7 +39,7 @@ class NodeBook:
         self._views.pop(node, None)
 
     def release(self, key: _Key) -> None:
-        """Note that the pod is gone or has finished; one that was nowhere is no error."""
+        """Record that the pod is gone or has finished. No effect for an unknown pod."""
         node = self._where.pop(key, None)
         if node is None:
             return
@@ -50,14 +50,14 @@ class NodeBook:
         self._views.pop(node, None)
 
     def view(self, name: str) -> NodeView | None:
-        """Return a node with what runs on it, None where there is no such node."""
+        """Return a node with the pods bound to it, None where the node is unknown."""
         known = self._views.get(name)
         if known is None and (node := self._nodes.get(name)) is not None:
             known = self._views[name] = self.view_of(node)
         return known
 
     def view_of(self, node: NodeInfo) -> NodeView:
-        """Return a node that somebody else described, with what runs on the node of its name here."""
+        """Return a node that the caller describes, with the pods bound to the node of that name here."""
         pods = self._pods.get(node.name, {})
         used: dict[str, int] = {}
         for pod in pods.values():
@@ -66,7 +66,7 @@ class NodeBook:
         return NodeView(node=node, used=used, pods=tuple(pods.values()))
 
     def validate(self) -> None:
-        """Raise AssertionError where the books disagree."""
+        """Raise AssertionError where the indexes disagree."""
         there = {key: node for node, pods in self._pods.items() for key in pods}
         assert there == self._where, "each pod is on one node"
         for name, view in self._views.items():

@@ -1,9 +1,9 @@
-"""CostOptimized: spot nodes first, then the cheap, then the full.
+"""CostOptimized: spot nodes first, then cheap ones, then full ones.
 
     score = 100 + 200 where spot + (100 − cost per hour, where it is known) + ((cpu% + memory%)/2)/2
 
-Full nodes are preferred, so that empty ones can be given back. Spot nodes count for pods that bear to lose
-them alone: training that tells of no checkpoint would pay for the cheaper hour with all its work.
+Full nodes are preferred, so that empty ones can be removed. Spot nodes count only for pods that can be
+interrupted: training without checkpoints would lose all its work for the cheaper hour.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from api import keys
 from api.parsing.decimals import whole_number
 
 _SPOT_WORDS = ("spot", "preemptible", "low-priority")
-# By whom nodes are made: Karpenter, EKS, GKE (two generations of it), AKS.
+# The labels of Karpenter, EKS, GKE (two generations of it) and AKS.
 _SPOT_LABELS = (
     ("karpenter.sh/capacity-type", "spot"),
     ("eks.amazonaws.com/capacityType", "spot"),
@@ -27,9 +27,9 @@ _SPOT_LABELS = (
 
 
 def is_spot(labels: Mapping[str, str]) -> bool:
-    """Return whether the node may be taken away, by the labels of those who make nodes."""
+    """Return whether the cloud may take the node away, by the labels of the tools that create nodes."""
     instance = labels.get("node.kubernetes.io/instance-type", "").lower()
-    # Some clouds tell it by the instance type alone.
+    # Some clouds show it only in the instance type.
     if any(word in instance for word in _SPOT_WORDS):
         return True
     return any(labels.get(key, "").lower() == value for key, value in _SPOT_LABELS)
@@ -40,7 +40,7 @@ def _score(pod: PodAsk, view: NodeView) -> float:
     if pod.may_be_interrupted and is_spot(view.node.labels):
         score += 200
     cost = whole_number(view.node.labels.get(keys.NODE_COST_PER_HOUR)) or 0
-    # Unlabelled is unknown, not free.
+    # A node without the label has an unknown cost, and does not count as free of charge.
     if cost > 0:
         score += 100 - cost
     return score + (_percent(view, "cpu") + _percent(view, "memory")) / 2 / 2

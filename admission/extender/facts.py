@@ -1,7 +1,7 @@
-"""A pod and a node as the extender's rules see them: gathered once a request, not once a node and rule.
+"""A pod and a node as the extender's rules see them, gathered once per request and not per node and rule.
 
-What a pod wants stands in its own words first (annotation before label, Berth's key before the articles'), so
-that a pod that says nothing of a subject is left alone by the rules of that subject.
+What a pod wants is read from its own annotations and labels (annotation before label, Berth's key before its
+aliases), so a pod that says nothing about a subject is not affected by the rules of that subject.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CHECKPOINT_KEYS = (
     keys.CHECKPOINT_INTERVAL_SECONDS,
 )
 _MIB_PER_GB = 1024
-# The product names of NVIDIA's feature discovery are the generation's word and more: "NVIDIA-H100-80GB-HBM3".
+# NVIDIA's feature discovery writes product names that contain the model: "NVIDIA-H100-80GB-HBM3".
 _GENERATIONS = {
     "t4": 7,
     "v100": 7,
@@ -45,7 +45,7 @@ _GENERATIONS = {
 
 @dataclass(frozen=True, kw_only=True)
 class PodAsk:
-    """What a pod asks for, or takes where it is bound. Amounts in canonical units."""
+    """What a pod requests, or uses where it is bound. Amounts are in canonical units."""
 
     namespace: str
     name: str
@@ -58,45 +58,45 @@ class PodAsk:
 
     @cached_property
     def gpus(self) -> int:
-        """All GPUs of all its containers."""
+        """The GPUs of all its containers together."""
         return gpus_of(self.requests)
 
     @cached_property
     def kind(self) -> str:
-        """training, inference or batch; empty where it does not say."""
-        # Another word is none: rules must not guess what was meant.
+        """training, inference or batch; empty where the pod names none of these."""
+        # Any other word counts as none, because rules must not guess.
         said = self._say(keys.WORKLOAD_TYPE).lower()
         return said if said in WORKLOAD_TYPES else ""
 
     @cached_property
     def intensity(self) -> str:
-        """The label workload-type: CPU-intensive, GPU-intensive, or another's word."""
+        """The label workload-type: CPU-intensive, GPU-intensive, or any other value."""
         return self.labels.get(keys.ALIASES[keys.WORKLOAD_TYPE], "")
 
     @cached_property
     def parallelism(self) -> str:
-        """ddp, tensor or none; empty where it does not say."""
+        """ddp, tensor or none; empty where the pod does not say."""
         return self._say(keys.PARALLELISM).lower()
 
     @cached_property
     def gpu_memory_mib(self) -> int:
-        """GPU memory that it needs in all, 0 where it does not say or what it says is no number."""
+        """The GPU memory that the pod needs in all, in MiB; 0 where it gives none, or no whole number."""
         return whole_number(self._say(keys.GPU_MEMORY_MIB)) or 0
 
     @cached_property
     def gpu_ids(self) -> tuple[int, ...]:
-        """Which of its node's GPUs it has been given, () where nobody says."""
+        """The indexes of the node's GPUs that the pod was given; () where they are not recorded."""
         parts = self.annotations.get(keys.GPU_IDS, "").split(",")
-        # What is no number is left out, so that one bad part leaves the others their meaning.
+        # Parts that are not numbers are left out, so that the others still count.
         ids = (whole_number(part.strip()) for part in parts)
         return tuple(one for one in ids if one is not None)
 
     @property
     def may_be_interrupted(self) -> bool:
-        """Whether it bears to lose its node: not inference, nor training that tells of no checkpoint."""
+        """Whether the pod may lose its node: not inference, and not training without checkpoints."""
         if self.kind == "training":
             return any(key in self.annotations for key in _CHECKPOINT_KEYS)
-        # Batch, and what says nothing, may be started anew elsewhere.
+        # Batch pods, and pods that do not say, can be started again elsewhere.
         return self.kind != "inference"
 
     def _say(self, key: str) -> str:
@@ -105,7 +105,7 @@ class PodAsk:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeView:
-    """One node, and what is bound to it. `used` sums the requests of its pods that have not finished."""
+    """One node with the pods bound to it. `used` sums the requests of those that have not finished."""
 
     node: NodeInfo
     used: Mapping[str, int] = field(default_factory=dict)
@@ -113,26 +113,26 @@ class NodeView:
 
     @cached_property
     def gpus(self) -> int:
-        """Allocatable GPUs."""
+        """The number of allocatable GPUs."""
         return gpus_of(self.node.allocatable)
 
     @cached_property
     def used_gpus(self) -> int:
-        """GPUs of the pods that are bound here."""
+        """The number of GPUs that the pods bound here request."""
         return gpus_of(self.used)
 
     @cached_property
     def gpu_memory_gb(self) -> int:
-        """Memory of one GPU: label `gpu-memory-gb`, else NVIDIA's `nvidia.com/gpu.memory` (MiB), else 0."""
+        """Memory of one GPU in GB: label `gpu-memory-gb`, else NVIDIA's `nvidia.com/gpu.memory`, else 0."""
         labels = self.node.labels
         if keys.NODE_GPU_MEMORY_GB in labels:
             return whole_number(labels[keys.NODE_GPU_MEMORY_GB]) or 0
-        # 81,559 MiB are sold as 80 GB.
+        # NVIDIA's label is in MiB and below the nominal size: 81,559 MiB are an 80 GB GPU.
         return round((whole_number(labels.get(keys.NODE_GPU_MEMORY_MIB)) or 0) / _MIB_PER_GB)
 
     @cached_property
     def generation(self) -> int:
-        """The GPUs' generation by label `gpu-generation`, else by their product's name; 0: unknown."""
+        """The GPUs' generation by label `gpu-generation`, else by their product's name; 0 for unknown."""
         said = self.node.labels.get(keys.NODE_GPU_GENERATION, "").lower()
         if said:
             return _GENERATIONS.get(said, 0)
@@ -141,7 +141,7 @@ class NodeView:
 
 
 def to_ask(pod: PodObject) -> PodAsk:
-    """Return the pod as the rules see it. Raises QuantityError where a request cannot be read."""
+    """Return the pod as the rules see it. Raises QuantityError where a request cannot be parsed."""
     return PodAsk(
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,

@@ -1,10 +1,10 @@
-"""GPUAware: nodes with enough free GPUs of enough memory; the emptier, larger, newer and better linked first.
+"""GPUAware: nodes with enough free GPUs and GPU memory; emptier, larger, newer and linked ones score higher.
 
     score = 2·(100 − used·100/all) + 3·memory in GB + 100 where NVLink + 10·generation
 
-The first term spreads, the opposite of packing: pods get GPUs that nobody else heats or saturates. What is
-compared is allocatable, which the kubelet has already cut down, less the pods that have not finished:
-counting finished ones would fill a node with the dead.
+The first term spreads pods, the opposite of packing, so that a pod's GPUs share heat and bandwidth with few
+others. Free GPUs are the allocatable ones, as reported by the kubelet, less those of pods that have not
+finished. Finished pods hold no GPU.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ def _judge(pod: PodAsk, view: NodeView, arguments: Arguments) -> Refusal | None:
     free = view.gpus - view.used_gpus
     if free < pod.gpus:
         reason = f"insufficient GPU: need {pod.gpus}, available {max(0, free)}"
-        # Evicting pods helps only where the node has enough of them at all.
+        # Final unless evictions could free enough GPUs.
         return Refusal(reason, is_final=view.gpus < pod.gpus)
-    # Rounded up: a GPU with a little less than the pod needs will not do.
+    # Rounded up: a GPU with slightly less memory than the pod needs does not suffice.
     needed = max(arguments.min_gpu_memory_gb, -(-pod.gpu_memory_mib // (pod.gpus * _MIB_PER_GB)))
     if view.gpu_memory_gb < needed:
         reason = f"insufficient GPU memory: need {needed}GB, available {view.gpu_memory_gb}GB"

@@ -1,10 +1,10 @@
-"""What the scheduler extender answers: which nodes a pod may run on, and how well each suits it.
+"""The extender's answers by GPU model, NVLink fabric and NUMA node.
 
-Filter: a pod that names a GPU model runs on nodes of that model alone; mixing models stalls or breaks a
-training job, and all of them advertise the same `nvidia.com/gpu`. Prioritize, from 0 to 10: first the NVLink
-fabric that the pod's training job is already in, else the NUMA node that the pod prefers. kube-scheduler
-multiplies the score with the extender's weight and adds those of its own plugins: a score moves, the filter
-decides.
+Filter: a pod that names a GPU model runs only on nodes of that model. A mix of models stalls or breaks a
+training job, and all models advertise the same resource `nvidia.com/gpu`. Prioritize, from 0 to 10: first the
+NVLink fabric that the pod's training job is already in, otherwise the NUMA node that the pod prefers.
+kube-scheduler multiplies the score by the extender's weight and adds the scores of its own plugins, so a
+score only influences the choice, while the filter decides.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from enum import StrEnum
 
 from api.wire.extender import NO_LABELS, NodeLabels, PodNeeds
 
-# The extender protocol's range; kube-scheduler scales it to its own 0-100.
+# The score range of the extender protocol, which kube-scheduler scales to its own 0-100.
 BEST_SCORE = 10
 PLAIN_SCORE = 1
 NO_SCORE = 0
@@ -28,10 +28,10 @@ UNKNOWN_NODE = "Node is not known to the extender"
 
 @dataclass(frozen=True, slots=True)
 class NodeCandidates:
-    """The nodes in question, in the order asked: names, and labels beside them.
+    """The candidate nodes in the order of the request: their names, and their labels beside them.
 
-    Labels are None for a node that is not known here. Two columns and no rows, because kube-scheduler waits
-    while thousands are looked at for each pod.
+    Labels are None for an unknown node. Two columns instead of one object per node, because kube-scheduler
+    waits while thousands of nodes are evaluated for each pod.
     """
 
     names: Sequence[str]
@@ -39,7 +39,7 @@ class NodeCandidates:
 
 
 class Affinity(StrEnum):
-    """What the scores of one call go by."""
+    """What the scores of one call are based on."""
 
     NONE = "none"
     NUMA = "NUMA"
@@ -55,13 +55,13 @@ class Scores:
 
 
 def failed_nodes(pod: PodNeeds, candidates: NodeCandidates) -> Mapping[str, str]:
-    """Return the nodes that the pod cannot run on, with the reason; the others pass.
+    """Return the nodes that the pod cannot run on, with the reason. All others pass.
 
-    Models are compared without regard to case. A pod that names no model can run on every node.
+    Models are compared case-insensitively. A pod that names no model can run on every node.
     """
     if not pod.gpu_model:
         return {}
-    # A cluster has a few models and thousands of nodes, so each model is judged once.
+    # A cluster has few models and thousands of nodes, so each model is compared once.
     verdicts: dict[str, str] = {}
     failed = {}
     for name, labels in zip(candidates.names, candidates.labels, strict=True):
@@ -78,7 +78,7 @@ def failed_nodes(pod: PodNeeds, candidates: NodeCandidates) -> Mapping[str, str]
 
 
 def _verdict(model: str, wanted: str) -> str:
-    """Return why a node of this model fails, empty where it passes."""
+    """Return why a node of this model fails; empty where it passes."""
     if model.lower() == wanted.lower():
         return ""
     return OTHER_MODEL if model else NO_MODEL_LABEL
@@ -93,22 +93,23 @@ def score_nodes(
 ) -> Scores:
     """Return how well each candidate suits the pod, from 0 to 10.
 
-    `fabrics`: those that pods of its training job are in; their nodes get 10, all others 1. Without any the
-    NUMA node counts: 10 where the node's is the preferred one, else 1, and 0 everywhere for a pod without
-    GPUs. `expected_fabric`: where the job's first pods are being sent; nodes elsewhere then get at most 9.
+    `fabrics` are those that pods of its training job are in: their nodes get 10, all others 1. Without
+    any, nodes with the preferred NUMA node get 10 and others 1, and a pod without GPUs gives 0
+    everywhere. `expected_fabric` is the fabric that the job's first pods are being sent to; nodes
+    elsewhere then get at most 9.
     """
-    # The job's pods are there already: whatever else speaks for another node, NVLink across
-    # fabrics does not exist.
+    # Pods of the job are already running. Nothing outweighs that, because NVLink does not reach
+    # from one fabric to another.
     if fabrics:
         near = [_fabric(labels) in fabrics for labels in candidates.labels]
         return Scores(Affinity.FABRIC, [BEST_SCORE if one else PLAIN_SCORE for one in near])
-    # A pod without GPUs gets nothing from either affinity, and no score says so.
+    # Neither affinity matters to a pod without GPUs.
     if pod.gpus == 0:
         return Scores(Affinity.NONE, [NO_SCORE] * len(candidates.names))
     values = _numa_scores(pod, candidates)
     if expected_fabric:
         values = [
-            # At most one below the best: elsewhere a node may still win by kube-scheduler's own scores.
+            # One below the best, so that kube-scheduler's own scores may still favour a node elsewhere.
             min(value, BEST_SCORE - 1 if _fabric(labels) != expected_fabric else BEST_SCORE)
             for value, labels in zip(values, candidates.labels, strict=True)
         ]
@@ -126,8 +127,8 @@ def _numa_scores(pod: PodNeeds, candidates: NodeCandidates) -> list[int]:
 def roomiest_fabric(pod: PodNeeds, candidates: NodeCandidates) -> str:
     """Return the fabric to send a training job's first pod to; empty where no candidate is in one.
 
-    It is the one whose nodes' scores make up the most, since the rest of the job has to fit in too. Equals
-    fall by name, so that two replicas that are asked the same choose the same.
+    It is the fabric with the highest sum of its nodes' scores, because the rest of the job has to fit as
+    well. Ties are broken by name, so that two replicas choose the same fabric.
     """
     values = _numa_scores(pod, candidates)
     most = Counter[str]()

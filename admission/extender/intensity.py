@@ -1,6 +1,6 @@
-"""WorkloadType: pods that call themselves CPU- or GPU-intensive run where there is something for them.
+"""WorkloadType: pods labelled CPU- or GPU-intensive run only on nodes with that resource.
 
-The label `workload-type` is also the articles' word for training and inference; those values pass here.
+Training and inference are also values of the label `workload-type`; this filter ignores them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def _judge(pod: PodAsk, view: NodeView, arguments: Arguments) -> Refusal | None:
     del arguments
     if pod.intensity == CPU_INTENSIVE and view.node.allocatable.get("cpu", 0) < _LEAST_MILLI_CPU:
         return Refusal("Node lacks CPU resources", is_final=True)
-    # By the resource's name and amount: a node that lists zero GPUs has none.
+    # By amount, because a node that lists zero GPUs has none.
     if pod.intensity == GPU_INTENSIVE and view.gpus <= 0:
         return Refusal("Node lacks GPU resources", is_final=True)
     return None

@@ -1,18 +1,19 @@
-"""NVLinkTopology: a job of several GPUs in one pod runs where these GPUs are linked.
+"""NVLinkTopology: a pod with several GPUs runs where these GPUs are linked.
 
-Data-parallel training (`ddp`) averages its gradients all around, so it needs its GPUs in one island; tensor
-parallelism needs the fast fabric as such. A pod of one GPU talks to nobody and runs anywhere.
+Data-parallel training (`ddp`) averages its gradients over all its GPUs, so it needs them in one
+island. Tensor parallelism requires the fast fabric in any case. A pod with one GPU has no such
+traffic and runs anywhere.
 
-A node tells of its islands by labels that a labeller of yours writes (from `nvidia-smi topo -m`):
+The islands of a node are read from labels, which a labeller of yours writes (from `nvidia-smi topo -m`):
 
     berth.dev/nvlink-island.0: "0-3"        the GPUs 0 to 3 are linked with each other
-    berth.dev/nvlink-island.1: "4"          an island of four; which ones they are is not said
+    berth.dev/nvlink-island.1: "4"          an island of four; their indexes are not given
     nvidia.com/gpu-topology: nvswitch       without such labels: all GPUs of the node are one island
 
-What counts is free GPUs, not the island's size: total capacity would send a second job of four to an island
-of four. Where pods say which GPUs they were given (`berth.dev/gpu-ids`) that is exact. The others are taken
-to sit in the smallest island that has room for them, as a packing device plug-in would put them; where they
-fit none whole they take of the roomiest first.
+Free GPUs count, not the size of the island: by total capacity a second job of four would be sent to an island
+of four. The count is exact for pods that record their GPUs (`berth.dev/gpu-ids`). Other pods are assumed to
+be in the smallest island with room for them, as a packing device plugin would place them; where none has room
+they are assumed to take GPUs from the roomiest islands first.
 """
 
 from __future__ import annotations
@@ -34,18 +35,18 @@ class _Island:
 
 
 def largest_free_island(view: NodeView) -> int:
-    """Return how many linked GPUs are free in one island of the node; 0 where it tells of none."""
+    """Return how many linked GPUs are free in one island of the node; 0 where it has no island labels."""
     islands = _islands(view)
-    untold = []
+    unrecorded = []
     for pod in view.pods:
         if pod.gpu_ids:
             for island in islands:
-                # Exact for those whose GPUs are known, guessed for the rest only afterwards.
+                # Pods with recorded GPUs are subtracted first, because the others are only estimated.
                 island.free -= len(island.ids.intersection(pod.gpu_ids))
         elif pod.gpus:
-            untold.append(pod.gpus)
-    # The largest first: a small one fits what is left, a large one no longer.
-    for gpus in sorted(untold, reverse=True):
+            unrecorded.append(pod.gpus)
+    # The largest pods first, because small ones still fit into what they leave.
+    for gpus in sorted(unrecorded, reverse=True):
         _seat(islands, gpus)
     return max((island.free for island in islands), default=0)
 
@@ -53,11 +54,10 @@ def largest_free_island(view: NodeView) -> int:
 def _seat(islands: list[_Island], gpus: int) -> None:
     fitting = [island for island in islands if island.free >= gpus]
     if fitting:
-        # The tightest that fits, as a device plug-in with NVLink in mind would choose; the
-        # large ones stay whole.
+        # The tightest island that fits, as an NVLink-aware device plugin would choose.
         min(fitting, key=lambda island: island.free).free -= gpus
         return
-    # It fits none, so it has to be spread: where most is free it breaks least.
+    # No island has room, so the pod is spread over the roomiest ones, which breaks up the fewest.
     for island in sorted(islands, key=lambda island: -island.free):
         taken = min(gpus, max(0, island.free))
         island.free -= taken
@@ -67,7 +67,7 @@ def _seat(islands: list[_Island], gpus: int) -> None:
 def _islands(view: NodeView) -> list[_Island]:
     labels = view.node.labels
     told = [_island(value) for key, value in labels.items() if key.startswith(keys.NODE_ISLAND_PREFIX)]
-    # A switch links all of a node's GPUs with each other: they are one island.
+    # A switch links all GPUs of a node with each other, so they are one island.
     if not told and labels.get(keys.NODE_GPU_TOPOLOGY, "").lower() == "nvswitch":
         return [_Island(view.gpus, frozenset(range(view.gpus)))]
     return told
@@ -77,7 +77,7 @@ def _island(value: str) -> _Island:
     first, dash, last = value.partition("-")
     begin, end = whole_number(first), whole_number(last)
     if dash and begin is not None and end is not None:
-        # No node has more devices; a label that says "0-9999999999" must not become a set of as many.
+        # Capped at 1,024 GPUs: a mistaken label such as "0-9999999999" must not create a huge set.
         ids = frozenset(range(begin, min(end, begin + 1023) + 1))
         return _Island(len(ids), ids)
     return _Island(whole_number(value) or 0, frozenset())
@@ -91,7 +91,7 @@ def _judge(pod: PodAsk, view: NodeView, arguments: Arguments) -> Refusal | None:
         return None
     if largest_free_island(view) >= pod.gpus:
         return None
-    # On the empty node: only then could evicting others help.
+    # Judged on the empty node: only then could evictions help.
     could_hold = max((island.free for island in _islands(view)), default=0) >= pod.gpus
     return Refusal(f"Node lacks {pod.gpus} GPUs in unified NVLink island", is_final=not could_hold)
 

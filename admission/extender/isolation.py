@@ -1,7 +1,7 @@
-"""WorkloadIsolation: training apart from inference, inference packed by GPU memory but not to the brim.
+"""WorkloadIsolation: training apart from inference; inference packed by GPU memory, but not completely.
 
-                 neighbour of inference                  10
-    training     enough free GPUs in a row               90
+                 a pod of inference on the node          10
+    training     enough consecutive free GPUs            90
                  otherwise                               50
 
     inference    s = (GPU memory of inference here + its own) / GPU memory of the node
@@ -9,8 +9,8 @@
 
     others                                               50
 
-Training wants a node to itself; inference may share, since its requests come in bursts. s is a fraction: in
-whole numbers it would be nothing but 0 and 1.
+Training should have a node to itself. Inference may share one, because its requests come in bursts. s is a
+fraction; as a whole number it would only be 0 or 1.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _PACKED_FROM, _TIGHT_FROM = 0.7, 0.8
 
 
 def saturation(pod: PodAsk, view: NodeView) -> float | None:
-    """Return which share of the node's GPU memory inference would take with this pod.
+    """Return the share of the node's GPU memory that inference would use with this pod, from 0.
 
-    None where the node does not tell how much it has.
+    Above 1 where it would not suffice. None where the node's GPU memory is unknown.
     """
     memory = view.gpus * view.gpu_memory_gb * _MIB_PER_GB
-    # Nothing is said of such a node, neither good nor bad.
+    # Without its GPU memory the node can be neither preferred nor refused.
     if memory <= 0:
         return None
     used = sum(one.gpu_memory_mib for one in view.pods if one.kind == "inference")
@@ -40,15 +40,14 @@ def saturation(pod: PodAsk, view: NodeView) -> float | None:
 
 
 def longest_row(view: NodeView) -> int:
-    """Return how many free GPUs of the node have numbers in a row.
+    """Return the largest number of free GPUs with consecutive indexes on the node.
 
-    Pods that do not say which they were given are taken to have the lowest that are free, as device plug-ins
-    give them.
+    Pods that do not record their GPUs are assumed to have the lowest free ones, as device plugins give them.
     """
     taken = {number for pod in view.pods for number in pod.gpu_ids}
     free = [number for number in range(view.gpus) if number not in taken]
-    untold = sum(pod.gpus for pod in view.pods if not pod.gpu_ids)
-    return _longest(free[untold:])
+    unrecorded = sum(pod.gpus for pod in view.pods if not pod.gpu_ids)
+    return _longest(free[unrecorded:])
 
 
 def _longest(numbers: Iterable[int]) -> int:
@@ -62,7 +61,7 @@ def _longest(numbers: Iterable[int]) -> int:
 
 def _score(pod: PodAsk, view: NodeView) -> float:
     if pod.kind == "training":
-        # Low, and not refused: training beside inference is better than training that waits.
+        # A low score, not a refusal: training beside inference is better than training that waits.
         if any(one.kind == "inference" for one in view.pods):
             return NEIGHBOUR
         return IN_A_ROW if longest_row(view) >= pod.gpus else PLAIN
@@ -70,7 +69,7 @@ def _score(pod: PodAsk, view: NodeView) -> float:
         share = saturation(pod, view)
         if share is None:
             return PLAIN
-        # Up to here fuller is better, so that other nodes stay empty; beyond it requests begin to queue.
+        # Up to 0.8 fuller is better, so that other nodes stay empty; beyond it requests begin to queue.
         if share > _TIGHT_FROM:
             return TIGHT
         return PACKED if share >= _PACKED_FROM else ROOMY
@@ -85,7 +84,7 @@ def _judge(pod: PodAsk, view: NodeView, arguments: Arguments) -> Refusal | None:
     memory = view.gpus * view.gpu_memory_gb
     needed = -(-pod.gpu_memory_mib // _MIB_PER_GB)
     reason = f"insufficient GPU memory for inference: {needed}GB more would make {share:.0%} of {memory}GB"
-    # Final where the pod is too large for the node by itself.
+    # Final where the pod alone is too large for the node.
     return Refusal(reason, is_final=pod.gpu_memory_mib > memory * _MIB_PER_GB)
 
 

@@ -1,8 +1,9 @@
-"""Which rules are asked for a pod: those of the profile that its `schedulerName` names.
+"""The profiles: which rules apply to a pod, by its `schedulerName`.
 
-kube-scheduler binds pods of several names (its own profiles) and tells the extender which one each bears, so
-a workload chooses by its manifest, several policies live in one process, and taking the name off a manifest
-takes everything back. Filters that only speak when a pod asks by a key of its own are in every profile.
+kube-scheduler binds pods of several scheduler names (its own profiles) and passes the name of each pod to
+the extender. A Workload thus chooses its rules in its manifest, several policies run in one process, and
+removing the name from a manifest undoes the choice. Filters that act only on pods with a key of their own
+are in every profile.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from admission.extender.isolation import ISOLATION_SCORE, MEMORY_FILTER
 from admission.extender.rules import NODE_NOT_FOUND, Arguments, Filter, Refusal, Scorer
 from admission.extender.sampling import EVERY_NODE
 
-# The extender protocol's range.
+# The highest score of the extender protocol.
 BEST = 10
 
 FILTERS: Mapping[str, Filter] = {
@@ -31,10 +32,10 @@ _ASKED_FOR = (INTENSITY_FILTER.name, TOPOLOGY_FILTER.name)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtenderProfile:
-    """The rules of one scheduler name, in the order in which they are asked.
+    """The rules of one scheduler name, in the order in which they are applied.
 
-    `scores`: names with weights. Without any, the scores go by NUMA node and fabric.
-    `percentage_of_nodes_to_score`: a filter stops once so many have passed (`sampling.nodes_to_find`).
+    `scores` are names with weights; without any, nodes are scored by NUMA node and fabric. With
+    `percentage_of_nodes_to_score` a filter stops once enough nodes have passed (`sampling.nodes_to_find`).
     """
 
     name: str
@@ -43,7 +44,7 @@ class ExtenderProfile:
     percentage_of_nodes_to_score: int = EVERY_NODE
 
 
-# What every other scheduler name gets.
+# The profile of every other scheduler name.
 PLAIN = ExtenderProfile(name="")
 BUILT_IN = (
     ExtenderProfile(
@@ -63,10 +64,10 @@ BUILT_IN = (
 def refusals(
     profile: ExtenderProfile, pod: PodAsk, views: Mapping[str, NodeView | None], arguments: Arguments
 ) -> dict[str, Refusal]:
-    """Return the nodes that will not do, with the first reason of each. A view of None is an unknown node."""
+    """Return the refused nodes, each with its first reason. A view of None stands for an unknown node."""
     asked = [FILTERS[name] for name in profile.filters if FILTERS[name].concerns(pod)]
     refused: dict[str, Refusal] = {}
-    # Nothing to ask of thousands of nodes: the common pod wants nothing special.
+    # No filter applies to most pods, so thousands of nodes need no look.
     if not asked:
         return refused
     for name, view in views.items():
@@ -80,7 +81,7 @@ def _first(
     asked: Iterable[Filter], pod: PodAsk, view: NodeView | None, arguments: Arguments
 ) -> Refusal | None:
     if view is None:
-        # Not passed: a node that nobody knows might lack whatever the pod needs.
+        # Refused, because an unknown node might lack anything that the pod needs.
         return Refusal(NODE_NOT_FOUND, is_final=True)
     for one in asked:
         found = one.judge(pod, view, arguments)
@@ -90,14 +91,14 @@ def _first(
 
 
 def concerns(profile: ExtenderProfile, pod: PodAsk) -> bool:
-    """Return whether any filter of the profile has something to say of the pod."""
+    """Return whether any filter of the profile applies to the pod."""
     return any(FILTERS[name].concerns(pod) for name in profile.filters)
 
 
 def scores(profile: ExtenderProfile, pod: PodAsk, views: Sequence[NodeView | None]) -> list[float]:
     """Return how well each node suits the pod, from 0 to 10: the weighted mean of the profile's scores.
 
-    A score without a scale of its own is measured by the best of these nodes, as kube-scheduler normalises.
+    A score without a fixed maximum is scaled by the best of these nodes, as kube-scheduler normalises scores.
     An unknown node gets 0.
     """
     total = [0.0] * len(views)
@@ -110,6 +111,6 @@ def scores(profile: ExtenderProfile, pod: PodAsk, views: Sequence[NodeView | Non
 
 def _scaled(scorer: Scorer, pod: PodAsk, views: Sequence[NodeView | None]) -> list[float]:
     raw = [0.0 if view is None else max(0.0, scorer.score(pod, view)) for view in views]
-    # Without a scale the best of these nodes is the scale; all zero stays zero.
+    # Without a fixed maximum the best of these nodes gets 1. If all are zero, they stay zero.
     most = scorer.most if scorer.most is not None else max(raw, default=0.0)
     return [min(1.0, value / most) for value in raw] if most > 0 else raw

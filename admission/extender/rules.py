@@ -1,4 +1,4 @@
-"""What a rule of the extender is: a filter says why a node will not do, a score how well it does."""
+"""The types of rules: a filter refuses a node with a reason, a scorer says how well a node suits a pod."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NODE_NOT_FOUND = "node not found"
 
 
 class Refusal(NamedTuple):
-    """Why a node will not do. `is_final`: evicting pods from it would not help."""
+    """Why a node is refused. `is_final`: evicting pods from it would not help."""
 
     reason: str
     is_final: bool
@@ -20,10 +20,10 @@ class Refusal(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arguments:
-    """What the configuration says to the rules.
+    """The rules' settings from the configuration.
 
-    `required_topologies`: values of `nvidia.com/gpu-topology` on which tensor parallelism runs.
-    `min_gpu_memory_gb`: what a GPU must have at least for a pod that asks for GPUs.
+    `required_topologies` are the values of `nvidia.com/gpu-topology` on which tensor parallelism runs.
+    `min_gpu_memory_gb` is the least memory of a GPU, in GB, for a pod that requests GPUs.
     """
 
     required_topologies: tuple[str, ...] = ("nvlink", "nvswitch")
@@ -32,7 +32,7 @@ class Arguments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """A filter. `concerns`: whether it has anything to say of a pod, asked once and not for each node."""
+    """A filter. `concerns` returns whether it applies to a pod; it is called once and not for each node."""
 
     name: str
     concerns: Callable[[PodAsk], bool]
@@ -41,9 +41,9 @@ class Filter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scorer:
-    """A score on a scale of its own.
+    """A score with a scale of its own.
 
-    `most`: the best there is, None where it depends on the nodes and the best of those asked about counts.
+    `most` is the highest possible score; None where the best of the nodes in question defines the scale.
     """
 
     name: str
