@@ -83,14 +83,14 @@ class Cluster:
 
     def end(self, key: WorkloadKey, now: float) -> None:
         """Finish a Workload."""
-        told = Condition(type=ConditionType.FINISHED, status=True, reason="Succeeded", at=now)
-        self.put(_with(self.workloads[key], told), now)
+        finished = Condition(type=ConditionType.FINISHED, status=True, reason="Succeeded", at=now)
+        self.put(_with(self.workloads[key], finished), now)
 
     def _admit(self, decision: Admit, now: float) -> None:
         types = (ConditionType.QUOTA_RESERVED, ConditionType.ADMITTED)
-        told = [Condition(type=type_, status=True, at=now) for type_ in types]
+        conditions = [Condition(type=type_, status=True, at=now) for type_ in types]
         self.running.append(decision.key)
-        self.put(replace(_with(self.workloads[decision.key], *told), admission=decision.admission), now)
+        self.put(replace(_with(self.workloads[decision.key], *conditions), admission=decision.admission), now)
 
     def _catch_up(self, now: float) -> None:
         while self._timed(lambda: self.engine.catch_up(now=now)):

@@ -93,8 +93,9 @@ class Measured:
         samples, late = sum(self.lags.values()), sum(n for most, n in self.lags.items() if most > LAG_TARGET)
         worst = max((most for most, n in self.lags.items() if n), default=0.0)
         return (
-            f"{late:8} of {samples} checks of the controller's event loop were over {1000 * LAG_TARGET:.0f} ms "
-            f"late (target 0), none over {1000 * worst:.0f} ms; other processes on these cores affect this"
+            f"{late:8} of {samples} checks of the controller's event loop were over "
+            f"{1000 * LAG_TARGET:.0f} ms late (target 0), none over {1000 * worst:.0f} ms; "
+            "other processes on these cores affect this"
         )
 
 

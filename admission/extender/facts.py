@@ -65,8 +65,8 @@ class PodAsk:
     def kind(self) -> str:
         """training, inference or batch; empty where the pod names none of these."""
         # Any other word counts as none, because rules must not guess.
-        said = self._say(keys.WORKLOAD_TYPE).lower()
-        return said if said in WORKLOAD_TYPES else ""
+        value = self._read(keys.WORKLOAD_TYPE).lower()
+        return value if value in WORKLOAD_TYPES else ""
 
     @cached_property
     def intensity(self) -> str:
@@ -76,12 +76,12 @@ class PodAsk:
     @cached_property
     def parallelism(self) -> str:
         """ddp, tensor or none; empty where the pod does not say."""
-        return self._say(keys.PARALLELISM).lower()
+        return self._read(keys.PARALLELISM).lower()
 
     @cached_property
     def gpu_memory_mib(self) -> int:
         """The GPU memory that the pod needs in all, in MiB; 0 where it gives none, or no whole number."""
-        return whole_number(self._say(keys.GPU_MEMORY_MIB)) or 0
+        return whole_number(self._read(keys.GPU_MEMORY_MIB)) or 0
 
     @cached_property
     def gpu_ids(self) -> tuple[int, ...]:
@@ -99,7 +99,7 @@ class PodAsk:
         # Batch pods, and pods that do not say, can be started again elsewhere.
         return self.kind != "inference"
 
-    def _say(self, key: str) -> str:
+    def _read(self, key: str) -> str:
         return read_key(key, (self.annotations, self.labels), with_aliases=True)
 
 
@@ -133,9 +133,9 @@ class NodeView:
     @cached_property
     def generation(self) -> int:
         """The GPUs' generation by label `gpu-generation`, else by their product's name; 0 for unknown."""
-        said = self.node.labels.get(keys.NODE_GPU_GENERATION, "").lower()
-        if said:
-            return _GENERATIONS.get(said, 0)
+        value = self.node.labels.get(keys.NODE_GPU_GENERATION, "").lower()
+        if value:
+            return _GENERATIONS.get(value, 0)
         words = self.node.labels.get(keys.NODE_GPU_MODEL, "").lower().replace("_", "-").split("-")
         return next((_GENERATIONS[word] for word in words if word in _GENERATIONS), 0)
 

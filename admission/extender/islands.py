@@ -66,11 +66,11 @@ def _seat(islands: list[_Island], gpus: int) -> None:
 
 def _islands(view: NodeView) -> list[_Island]:
     labels = view.node.labels
-    told = [_island(value) for key, value in labels.items() if key.startswith(keys.NODE_ISLAND_PREFIX)]
+    labelled = [_island(value) for key, value in labels.items() if key.startswith(keys.NODE_ISLAND_PREFIX)]
     # A switch links all GPUs of a node with each other, so they are one island.
-    if not told and labels.get(keys.NODE_GPU_TOPOLOGY, "").lower() == "nvswitch":
+    if not labelled and labels.get(keys.NODE_GPU_TOPOLOGY, "").lower() == "nvswitch":
         return [_Island(view.gpus, frozenset(range(view.gpus)))]
-    return told
+    return labelled
 
 
 def _island(value: str) -> _Island:

@@ -16,9 +16,10 @@ divided 5 + 5.
 Cost. Sorting the units dominates: O(n log n) for n units of a group, plus one scan of the other units for
 each unit chosen. Every step is a single pass, so it ends.
 
-Kueue minimises the spare room by dynamic programming over all units. The exchange used here may miss the
-minimum where several units must be exchanged at once. Without a result best fit decides, as it does for
-leaders. Source: Kueue, pkg/cache/scheduler/tas_balanced_placement.go; gate TASBalancedPlacement.
+Kueue minimises the spare room by dynamic programming over all units. The exchange used here may
+miss the minimum where several units must be exchanged at once. Without a result best fit decides,
+as it does for leaders.
+Source: Kueue, pkg/cache/scheduler/tas_balanced_placement.go; gate TASBalancedPlacement.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ class CandidateLeaves:
         else:
             self.leaves[index] = leaf
         # Its capacity, its number of nodes and its place in the row decide which candidates exist.
-        if known is None or leaf is None or _standing(known) != _standing(leaf):
+        if known is None or leaf is None or _lasting(known) != _lasting(leaf):
             self.capacity_changes += 1
         # Reported even where the value is equal: its pods may be on other nodes, or
         # nodes may score otherwise.
@@ -168,7 +168,7 @@ class CandidateLeaves:
         return bool(wanted) and wanted in self.site.tree.values[domain]
 
 
-def _standing(leaf: Leaf) -> tuple[object, ...]:
+def _lasting(leaf: Leaf) -> tuple[object, ...]:
     """Return the properties of a leaf that do not depend on its present use."""
     return leaf.capacity, leaf.nodes, leaf.place
 

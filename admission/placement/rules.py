@@ -79,8 +79,8 @@ class Demand:
 def leaf_level(levels: Sequence[str], rules: DomainRules | None) -> int:
     """Return the level of the leaves: the policy's, otherwise the one above the nodes, if there is one."""
     named = rules.leaf_level if rules is not None else None
-    # A named level that this topology lacks is ignored, because one policy may apply to queues
-    # with several topologies.
+    # A named level that this topology lacks is ignored, because one policy may apply to
+    # queues with several topologies.
     if named is not None and named in levels[:-1]:
         return levels.index(named)
     return max(0, len(levels) - 2)
@@ -185,19 +185,19 @@ def _siblings(leaves: Sequence[Leaf], pods: int) -> Iterator[tuple[Leaf, ...]]:
 
 def _rows(leaves: Sequence[Leaf], pods: int) -> Iterator[tuple[Leaf, ...]]:
     """Yield the shortest runs of adjacent leaves that can ever hold the gang."""
-    standing: Mapping[int, Leaf] = {leaf.place: leaf for leaf in leaves if leaf.place is not None}
-    runs = [run for place in sorted(standing) if (run := _run(standing, place, pods))]
+    by_place: Mapping[int, Leaf] = {leaf.place: leaf for leaf in leaves if leaf.place is not None}
+    runs = [run for place in sorted(by_place) if (run := _run(by_place, place, pods))]
     # All runs of the shortest length are candidates. Present room decides among them.
     shortest = min((len(run) for run in runs), default=0)
     yield from (run for run in runs if len(run) == shortest)
 
 
-def _run(standing: Mapping[int, Leaf], place: int, pods: int) -> tuple[Leaf, ...]:
+def _run(by_place: Mapping[int, Leaf], place: int, pods: int) -> tuple[Leaf, ...]:
     """Return the adjacent leaves from `place` on that hold the gang, () where the row ends before."""
     run: list[Leaf] = []
     held = 0
     while held < pods:
-        leaf = standing.get(place + len(run))
+        leaf = by_place.get(place + len(run))
         # A gap in the row: the leaves behind it are not adjacent.
         if leaf is None:
             return ()

@@ -74,7 +74,7 @@ class TopCandidate:
     judge: Judge
     rooms: Rooms
     # The present place of each group, by the group's number.
-    _standings: list[RankedCandidate | None] = field(default_factory=list)
+    _places: list[RankedCandidate | None] = field(default_factory=list)
     _groups_of: dict[int, list[int]] = field(default_factory=dict)
     _heaps: dict[CandidateFamily, _Heap] = field(default_factory=dict)
     # The serial number of each group's latest heap entry. Older entries are stale.
@@ -90,7 +90,7 @@ class TopCandidate:
 
     def judging(self) -> Steps[None]:
         """Judge the groups that have not been judged yet, in steps. `best` does so at once."""
-        judged = self._standings
+        judged = self._places
         while len(judged) < len(self.groups):
             begin = len(judged)
             judged += [self.judge(group) for group in self.groups[begin : begin + _JUDGED_AT_ONCE]]
@@ -100,10 +100,10 @@ class TopCandidate:
 
     def _fill(self) -> None:
         self._heaps = {}
-        for number, standing in enumerate(self._standings):
-            if standing is not None:
+        for number, place in enumerate(self._places):
+            if place is not None:
                 self._serials[number] = number
-                self._heaps.setdefault(standing.family, []).append((standing.tail, number, number))
+                self._heaps.setdefault(place.family, []).append((place.tail, number, number))
         for heap in self._heaps.values():
             heapify(heap)
         # Later serial numbers continue from here, so that no stale entry equals a new one.
@@ -113,15 +113,15 @@ class TopCandidate:
         """Judge again the groups that contain these leaves."""
         finish(self.judging())
         for number in {number for leaf in leaves for number in self._groups_of.get(leaf, ())}:
-            standing = self.judge(self.groups[number])
+            place = self.judge(self.groups[number])
             # An equal place means that the heap entry is still valid.
-            if standing == self._standings[number]:
+            if place == self._places[number]:
                 continue
-            self._standings[number] = standing
+            self._places[number] = place
             self._serials[number] = self._next
-            if standing is not None:
-                heap = self._heaps.setdefault(standing.family, [])
-                heappush(heap, (standing.tail, self._next, number))
+            if place is not None:
+                heap = self._heaps.setdefault(place.family, [])
+                heappush(heap, (place.tail, self._next, number))
                 self._pushed += 1
             self._next += 1
         # The heaps are rebuilt as a whole when needed; most never are.

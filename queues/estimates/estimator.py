@@ -71,11 +71,11 @@ class Estimator:
         self, workload: Workload, policy: AdmissionPolicy, *, started_at: float
     ) -> Estimate | None:
         """Return the expected run time of a Workload running since `started_at`, by its annotations now."""
-        estimate, told = self.estimate(workload, policy), completion_at(workload)
+        estimate, completion = self.estimate(workload, policy), completion_at(workload)
         # A completion before the start, or years ahead, is a mistake and is ignored.
-        if told is None or not started_at < told <= started_at + _MOST_SECONDS:
+        if completion is None or not started_at < completion <= started_at + _MOST_SECONDS:
             return estimate
-        seconds = told - started_at
+        seconds = completion - started_at
         # An enforced limit stops the work earlier, whatever the annotation says.
         if estimate is not None and estimate.is_enforced and estimate.seconds <= seconds:
             return estimate
@@ -130,7 +130,7 @@ def runtime_problem(text: str) -> str | None:
         return None
     return (
         f"{EXPECTED_RUNTIME_SECONDS} is {text[:_MOST_QUOTED]!r}, but must be a whole number of seconds "
-        f"above 0 and no more than ten years ({_MOST_SECONDS}); it counts as not given"
+        f"above 0 and no more than ten years ({_MOST_SECONDS}); the annotation is ignored"
     )
 
 
@@ -144,12 +144,12 @@ def completion_problem(text: str, *, now: float) -> str | None:
 
     An instant in the past is not a problem: work may take longer than it declared.
     """
-    told = parse_instant(text)
-    if told is not None and told <= now + _MOST_SECONDS:
+    instant = parse_instant(text)
+    if instant is not None and instant <= now + _MOST_SECONDS:
         return None
     return (
         f"{EXPECTED_COMPLETION_TIME} is {text[:_MOST_QUOTED]!r}, but must be an RFC 3339 time such as "
-        "2026-01-31T12:00:00Z, within ten years; it counts as not given"
+        "2026-01-31T12:00:00Z, within ten years; the annotation is ignored"
     )
 
 
@@ -163,7 +163,7 @@ def length_problems(sources: Iterable[Mapping[str, str]], *, now: float) -> tupl
         declared, completion = source.get(EXPECTED_RUNTIME_SECONDS), source.get(EXPECTED_COMPLETION_TIME)
         found[runtime_problem(declared) if declared is not None else None] = None
         found[completion_problem(completion, now=now) if completion is not None else None] = None
-    return tuple(said for said in found if said is not None)
+    return tuple(problem for problem in found if problem is not None)
 
 
 def may_be_evicted(workload: Workload) -> bool:
@@ -204,8 +204,8 @@ def _graces(workload: Workload) -> Iterator[int]:
         if admitted.get(pod_set.name, pod_set.count) <= workload.reclaimable.get(pod_set.name, 0):
             continue
         spec = pod_set.template.spec
-        told = spec.termination_grace_period_seconds if spec is not None else None
-        yield _DEFAULT_GRACE_SECONDS if told is None else told
+        grace = spec.termination_grace_period_seconds if spec is not None else None
+        yield _DEFAULT_GRACE_SECONDS if grace is None else grace
 
 
 def measured_seconds(workload: Workload) -> float | None:

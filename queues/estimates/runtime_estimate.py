@@ -36,7 +36,8 @@ _LEAST_RAISE_SECONDS = 60.0
 _DIGEST_BYTES = 6
 # A last part with a digit in it is a counter, a date or a hash: "train-7", "eval-2026-01-31", "job-x7f2k".
 # One in five suffixes of `generateName` has no digit: "train-cddpl". Their alphabet has no vowels, so hardly
-# any word is mistaken for one. Source: Kubernetes, apimachinery, pkg/util/rand.
+# any word is mistaken for one.
+# Source: Kubernetes, apimachinery, pkg/util/rand.
 _LAST_PARTS = re.compile(r"([-._](?=[a-z0-9]*[0-9])[a-z0-9]+)*(-[bcdfghjklmnpqrstvwxz2456789]{5})?$|[0-9]+$")
 
 

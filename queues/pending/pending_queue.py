@@ -277,7 +277,8 @@ class PendingQueue:
         """Put a popped Workload back after a decision. Return whether it was parked.
 
         It stays active if its failure is temporary, if the queue was woken while it was tried, or if flavors
-        remain to be tried. Source: Kueue, cluster_queue.go, requeueIfNotPresent.
+        remain to be tried.
+        Source: Kueue, cluster_queue.go, requeueIfNotPresent.
         """
         self._in_flight = None
         self._remember_preemptor(pending, reason)

@@ -17,9 +17,9 @@ the edges and applies each change to a *stage*, the quota tree and the nodes the
 (`queues.profile.profile_walk`). Adding and removing usage are exact inverses, so the walk leaves the stage
 unchanged, and the same arithmetic decides what fits at an instant and what fits now.
 
-Invariant. The list of edges is sorted by (instant, release before begin, holder), holds one release and at
-most one begin of each claim, and nothing else. A second index holds the same edges by spot, a handful each,
-so that one host over time can be read without the others. `validate` checks both.
+Invariant. The list of edges is sorted by instant, then releases before begins, then holder. It holds at most
+one begin and one release of each claim, and nothing else. A second index holds the same edges by spot, a
+handful each, so that one host over time can be read without the others. `validate` checks both.
 
 Cost. To find the place of an edge takes O(log n) comparisons.
 
@@ -158,15 +158,15 @@ class Start(Generic[Value]):
 
 
 class CapacityProfile:
-    """All claims, by holder and along time. One task owns it."""
+    """All claims, by holder and in order of time. One task owns it."""
 
     def __init__(self) -> None:
         self._claims: dict[WorkloadKey, Claim] = {}
         self._edges: SortedKeyList[Edge, _Order] = SortedKeyList(key=order)
         self._at_spot: dict[Spot, list[Edge]] = {}
-        # When the edges of a spot last changed, as the version then.
+        # The version in which the edges of a spot last changed.
         self._changed_in: dict[Spot, int] = {}
-        # Rises with every change; what was worked out of the edges holds while it stays.
+        # Rises with every change. A value computed from the edges is valid while the version is the same.
         self.version = 0
 
     def __len__(self) -> int:
@@ -177,14 +177,14 @@ class CapacityProfile:
         return self._claims.get(holder)
 
     def claims(self) -> list[Claim]:
-        """Return all claims, in the order in which they were put in."""
+        """Return all claims, in the order in which they were added."""
         return list(self._claims.values())
 
     def put(self, claim: Claim) -> None:
-        """Take in a claim, in place of the one that the holder had. Raises ValueError for an empty span."""
+        """Add a claim, replacing the holder's former one. Raises ValueError if it ends before it begins."""
         if claim.ends_at < claim.begins_at:
             raise ValueError(f"the claim of {claim.holder} ends at {claim.ends_at}, before it begins")
-        # A holder has one claim, so that who changes its estimate needs no record of the former one.
+        # A holder has one claim, so a caller that changes an estimate need not know the former one.
         self.drop(claim.holder)
         self.version += 1
         self._claims[claim.holder] = claim
@@ -199,12 +199,12 @@ class CapacityProfile:
             self._changed_in[spot] = self.version
 
     def drop(self, holder: WorkloadKey) -> Claim | None:
-        """Take a claim out. Returns it, None where there was none."""
+        """Remove and return the holder's claim, None where there is none."""
         claim = self._claims.pop(holder, None)
         if claim is not None:
             self.version += 1
             for edge in _edges_of(claim):
-                # Found by its order, which is unique: a holder has one begin and one end.
+                # Found by its sort key, which is unique: a holder has at most one begin and one end.
                 self._edges.remove(edge)
                 for spot in claim.spots:
                     _take_out(self._at_spot[spot], edge)
@@ -215,38 +215,38 @@ class CapacityProfile:
         return claim
 
     def outrun(self, now: float) -> list[Claim]:
-        """Return the running claims that should have ended by now, and have not."""
-        # Ends at exactly `now` are due too: what has not ended by then has outrun its estimate.
+        """Return the running claims that should have ended by `now` (Unix seconds) and have not."""
+        # An end at exactly `now` is included: work that has not ended by then has exceeded its estimate.
         due = self._edges.irange_key(max_key=_after(now))
         return [claim for _, sign, _, claim in due if sign == RELEASE and claim.is_running]
 
     def next_end_at(self, *, after: float) -> float | None:
-        """Return when the next running claim is expected to end after that instant, None where none is."""
+        """Return when the next running claim after `after` is expected to end, None where there is none."""
         for at, sign, _, claim in self._edges.irange_key(min_key=_after(after)):
             if sign == RELEASE and claim.is_running:
                 return at
         return None
 
     def edges(self, *, wants: Callable[[Claim], bool] | None = None) -> list[Edge]:
-        """Return the edges in order of time, of the claims that are wanted."""
+        """Return the edges of the claims for which `wants` is true (None: all), in order of time."""
         if wants is None:
             return list(self._edges)
         return [edge for edge in self._edges if wants(edge[3])]
 
     def spots(self) -> Collection[Spot]:
-        """Return the spots at which anything changes."""
+        """Return the spots with any edge."""
         return self._at_spot.keys()
 
     def at_spot(self, spot: Spot) -> Sequence[Edge]:
-        """Return the edges of the claims on one spot, in order of time. Not to be changed, nor kept."""
+        """Return the edges of the claims on one spot, in order of time. Do not change or keep the list."""
         return self._at_spot.get(spot, ())
 
     def changed_in(self, spot: Spot) -> int:
-        """Return the version in which the edges of a spot became what they are; it is never used again."""
+        """Return the version in which the edges of a spot last changed; 0 where it has no edges."""
         return self._changed_in.get(spot, 0)
 
     def validate(self) -> None:
-        """Raise AssertionError where edges and claims disagree."""
+        """Raise AssertionError where the edges are not those of the claims."""
         expected = sorted((edge for claim in self._claims.values() for edge in _edges_of(claim)), key=order)
         assert list(self._edges) == expected, "the edges of the profile are not those of its claims"
         assert self._at_spot == by_spot(expected), "the edges by spot are not those of the claims there"
@@ -254,7 +254,7 @@ class CapacityProfile:
 
 def _edges_of(claim: Claim) -> tuple[Edge, ...]:
     end = (claim.ends_at, RELEASE, claim.holder, claim)
-    # What never ends has no edge there, and running work none at its begin: both would only be walked over.
+    # A claim that never ends has no release, and running work has no begin. Such edges would never matter.
     ends = (end,) if claim.ends_at < inf else ()
     return ends if claim.is_running else ((claim.begins_at, BEGIN, claim.holder, claim), *ends)
 
@@ -264,7 +264,7 @@ def _take_out(edges: list[Edge], edge: Edge) -> None:
 
 
 def by_spot(edges: Sequence[Edge]) -> dict[Spot, list[Edge]]:
-    """Return the edges once for each spot of their claims, in the order in which they come."""
+    """Return the edges by spot, each once for every spot of its claim, in their given order."""
     found: dict[Spot, list[Edge]] = {}
     for edge in edges:
         for spot in edge[3].spots:
@@ -273,7 +273,7 @@ def by_spot(edges: Sequence[Edge]) -> dict[Spot, list[Edge]]:
 
 
 def order(edge: Edge) -> tuple[float, int, WorkloadKey]:
-    """Return the place of an edge among all."""
+    """Return the sort key of an edge: instant, release before begin, holder."""
     return edge[:3]
 
 
@@ -283,5 +283,5 @@ def _after(instant: float) -> _Order:
 
 
 def time_of(edge: Edge) -> float:
-    """Return when the edge is (Unix seconds)."""
+    """Return the instant of an edge (Unix seconds)."""
     return edge[0]

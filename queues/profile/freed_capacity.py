@@ -19,7 +19,7 @@ from math import inf
 from queues.profile.capacity_profile import Claim, Spots
 from queues.quota.resources import Quantities
 
-# Beyond this many pieces they are merged into "anything may be free": with so many to compare against,
+# Beyond this many pieces they are merged into "anything may be free": with that many to compare,
 # checking every promise is cheaper.
 _MOST_PIECES = 64
 

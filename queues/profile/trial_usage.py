@@ -52,18 +52,18 @@ class TrialUsage:
         """Return a copy of the usage beyond the present at this position."""
         return {queue: dict(total) for queue, total in self.usage.items()}
 
-    def return_to(self, picture: Usage) -> bool:
+    def return_to(self, snapshot: Usage) -> bool:
         """Restore a copy that `picture` returned; False, without effect, where quotas changed since."""
         if self.quota:
             return False
         for queue, total in self.usage.items():
             # Set to 0 instead of removed: the stage may show more and has to be corrected.
-            known = picture.get(queue, _NO_USAGE)
+            known = snapshot.get(queue, _NO_USAGE)
             total.update((pair, known.get(pair, 0)) for pair in total)
             self._unshown[queue] = None
         return True
 
-    def is_within(self, picture: Usage) -> bool:
+    def is_within(self, snapshot: Usage) -> bool:
         """Return whether no ClusterQueue uses more of any resource here than in the copy.
 
         The copy must be from earlier on the same way forward, so that it knows no queue that `usage` lacks.
@@ -72,7 +72,7 @@ class TrialUsage:
         if self.quota:
             return False
         for queue, total in self.usage.items():
-            known = picture.get(queue, _NO_USAGE)
+            known = snapshot.get(queue, _NO_USAGE)
             for pair, amount in total.items():
                 if amount > known.get(pair, 0):
                     return False

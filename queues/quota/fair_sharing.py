@@ -6,9 +6,10 @@ For a node n with a parent, over the resources r (all flavors together):
     lendable(r) = Σ potential(parent)                       the most its parent could ever give
     share       = max over r of borrowed(r) · 1000 / lendable(r), divided by n's weight
 
-The node with the smallest share is served first, and the node with the largest share is preempted first. A
-node of weight 0 that borrows has an infinite share; two such nodes are compared by their shares before the
-weight. Source: Kueue, pkg/cache/scheduler/fair_sharing.go; KEP 1714.
+The node with the smallest share is served first, and the node with the largest share is preempted
+first. A node of weight 0 that borrows has an infinite share; two such nodes are compared by their
+shares before the weight.
+Source: Kueue, pkg/cache/scheduler/fair_sharing.go; KEP 1714.
 """
 
 from __future__ import annotations

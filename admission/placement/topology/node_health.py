@@ -6,9 +6,9 @@
     tainted    NoSchedule or NoExecute that the pods do not tolerate           lost when its pods are
     cordoned   spec.unschedulable, which the node controller makes a taint     lost when its pods are
 
-A fault alone says nothing about the pods: a node that is briefly not ready still runs them.
-When a fault makes a node *lost* to a Workload is decided by
-`admission.reconcile.workload.nodes`. Source: Kueue, pkg/controller/tas/node_controller.go.
+A fault alone says nothing about the pods: a node that is briefly not ready still runs them. When a fault
+makes a node *lost* to a Workload is decided by `admission.reconcile.workload.nodes`.
+Source: Kueue, pkg/controller/tas/node_controller.go.
 """
 
 from __future__ import annotations

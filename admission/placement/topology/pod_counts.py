@@ -21,8 +21,9 @@ Cost. With n leaves, c changed leaves and depth d: O(n) when a shape is first se
 longer goes back far enough; afterwards O(c·d) without a leader, and O(c·d·width) with one, whatever n is. The
 pass ends because it goes up one level at a time.
 
-Changes are read from the site's logs when a count is asked for, so a shape that is not asked for costs
-nothing. Source: Kueue, tas_flavor_snapshot.go, fillInCounts, which is the full pass.
+Changes are read from the site's logs when a count is asked for, so a shape that is not
+asked for costs nothing.
+Source: Kueue, tas_flavor_snapshot.go, fillInCounts, which is the full pass.
 """
 
 from __future__ import annotations

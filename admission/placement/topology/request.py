@@ -1,8 +1,9 @@
 """The placement request of a pod set, its plan in terms of levels, and the possible results.
 
-Levels are counted from the widest, 0. A slice is a number of pods that must share a domain of the slice's
-level. Layers are slices within slices: each has a lower level than the one around it, and a size that divides
-its size. Source: Kueue, pkg/cache/scheduler/tas_flavor_snapshot.go; KEP 2724.
+Levels are counted from the widest, 0. A slice is a number of pods that must share a domain of the
+slice's level. Layers are slices within slices: each has a lower level than the one around it, and a size
+that divides its size.
+Source: Kueue, pkg/cache/scheduler/tas_flavor_snapshot.go; KEP 2724.
 """
 
 from __future__ import annotations
