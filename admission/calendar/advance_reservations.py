@@ -3,21 +3,22 @@
         used
          8 ┤██████████████┐              other work: ends before the start, or leaves the amount free
          6 ┤              ┢━━━━━━━━━━┪
-         4 ┤███████┐      ┃ kept     ┃   members join by `berth.dev/reservation`, and use of it what they use
-         0 ┼───────┴──────┺━━━━━━━━━━┹──▶ t
+         4 ┤███████┐      ┃ kept     ┃   members name it in `berth.dev/reservation`; what they use counts
+         0 ┼───────┴──────┺━━━━━━━━━━┹──▶ t   against it
                         start       end
 
-A reservation is nothing in the quota tree: what it keeps is a claim of the calendar, begun or to come, that
-everybody else has to leave room for and its members do not see. So its quota is counted once, by who holds
-it. To charge it to the tree as a Workload that does not exist was rejected: usage in the statuses would lie,
-and members would have to swap places with it.
+A reservation does not appear in the quota tree. It is a claim in the capacity profile, begun or upcoming,
+that every Workload except its members has to leave room for. So its quota is counted once, at the member that
+uses it. Charging it to the tree as a Workload that does not exist was rejected: the usage in the statuses
+would be wrong, and members would have to swap places with that Workload.
 
-It is in force where it can be met: by the quotas at its start and at every change of them until its end,
-beside all that begin before it. One that asks for more is told and keeps nothing, since a claim that never
-fits would keep everybody else out.
+A reservation is in force where it can be met: by the quotas at its start and at every change of them until
+its end, beside all reservations that begin before it. One that asks for more is reported in the policy's
+status and reserves nothing, since a claim that never fits would block every other Workload.
 
-One of a domain keeps all its nodes, whoever else has quota for them, and beside them as much quota as its
-nodes have use for, or as there is: an empty rack is of no use to who may not start there.
+A reservation of a topology domain keeps all nodes of the domain, whichever ClusterQueues have quota for them.
+Beside them it keeps as much quota as its nodes can use, or as much as there is: an empty rack is of no use to
+a Workload that has no quota to start there.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ from queues.quota.quota_tree import QuotaNode
 from queues.quota.quota_windows import next_change_at
 from queues.quota.resources import FlavorResource, Quantities
 
-# Changes of quota that are looked at within one reservation.
+# Caps the changes of quota that are checked within one reservation.
 _MOST_CHANGES = 64
 
 
 class ReservationId(NamedTuple):
-    """Names of the policy and of the reservation in it."""
+    """The name of the policy and the name of the reservation in it."""
 
     policy: str
     name: str
@@ -53,9 +54,9 @@ class ReservationId(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReservedCapacity:
-    """A reservation in force: what is kept of which ClusterQueue's quota, from when to when.
+    """A reservation in force: what is kept of which ClusterQueue's quota, from when to when (Unix seconds).
 
-    `domain` are the nodes that it keeps as well, None: it is an amount of quota, wherever there is room.
+    `domain` is the set of nodes that it keeps as well. None means an amount of quota on any nodes.
     """
 
     id: ReservationId
@@ -68,12 +69,12 @@ class ReservedCapacity:
 
     @property
     def holder(self) -> WorkloadKey:
-        """Under which its claim stands in the profile; no Workload has an empty namespace."""
+        """The key of its claim in the profile; no Workload has an empty namespace."""
         return WorkloadKey("", f"reservation {self.id.policy}/{self.id.name}")
 
     @property
     def words(self) -> str:
-        """What it is, for whom it is in the way."""
+        """A description of it, for the messages of Workloads that it blocks."""
         amounts = ", ".join(
             f"{to_text(pair.resource, amount)} {pair.resource} of flavor {pair.flavor}"
             for pair, amount in sorted(self.usage.items())
@@ -83,16 +84,16 @@ class ReservedCapacity:
         return f"reservation {self.id.name} keeps {what} from {to_rfc3339(self.start_at)} until {until}"
 
     def is_joined_by(self, workload: Workload) -> bool:
-        """Return whether the Workload names it and comes by its LocalQueue."""
+        """Return whether the Workload names it and was submitted to its LocalQueue."""
         own = (workload.key.namespace, workload.queue_name)
         return reservation_of(workload) == self.id.name and own == self.local_queue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservations:
-    """Those in force, by start and name, and what keeps others from it, by policy.
+    """The reservations in force, by start and name, and why others are not, by policy.
 
-    `next_at` is when the next one begins or ends, infinity: never.
+    `next_at` is when the next one begins or ends (Unix seconds), infinity when none will.
     """
 
     kept: tuple[ReservedCapacity, ...] = ()
@@ -100,11 +101,11 @@ class Reservations:
     next_at: float = inf
 
     def phases(self, queue: str, now: float) -> tuple[tuple[ReservedCapacity, bool], ...]:
-        """Return those of a ClusterQueue, and whether each has begun."""
+        """Return the reservations of a ClusterQueue, each with whether it has begun."""
         return tuple((one, one.start_at <= now) for one in self.kept if one.queue == queue)
 
     def joined_by(self, workload: Workload) -> ReservedCapacity | None:
-        """Return the one that the Workload may use, None where it names none in force."""
+        """Return the reservation that the Workload may use, None where it names none in force."""
         if not self.kept or reservation_of(workload) is None:
             return None
         return next((one for one in self.kept if one.is_joined_by(workload)), None)
@@ -114,8 +115,8 @@ NO_RESERVATIONS = Reservations()
 
 
 def reservation_of(workload: Workload) -> str | None:
-    """Return the name of the reservation that the Workload, or a pod template of it, asks to join."""
-    # The Workload's own word before its templates': a job's metadata is copied to both.
+    """Return the name of the reservation that the Workload or one of its pod templates names, else None."""
+    # The Workload's own annotation takes precedence: a job's metadata is copied to both.
     own = workload.annotations.get(RESERVATION)
     if own is not None:
         return own
@@ -132,7 +133,7 @@ def reservation_of(workload: Workload) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """The specs that decide which reservations can be met; `policies` govern, by ClusterQueue."""
+    """The specs that decide which reservations can be met; `policies` holds the governing one by queue."""
 
     queues: Mapping[str, ClusterQueue]
     cohorts: tuple[Cohort, ...]
@@ -142,30 +143,30 @@ class Cluster:
 
 
 def read_reservations(cluster: Cluster, listed: Iterable[AdmissionPolicy], *, now: float) -> Reservations:
-    """Return which reservations of the policies are in force at `now` or will be, and why others are not."""
+    """Return the reservations in force at `now` or later, and the problems of the others by policy."""
     asked = [
         (one.start_at, policy.name, index, one, policy)
         for policy in listed
         for index, one in enumerate(policy.reservations)
-        # Those that have ended keep nothing and are told of nowhere.
+        # A reservation that has ended keeps nothing and is not reported.
         if one.end_at > now
     ]
     if not asked:
         return NO_RESERVATIONS
     kept: list[ReservedCapacity] = []
     problems: dict[str, list[tuple[int, str]]] = {}
-    # The earlier start is served first, then by name, so that which of two is refused
-    # follows from the objects.
+    # The earlier start is served first, ties by policy name, so that which of two is refused follows
+    # from the objects alone.
     for _, _, index, one, policy in sorted(asked, key=lambda entry: entry[:3]):
         candidate = _read(f"spec.reservations[{index}]", one, policy, kept, cluster, now=now)
         if isinstance(candidate, str):
             problems.setdefault(policy.name, []).append((index, candidate))
         else:
             kept.append(candidate)
-    # In the order of the policy's list, as a user reads it.
-    told = {name: tuple(text for _, text in sorted(found)) for name, found in problems.items()}
+    # In the order of the policy's list, in which a user reads it.
+    problem_texts = {name: tuple(text for _, text in sorted(found)) for name, found in problems.items()}
     next_at = min((at for one in kept for at in (one.start_at, one.end_at) if at > now), default=inf)
-    return Reservations(kept=tuple(kept), problems=told, next_at=next_at)
+    return Reservations(kept=tuple(kept), problems=problem_texts, next_at=next_at)
 
 
 def _read(
@@ -177,7 +178,7 @@ def _read(
     *,
     now: float,
 ) -> ReservedCapacity | str:
-    """Return what is kept beside those `before`, or why nothing is."""
+    """Return what is kept beside the reservations `before`, or why nothing is."""
     problem = _misfit(path, one, policy, cluster)
     if problem is not None:
         return problem
@@ -190,7 +191,7 @@ def _read(
         start_at=one.start_at,
         end_at=one.end_at,
     )
-    # Amounts follow from its nodes, and so cannot be too many.
+    # The amounts of a domain are those of its nodes, so they cannot exceed what there is.
     if one.domain:
         return _of_domain(path, one, candidate, before, cluster, now=now)
     return _shortage(path, candidate, before, cluster, now=now) or candidate
@@ -205,23 +206,23 @@ def _of_domain(
     *,
     now: float,
 ) -> ReservedCapacity | str:
-    """Return the reservation of a domain, with as much quota as there is for what its nodes have."""
+    """Return the reservation of a domain, with as much of its nodes' resources as the quota covers."""
     what = f'{path}.domain is "{"/".join(one.domain)}"'
     domain = find_domain(one.domain, cluster.queues[empty.queue], cluster.ground)
     if isinstance(domain, str):
         return f"{what}: {domain}; nothing is kept"
-    # Also across queues: nodes are shared by whoever has a flavor of them.
+    # Also across ClusterQueues: every queue with a flavor of these nodes shares them.
     for other in before:
         is_at_a_time = other.start_at < empty.end_at and empty.start_at < other.end_at
         if other.domain is not None and is_at_a_time and domain.overlaps(other.domain):
             return f"{what}: {other.words} (policy {other.id.policy}); nothing is kept"
     declared = to_quotas(cluster.queues[empty.queue].resource_groups)
-    # Resources without quota (pods, storage) are not the tree's to keep.
+    # Resources without quota (pods, storage) are not in the tree, which therefore cannot keep them.
     usage = {pair: amount for pair, amount in domain.amounts.items() if pair in declared}
-    # The least over all instants: a window in the middle of it may leave less.
+    # The minimum over all instants: a quota window in the middle of it may leave less.
     for _, node in _instants(empty, before, cluster, now=now):
         usage = {pair: min(amount, node.available(pair)) for pair, amount in usage.items()}
-    # Quota that is not there is not kept; the nodes are.
+    # The nodes are kept also where the quota for them is missing.
     usage = {pair: amount for pair, amount in usage.items() if amount > 0}
     if not usage:
         has = f"ClusterQueue {empty.queue} can have nothing of its {domain.hosts} nodes' resources then"
@@ -238,7 +239,7 @@ def _misfit(path: str, one: CapacityReservation, policy: AdmissionPolicy, cluste
     queue = local_queue.cluster_queue
     if queue not in cluster.queues:
         return f'{path}.localQueue is "{name}": its ClusterQueue {queue} does not exist'
-    # Two policies may both name it; only the one that governs has a say.
+    # Two policies may both name the LocalQueue; only the policy that governs its ClusterQueue counts.
     if cluster.policies.get(queue) != policy:
         return f'{path}.localQueue is "{name}": this policy does not govern its ClusterQueue {queue}'
     declared = to_quotas(cluster.queues[queue].resource_groups)
@@ -253,12 +254,12 @@ def _misfit(path: str, one: CapacityReservation, policy: AdmissionPolicy, cluste
 def _shortage(
     path: str, one: ReservedCapacity, before: Sequence[ReservedCapacity], cluster: Cluster, *, now: float
 ) -> str | None:
-    """Return that the quota is not enough at some instant, beside those before it; None where it is."""
+    """Return when the quota is short beside the reservations before it; None where it suffices."""
     for at, node in _instants(one, before, cluster, now=now):
         for number, (pair, amount) in enumerate(one.usage.items()):
             if amount > node.available(pair):
                 has = to_text(pair.resource, max(0, node.available(pair)))
-                # Named only where it is so: otherwise the quota itself is too small.
+                # Mentioned only where there are any: otherwise the quota itself is too small.
                 beside = " beside other reservations" if _others(at, before) else ""
                 return (
                     f"{path}.resources[{number}].amount is {to_text(pair.resource, amount)}: ClusterQueue "
@@ -271,12 +272,12 @@ def _shortage(
 def _instants(
     one: ReservedCapacity, before: Sequence[ReservedCapacity], cluster: Cluster, *, now: float
 ) -> Iterator[tuple[float, QuotaNode]]:
-    """Yield its start, or now, and when the quotas change until its end; each with its ClusterQueue then."""
-    # It may have begun long ago: what has passed cannot be short any more.
+    """Yield the ClusterQueue as it is at the start (or now), and at each change of quota until the end."""
+    # The reservation may have begun long ago: a shortage in the past no longer matters.
     at = max(now, one.start_at)
     windows = read_windows(cluster.queues, cluster.policies, now=now).windows
     every = [window for of_queue in windows.values() for listed in of_queue.values() for window in listed]
-    # Bounded, for windows that open every few minutes make many changes in a week.
+    # Bounded, because windows that open every few minutes make many changes in a week.
     for _ in range(_MOST_CHANGES):
         yield at, _empty_node(one.queue, at, before, cluster)
         at = next_change_at(every, at)
@@ -285,10 +286,10 @@ def _instants(
 
 
 def _empty_node(queue: str, at: float, before: Sequence[ReservedCapacity], cluster: Cluster) -> QuotaNode:
-    """Return the ClusterQueue in the quota tree of that instant, used by other reservations alone."""
+    """Return the ClusterQueue in the quota tree of that instant, used by the other reservations alone."""
     calendar: Calendar = read_windows(cluster.queues, cluster.policies, now=at)
     specs = [calendar.spec_in_force(spec) for spec in cluster.queues.values()]
-    # A tree of its own, without anybody's usage: whether work is in the way is a matter for promises.
+    # A separate tree without any Workload's usage: promises account for running work that is in the way.
     tree = build_hierarchy(specs, cluster.cohorts)
     for other in _others(at, before):
         tree.queues[other.queue].add(other.usage)
@@ -307,19 +308,19 @@ def joining_problem(
 ) -> tuple[PendingReason, str] | None:
     """Return why a Workload that names a reservation may not start, None where it may or names none.
 
-    `policy` governs its ClusterQueue. Who asked for reserved capacity is not started on other capacity
-    without a word: a mistake would show only when the capacity is missed.
+    `policy` governs its ClusterQueue. A Workload that asks for reserved capacity is never started silently on
+    other capacity: the mistake would be noticed only when the capacity is missing.
     """
     name = reservation_of(workload)
     if name is None:
         return None
-    # In the policy whose queue it came by: elsewhere the same name means another reservation.
+    # Looked up in the policy of its own queue: in another policy the same name is another reservation.
     wanted = next((one for one in policy.reservations if one.name == name), None)
     if wanted is None:
         by = (
             f"policy {policy.name} has no such reservation" if policy.name else "there is no such reservation"
         )
-        # Most that is wrong here is wrong for good, so it is told as a mistake and not as waiting.
+        # Most of these errors are permanent, so they are reported as misconfigured and not as waiting.
         return PendingReason.MISCONFIGURED, f'{RESERVATION} is "{name}": {by}'
     owner = "/".join(wanted.local_queue)
     if wanted.local_queue != (workload.key.namespace, workload.queue_name):
@@ -340,5 +341,5 @@ def next_turn_at(workload: Workload, policy: AdmissionPolicy, *, now: float) -> 
     """Return when the reservation that the Workload names begins or ends next, None where it does not."""
     name = reservation_of(workload)
     named = (one for one in policy.reservations if one.name == name)
-    # Also the start: until then it waits outside the queue, and has to be brought in.
+    # Also the start: until then the Workload waits outside the queue and has to be brought in.
     return min((at for one in named for at in (one.start_at, one.end_at) if at > now), default=None)

@@ -1,19 +1,19 @@
 """The calendar: which quotas are in force now because of quota windows, and when that changes.
 
-    policies' quotaWindows  ─┐                     ┌─▶ ClusterQueues as they are to be decided by
+    policies' quotaWindows  ─┐                     ┌─▶ ClusterQueues with the quotas in force
     ClusterQueues, now      ─┴─▶ read_windows ────┼─▶ when to read it again (`next_at`)
-                                                   └─▶ edges: what the profile of capacity must know
+                                                   └─▶ edges: changes of quota for the capacity profile
 
-A window changes the quota that is decided by, never the object. Everybody downstream (quota tree, borrowing,
+A window changes the quota that decisions use, never the object. All code downstream (quota tree, borrowing,
 fair shares, reclaim) reads the value in force as if an administrator had edited the ClusterQueue at that
-instant. That is the whole rule for what becomes of running work when a quota falls: it runs on and counts as
-borrowed, and others take their own back by `reclaimWithinCohort`, as after any edit. A rule of its own for
-windows (evict what is too much, at once) was rejected: it would stop work that nobody needs the room of.
+instant. Running work is treated accordingly when a quota falls: it runs on and counts as borrowed, and other
+queues take back their own quota by `reclaimWithinCohort`, as after any edit. A separate rule for windows
+(evict the excess at once) was rejected: it would stop work whose capacity no Workload needs.
 
-Whoever wants the room free in time sets `reclaimLeadSeconds`: that long before the quota falls nothing starts
-that would still run then and not fit.
+To have the capacity free in time, set `reclaimLeadSeconds`: for that long before the quota falls, no Workload
+starts that would still run then and not fit.
 
-The value is frozen and follows from the objects and the instant alone, so a new leader needs no memory of it.
+The value is frozen and follows from the objects and the instant alone, so a new leader needs no stored state.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from queues.quota.quota_windows import closes_at, opens_at
 from queues.quota.resources import FlavorResource
 from queues.quota.window_timeline import QuotaStep, QuotaTimeline
 
-# How far ahead changes of quota are known to promises and expected starts: a week, the default window of
-# backfill; and so many of one quota at most, as a window that opens every few minutes has thousands.
+# How far ahead promises and expected starts see changes of quota: a week, the default window of backfill.
+# The second constant caps the changes of one quota, as a window that opens every few minutes has thousands.
 HORIZON_SECONDS = 7 * 86400.0
 _MOST_STEPS = 64
 
@@ -43,7 +43,7 @@ _RELEASE, _BEGIN = -1, 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaInForce:
-    """A nominal quota that a window has replaced: until `closes_at` it is `amount` and not `nominal`."""
+    """A nominal quota that a window has replaced: until `closes_at` it is `amount` instead of `nominal`."""
 
     window: str
     amount: int
@@ -56,9 +56,10 @@ Windows = Mapping[FlavorResource, tuple[QuotaWindow, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calendar:
-    """What is in force at the instant when it was read. ClusterQueues without windows are in no table.
+    """What is in force at the instant of the reading. ClusterQueues without windows appear in no mapping.
 
-    `courses` are handed on from one reading to the next, and stand at the instant of the last.
+    `courses` are handed on from one reading to the next, and are positioned at the instant of the last one.
+    `next_at` is when the calendar has to be read again, infinity when it never changes.
     """
 
     windows: Mapping[str, Windows] = field(default_factory=dict)
@@ -68,7 +69,7 @@ class Calendar:
 
     @property
     def heeds_windows(self) -> bool:
-        """Whether any window wants to be heeded before the quota falls."""
+        """Whether any window has a lead time: its opening matters to admissions before it happens."""
         return any(
             window.reclaim_lead_seconds
             for of_queue in self.windows.values()
@@ -77,7 +78,7 @@ class Calendar:
         )
 
     def spec_in_force(self, spec: ClusterQueue) -> ClusterQueue:
-        """Return the ClusterQueue with the quotas that are in force; itself where no window is open."""
+        """Return the ClusterQueue with the quotas in force; the same object where no window is open."""
         known = self.in_force.get(spec.name)
         if not known:
             return spec
@@ -95,12 +96,12 @@ def read_windows(
     now: float,
     before: Calendar = NO_WINDOWS,
 ) -> Calendar:
-    """Return what is in force at `now`; `policies` are those that govern, by ClusterQueue.
+    """Return what is in force at `now`; `policies` are the governing ones by ClusterQueue.
 
-    `before` is a reading of another instant that is needed no more: what it knows is gone on with.
+    `before` is an earlier reading that is no longer needed: its timelines are advanced and reused.
     """
     windows: dict[str, Windows] = {}
-    # Windows for flavors that the queue does not have are told by the policy's status, not here.
+    # Windows for flavors that the queue does not have are reported in the policy's status, not here.
     for name, policy in policies.items():
         if policy.quota_windows and (found := _windows_of(specs[name], policy)):
             windows[name] = found
@@ -118,10 +119,10 @@ def read_windows(
             if window is not None:
                 present.setdefault(name, {})[pair] = _quota_in_force(window, course.nominal, now)
             leads = (lead_begins_at(one, course.amount, at) for one, at in course.present.openings())
-            # Nothing is decided otherwise from then on, but everybody may see that it has begun.
+            # No decision changes at that instant, but statuses have to show that the lead time has begun.
             leads_at = min((at for at in leads if at > now), default=inf)
             next_at = min(next_at, course.present.next_at(), leads_at)
-    # The earliest change of any window: until then the whole picture stands.
+    # The earliest change of any window: until then the whole calendar holds.
     return Calendar(windows=windows, courses=courses, in_force=present, next_at=next_at)
 
 
@@ -135,9 +136,9 @@ def _course_at(
 
 
 def lead_begins_at(window: QuotaWindow, amount: int, opens_at: float) -> float:
-    """Return from when on the opening of a window that is closed is heeded, infinity: it is not.
+    """Return from when on the opening of a closed window affects admissions (Unix seconds), infinity: never.
 
-    Only an opening that lowers the quota from `amount` is in anybody's way.
+    Only an opening that lowers the quota from `amount` has a lead time.
     """
     if not window.reclaim_lead_seconds or window.nominal >= amount:
         return inf
@@ -151,12 +152,12 @@ def _windows_of(spec: ClusterQueue, policy: AdmissionPolicy) -> Windows:
         pair = FlavorResource(window.flavor, window.resource)
         if window.cluster_queue == spec.name and pair in declared:
             found[pair] = (*found.get(pair, ()), window)
-    # In the order of the list, as the later counts where two are open.
+    # In the order of the list, because of two open windows the later one counts.
     return found
 
 
 def _quota_in_force(window: QuotaWindow, nominal: int, now: float) -> QuotaInForce:
-    # Open for ever has no end, which is told apart from one that is unknown.
+    # A window that stays open for ever has no end; infinity says so, as distinct from an unknown end.
     end = closes_at(window, now)
     return QuotaInForce(
         window=window.name, amount=window.nominal, nominal=nominal, closes_at=inf if end is None else end
@@ -177,9 +178,9 @@ def _flavor_in_force(flavor: FlavorQuotas, known: Mapping[FlavorResource, QuotaI
 
 
 def rises_ahead(calendar: Calendar, cluster_queue: str, pair: FlavorResource) -> tuple[QuotaStep, ...]:
-    """Return when the quota of a ClusterQueue will be above what is in force, the soonest first.
+    """Return when the quota of a ClusterQueue will exceed the quota in force, soonest first.
 
-    For who asks for more than there is at present: it need not wait in the dark.
+    Used to say to a Workload that requests more than there is now when there will be enough.
     """
     course = calendar.courses.get(cluster_queue, {}).get(pair)
     if course is None:
@@ -188,19 +189,19 @@ def rises_ahead(calendar: Calendar, cluster_queue: str, pair: FlavorResource) ->
     return tuple(step for step in coming if step.amount > course.amount)
 
 
-# --- what lies ahead -------------------------------------------------------------------------------------
+# --- upcoming changes ------------------------------------------------------------------------------------
 
 
 def window_edges(calendar: Calendar, cluster_queue: str) -> Iterator[tuple[Edge, str]]:
-    """Yield how the ClusterQueue's quotas change from the instant of the calendar on, each with its words.
+    """Yield the coming changes of the ClusterQueue's quotas, each with its description.
 
-    A quota that falls begins a claim on what is lost, one that rises ends such a claim.
+    A quota that falls begins a claim on the lost amount; one that rises ends such a claim.
     """
     for pair, course in calendar.courses.get(cluster_queue, {}).items():
         amount, until = course.amount, course.now + HORIZON_SECONDS
         for number, step in enumerate(course.steps(until=until, most=_MOST_STEPS)):
-            # No Workload has an empty namespace, so that it never meets one in the profile; the
-            # number tells steps apart.
+            # No Workload has an empty namespace, so the holder never equals one in the profile. The number
+            # distinguishes the steps of one quota.
             holder = WorkloadKey("", f"{cluster_queue} {pair} {number}")
             name = step.window.name if step.window is not None else "its end"
             words = (
@@ -208,20 +209,20 @@ def window_edges(calendar: Calendar, cluster_queue: str) -> Iterator[tuple[Edge,
                 f"to {to_text(pair.resource, step.amount)} at {to_rfc3339(step.at)} (quota window: {name})"
             )
             lead = step.lead_seconds
-            # No usage: the quota itself is less, which may leave usage above it for a while.
+            # The claim shifts the quota and has no usage: usage may exceed the lowered quota for a while.
             claim = partial(Claim, holder=holder, queue=cluster_queue, usage={}, lead_seconds=lead)
-            # From the value before this step, not from what is declared: windows may follow one another.
+            # Compared with the previous step, not with the declared quota: windows may follow one another.
             if step.amount < amount:
                 begun = claim(begins_at=step.at, quota={pair: amount - step.amount})
                 yield (step.at, _BEGIN, holder, begun), words
             else:
                 ended = claim(ends_at=step.at, quota={pair: step.amount - amount})
-                # A claim that ends, running since ever: its amount is lost now and comes back then.
+                # A claim that already runs and ends then: its amount is missing now and comes back.
                 yield (step.at, _RELEASE, holder, ended), words
             amount = step.amount
 
 
-# --- what is wrong with it -------------------------------------------------------------------------------
+# --- problems --------------------------------------------------------------------------------------------
 
 
 def window_problems(
@@ -232,9 +233,9 @@ def window_problems(
     *,
     now: float,
 ) -> Iterator[str]:
-    """Yield what keeps windows of the policy from having effect, and which overlap.
+    """Yield why windows of the policy have no effect, and which of them overlap.
 
-    `overlaps` are the places in the list of those that do
+    `overlaps` are index pairs into the policy's list
     (`admission.calendar.window_overlaps`), the earlier first.
     """
     earlier: dict[int, list[QuotaWindow]] = {}
@@ -247,7 +248,7 @@ def window_problems(
         if problem is not None:
             yield problem
         else:
-            # With those before it alone, so that each pair is told once, at the later one, which counts.
+            # Compared only with earlier windows, so that each pair is reported once, at the one that counts.
             yield from _overlaps(path, window, earlier.get(index, ()), now=now)
 
 
@@ -260,9 +261,9 @@ def window_refusal(
     *,
     now: float,
 ) -> str | None:
-    """Return why the window has no effect, None where it has; `spec` is of the ClusterQueue that it names."""
+    """Return why the window has no effect, None where it has; `spec` is the ClusterQueue that it names."""
     problem = _misfit(path, window, policy, spec, governing)
-    # Such a schedule is valid word for word (the 30th of February); only looking for a day shows it.
+    # A schedule can be well-formed and still never open (30 February); only a search for a day finds out.
     if problem is None and window.schedule is not None and opens_at(window, now) is None:
         return f'{path}.schedule is "{window.schedule.cron}": there is no such day, it never opens'
     return problem
@@ -275,14 +276,14 @@ def _misfit(
     spec: ClusterQueue | None,
     governing: Mapping[str, AdmissionPolicy],
 ) -> str | None:
-    """Return why the window finds no quota to replace, None where it does."""
+    """Return why there is no quota for the window to replace, None where there is."""
     name = window.cluster_queue
     if spec is None:
         return f'{path}.clusterQueue is "{name}": there is no such ClusterQueue'
     ruler = governing.get(name)
     if ruler != policy:
         other = f"policy {ruler.name} does" if ruler is not None and ruler.name else "no policy does"
-        # By its content, as an equal policy of another name cannot be.
+        # Policies are compared by content: equal policies have the same name.
         return f'{path}.clusterQueue is "{name}": this policy does not govern it, {other}'
     pairs = to_quotas(spec.resource_groups)
     flavors = sorted({pair.flavor for pair in pairs})
@@ -300,7 +301,7 @@ def _misfit(
 
 def _overlaps(path: str, window: QuotaWindow, others: Iterable[QuotaWindow], *, now: float) -> Iterator[str]:
     for other in others:
-        # What is over is in nobody's way any more.
+        # A window that is over no longer conflicts with any other.
         if not _is_over(window, now) and not _is_over(other, now):
             yield (
                 f'{path}.name is "{window.name}": overlaps quota window {other.name}; where both are open '

@@ -1,11 +1,11 @@
-"""Topology domains that an advance reservation keeps whole: which nodes these are, and what keeps others off.
+"""Topology domains that an advance reservation keeps whole: their nodes, and how others are kept off them.
 
     spec.reservations[].domain ─┐                   ┌─▶ spots: what the profile counts as taken
     flavors, nodes             ─┴─▶ find_domain ────┼─▶ amounts: what its nodes have, for the quota beside it
                                                     └─▶ or why there is no such domain, and what to do
 
-The domain is found by its values in the topology of each flavor of the ClusterQueue, and is whatever nodes
-are in it at present: one that is lost, cordoned or new changes the reservation and not the policy.
+The domain is looked up by its level values in the topology of each flavor of the ClusterQueue. It consists of
+the nodes that are in it now: a node that is lost, cordoned or added changes the reservation, not the policy.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from api.queueing import ClusterQueue, ResourceFlavor
 from queues.profile.capacity_profile import Spot, Spots
 from queues.quota.resources import FlavorResource, Quantities
 
-# More pods than any node takes. Every pod takes one place of its node, so places alone keep everybody
-# off: also who asks for nothing else, and whatever the node's other pods do meanwhile.
+# More pods than any node takes. Every pod takes one place of its node, so claiming the places keeps off all
+# pods: also those that request nothing else, and whatever the other pods of the node do meanwhile.
 _ALL_PLACES = 1 << 40
-# Caps the domains that a message names instead of the one that is not there.
+# Caps the existing domains that a message lists when the requested one does not exist.
 _MOST_NAMED = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReservedDomain:
-    """A domain by its level values, widest first, through the flavors in whose topology it is found.
+    """A domain by its level values, widest first, and the flavors in whose topology it exists.
 
-    `amounts` is what its nodes have altogether, `hosts` how many there are.
+    `amounts` is the sum of its nodes' allocatable resources by flavor, `hosts` the number of nodes.
     """
 
     values: Values
@@ -43,24 +43,24 @@ class ReservedDomain:
 
     @property
     def name(self) -> str:
-        """The domain as the policy names it."""
+        """The domain as the policy writes it: level values joined by slashes."""
         return "/".join(self.values)
 
     def overlaps(self, other: ReservedDomain) -> bool:
-        """Return whether both have a node in common."""
+        """Return whether the two have a node in common."""
         return not self.spots.keys().isdisjoint(other.spots)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologyNodes:
-    """The nodes, and the flavors through which they are seen."""
+    """The nodes, and the flavors whose topologies contain them."""
 
     topology_cache: TopologyCache = field(default_factory=TopologyCache)
     flavors: Mapping[str, ResourceFlavor] = field(default_factory=dict)
 
 
 def find_domain(values: Values, spec: ClusterQueue, ground: TopologyNodes) -> ReservedDomain | str:
-    """Return the domain of these values as it is now, or why it cannot be kept for the ClusterQueue."""
+    """Return the domain of these level values as it is now, or why it cannot be kept for the ClusterQueue."""
     names = dict.fromkeys(flavor.name for group in spec.resource_groups for flavor in group.flavors)
     sites = {
         name: ground.topology_cache.search(name).site
@@ -94,7 +94,7 @@ def find_domain(values: Values, spec: ClusterQueue, ground: TopologyNodes) -> Re
 
 
 def _count_nodes(sites: Mapping[str, FlavorTopology], values: Values) -> int:
-    # Flavors may share nodes.
+    # By node name, because flavors may share nodes.
     return len(
         {name for site in sites.values() for leaf in _leaves(site, values) for name in site.nodes[leaf]}
     )
@@ -107,7 +107,7 @@ def _leaves(site: FlavorTopology, values: Values) -> Iterator[int]:
 
 
 def _absence(values: Values, flavor: str, site: FlavorTopology, ground: TopologyNodes) -> str:
-    """Return why the flavor's topology has no such domain, and which it has where the path breaks off."""
+    """Return why the flavor's topology has no such domain, and which values its first missing level has."""
     topology = f"Topology {ground.flavors[flavor].topology_name}"
     if len(values) > len(site.levels):
         levels = "/".join(site.levels)

@@ -1,9 +1,9 @@
-"""What lies ahead by the calendar: the edges that promises, expected starts and admissions have to heed.
+"""Upcoming changes of the calendar: the edges that promises, expected starts and admissions have to respect.
 
-Edges of running work and of promises live in the timekeeper's profile, because they come and go with every
-decision. These here follow from the objects, and of reservations from what their members have taken already.
-Windows' edges are worked out when somebody first asks, and given up with the next change of specs or the next
-boundary of the calendar.
+Edges of running work and of promises are kept in the timekeeper's profile, because they change with every
+decision. The edges here follow from the objects, those of reservations also from what their members use
+already. The edges of quota windows are computed on first use, and discarded at the next change of specs or
+the next boundary of the calendar.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ _RELEASE, _BEGIN = -1, 1
 class UpcomingChanges:
     """Changes of quota after the instant of the calendar, and what reservations keep.
 
-    `words` tells of each, by the holder of its claim, once it was asked for.
+    `words` describes each change by the holder of its claim, filled once `edges` has returned it.
     """
 
     calendar: Calendar = NO_WINDOWS
     reservations: Reservations = NO_RESERVATIONS
     words: dict[WorkloadKey, str] = field(default_factory=dict)
-    # Who uses what a reservation keeps, or may soon.
+    # Workloads that use what a reservation keeps, or may soon.
     members: dict[ReservationId, dict[WorkloadKey, None]] = field(default_factory=dict)
-    # How long the evictions of running work take, while there are reservations.
+    # How many seconds the evictions of running work take, known while there are reservations.
     graces: dict[WorkloadKey, float] = field(default_factory=dict)
     _windows: dict[str, list[Edge]] = field(default_factory=dict)
 
     @property
     def is_heeded(self) -> bool:
-        """Whether admissions without any promise have to heed the calendar."""
+        """Whether admissions have to respect the calendar even where there are no promises."""
         return bool(self.reservations.kept) or self.calendar.heeds_windows
 
     def join(self, workload: Workload) -> None:
-        """Note that the Workload holds quota, which counts as the reservation's where it has joined one."""
+        """Note that the Workload holds quota, and count it as a member where it names a reservation."""
         kept = self.reservations.joined_by(workload)
         if kept is not None:
             self.members.setdefault(kept.id, {})[workload.key] = None
@@ -55,22 +55,22 @@ class UpcomingChanges:
     def edges(
         self, queues: Collection[str], profile: CapacityProfile, *, joining: Workload | None = None
     ) -> list[Edge]:
-        """Return the edges of these ClusterQueues, in no order, as they are for the Workload `joining`.
+        """Return the edges that concern these ClusterQueues, in no order, as seen by the Workload `joining`.
 
-        Its own reservation is in nobody's way who has joined it.
+        The reservation that `joining` is a member of is left out: it does not restrict its members.
         """
         if not self.calendar.windows and not self.reservations.kept:
             return []
         edges = [edge for name in queues for edge in self._of_windows(name)] if self.calendar.windows else []
         own = self.reservations.joined_by(joining) if joining is not None else None
         for kept in self.reservations.kept:
-            # Quota is shared within a tree, nodes by all.
+            # Quota is shared within a quota tree, nodes by all trees.
             if kept is not own and (kept.domain is not None or kept.queue in queues):
                 edges += self._of_reservation(kept, profile)
         return edges
 
     def left_of(self, kept: ReservedCapacity, profile: CapacityProfile) -> dict[FlavorResource, int]:
-        """Return what of the reservation its members do not use already."""
+        """Return the part of the reservation that its members do not use yet, without zero amounts."""
         left = dict(kept.usage)
         for key in self.members.get(kept.id, ()):
             claim = profile.get(key)
@@ -80,7 +80,7 @@ class UpcomingChanges:
         return {pair: amount for pair, amount in left.items() if amount}
 
     def domains_of_others(self, workload: Workload, *, begun_by: float) -> dict[Spot, Mapping[str, int]]:
-        """Return what keeps the Workload off the domains reserved for others that begin by then."""
+        """Return the pod places reserved for others in domains whose reservation begins by `begun_by`."""
         spots: dict[Spot, Mapping[str, int]] = {}
         for kept in self.reservations.kept:
             is_own = kept.is_joined_by(workload)
@@ -89,7 +89,7 @@ class UpcomingChanges:
         return spots
 
     def clearing_times(self) -> Iterator[float]:
-        """Yield when those who are in a reservation's way have to be told to go."""
+        """Yield the instants at which Workloads in a reservation's way have to be evicted (Unix seconds)."""
         for kept in self.reservations.kept:
             yield kept.start_at
             yield from (kept.start_at - grace for grace in set(self.graces.values()))

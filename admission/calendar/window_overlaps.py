@@ -1,8 +1,8 @@
-"""Which quota windows of a policy are ever open together: found out in steps, and kept.
+"""Which quota windows of a policy are ever open together: computed in steps, and cached.
 
-A policy of dozens of windows of one quota has thousands of pairs, each with openings of a year ahead. Whoever
-writes a policy's status asks every time, so it is worked out once for each list of windows, and anew after a
-week, as what is looked at lies ahead of the day of the look.
+A policy with dozens of windows of one quota has thousands of pairs, each with openings of a year ahead. Every
+write of a policy's status needs the answer, so it is computed once for each list of windows. It is computed
+again after a week, since the year that is examined begins on the day of the computation.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from api.policy import AdmissionPolicy, QuotaWindow
 from queues.quota.quota_windows import overlaps
 from queues.steps import Steps, finish
 
-# Overlaps are looked for this far ahead, past the days on which clocks are set; and in so many openings of
-# each window, which is all of one that opens daily.
+# Overlaps are searched this far ahead, past the days on which clocks change, and in at most so many openings
+# of each window, which is all of them for a window that opens daily.
 _AHEAD_SECONDS = 370 * 86400.0
 _MOST_OPENINGS = 400
-# After so long a policy is looked at again.
+# An answer older than this is computed again.
 _HOLDS_SECONDS = 7 * 86400.0
 
-# Places in the policy's list of windows, the earlier first.
+# Indices into the policy's list of windows, the earlier first.
 Pairs = tuple[tuple[int, int], ...]
 
 
@@ -34,13 +34,13 @@ class _Found:
 
 @dataclass(slots=True)
 class Overlaps:
-    """What has been found so far, by policy. One task owns it."""
+    """The overlaps found so far, by policy. One task owns it."""
 
     _found: dict[str, _Found] = field(default_factory=dict)
     _search: Steps[Pairs] | None = None
 
     def step(self, policies: Collection[AdmissionPolicy], *, now: float) -> bool:
-        """Look a little further at a policy that is not known yet. Returns whether there is more to do."""
+        """Advance the search for one policy that is not known yet. Returns whether there is more to do."""
         if self._search is None:
             unknown = next((one for one in policies if self._known(one, now) is None), None)
             if unknown is None:
@@ -53,7 +53,7 @@ class Overlaps:
         return True
 
     def of(self, policy: AdmissionPolicy, *, now: float) -> Pairs:
-        """Return the pairs of the policy's windows that overlap in the year ahead, at once where unknown."""
+        """Return the pairs of the policy's windows that overlap in the year ahead; blocks where unknown."""
         known = self._known(policy, now)
         return finish(self._look_at(policy, now)) if known is None else known
 
