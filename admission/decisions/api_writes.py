@@ -1,8 +1,8 @@
 """What the reconcilers ask the shell to do: writes to the API server and Kubernetes Events, as values.
 
-A reconciler looks at the present state and answers with actions; it never acts. One call asks for at most one
-write per object, because a second one would meet a version that the first has changed; the next look, at what
-the watch brings back, asks for the rest. So a crash between two writes loses nothing.
+A reconciler reads the present state and answers with actions; it never acts. One call asks for at most one
+write per object, because a second write would conflict with the version that the first one made. The next
+call, on the state that the watch then shows, asks for the rest. So a crash between two writes loses nothing.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from api.keys import BATCH_VERSION, BERTH_VERSION, KUEUE_VERSION
 
 
 class Verb(StrEnum):
-    """How a write travels: POST, PUT, PATCH with a merge patch or a strategic one, DELETE.
+    """How a write is sent: POST, PUT, PATCH as a merge patch or a strategic merge patch, DELETE, or eviction.
 
-    A pod may be evicted, too: it is deleted unless a PodDisruptionBudget does not allow it.
-    A strategic merge patch, of Kubernetes' own kinds alone, changes one condition and leaves the others.
+    An eviction deletes the pod unless a PodDisruptionBudget forbids it. A strategic merge patch works for
+    Kubernetes' built-in kinds only, and changes one condition without touching the others.
     """
 
     CREATE = "create"
@@ -109,9 +109,9 @@ class Event:
 class Write:
     """One request to the API server.
 
-    `body` carries `uid` and `resource_version` where it changes an object, so a stale view meets 409; with
-    DELETE it is the DeleteOptions with the same preconditions. `events` are to be sent once the write has
-    succeeded, never before: they tell what happened.
+    `body` carries `uid` and `resource_version` where it changes an object, so a stale view gets 409; with
+    DELETE it is the DeleteOptions with the same preconditions. `events` are sent after the write has
+    succeeded, never before: they report what happened.
     """
 
     verb: Verb
@@ -145,15 +145,15 @@ def policy_ref(name: str, uid: str) -> ObjectRef:
 
 
 def merge_patch(patch: dict[str, Any], *, uid: str) -> bytes:
-    """Return a merge patch that the server refuses with 409 for another object of the same name."""
+    """Return a merge patch that the server refuses with 409 if the object's uid is not `uid`."""
     metadata = patch.get("metadata", {})
     return msgspec.json.encode({**patch, "metadata": {**metadata, "uid": uid}})
 
 
 def guarded_patch(patch: dict[str, Any], *, uid: str, resource_version: str) -> bytes:
-    """Return a merge patch that the server refuses with 409 unless the object is the one that was seen.
+    """Return a merge patch that the server refuses with 409 unless the object is at the version seen.
 
-    The uid is part of it because a deleted and recreated object may be shown under the same name.
+    The uid is included because an object may have been deleted and created again under the same name.
     """
     metadata = patch.get("metadata", {})
     guard = {"uid": uid, "resourceVersion": resource_version}
@@ -161,7 +161,7 @@ def guarded_patch(patch: dict[str, Any], *, uid: str, resource_version: str) -> 
 
 
 def delete_options(*, uid: str, resource_version: str = "", propagation: str = "Background") -> bytes:
-    """Return DeleteOptions that delete only the object that was seen; without a version, in any state."""
+    """Return DeleteOptions that delete only the object with this uid; an empty version matches any."""
     preconditions = {"uid": uid, **({"resourceVersion": resource_version} if resource_version else {})}
     return msgspec.json.encode(
         {

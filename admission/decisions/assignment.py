@@ -1,4 +1,4 @@
-"""The answer of the flavor search: what each pod set gets, what stands in the way, and the word for it.
+"""The answer of the flavor search: what each pod set gets, what prevents it from fitting, and the reason.
 
 Source: Kueue, pkg/scheduler/flavorassigner/flavorassigner.go, Assignment and resolveNoFitReason.
 """
@@ -26,7 +26,7 @@ class Mode(IntEnum):
     FIT = 3
 
 
-# A reason outranks those before it: what cannot pass by itself is said first.
+# A reason outranks those before it: a reason that cannot resolve by itself is reported first.
 _SEVERITY = {
     PendingReason.TOPOLOGY_PLACEMENT_FAILED: 1,
     PendingReason.WAITING_FOR_QUOTA: 2,
@@ -36,7 +36,11 @@ _SEVERITY = {
 
 
 class FlavorChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """The flavor of one resource; `tried` is the index of the last flavor looked at, -1: of all."""
+    """The flavor of one resource.
+
+    `height` is how far up the quota tree it borrows. `tried` is the index of the last flavor that the scan
+    looked at, -1 when it looked at all of them.
+    """
 
     flavor: str
     mode: Mode
@@ -45,7 +49,7 @@ class FlavorChoice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """A flavor that could not be used, in the resource group of that index."""
+    """A flavor that could not be used; `group` is the index of its resource group in the ClusterQueue."""
 
     group: int
     flavor: str
@@ -53,10 +57,10 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PodSetChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """What one pod set gets. `reasons` say what stands in the way, empty: nothing.
+    """What one pod set gets. `reasons` are the messages that say why it does not fit; empty when it does.
 
-    `topology` is where its pods go, None where no topology says. `delayed` is the word for one that is to be
-    given later.
+    `topology` is where its pods are placed, None where no topology applies. `delayed` is the value of
+    `delayedTopologyRequest` for a pod set that is placed later.
     """
 
     name: str
@@ -72,13 +76,15 @@ class PodSetChoice(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_unserved(self) -> bool:
-        """Whether it asks for something and gets no flavor for any of it."""
+        """Whether it requests something and gets no flavor for any of it."""
         return bool(self.requests) and not self.choices
 
 
 class Assignment(msgspec.Struct, frozen=True, kw_only=True):
-    """The flavors of a whole Workload. `borrowing` is the greatest borrow height of its resources, `places`
-    are what its pods take of the topologies, `strategy` is how these were sought, empty without topology.
+    """The flavors of a whole Workload.
+
+    `borrowing` is the greatest borrow height of its resources. `places` is what its pods take of the
+    topologies. `strategy` is the placement strategy, empty without a topology.
     """
 
     pod_sets: tuple[PodSetChoice, ...]
@@ -88,11 +94,11 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     scan: FlavorScan
     places: tuple[Place, ...] = ()
     strategy: str = ""
-    # As it would stand in the status, where equal Workloads have been given the same before.
+    # The admission as the status will show it, set where an equal Workload was given the same before.
     admission: Admission | None = None
 
     def message(self) -> str:
-        """Return why it does not fit, in the field's words; empty where it does."""
+        """Return why it does not fit, in Kueue's words; empty where it does."""
         return "; ".join(
             f"couldn't assign flavors to pod set {choice.name}: {', '.join(sorted(choice.reasons))}"
             for choice in self.pod_sets
@@ -100,7 +106,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def to_admission(self, cluster_queue: str) -> Admission:
-        """Return the admission as it would stand in the Workload's status."""
+        """Return the admission as the Workload's status will show it."""
         return self.admission or Admission(
             cluster_queue=cluster_queue,
             pod_sets=tuple(
@@ -126,9 +132,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def no_fit_reason(self) -> PendingReason:
-        """Return the word for why it cannot fit: the worst over pod sets and groups, the mildest over
-        flavors.
-        """
+        """Return why it cannot fit: the gravest reason over pod sets and groups, the mildest over flavors."""
         worst: PendingReason | None = None
         for choice in self.pod_sets:
             if choice.mode is Mode.NO_FIT:
@@ -137,7 +141,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def graver(a: PendingReason | None, b: PendingReason | None) -> PendingReason | None:
-    """Return the reason that outranks the other; None is outranked by all."""
+    """Return the reason that outranks the other; every reason outranks None."""
     return a if _severity(a) >= _severity(b) else b
 
 
@@ -146,9 +150,9 @@ def _severity(reason: PendingReason | None) -> int:
 
 
 def _pod_set_reason(choice: PodSetChoice) -> PendingReason:
-    """Return the worst over the groups of the mildest reason over the flavors of each.
+    """Return the gravest reason over the groups, where a group's reason is the mildest over its flavors.
 
-    The flavors of a group are alternatives, the groups are all needed.
+    The flavors of a group are alternatives, while every group is needed.
     """
     if not choice.attempts:
         return PendingReason.NO_MATCHING_FLAVOR

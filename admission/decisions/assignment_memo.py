@@ -1,14 +1,15 @@
-"""Answers of the flavor search that are worth keeping, with the questions that they hang on.
+"""Answers of the flavor search that are worth caching, with the questions that they depend on.
 
-A search asks each cell of the quota tree: is there room for so much, and how far up would it borrow? Whatever
-else it looks at (taints, labels, the flavors' order) changes with the specs alone. So a later search for the
-same shape ends alike where these questions are answered alike, and asking them again costs a few additions:
+For each cell of the quota tree a search asks: does this amount fit, and how far up would it borrow?
+Everything else it reads (taints, labels, the flavors' order) changes only with the specs. So a later search
+for the same shape has the same result where these questions have the same answers, and asking them again
+costs a few additions:
 
-    found room    `RememberedAssignment`   every amount fits as it did, and borrows from as high
+    found room    `RememberedAssignment`   every amount still fits, and borrows from the same height
     found none    `Impasse`                what was missing still is, and no Workload can be evicted
 
-Who may use which of them, and when, is said in `admission.flavors.assignment_cache`. What a shape needs at
-least (`Needs`) is asked before any search, see `admission.flavors.feasibility`.
+`admission.flavors.assignment_cache` decides when each of them may be used. The minimum that a shape needs
+(`Needs`) is checked before any search, see `admission.flavors.feasibility`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from queues.quota.resources import FlavorResource
 
 
 class RememberedStep(NamedTuple):
-    """That `amount`, with what earlier pod sets take, fitted into the cell and borrowed from that height."""
+    """The answer that `amount`, earlier pod sets included, fits the cell and borrows from that height."""
 
     cell: QuotaCell
     amount: int
@@ -36,14 +37,14 @@ class RememberedStep(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class RememberedAssignment:
-    """What a search for a shape found, and the questions whose answers it hangs on."""
+    """What a search for a shape found, and the questions whose answers it depends on."""
 
     steps: tuple[RememberedStep, ...]
     found: Assignment
     admission: Admission
 
     def holds(self) -> bool:
-        """Return whether every question has the answer of then."""
+        """Return whether every question still has the answer that the search got."""
         for cell, amount, height in self.steps:
             if amount > 0 and amount > cell.available:
                 return False
@@ -55,8 +56,8 @@ class RememberedAssignment:
 class Weighed(NamedTuple):
     """One question of quota and its answer: does `total` of `pair`, earlier pod sets included, fit the cell?
 
-    `reach` is how far up the tree it would borrow, None where that does not matter: not even the empty tree
-    could give so much. `message` says what lacks, `reason` is its word where no eviction would help.
+    `reach` is how far up the tree it would borrow, None where that does not matter because even an empty tree
+    could not give so much. `message` says what is missing, `reason` is set where no eviction would help.
     """
 
     pair: FlavorResource
@@ -69,13 +70,13 @@ class Weighed(NamedTuple):
 
     @property
     def is_lasting(self) -> bool:
-        """Whether the grade follows from the question alone once nobody can be evicted."""
+        """Whether the grade follows from the question alone once no Workload can be evicted."""
         return self.grade.mode not in (Granular.PREEMPT, Granular.RECLAIM)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Impasse:
-    """What a search for a shape found that ended without room and without victims.
+    """The result of a search for a shape that ended without room and without victims.
 
     `pairs` are those for which evictions were considered.
     """
@@ -85,9 +86,10 @@ class Impasse:
     pairs: frozenset[FlavorResource]
 
     def renamed(self) -> dict[str, str] | None:
-        """Return which messages read differently now, None where another question has another answer.
+        """Return the messages that have changed, old to new, or None where another answer has changed.
 
-        How much lacks is part of the message and moves with every admission; whether it lacks decides.
+        The missing amount is part of the message and moves with every admission; only whether it is missing
+        decides.
         """
         changed: dict[str, str] = {}
         for pair, cell, total, reach, grade, message, _ in self.weighed:
@@ -103,20 +105,20 @@ class Impasse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """One flavor for a pod set: what it takes of which cells, and the request to its nodes, if it has any."""
+    """One flavor for a pod set: the amounts it takes of which cells, and its placement request, if any."""
 
     flavor: str
     amounts: tuple[tuple[QuotaCell, int], ...]
     request: PlacementRequest | None
 
 
-# For each pod set and each resource group that it asks for one of
-# these is needed (`admission.flavors.feasibility`).
+# For each pod set and each resource group that it requests, one of these options is needed.
+# `admission.flavors.feasibility` computes and checks them.
 Needs = tuple[tuple[Option, ...], ...]
 
 
 def lack_message(pair: FlavorResource, lack: int) -> str:
-    """Return the sentence for an amount that others use now."""
+    """Return the message for `lack` units (of the resource) of quota that other Workloads use now."""
     return (
         f"insufficient unused quota for {pair.resource} in flavor {pair.flavor}, "
         f"{to_text(pair.resource, lack)} more needed"

@@ -1,7 +1,7 @@
 """What was decided: the values that leave the core and are carried out by the shell.
 
-Every decision names the Workload, the version it saw and its reason, in words for machines and for people;
-log lines, events and metrics of a decision are made from these values alone.
+Every decision names the Workload, the version it saw and its reason, as a machine-readable word and as a
+message. Log lines, events and metrics of a decision are made from these values alone.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from queues.profile.planned_start import PlannedStart
 
 
 class DecisionId(NamedTuple):
-    """Which decision: on which Workload, in which of its lives, and made on which version of it.
+    """Identity of a decision: on which Workload, of which uid, and made on which version of it.
 
-    Two decisions on one Workload differ by the version, so that taking back the first never takes back the
-    second.
+    Two decisions on one Workload differ by the version, so taking back the first never takes back the second.
     """
 
     key: WorkloadKey
@@ -34,8 +33,8 @@ class Admit(msgspec.Struct, frozen=True, kw_only=True):
 
     `checks` are the names of the admission checks that the chosen flavors require.
     `waited_seconds` counts from the queue timestamp (creation, or the last requeue).
-    `strategy` is how its place in a topology was sought, empty without one. `on_lease`: it runs ahead of a
-    promised start and gives way to it.
+    `strategy` is the placement strategy of its topology, empty without one. `on_lease`: it runs ahead of a
+    promised start and is preempted by it.
     """
 
     key: WorkloadKey
@@ -51,17 +50,18 @@ class Admit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def id(self) -> DecisionId:
-        """Which decision this is."""
+        """The identity of this decision."""
         return DecisionId(self.key, self.uid, self.resource_version)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evict:
-    """Take a running (or reserving) Workload's quota back, in two phases: it stops first.
+    """Take back the quota of a running (or reserving) Workload, in two phases: its Job stops first.
 
-    `cluster_queue` is the victim's, `preempting_cluster_queue` that of the Workload it gives way to. With
-    `save_by` the victim is waited for until then, to save a checkpoint, and asked for one from `ask_at` on
-    (Unix seconds); None: it stops at once. `grace_seconds`: it saves at SIGTERM, and its pods have so long.
+    `cluster_queue` is the victim's, `preempting_cluster_queue` that of the preemptor. With `save_by`
+    the eviction waits until then for the victim to save a checkpoint, which is requested from
+    `ask_at` on (Unix seconds); None: it stops at once. `grace_seconds`: it saves at SIGTERM, and its
+    pods get this grace period.
     """
 
     key: WorkloadKey
@@ -81,15 +81,15 @@ class Evict:
 
     @property
     def id(self) -> DecisionId:
-        """Which decision this is."""
+        """The identity of this decision."""
         return DecisionId(self.key, self.uid, self.resource_version)
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True):
-    """Tell the Workload why it does not run. Written only where reason or message have changed.
+    """Record on the Workload why it does not run. Written only where reason or message have changed.
 
-    `requests` are the computed requests by pod set (status.resourceRequests). `strategy` is how a place was
-    sought in vain, empty where that is not the reason.
+    `requests` are the computed requests by pod set (status.resourceRequests). `strategy` is the placement
+    strategy that found no place, empty where placement is not the reason.
     """
 
     key: WorkloadKey
@@ -104,10 +104,10 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reassign:
-    """Give the pods of lost nodes other ones; those that live stay where they are, and the quota is the same.
+    """Replace the lost nodes of a Workload; its live pods stay where they are, and its quota is unchanged.
 
-    `assignments` are the new ones by pod set, of the pod sets that change. `lost` are the nodes that failed,
-    none where the pods get their first places; `found` are those that pods were added to.
+    `assignments` are the new ones by pod set, for the pod sets that change. `lost` are the nodes that failed,
+    empty where the pods get their first places; `found` are the nodes that pods were added to.
     """
 
     key: WorkloadKey
@@ -119,13 +119,13 @@ class Reassign:
 
     @property
     def id(self) -> DecisionId:
-        """Which decision this is."""
+        """The identity of this decision."""
         return DecisionId(self.key, self.uid, self.resource_version)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unreplaced:
-    """No room for the pods of lost nodes, and the Workload is to wait for some: it keeps what it has."""
+    """There is no room for the pods of lost nodes; the Workload keeps what it has and waits for room."""
 
     key: WorkloadKey
     uid: str
@@ -134,9 +134,9 @@ class Unreplaced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Tell the Workload when it is promised to start. `planned` None: it is promised nothing any more.
+    """Record on the Workload when it is promised to start. `planned` None: it is no longer promised a start.
 
-    `former` is what it was told before, None where this is the first.
+    `former` is the start that was recorded before, None where this is the first.
     """
 
     key: WorkloadKey

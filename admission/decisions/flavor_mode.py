@@ -1,10 +1,10 @@
 """How good a flavor is for a request: what must happen before it can be used, and how far it borrows.
 
         NO_FIT < NO_CANDIDATES < PREEMPT < RECLAIM < FIT
-        └ never, or not by eviction ┘   └ by evicting own / taking back lent quota ┘
+        └ never, or not by eviction ┘   └ by evicting in its own queue / reclaiming lent quota ┘
 
-Which of two grades is better, and whether a search stops at one, is for the ClusterQueue to say
-(fungibility).
+Which of two grades is better, and whether a search stops at a grade, is decided by the ClusterQueue's
+`flavorFungibility`.
 Source: Kueue, pkg/scheduler/flavorassigner/flavorassigner.go, granularMode.
 """
 
@@ -37,7 +37,7 @@ MODES = {
 
 
 class Grade(NamedTuple):
-    """What must happen, and the borrow height then."""
+    """What must happen before the flavor can be used, and how far up the tree it would borrow then."""
 
     mode: Granular
     height: int
@@ -48,7 +48,7 @@ WORST = Grade(Granular.NO_FIT, 1 << 62)
 
 
 def should_try_next(grade: Grade, fungibility: FlavorFungibility) -> bool:
-    """Return whether the search goes on to the next flavor after one of this grade."""
+    """Return whether the search continues with the next flavor after one of this grade."""
     mode, height = grade
     if mode is Granular.FIT:
         return height > 0 and fungibility.when_can_borrow is FungibilityPolicy.TRY_NEXT_FLAVOR
@@ -58,7 +58,7 @@ def should_try_next(grade: Grade, fungibility: FlavorFungibility) -> bool:
 
 
 def is_preferred(a: Grade, b: Grade, preference: FungibilityPreference | None) -> bool:
-    """Return whether `a` is better than `b`. What cannot be had now is worst, whatever the preference."""
+    """Return whether `a` is better than `b`. Under any preference, a grade that cannot be used is worst."""
     if a.mode is Granular.NO_FIT:
         return False
     if b.mode is Granular.NO_FIT:
