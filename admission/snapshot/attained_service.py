@@ -1,10 +1,11 @@
-"""The book of turns of one ClusterQueue: who of its running Workloads gives way, by level.
+"""The least-attained-service index of one ClusterQueue: its running Workloads by level of received service.
 
-A Workload is entered once its attempt has run for the minimum run time, and moves when it reaches the next
-level. Both are known in advance, so the book is kept by appointments and not by looking at everybody whenever
-somebody waits: a search for victims then costs what it takes, not what runs.
+A Workload of a higher level may be preempted by one of a lower level. It is entered once its attempt has run
+for the minimum run time, and re-entered when it reaches the next level. Both instants are known in advance,
+so the index is kept by a heap of due times instead of a look at every running Workload whenever another
+waits: a search for victims then costs as many steps as it takes victims, however many Workloads run.
 
-    appointments ──▶ 12:05 w3    by_level  1 ──▶ w2, w7
+    due times    ──▶ 12:05 w3    by_level  1 ──▶ w2, w7
                  ──▶ 12:40 w2              3 ──▶ w1
 """
 
@@ -17,16 +18,16 @@ from typing import Generic, TypeVar
 
 from api.workload import WorkloadKey
 
-# The loss of an eviction in device-seconds, then who came last.
+# The loss of an eviction in device-seconds, then the latest start first, then the uid.
 Rank = tuple[float, float, str]
 Member = TypeVar("Member")
 
 
 @dataclass(slots=True, eq=False)
 class AttainedService(Generic[Member]):
-    """Members by level, and when each is to be looked at next."""
+    """Members by level, and when each has to be examined next."""
 
-    # A search that found nobody is not repeated before the next look: by what was asked, when.
+    # Searches that found no victim, with the time before which they are not repeated, by what was searched.
     in_vain: dict[object, float] = field(default_factory=dict)
     _by_level: dict[int, dict[WorkloadKey, tuple[Rank, Member]]] = field(default_factory=dict)
     _level: dict[WorkloadKey, int] = field(default_factory=dict)
@@ -34,26 +35,29 @@ class AttainedService(Generic[Member]):
     _appointments: list[tuple[float, WorkloadKey, float]] = field(default_factory=list)
 
     def enter(self, key: WorkloadKey, member: Member, *, level: int, rank: Rank) -> None:
-        """Note that the member gives way to lower levels from now on."""
+        """Enter the member at `level`: from now on a Workload of any lower level may preempt it."""
         self.remove(key)
         self._level[key] = level
         self._by_level.setdefault(level, {})[key] = (rank, member)
         self._sorted.pop(level, None)
 
     def remove(self, key: WorkloadKey) -> None:
-        """Forget the member; one that was not entered is no error."""
+        """Remove the member; no error where it was not entered."""
         level = self._level.pop(key, None)
         if level is not None:
             del self._by_level[level][key]
             self._sorted.pop(level, None)
 
     def standing(self, key: WorkloadKey) -> tuple[int, float]:
-        """Return the level of a member, and the loss of its eviction in device-seconds."""
+        """Return the level of a member, and the loss of its eviction in device-seconds.
+
+        Raises KeyError where the member was not entered.
+        """
         level = self._level[key]
         return level, self._by_level[level][key][0][0]
 
     def above(self, level: int) -> Iterator[Member]:
-        """Yield who gives way to `level`: the highest level first, in it the least loss."""
+        """Yield the members that `level` may preempt: the highest level first, within it the least loss."""
         for one in sorted((one for one in self._by_level if one > level), reverse=True):
             yield from self._in_order(one)
 
@@ -65,16 +69,19 @@ class AttainedService(Generic[Member]):
         return known
 
     def appoint(self, key: WorkloadKey, at: float, *, since: float) -> None:
-        """Look at the member at `at`, if it then still runs since `since`."""
+        """Make the member due at `at`; `since` is when its present attempt began (both Unix seconds)."""
         heappush(self._appointments, (at, key, since))
 
     @property
     def next_at(self) -> float | None:
-        """The next appointment, None without one."""
+        """When the next member is due (Unix seconds), None where none is."""
         return self._appointments[0][0] if self._appointments else None
 
     def due(self, *, now: float) -> Iterator[tuple[WorkloadKey, float]]:
-        """Yield whose appointment has come, and since when it ran when that was made."""
+        """Yield the members that are due, each with the `since` that was given; each is yielded once.
+
+        The caller compares `since` with the Workload: a due time of an earlier attempt no longer counts.
+        """
         while self._appointments and self._appointments[0][0] <= now:
             _, key, since = heappop(self._appointments)
             yield key, since

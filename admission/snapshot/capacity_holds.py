@@ -1,20 +1,21 @@
-"""Room that was freed for a Workload is kept for it until it starts, for a while.
+"""Capacity holds: capacity freed for a Workload is kept for it until it starts, for a limited time.
 
-Evictions take time, and several of one need end one after another. What the first gives back lies idle
-until the last has stopped, and is what everybody else waits for. Whoever is decided on together with the
-preemptor meets its claim in the cycle itself; this keeps the claim against those that are decided on without
-it: Workloads of another tree that want the same nodes, or of its own ClusterQueue where another is the head.
+Evictions take time, and the several victims of one preemptor end one after another. What the first one frees
+is idle until the last has stopped, and all other pending Workloads compete for it. Workloads decided on in
+the same cycle as the preemptor already see its claim in that cycle. A hold keeps the claim against Workloads
+that are decided on without the preemptor: Workloads of another quota tree that want the same nodes, or the
+next head of its own ClusterQueue.
 
-The claim stands on the picture of a cycle as the evictions' cycle had it: the victims gone, their room and
-what else the preemptor needs taken by it (`admission.snapshot.hold_totals`). A more important head of its own
-ClusterQueue passes it all the same; it would evict the preemptor as soon as that has started. The other heads
-of that cycle do not.
+A hold changes the snapshot of later cycles as the preempting cycle did: the victims are gone, and what they
+free and what else the preemptor needs is taken by it (`admission.snapshot.hold_totals`). A head of higher
+priority in the preemptor's own ClusterQueue ignores the hold, because it would evict the preemptor as soon as
+that has started. The other heads of that cycle still respect it.
 
-Only under a policy (`spec.preemption.holdSeconds`). A part of the plan (`queues.reservations.plan`): written
-before the evictions are sent, so that a leader that dies between two of them leaves behind for whom the room
-comes free, and nobody slips in. The room itself is worked out anew from the admission, by the nodes as they
-are then. With the store lost as well, the requests that stay on Workloads that were asked to save
-(`api.eviction`) still tell who comes first.
+Holds exist only under a policy with `spec.preemption.holdSeconds`. They are part of the plan
+(`queues.reservations.plan`), which is written before the evictions are sent: a leader that dies between two
+of them leaves a record of which Workload the freed capacity is for. The record names no capacity. That is
+computed again from the admission and the nodes as they are then. Where the store is lost as well, the save
+requests on the victims (`api.eviction`) still name the preemptor that comes first.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ Head = tuple[QueueState, Pending]
 
 
 class HoldClaim(msgspec.Struct, frozen=True, kw_only=True):
-    """A hold that a head of its queue passes: whose usage in which queue, beside victims that still run."""
+    """A hold that a head of its queue ignores: its usage and places, and its victims that still run."""
 
     queue: QueueState
     usage: Quantities
@@ -50,9 +51,10 @@ class HoldClaim(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HoldClaims:
-    """All holds as a cycle meets them.
+    """All holds as one cycle sees them.
 
-    Those kept from all of its heads in one sum, with whom it shows as gone; apart those that a head passes.
+    `overlay` is the sum of the holds that all heads respect, `leaving` their victims, which count as gone.
+    `passed` are the holds that some head ignores, in order of their Workloads' keys.
     """
 
     overlay: UsageOverlay = field(default_factory=UsageOverlay)
@@ -61,7 +63,7 @@ class HoldClaims:
 
     @property
     def is_standing(self) -> bool:
-        """Whether anything is kept from all heads."""
+        """Whether any capacity is kept from all heads."""
         return bool(self.leaving) or not self.overlay.is_empty
 
 
@@ -69,36 +71,36 @@ NO_CLAIMS = HoldClaims()
 
 
 def holds_room(policy: AdmissionPolicy) -> bool:
-    """Return whether room that comes free for a Workload is kept under this policy."""
+    """Return whether this policy keeps capacity that is freed for a Workload."""
     return policy.preemption is not None and policy.preemption.hold_seconds > 0
 
 
 class CapacityHolds:
-    """All holds, by who they are for."""
+    """All holds, by the Workload that each is for."""
 
     def __init__(self) -> None:
         self.kept: Tracked[WorkloadKey, HeldRoom] = Tracked()
-        # Holds whose time was up while those who leave for them still ran.
+        # Holds that have expired while their victims still ran.
         self._spent: dict[WorkloadKey, Hold] = {}
-        # Of whom it is not known that they wait, as they have just been tried or have left their queue.
+        # Workloads that may no longer be pending, because they have just been tried or have left their queue.
         self._unsure: dict[WorkloadKey, None] = {}
-        # The queues by which all others were seen to wait.
+        # The queues in which all other Workloads were last seen pending.
         self._queues: Mapping[str, QueueState] = {}
         self._standing = HoldTotals()
-        # The earliest end, and the version of the holds that it was read of.
+        # The earliest end, and the version of `kept` that it was computed from.
         self._first_end: tuple[int, float | None] = (-1, None)
 
     @property
     def is_empty(self) -> bool:
-        """Whether room is kept for nobody, and nobody waits whose time was up."""
+        """Whether there is no hold, and no expired hold whose Workload still waits."""
         return not self.kept and not self._spent
 
     def put(self, room: HeldRoom, *, is_fresh: bool = False) -> bool:
-        """Keep room. Who holds some and evicts more keeps it for all of them, and until the last has gone.
+        """Keep a hold. A Workload that has one and evicts more extends it to the last of all its victims.
 
-        Whoever only looks again keeps it no longer than was said first, and not once more when that time is
-        up: a victim that never stops would keep others out for ever. `is_fresh`: it has evicted somebody now.
-        Returns whether it is kept.
+        A Workload that evicts no further victim extends nothing, and gets no second hold when the first has
+        expired: else a victim that never stops would block other Workloads for ever. `is_fresh`: the
+        Workload has evicted victims in this cycle. Returns whether the hold is kept.
         """
         hold = room.hold
         if is_fresh:
@@ -108,7 +110,7 @@ class CapacityHolds:
         known = self.kept.get(hold.key)
         if known is not None and known.hold.uid == hold.uid:
             victims = {*known.hold.victims, *hold.victims}
-            # Only who evicts somebody more gets more time; looking again must not renew it.
+            # Only a further victim prolongs the hold; trying the same Workload again must not renew it.
             is_more = len(victims) > len(known.hold.victims)
             until = max(known.hold.until, hold.until) if is_more else known.hold.until
             hold = replace(hold, victims=tuple(sorted(victims)), until=until)
@@ -117,27 +119,27 @@ class CapacityHolds:
         return True
 
     def is_spent(self, key: WorkloadKey, uid: str, victims: Iterable[WorkloadKey]) -> bool:
-        """Return whether room is kept for the Workload no longer while these leave, as its time was up.
+        """Return whether the Workload's hold for these victims has expired, so that it gets no further one.
 
-        No victim more than it had: that is the same need once again.
+        True where every one of `victims` was a victim of the expired hold: that is the same need again.
         """
         spent = self._spent.get(key)
         return spent is not None and spent.uid == uid and set(victims) <= set(spent.victims)
 
     def drop(self, key: WorkloadKey) -> None:
-        """Keep nothing any more for a Workload that has started, or waits no longer."""
+        """Drop the hold of a Workload that has started or is no longer pending."""
         self.kept.pop(key, None)
         self._spent.pop(key, None)
 
     def note_left(self, key: WorkloadKey) -> None:
-        """Note that a Workload has left its queue."""
+        """Note that a Workload has left its queue; `take_ended` then checks whether it still waits."""
         if key in self.kept or key in self._spent:
             self._unsure[key] = None
 
     def take_ended(self, queues: Mapping[str, QueueState], *, now: float) -> list[HeldRoom]:
-        """Return the holds whose time is up, or for whom nobody waits any more, and forget them.
+        """Return and drop the holds that have expired or whose Workload is no longer pending.
 
-        To be asked between cycles: whoever is being tried is in no queue.
+        Must be called between cycles: during a cycle the head that is being tried is in no queue.
         """
         self._see(queues)
         unsure, self._unsure = self._unsure, {}
@@ -145,7 +147,8 @@ class CapacityHolds:
             if (spent := self._spent.get(key)) is not None and not self._is_waiting(spent):
                 del self._spent[key]
         first_end = self.next_end_at()
-        # Asked before every cycle, and as a rule nobody's time is up: then only these may have left.
+        # Called before every cycle, when usually no hold has expired: then only the unsure
+        # ones can have ended.
         is_time_up = first_end is not None and first_end <= now
         ended = []
         for key in self.kept if is_time_up else [one for one in unsure if one in self.kept]:
@@ -153,7 +156,7 @@ class CapacityHolds:
             is_waiting = key not in unsure or self._is_waiting(room.hold)
             if room.hold.until <= now or not is_waiting:
                 ended.append(room)
-            # Remembered as long as it waits, so that it cannot ask for the same room at once.
+            # Remembered while its Workload waits, which must not claim the same capacity again at once.
             if room.hold.until <= now and is_waiting:
                 self._spent[key] = room.hold
         for room in ended:
@@ -161,19 +164,19 @@ class CapacityHolds:
         return ended
 
     def _see(self, queues: Mapping[str, QueueState]) -> None:
-        """Be sure of nobody where the queues are others than they were."""
+        """Mark every hold as unsure where the queues have been rebuilt."""
         if queues is not self._queues:
             self._queues = queues
             self._unsure = dict.fromkeys((*self.kept, *self._spent))
 
     def _is_waiting(self, hold: Hold) -> bool:
-        """Return whether its Workload still waits: a new one of the same name is owed nothing."""
+        """Return whether its Workload still waits: a new one of the same name has no claim to the hold."""
         queue = self._queues.get(hold.cluster_queue)
         pending = queue.pending.get(hold.key) if queue is not None else None
         return pending is not None and pending.workload.uid == hold.uid
 
     def is_awaiting(self, key: WorkloadKey, held: Mapping[WorkloadKey, HeldWorkload]) -> bool:
-        """Return whether somebody who leaves for the Workload, and has been told to, still runs."""
+        """Return whether a victim of the Workload's hold that has been evicted still runs."""
         room = self.kept.get(key)
         if room is None:
             return False
@@ -181,7 +184,7 @@ class CapacityHolds:
         return any(one is not None and one.is_evicted for one in leaving)
 
     def next_end_at(self) -> float | None:
-        """Return when the next hold ends, None where there is none."""
+        """Return when the next hold expires (Unix seconds), None where there is none."""
         if self._first_end[0] != self.kept.version:
             ends = (room.hold.until for room in self.kept.values())
             self._first_end = self.kept.version, min(ends, default=None)
@@ -194,14 +197,14 @@ class CapacityHolds:
         held: Mapping[WorkloadKey, HeldWorkload],
         topology_cache: TopologyCache,
     ) -> HoldClaims:
-        """Return what is to be kept from these heads."""
+        """Return the claims that a cycle with these heads has to respect."""
         self._see(queues)
         trying = {pending.key for _, pending in heads}
         priorities = {queue.name: pending.workload.priority for queue, pending in heads}
         standing: dict[WorkloadKey, HeldRoom] = {}
         passed = []
         for key, room in self.kept.items():
-            # Who is tried itself takes its own room.
+            # A head takes its own held capacity, so its hold is left out of this cycle.
             if key in trying or (key in self._unsure and not self._is_waiting(room.hold)):
                 continue
             hold = room.hold
@@ -214,7 +217,7 @@ class CapacityHolds:
         return HoldClaims(
             overlay=self._standing.overlay(),
             leaving=self._standing.leaving(),
-            # In one order, since where claims overlap the first is the one that stands.
+            # Sorted, because where claims overlap the first one counts.
             passed=tuple(self._claim(room, held) for room in passed),
         )
 

@@ -1,13 +1,14 @@
-"""What all holds amount to on the picture of a cycle, kept from one cycle to the next.
+"""The sum of all capacity holds, kept from one cycle to the next.
 
-A cycle meets each hold as if those who leave for it had gone and it had started in their place. Dozens of
-them stand for minutes, through hundreds of cycles, of which each tries one or two of those they are for: so
-their sum is kept, and a cycle changes it by those few.
+Each cycle sees every hold as if its victims had gone and its Workload had started in their place. Dozens of
+holds exist for minutes, through hundreds of cycles, and each cycle tries one or two of the Workloads that
+they are for. So their sum is kept, and a cycle changes it by those few holds only.
 
-    holds of this cycle   =   those of the last   - who is tried now   + who was tried then
-    the sum               =   Σ their room        - Σ the room of their victims, each once
+    holds of this cycle   =   holds of the last cycle   - heads tried now   + heads tried in the last cycle
+    the sum               =   Σ usage of the holds      - Σ usage of their victims, each counted once
 
-Who is tried itself takes its own room, and a more important head of its queue passes it: those are left out.
+A head takes its own held capacity, and a head of higher priority in the same queue ignores the hold: the
+caller leaves these holds out.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from queues.quota.resources import Quantities
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldRoom:
-    """A hold with what it amounts to on the flavors and nodes as they are."""
+    """A hold with its usage, and its places on the nodes as they are now."""
 
     hold: Hold
     usage: Quantities
@@ -37,7 +38,7 @@ class HeldRoom:
 
 
 class _Counted(NamedTuple):
-    """A hold that is in the sum, and what was counted for it."""
+    """A hold that is part of the sum, with the amounts that were added for it."""
 
     room: HeldRoom
     queue: QueueState
@@ -45,7 +46,7 @@ class _Counted(NamedTuple):
 
 
 class _Gone(NamedTuple):
-    """A victim that is out of the sum, and what was given back for it."""
+    """A victim whose usage is subtracted from the sum, with the amounts that were subtracted."""
 
     held: HeldWorkload
     places: tuple[Place, ...]
@@ -55,12 +56,12 @@ class _Gone(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class HoldTotals:
-    """The sum of some holds and of who leaves for them, brought up to date before each cycle."""
+    """The sum of some holds and of their victims, brought up to date before each cycle."""
 
     _queues: Mapping[str, QueueState] = field(default_factory=dict)
     _sum: Sum = field(default_factory=Sum)
     _counted: dict[WorkloadKey, _Counted] = field(default_factory=dict)
-    # How many of the holds counted name a victim, and who of these is told to leave.
+    # How many of the counted holds name each victim, and which of these victims have been evicted.
     _named: Counter[WorkloadKey] = field(default_factory=Counter)
     _gone: dict[WorkloadKey, _Gone] = field(default_factory=dict)
 
@@ -72,12 +73,12 @@ class HoldTotals:
         held: Mapping[WorkloadKey, HeldWorkload],
         topology_cache: TopologyCache,
     ) -> None:
-        """Let the sum be that of these holds, whose queues are there, and of their victims as they are."""
-        # Trees and flavors were built anew, and all that was counted on them is gone.
+        """Make the sum that of these holds, whose queues must exist, and of their victims as they are."""
+        # Quota trees and flavors were rebuilt, so everything counted on the old ones is void.
         if queues is not self._queues:
             self._queues, self._sum = queues, Sum()
             self._counted, self._named, self._gone = {}, Counter(), {}
-        # By identity: whatever changes of a hold makes it another value.
+        # Compared by identity: any change to a hold creates a new value.
         for key in [key for key, one in self._counted.items() if rooms.get(key) is not one.room]:
             self._take_off(self._counted.pop(key))
         for key, room in rooms.items():
@@ -99,7 +100,7 @@ class HoldTotals:
                 del self._named[key]
 
     def _see_victims(self, held: Mapping[WorkloadKey, HeldWorkload], topology_cache: TopologyCache) -> None:
-        """Count each victim as gone that is told to leave, and no other."""
+        """Subtract each victim of a counted hold that has been evicted, and no other."""
         leaving = {key: one for key in self._named if (one := held.get(key)) is not None and one.is_evicted}
         for key, gone in tuple(self._gone.items()):
             if leaving.get(key) is not gone.held or gone.held.places is not gone.places:
@@ -112,9 +113,9 @@ class HoldTotals:
                 self._sum.add(queue.node, one.usage, gone.spots, sign=-1)
 
     def overlay(self) -> UsageOverlay:
-        """Return what is taken and given back in all."""
+        """Return the usage that the holds add and their victims give back, in all."""
         return self._sum.overlay()
 
     def leaving(self) -> dict[WorkloadKey, tuple[QueueState, HeldWorkload]]:
-        """Return who counts as gone, and of which queue."""
+        """Return the victims that count as gone, each with its ClusterQueue."""
         return {key: (one.queue, one.held) for key, one in self._gone.items()}

@@ -1,9 +1,18 @@
-"""The picture that a cycle decides on: ClusterQueues, who holds their quota, trials that leave no trace.
+"""The snapshot that a cycle decides on: ClusterQueues, the Workloads that hold quota, reversible trials.
 
-Kueue copies its cache for every cycle. Here the picture is the cache's own state, borrowed while the one task
-that owns it decides: nothing else can change it meanwhile. What a cycle tries (this Workload gone, that usage
-added) is noted in a journal and taken back, which is exact because adding and removing usage are mirror
-images (`queues.quota.quota_tree`). A trial costs what it touches, however large the cluster is.
+Theory of operation. Kueue copies its cache for every cycle. Here the snapshot is the cache's own state,
+borrowed while the one task that owns it decides: nothing else can change it meanwhile. Every change that a
+cycle tries (this Workload gone, that usage added) is applied in place and recorded in an undo log:
+
+    undo log   [ overlay | reserve | evict | ... | add | remove | add ]
+                └ decided in this cycle (`_firm`) ┘ └ a trial         ┘ ◀─ `rollback(mark)` undoes from here
+
+Invariant: the state equals what it was when the cycle began plus the entries of the log, in order. Undoing is
+exact because adding and removing usage are mirror images (`queues.quota.quota_tree`); the entries are undone
+in reverse. `suspend` and `resume` undo and redo the whole log, so that a cycle can pause while others read
+the true state. A trial costs as much as it touches, however large the cluster is, and nothing is ever copied.
+
+What the quota tree computes and which nodes are free is left to `queues.quota` and `admission.placement`.
 """
 
 from __future__ import annotations
@@ -39,11 +48,11 @@ from queues.quota.window_timeline import QuotaStep
 class HeldWorkload(msgspec.Struct, eq=False, kw_only=True):
     """A Workload that holds quota: by its object, or *assumed*, decided but not yet seen in the object.
 
-    `is_evicting` is set from the decision to evict until the object says so (then Evicted does). `former` is
-    the admission that the object still shows while other nodes were decided for lost ones. `pairs` are
-    the flavors and resources that it has been given, those of zero amount too. `places` are where its pods
-    are, as far as they were placed by topology. `leaves_by` is until when an eviction of it waits for its
-    checkpoint, None where none does: decided, or said by its object (`is_saving`).
+    `is_evicting` is set from the decision to evict until the object has the condition Evicted. `former` is
+    the admission that the object still shows while replacements for lost nodes have been decided. `pairs` are
+    the flavors and resources that it has been given, those of zero amount included. `places` are the nodes of
+    its pods that were placed by topology. `leaves_by` is the deadline (Unix seconds) up to which its eviction
+    waits for a checkpoint, decided or recorded in its object (`is_saving`); None where no eviction waits.
     """
 
     workload: Workload
@@ -58,7 +67,7 @@ class HeldWorkload(msgspec.Struct, eq=False, kw_only=True):
     former: Admission | None = None
     leaves_by: float | None = None
     is_saving: bool = False
-    # What was read of which version, with aliases and without.
+    # The checkpoint facts, with and without aliases, and the version of the Workload they were read from.
     _facts: tuple[Workload, dict[bool, CheckpointFacts]] | None = None
 
     @property
@@ -68,17 +77,17 @@ class HeldWorkload(msgspec.Struct, eq=False, kw_only=True):
 
     @property
     def local_queue(self) -> LocalQueueKey:
-        """The LocalQueue that it came by."""
+        """The LocalQueue that it was submitted to."""
         return self.workload.key.namespace, self.workload.queue_name
 
     @property
     def is_evicted(self) -> bool:
-        """Whether it has been told to stop, is about to be, or will be once it has saved a checkpoint."""
+        """Whether it is evicted, is about to be, or will be once it has saved a checkpoint."""
         return self.is_evicting or self.is_saving or (not self.is_assumed and self.workload.is_evicted)
 
     def facts(self, *, with_aliases: bool = False) -> CheckpointFacts:
-        """Return what it says of its checkpoints."""
-        # Every search asks it of everybody, and an object says the same until there is another version.
+        """Return what its annotations report about its checkpoints."""
+        # Cached: every search asks this of every candidate, and one version always has the same answer.
         if self._facts is None or self._facts[0] is not self.workload:
             self._facts = self.workload, {}
         read = self._facts[1]
@@ -88,13 +97,13 @@ class HeldWorkload(msgspec.Struct, eq=False, kw_only=True):
 
     @property
     def is_admitted(self) -> bool:
-        """Whether its Job may run, as far as its object shows."""
+        """Whether its object has the condition Admitted, so that its Job may run."""
         return not self.is_assumed and self.workload.is_true(ConditionType.ADMITTED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inactive:
-    """Why a ClusterQueue admits nothing: a word for machines, a sentence for people."""
+    """Why a ClusterQueue admits nothing: a machine-readable reason, and a message."""
 
     reason: InactiveReason
     message: str
@@ -104,8 +113,8 @@ class Inactive:
 class QueueTree:
     """A root of the quota tree and the ClusterQueues below it.
 
-    `generation` rises whenever capacity that a flavor scan has passed over may have come free: it outdates
-    the scan.
+    `generation` rises whenever capacity that a flavor scan has skipped may have been freed. A scan of an
+    older generation starts over.
     """
 
     root: QuotaNode
@@ -133,11 +142,11 @@ def _nothing_ahead(_: FlavorResource) -> tuple[QuotaStep, ...]:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class QueueState:
-    """A ClusterQueue: its spec, its place in the quota tree, who holds its quota and who waits.
+    """A ClusterQueue: its spec, its place in the quota tree, its pending Workloads and those that hold quota.
 
-    `inactive` are the reasons not to admit, none: active. `policy` governs it; without one its sections are
-    all off. `usage_of` is what a LocalQueue has used in the past, where that decides who goes first here
-    (admission fair sharing).
+    `inactive` are the reasons not to admit; empty means active. `policy` is the one that governs it; under
+    the default all sections of a policy are off. `usage_of` returns what a LocalQueue has used in the past,
+    where admission fair sharing orders this queue, else None.
     """
 
     spec: ClusterQueue
@@ -150,31 +159,31 @@ class QueueState:
     inactive: tuple[Inactive, ...] = ()
     policy: AdmissionPolicy = KUEUE
     usage_of: UsageOf | None = None
-    # Quotas of `spec` that a window has put in place of those of the object.
+    # Quotas of `spec` that an open quota window has put in place of those of the object.
     quotas_in_force: Mapping[FlavorResource, QuotaInForce] = field(default_factory=dict)
-    # When the calendar will give it more than is in force now.
+    # Returns the upcoming steps of a quota that raise it above what is in force now.
     rises: Callable[[FlavorResource], tuple[QuotaStep, ...]] = _nothing_ahead
-    # Advance reservations of its quota, and which have begun.
+    # The advance reservations of its quota, each with whether it has begun.
     reservations: tuple[tuple[ReservedCapacity, bool], ...] = ()
-    # Who gives way to whom, where equals take turns.
+    # Which Workloads may be preempted by which, under the least-attained-service policy.
     turns: AttainedService[HeldWorkload] | None = None
-    # What searches have found for a shape (`admission.flavors.assignment_cache`). They go with this value
-    # when a spec changes.
+    # What searches have found for a shape (`admission.flavors.assignment_cache`). The cache lives as long as
+    # this value, which is replaced when a spec changes.
     plans: dict[bytes, RememberedAssignment] = field(default_factory=dict)
     impasses: dict[bytes, Impasse] = field(default_factory=dict)
-    # What a shape needs at least (`admission.flavors.feasibility`). They go with this value as plans do.
+    # What a shape needs at least (`admission.flavors.feasibility`). It lives as long as this value too.
     needs: dict[bytes, Needs] = field(default_factory=dict)
-    # Flavors on which pods are given their places later: once nodes are provisioned, or in another cluster.
+    # Flavors on which pods are placed later: once nodes are provisioned, or in another cluster (MultiKueue).
     delayed_flavors: frozenset[str] = frozenset()
     # Whether its Workloads run in other clusters.
     is_dispatching: bool = False
-    # Who holds quota here, as `held` says.
+    # The Workloads of `held` in Kueue's order of eviction.
     eviction_order: CandidateOrderIndex = field(default_factory=CandidateOrderIndex)
 
     def __post_init__(self) -> None:
         self.name = self.spec.name
-        # The cells are looked up once here. The search asks for them thousands of times a cycle,
-        # and they stay the same objects until the tree is built anew.
+        # The cells are looked up once here. A search asks for them thousands of times a cycle, and they stay
+        # the same objects until the tree is rebuilt.
         for index, spec in enumerate(self.spec.resource_groups):
             group = self._group(index, spec)
             for resource in group.resources:
@@ -192,13 +201,13 @@ class QueueState:
         )
 
     def charge(self, held: HeldWorkload) -> None:
-        """Count the Workload's usage as used here."""
+        """Count the Workload's usage in this ClusterQueue."""
         self.held[held.key] = held
         self.rank(held)
         self.node.add(held.usage)
 
     def rank(self, held: HeldWorkload) -> None:
-        """Put a Workload where it belongs among those that hold quota here: it is new, or has changed."""
+        """Put a Workload that is new or has changed at its position in the order of eviction."""
         self.eviction_order.put(
             held.key,
             priority=held.workload.priority,
@@ -216,25 +225,25 @@ class QueueState:
         return True
 
     def holders_up_to(self, priority: float) -> Iterator[HeldWorkload]:
-        """Return who holds quota here at no higher priority, in the order in which Kueue evicts."""
+        """Return the Workloads that hold quota here, up to this priority, in Kueue's order of eviction."""
         return map(self.held.__getitem__, self.eviction_order.up_to(priority))
 
     def validate(self) -> None:
-        """Raise AssertionError where those who hold quota do not stand in order."""
+        """Raise AssertionError where the order of eviction does not match the Workloads that hold quota."""
         found = list(self.holders_up_to(inf))
         assert len(found) == len(self.held), f"{self.name} ranks {len(found)} of {len(self.held)} holders"
         ranks = [(one.workload.priority, -one.reserved_at, one.workload.uid) for one in found]
         assert ranks == sorted(ranks), f"{self.name} has its holders in another order than {sorted(ranks)}"
 
 
-# Of which queue, what of it, and on which nodes.
+# The ClusterQueue, the usage, and the places on the nodes.
 _Taken = tuple[QueueState, Quantities, tuple[Place, ...]]
-# Whose usage, what of it, on which nodes; and whether it was added, else removed.
+# The node of the quota tree, the usage, the places, and whether these were added (else removed).
 _Change = tuple[QuotaNode, Quantities, tuple[Place, ...], bool]
 
 
 class Snapshot:
-    """Borrowed state plus a journal. Every change made through it is undone by `rollback`."""
+    """Borrowed state plus an undo log. Every change made through it is undone by `rollback`."""
 
     __slots__ = (
         "_evicted",
@@ -264,10 +273,11 @@ class Snapshot:
         moves: RecentMoves | None = None,
         now: float = 0.0,
     ) -> None:
-        """Borrow the state; `namespaces` are the labels of each, `topology_cache` the nodes (default: none),
-        `budgets` the PodDisruptionBudgets by namespace and name, `moves` the Workloads moved lately.
+        """Borrow the state.
 
-        `now` is the instant of deciding, for what depends on how long somebody has run.
+        `namespaces` holds the labels of each namespace, `topology_cache` the nodes (default: none), `budgets`
+        the PodDisruptionBudgets by namespace and name, `moves` the Workloads that were moved recently. `now`
+        is the instant of the decisions (Unix seconds), for rules that depend on how long a Workload has run.
         """
         self.queues = queues
         self.flavors = flavors
@@ -278,50 +288,53 @@ class Snapshot:
         self.now = now
         self._undo_log: list[_Change | UsageOverlay] = []
         self._evicted: dict[WorkloadKey, tuple[QueueState, HeldWorkload]] = {}
-        # What stands on it from the begin, and who of those taken away is a part of that.
+        # The overlay of capacity holds, and the Workloads in `_evicted` whose removal is a part of it.
         self._overlay = UsageOverlay()
         self._standing: Collection[WorkloadKey] = ()
         self._is_suspended = False
-        # So many changes of the journal are decisions of this cycle, those above a trial.
+        # How many entries of the log are decisions of this cycle; the entries above are a trial.
         self._firm = 0
-        # How many times something was reserved or evicted for the rest of the cycle.
+        # How many times usage was reserved or a Workload evicted for the rest of the cycle.
         self.decided = 0
 
     @property
     def has_trial(self) -> bool:
-        """Whether the picture is another than what has been decided, as `decided` counts it, amounts to."""
+        """Whether the state differs from what was decided in this cycle, because a trial is under way."""
         return len(self._undo_log) != self._firm
 
     def mark(self) -> int:
-        """Return the present point of the journal, for `rollback`."""
+        """Return the present length of the undo log, for `rollback`."""
         return len(self._undo_log)
 
     def rollback(self, mark: int = 0) -> None:
-        """Undo everything since `mark`."""
-        # In case of a pause: a journal that is not played must not be undone.
+        """Undo everything since `mark`; without one the cycle is over and all of it is undone."""
+        # A suspended log is already undone, and must not be undone twice.
         self.resume()
-        # In reverse: usage is a function of the leaves, so order would not matter to the numbers,
-        # but each change is undone on the very state that it made.
+        # In reverse, so that each change is undone on the very state that it made. The numbers do not depend
+        # on the order, since usage is a function of the leaves.
         while len(self._undo_log) > mark:
             self._play(self._undo_log.pop(), is_undone=True)
-        # With the journal's last entry the cycle is over, and what it decided is either assumed by
-        # the cache or forgotten.
+        # With the last entry the cycle is over, and what it decided is either assumed by
+        # the cache or dropped.
         if not self._undo_log:
             self._evicted.clear()
             self._overlay, self._standing = UsageOverlay(), ()
             self._firm = self.decided = 0
 
     def suspend(self) -> None:
-        """Show the state as it is without any trial; `resume` brings the trials back."""
-        # Twice in a row is once: callers need not know of each other.
+        """Show the state without this cycle's changes; `resume` brings them back."""
+        # A second call does nothing: callers need not know of each other.
         if not self._is_suspended:
             self._is_suspended = True
             for change in reversed(self._undo_log):
                 self._play(change, is_undone=True)
 
-    # What has changed the state meanwhile interrupts the cycle (`Cycle.interrupt`), which rolls back instead.
     def resume(self) -> None:
-        """Go on where `suspend` was called, if it was. Nothing may have changed the state in between."""
+        """Restore the changes that `suspend` has undone; does nothing where it was not called.
+
+        The state must not have changed in between. Whatever changes it interrupts the cycle
+        (`Cycle.interrupt`), which rolls back instead.
+        """
         if self._is_suspended:
             self._is_suspended = False
             for change in self._undo_log:
@@ -342,15 +355,15 @@ class Snapshot:
             self.topology_cache.use(places, sign=1 if is_adding else -1)
 
     def add(self, queue: QueueState, usage: Quantities, places: tuple[Place, ...] = ()) -> None:
-        """Count `usage` as used in `queue`, and the places as taken, from here on."""
+        """Count `usage` in `queue`, and the places as taken, until rolled back."""
         queue.node.add(usage)
         if places:
             self.topology_cache.use(places, sign=1)
-        # After it has been done: a change that raises leaves nothing in the journal.
+        # Recorded after the change: a change that raises leaves no entry in the log.
         self._undo_log.append((queue.node, usage, places, True))
 
     def remove(self, queue: QueueState, usage: Quantities, places: tuple[Place, ...] = ()) -> None:
-        """Count `usage` as free in `queue`, and the places as free, from here on."""
+        """Subtract `usage` from `queue`, and count the places as free, until rolled back."""
         queue.node.remove(usage)
         if places:
             self.topology_cache.use(places, sign=-1)
@@ -359,9 +372,9 @@ class Snapshot:
     def stand(
         self, overlay: UsageOverlay, leaving: Mapping[WorkloadKey, tuple[QueueState, HeldWorkload]]
     ) -> None:
-        """Let this stand for the whole cycle: what holds amount to, and who counts as gone by that.
+        """Apply the capacity holds for the whole cycle: their overlay, and the victims that count as gone.
 
-        As if these had been evicted, and the rest reserved, before anything else is decided.
+        The effect is as if these had been evicted, and the held usage reserved, before any other decision.
         """
         self.decided += 1
         self._overlay, self._standing = overlay, leaving.keys()
@@ -377,38 +390,38 @@ class Snapshot:
         """Count `usage` and the places as taken for the rest of the cycle."""
         self.decided += 1
         self.add(queue, usage, places)
-        # Everything up to here is decided; whatever comes above is a trial.
+        # Everything in the log so far is decided; later entries are a trial.
         self._firm = len(self._undo_log)
 
     def evict(self, queue: QueueState, held: HeldWorkload) -> None:
-        """Take a Workload away for the rest of the cycle, usage and all: it is no candidate any more."""
+        """Remove a Workload and its usage for the rest of the cycle; it is no longer a candidate."""
         self.decided += 1
-        # By key: it is no candidate for anybody else in this cycle, whoever asks.
+        # By key, so that it is no candidate for any other preemptor of this cycle either.
         self._evicted[held.key] = (queue, held)
         self.remove(queue, held.usage, held.places)
         self._firm = len(self._undo_log)
 
     def release(self, queue: QueueState, usage: Quantities, places: tuple[Place, ...] = ()) -> None:
-        """Count what was reserved as free for the rest of the cycle."""
+        """Give back usage that was reserved in this cycle, for the rest of the cycle."""
         self.decided += 1
         self.remove(queue, usage, places)
         self._firm = len(self._undo_log)
 
     def readmit(self, queue: QueueState, held: HeldWorkload) -> None:
-        """Bring a Workload back that was taken away."""
+        """Bring back a Workload that was evicted in this cycle. Raises KeyError where it was not."""
         self.decided += 1
         del self._evicted[held.key]
         self.add(queue, held.usage, held.places)
         self._firm = len(self._undo_log)
 
     def evicted_usage(self, queue: QueueState, pair: FlavorResource) -> int:
-        """Return what the queue's Workloads hold of `pair` that were taken away in this cycle."""
+        """Return how much of `pair` the queue's Workloads hold that were evicted in this cycle."""
         return sum(held.usage.get(pair, 0) for one, held in self._evicted.values() if one is queue)
 
     @contextmanager
     def with_evicted(self) -> Iterator[None]:
-        """Count the usage of those taken away as used again while in the block: they still run."""
-        # A mark of its own, so that blocks may stand within one another.
+        """Count the evicted Workloads' usage again while in the block: they still run."""
+        # With a mark of its own, so that blocks may be nested.
         mark = self.mark()
         for queue, held in self._evicted.values():
             self.add(queue, held.usage, held.places)
@@ -419,13 +432,13 @@ class Snapshot:
 
     @contextmanager
     def before_evictions(self, expected: Iterable[_Taken], places: Iterable[Place]) -> Iterator[None]:
-        """Count those taken away as still there, and as free what stands (`stand`) and is `expected` beside
-        that, while in the block.
+        """Return to the state before this cycle's evictions while in the block.
 
-        Of quota all of it, of nodes those of `places` alone: others are not to be looked at in the block.
+        Evicted Workloads count as running; the capacity holds (`stand`) and the `expected` usage count as
+        free. Quota is restored in full, nodes only those of `places`: others must not be read in the block.
         """
-        # Asked for head after head, beside dozens that leave: their places are elsewhere, and their
-        # quota is one sum.
+        # Called for head after head while dozens of Workloads leave. Most of their places are elsewhere and
+        # are skipped, and their quota is added up first.
         nodes = {domain.values[-1] for place in places for domain in place.assignment.domains}
         mark = self.mark()
         self._lay(self._overlay.negated(nodes))
@@ -445,7 +458,7 @@ class Snapshot:
 
     @contextmanager
     def without_usage(self, taken: Iterable[_Taken]) -> Iterator[None]:
-        """Count what was reserved as free while in the block."""
+        """Count the reserved usage as free while in the block."""
         mark = self.mark()
         for queue, usage, places in taken:
             self.remove(queue, usage, places)
@@ -467,26 +480,26 @@ class Snapshot:
 
     @property
     def gone(self) -> frozenset[WorkloadKey]:
-        """Who was taken away in this cycle."""
+        """The Workloads that were evicted in this cycle, or count as gone by a capacity hold."""
         return frozenset(self._evicted)
 
     def leaving(self) -> Iterator[tuple[QueueState, HeldWorkload]]:
-        """Yield who was taken away in this cycle, and of which queue, in the order in which they were."""
+        """Yield the Workloads that are gone in this cycle, with their queues, in the order of eviction."""
         return iter(self._evicted.values())
 
     def is_gone(self, held: HeldWorkload) -> bool:
-        """Return whether the Workload was taken away in this cycle."""
+        """Return whether the Workload is gone in this cycle."""
         return held.key in self._evicted
 
 
 def _summed(some: Iterable[_Taken], nodes: Collection[str]) -> Iterator[_Taken]:
-    """Yield what is taken of each queue, in all; of places those that lie on one of the nodes."""
+    """Yield the total usage by queue; of the places only those on one of the nodes."""
     sums: dict[str, tuple[QueueState, dict[FlavorResource, int], list[Place]]] = {}
     for queue, usage, places in some:
         _, total, near = sums.setdefault(queue.name, (queue, {}, []))
         for pair, amount in usage.items():
             total[pair] = total.get(pair, 0) + amount
-        # The last value is the hostname, however many levels an assignment names above it.
+        # The last value is the hostname, however many levels an assignment has above it.
         near += (one for one in places if any(at.values[-1] in nodes for at in one.assignment.domains))
     for queue, total, near in sums.values():
         yield queue, total, tuple(near)

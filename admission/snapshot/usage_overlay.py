@@ -1,8 +1,8 @@
-"""An overlay: what stands on the picture of a cycle from its begin to its end, in one sum.
+"""A usage overlay: a change of usage that applies to the whole of a cycle, as one sum.
 
-Where a dozen Workloads leave and those who wait for them will stand where they stood, nearly all of it
-cancels out: what one gives back of a node the other takes. What is left is put onto the picture in one step,
-and taken off in one, however many have a part in it.
+Where a dozen Workloads leave and those that wait for them will take their place, nearly all usage cancels
+out: what one frees on a node, another takes. The remainder is applied to the snapshot in one step and removed
+in one step, however many Workloads contribute to it.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _Of = TypeVar("_Of")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageOverlay:
-    """What is used more of each ClusterQueue's quota and of each leaf; below 0: what is given back."""
+    """The change of usage of each ClusterQueue and of each leaf domain; negative amounts are given back."""
 
     usage: tuple[tuple[QuotaNode, Quantities], ...] = ()
     spots: Spots = field(default_factory=dict)
 
     @property
     def is_empty(self) -> bool:
-        """Whether it changes nothing."""
+        """Whether it changes no usage."""
         return not self.usage and not self.spots
 
     def negated(self, hosts: Collection[str] | None = None) -> UsageOverlay:
-        """Return what takes this off again; of leaves those of these hosts alone, None: all."""
+        """Return the inverse of this overlay; with `hosts`, of the leaves only those of these hosts."""
         return UsageOverlay(
             usage=tuple((node, _negated(amounts)) for node, amounts in self.usage),
             spots={
@@ -45,7 +45,7 @@ class UsageOverlay:
         )
 
     def put_on(self, topology_cache: TopologyCache) -> None:
-        """Count it as used, on the quota trees and on the nodes."""
+        """Apply it to the quota trees and to the nodes."""
         for node, amounts in self.usage:
             node.change(amounts)
         topology_cache.occupy(self.spots)
@@ -53,20 +53,20 @@ class UsageOverlay:
 
 @dataclass(slots=True)
 class Sum:
-    """What many take and give back, kept as they come and go. Holds no zeros."""
+    """The total of many changes of usage, kept as they come and go. Holds no zeros."""
 
     _usage: dict[QuotaNode, dict[FlavorResource, int]] = field(default_factory=dict)
     _spots: dict[Spot, dict[str, int]] = field(default_factory=dict)
 
     def add(self, node: QuotaNode, usage: Quantities, spots: Spots, *, sign: int) -> None:
-        """Count so much as taken of the queue's quota and of the leaves (sign 1), or as given back (-1)."""
+        """Count this usage of the queue and of the leaves as taken (sign 1), or as given back (-1)."""
         _add(self._usage, node, usage, sign)
         for spot, amounts in spots.items():
             _add(self._spots, spot, amounts, sign)
 
     def overlay(self) -> UsageOverlay:
-        """Return what it amounts to now."""
-        # Copies: what stands on a picture must stay what it was until it is taken off.
+        """Return the present total as an overlay."""
+        # Copies: an overlay applied to a snapshot must stay the same until it is removed.
         return UsageOverlay(
             usage=tuple((node, dict(amounts)) for node, amounts in self._usage.items()),
             spots={spot: dict(amounts) for spot, amounts in self._spots.items()},
@@ -81,7 +81,7 @@ def _add(sums: dict[_Of, dict[_Key, int]], of: _Of, amounts: Mapping[_Key, int],
     total = sums.setdefault(of, {})
     for key, amount in amounts.items():
         new = total.get(key, 0) + sign * amount
-        # What cancels out is dropped, so that an overlay changes nothing but what is different.
+        # Amounts that cancel out are dropped, so that an overlay holds nothing but real changes.
         if new:
             total[key] = new
         else:
