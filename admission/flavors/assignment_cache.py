@@ -1,28 +1,29 @@
-"""Answers of the flavor search that equal Workloads share.
+"""A cache of flavor search results that equal Workloads share.
 
-Fifteen thousand queued Workloads are of a few shapes. For those of one shape in one ClusterQueue a search
-ends alike as long as nothing that it looked at has changed, and where the first flavor that will do at all
-has room, it looks at very little: is there room for each amount, and how far up the tree would it borrow? A
-plan keeps these questions with their answers, and the assignment that follows:
+Thousands of queued Workloads have only a few shapes. For Workloads of one shape in one ClusterQueue, a search
+has the same result as long as nothing that it read has changed. Where the first usable flavor has room, the
+search reads very little: does each amount fit, and how far up the tree would it borrow? A plan keeps these
+questions with their answers, and the assignment that follows from them:
 
-    search finds FIT in the first flavor that will do ──▶ plan: cell, amount, height  ×  resources
+    search finds FIT in the first usable flavor       ──▶ plan: cell, amount, height  ×  resources
     next Workload of the shape, same room and height  ──▶ the same assignment, no search
     anything else                                     ──▶ search
 
-Flavors before that one must be out for good: taints, labels, or an amount beyond what the tree could ever
-give. A flavor that merely is full now may have room next time, so such an answer makes no plan; nor does a
-place in a topology. Plans belong to a `QueueState`, which any change of specs replaces. Whoever lets a search
-depend on more than shape, specs and usage (a policy, a forecast) must not ask here.
+Flavors before the chosen one must be permanently unusable: by taints, labels, or an amount above what the
+tree could ever give. A flavor that is only full now may have room next time, so such a result makes no plan.
+Neither does a place in a topology. Plans belong to a `QueueState`, which every change of specs replaces. A
+search that depends on more than shape, specs and usage (a policy, a forecast) must not use this cache.
 
-A search in vain is kept likewise, as an impasse. Every end of a small Workload wakes the large ones that wait
-for much more, and all of them are searched for again only to be told a new number:
+A search that finds neither room nor victims is kept as well, as an impasse. Every end of a small Workload
+wakes the large ones that wait for much more. Without the impasse all of these are searched for again, only
+to report another number:
 
     search ends without room, without victims         ──▶ impasse: all questions that were asked
-    next of the shape, the same lacks, nobody to evict ──▶ the same assignment, the numbers put right
+    same shape, same shortages, no possible victim    ──▶ the same assignment, with current numbers
     anything else                                     ──▶ search
 
-That nobody can be evicted is asked in a way that costs little and errs on one side: it may say "perhaps"
-where a search would find nobody, never "nobody" where a search would find one. Then the search is made.
+Whether a possible victim exists is checked by a cheap test with a one-sided error: it may report a possible
+victim where the search would find none, but never the reverse. Where it reports one, the search is made.
 """
 
 from __future__ import annotations
@@ -39,20 +40,20 @@ from api.reasons import PendingReason
 from queues.pending.pending_queue import FlavorScan, Pending
 from queues.quota.resources import FlavorResource
 
-# Caps the plans of one ClusterQueue, for users who never ask for the same twice.
+# Caps the plans of one ClusterQueue, for users whose requests are all different.
 _MOST_PLANS = 1024
-# What rules a flavor out however empty the cluster is.
+# Reasons that rule a flavor out however empty the cluster is.
 _FOR_GOOD = frozenset({PendingReason.NO_MATCHING_FLAVOR, PendingReason.EXCEEDS_MAX_QUOTA})
 
 
 def recall(queue: QueueState, pending: Pending) -> Assignment | None:
-    """Return what a search would find for all pods of the Workload, None where it has to be made."""
+    """Return what a search would find for all pods of the Workload, None where a search is needed."""
     plan = queue.plans.get(pending.shape)
-    # Everything asked again: room and heights are what another's start may have changed since.
+    # Asked again on every use: an admission since then may have changed room and heights.
     if plan is None or not plan.holds():
         return None
-    # A plan answers for a search from the first flavor; this one would begin further on.
-    if _goes_on(pending):
+    # A plan answers for a search from the first flavor; this one would begin at a later flavor.
+    if _continues_scan(pending):
         return None
     found = plan.found
     return Assignment(
@@ -66,14 +67,17 @@ def recall(queue: QueueState, pending: Pending) -> Assignment | None:
 
 
 def learn(queue: QueueState, pending: Pending, found: Assignment) -> None:
-    """Keep what a search from the first flavor found for all pods, where equal Workloads may share it."""
-    # Places depend on nodes, which no plan asks about.
+    """Keep what a search from the first flavor found for all pods, where equal Workloads may share it.
+
+    Does nothing for a result that is not FIT, has places, or depends on flavors that are only full now.
+    """
+    # Places depend on nodes, and no question of a plan is about nodes.
     if found.mode is not Mode.FIT or found.places:
         return
     steps = _steps(queue, found)
     if steps is None:
         return
-    # All at once: the shapes in use come back at their next search, and no order has to be kept.
+    # Clears all plans at once: the shapes in use return at their next search, and no order has to be kept.
     if len(queue.plans) >= _MOST_PLANS:
         queue.plans.clear()
     queue.plans[pending.shape] = RememberedAssignment(
@@ -84,16 +88,16 @@ def learn(queue: QueueState, pending: Pending, found: Assignment) -> None:
 def recall_in_vain(
     queue: QueueState, pending: Pending, finds_nobody: Callable[[frozenset[FlavorResource]], bool]
 ) -> Assignment | None:
-    """Return what a search in vain would find for all pods of the Workload, None where it has to be made.
+    """Return the result of a search that would find neither room nor victims, None where a search is needed.
 
-    `finds_nobody` says whether there is certainly nobody to evict for any of some flavors and resources.
+    `finds_nobody` returns whether there is certainly no victim for any of the given flavors and resources.
     """
     impasse = queue.impasses.get(pending.shape)
-    if impasse is None or _goes_on(pending):
+    if impasse is None or _continues_scan(pending):
         return None
-    # The numbers in the reasons are of now; where something else was found, the search is made.
+    # None where a question now has another answer; the messages take the present numbers.
     renamed = impasse.renamed()
-    # Somebody may have come who can be evicted; "perhaps" is enough to search.
+    # A possible victim may have appeared since.
     if renamed is None or (impasse.pairs and not finds_nobody(impasse.pairs)):
         return None
     found = impasse.found
@@ -107,11 +111,11 @@ def recall_in_vain(
 
 
 def learn_in_vain(queue: QueueState, pending: Pending, found: Assignment, weighed: Sequence[Weighed]) -> None:
-    """Keep what a search from the first flavor found for all pods that found neither room nor victims."""
-    # With flavors left to try the next search goes on there, and finds something else.
+    """Keep a result for all pods, from the first flavor on, that has neither room nor victims."""
+    # With flavors left to try, the next search continues there and has another result.
     if found.mode not in (Mode.PREEMPT, Mode.NO_FIT) or found.places or found.scan.has_flavors_left:
         return
-    # A refusal that may pass by itself, by time or a policy, is none to keep.
+    # A refusal that may pass by itself, by time or by a policy, must not be kept.
     if not all(one.is_lasting for one in weighed):
         return
     if len(queue.impasses) >= _MOST_PLANS:
@@ -119,19 +123,19 @@ def learn_in_vain(queue: QueueState, pending: Pending, found: Assignment, weighe
     queue.impasses[pending.shape] = Impasse(
         weighed=tuple(weighed),
         found=found,
-        # Only where the search looked for victims and found none: elsewhere nobody need be asked about.
+        # Only pairs for which the search looked for victims: the others need no test for victims.
         pairs=frozenset(one.pair for one in weighed if one.grade.mode is Granular.NO_CANDIDATES),
     )
 
 
-def _goes_on(pending: Pending) -> bool:
-    """Return whether the search would begin behind flavors that an earlier cycle looked at."""
+def _continues_scan(pending: Pending) -> bool:
+    """Return whether the search would begin behind flavors that an earlier cycle has tried."""
     return pending.scan is not None and pending.scan.has_flavors_left
 
 
 def _scan_of(found: Assignment, queue: QueueState, pending: Pending) -> FlavorScan:
     return FlavorScan(
-        # A scan of this instant: it must not seem older than the tree that it was recalled in.
+        # A scan of the present generation: it must not appear older than the tree it is used in.
         tried=found.scan.tried,
         generation=queue.tree.generation,
         cycle=queue.pending.pop_cycle,
@@ -152,18 +156,18 @@ def _steps(queue: QueueState, found: Assignment) -> tuple[RememberedStep, ...] |
             if group is None or not _is_first(group, choice, resource):
                 return None
             pair = FlavorResource(chosen.flavor, resource)
-            # Pod sets of one Workload add up in a cell, as the search counted them.
+            # The pod sets of one Workload add up in a cell, as the search counts them.
             total[pair] = total.get(pair, 0) + choice.requests.get(resource, 0)
             steps.append(RememberedStep(queue.node.cell(pair), total[pair], chosen.height))
     return tuple(steps)
 
 
 def _is_first(group: QueueGroup, choice: PodSetChoice, resource: str) -> bool:
-    """Return whether the chosen flavor is the first that could ever do, and none was tried after it."""
+    """Return whether the chosen flavor is the first usable one, and no flavor was tried after it."""
     chosen = choice.choices[resource]
     index = group.flavors.index(chosen.flavor)
     last = len(group.flavors) - 1
-    # Tried further than the chosen one: it weighed flavors that the questions here do not cover.
+    # The search went past the chosen flavor: it weighed flavors that the questions here do not cover.
     if chosen.tried != (-1 if index == last else index):
         return False
     out = {one.flavor for one in choice.attempts if one.group == group.index and one.reason in _FOR_GOOD}

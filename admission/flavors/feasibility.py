@@ -1,14 +1,14 @@
-"""Is there room at all? Conditions that are necessary for a start, and cheap.
+"""Cheap necessary conditions for a start, checked before the search for flavors and nodes.
 
-A search for flavors and nodes costs a tenth of a millisecond and more, and in a full cluster most searches
-come to nothing: thousands wait, of a few shapes, and what has just come free is too little for nearly all.
-What is asked here is much less than whether a Workload fits, pod set by pod set:
+A search costs a tenth of a millisecond and more, and in a full cluster most searches find nothing: thousands
+of Workloads of a few shapes wait, and the capacity that was just freed is too little for nearly all of them.
+These conditions are much weaker than whether a Workload fits. They are checked pod set by pod set:
 
-    some flavor has the quota for it   and   on that flavor's nodes its pods have room, each by itself
+    some flavor has the quota for it   and   that flavor's nodes have room for its pods, each pod by itself
 
-Limits of domains, of other pod sets beside it and of several flavors together are left out. So "no" is
-certain, and "yes" means no more than that it is worth a search. What is looked at of a shape is worked out
-once (`QueueState.needs`, which goes with every change of specs).
+Limits of domains, other pod sets of the Workload and combinations of flavors are ignored. So "no" is certain,
+and "yes" only means that a search is worth its cost. What a shape needs is computed once (`QueueState.needs`,
+which every change of specs discards).
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from api.queueing import PreemptionPolicy
 from queues.pending.pending_queue import Pending
 from queues.profile.capacity_profile import Rooms
 
-# Caps the shapes that one ClusterQueue keeps needs of, as plans are.
+# Caps the shapes whose needs one ClusterQueue keeps.
 _MOST_SHAPES = 1024
 
 
 def may_have_room(snapshot: Snapshot, queue: QueueState, pending: Pending) -> bool:
-    """Return False only where the Workload could not start now, with the fewest pods that it may run with."""
+    """Return False only where the Workload could not start now even with its minimum pod counts."""
     if queue.reservations:
-        # What is kept for some of its Workloads is free for them alone.
+        # Capacity reserved for some of its Workloads is free for those alone, so nothing is certain here.
         return True
     needs = needs_of(snapshot, queue, pending)
     return all(any(_is_open(snapshot, option) for option in options) for options in needs)
 
 
 def may_have_quota(snapshot: Snapshot, queue: QueueState, pending: Pending) -> bool:
-    """Return False only where the Workload has not the quota to start now, as `may_have_room` does."""
+    """Return False only where the Workload lacks the quota to start now even with its minimum counts."""
     if queue.reservations:
         return True
     needs = needs_of(snapshot, queue, pending)
@@ -47,7 +47,10 @@ def may_have_quota(snapshot: Snapshot, queue: QueueState, pending: Pending) -> b
 
 
 def rooms_of(snapshot: Snapshot, queue: QueueState, pending: Pending) -> Rooms:
-    """Return for each pod set that is placed on nodes the rooms of the flavors that it could have."""
+    """Return the possible rooms for each pod set that is placed on nodes, one for each flavor it could use.
+
+    Pod sets with a flavor whose nodes are not checked are left out.
+    """
     rooms = []
     for options in needs_of(snapshot, queue, pending):
         found = [_room(snapshot, option) for option in options]
@@ -57,7 +60,7 @@ def rooms_of(snapshot: Snapshot, queue: QueueState, pending: Pending) -> Rooms:
 
 
 def needs_of(snapshot: Snapshot, queue: QueueState, pending: Pending) -> tuple[tuple[Option, ...], ...]:
-    """Return what the Workload needs one option of each of."""
+    """Return what the Workload needs: from each of the tuples, one option."""
     needs = queue.needs.get(pending.shape)
     if needs is None:
         if len(queue.needs) >= _MOST_SHAPES:
@@ -67,7 +70,7 @@ def needs_of(snapshot: Snapshot, queue: QueueState, pending: Pending) -> tuple[t
 
 
 def never_evicts(queue: QueueState) -> bool:
-    """Return whether nobody is ever evicted for a Workload of this queue, to be moved elsewhere included."""
+    """Return whether no Workload is ever evicted, or moved elsewhere, for one of this queue."""
     return never_preempts(queue) and not moves_others(queue)
 
 
@@ -78,8 +81,8 @@ def moves_others(queue: QueueState) -> bool:
 
 
 def never_preempts(queue: QueueState) -> bool:
-    """Return whether nobody ever gives way for good to a Workload of this queue."""
-    # Asked of everybody who waits whenever something comes free.
+    """Return whether no Workload is ever preempted for one of this queue; moves do not count."""
+    # Short, because it is called for every pending Workload whenever capacity is freed.
     preemption, never = queue.spec.preemption, PreemptionPolicy.NEVER
     return (
         queue.turns is None
@@ -101,7 +104,7 @@ def _has_quota(option: Option) -> bool:
 
 
 def _room(snapshot: Snapshot, option: Option) -> PodRoom | None:
-    """Return the room for the option's pods, None where nodes say nothing of them."""
+    """Return the room for the option's pods, None where it is not checked on nodes."""
     return None if option.request is None else snapshot.topology_cache.room(option.flavor, option.request)
 
 

@@ -1,11 +1,21 @@
 """Which flavors a Workload would get: Fit, Preempt or NoFit for each pod set, and why.
 
-For every group of resources whose flavor is chosen together, the flavors are scanned in the ClusterQueue's
-order and graded (`admission.decisions.flavor_mode`). The scan stops at the first that the fungibility policy
-takes, else the best seen counts.
+Theory of operation. Pod sets are served in order, each on top of what those before it took. The resources of
+one resource group share their flavor, and the pod sets of one topology group share all their flavors. For
+each group the flavors are scanned in the ClusterQueue's order:
 
-Where the scan stopped is remembered (`FlavorScan`), so that the next attempt goes on from there and a
-Workload does not try its first flavor for ever.
+    1 refuse   taints, labels, topology and pins rule a flavor out, whatever is used
+    2 weigh    every requested resource gets a grade (`admission.decisions.flavor_mode`): does it fit, would
+               evictions help, how far up the tree does it borrow; the worst grade counts for the flavor
+    3 stop     at the first flavor that `flavorFungibility` accepts; if it accepts none, the best one counts
+
+The index where the scan stopped is kept (`FlavorScan`): the next attempt continues after it, so a Workload
+does not try its first flavor for ever. Each flavor is looked at once and no choice is taken back, so a search
+costs at most pod sets × flavors × resources weighings and always ends.
+
+Invariant: a search changes neither the snapshot nor the queue. Whether evictions would help is answered by
+the `Oracle`, which lives in `admission.preemption`. Places in a topology are assigned afterwards, for all pod
+sets together (`admission.flavors.topology_assigner`), because pod sets may share nodes.
 Source: Kueue, pkg/scheduler/flavorassigner/flavorassigner.go.
 """
 
@@ -35,7 +45,7 @@ from queues.quota.window_timeline import QuotaStep
 
 
 class Oracle(Protocol):
-    """Tells whether evictions could make room; they are tried for the one resource alone."""
+    """Grades what evictions could do for one flavor and resource, without the others of the request."""
 
     def grade(
         self, queue: QueueState, pending: Pending, pair: FlavorResource, amount: int, height: int
@@ -44,13 +54,13 @@ class Oracle(Protocol):
         ...
 
 
-# A flavor pinned for each pod set and resource: a second look must keep what was nominated.
+# The flavor that each pod set must use for each resource: a second search must keep what was nominated.
 Pins = Sequence[Mapping[str, str]]
 
 
 @dataclass(slots=True, kw_only=True)
 class FlavorSearch:
-    """The search for one Workload in one ClusterQueue. `assign` may be called for several counts."""
+    """The search for one Workload in one ClusterQueue. `assign` may be called for several pod counts."""
 
     snapshot: Snapshot
     queue: QueueState
@@ -59,30 +69,29 @@ class FlavorSearch:
     is_fair_sharing: bool = False
     quota_check: QuotaCheckStrategy = QuotaCheckStrategy.BLOCK_UNDECLARED
     pins: Pins | None = None
-    # Every question of quota asked so far, with its answer, for `admission.flavors.assignment_cache`.
+    # Every quota question asked so far, with its answer, for `admission.flavors.assignment_cache`.
     weighed: list[Weighed] = field(default_factory=list)
 
     def assign(self, counts: Sequence[int] | None = None) -> Assignment:
         """Return the best flavors for `counts` pods of each pod set (all of them by default), without places.
 
-        Pod sets are served in order, each on top of what those before it took. The first that cannot be
-        served ends the search: the Workload runs as a whole or not at all.
+        Pod sets are served in order, each on top of what those before it took. The first that gets no flavor
+        ends the search, because the Workload runs as a whole or not at all.
         """
         served: list[PodSetChoice] = []
         usage: dict[FlavorResource, int] = {}
-        # Groups in the order of their first member, so that without groups it is the order of the pod sets.
+        # Groups in the order of their first member; without groups this is the order of the pod sets.
         for members in self._members(counts):
             choices = self._assign_group(members, usage)
             served += choices
-            # All choices of a group are charged before the search ends: the messages of the
-            # whole group are told.
+            # All choices of a group are charged before the search ends, so that its messages are complete.
             is_unserved = False
             for choice in choices:
                 _charge(usage, choice)
                 is_unserved |= choice.is_unserved
             if is_unserved:
                 break
-        # A place is asked for by the caller, once for all pod sets together: they may share nodes.
+        # The caller asks for places, once for all pod sets together, because pod sets may share nodes.
         return self._to_assignment(tuple(served), usage)
 
     def _to_assignment(
@@ -103,28 +112,28 @@ class FlavorSearch:
             scan=FlavorScan(
                 tried=tuple(tried),
                 generation=self.queue.tree.generation,
-                # With the cycle: a scan of the cycle just before goes on even where capacity has
-                # come free since (see `nomination`).
+                # A scan of the cycle just before is continued even where capacity has been
+                # freed since (see `admission.nomination.nominate`).
                 cycle=self.queue.pending.pop_cycle,
                 shape=self.pending.shape,
             ),
         )
 
     def _members(self, counts: Sequence[int] | None) -> list[list[_Member]]:
-        """Return the pod sets that share their flavors, by topology group, else each alone."""
+        """Return the pod sets that share their flavors: those of one topology group, else each alone."""
         has_pods = PODS in self.queue.groups
         groups: dict[object, list[_Member]] = {}
         for index, pod_set in enumerate(self.pending.workload.pod_sets):
             asked = self.pending.requests[index]
             count = asked.count if counts is None else counts[index]
             total = {resource: amount * count for resource, amount in asked.per_pod.items()}
-            # `pods` is no resource of a template. It counts only where a quota names it.
+            # `pods` is not a resource of the pod template. It counts only where a quota covers it.
             if has_pods:
                 total[PODS] = count
             topology = pod_set.topology_request
             group = topology.pod_set_group if topology is not None else None
             member = _Member(index, pod_set, count, total)
-            # The index where there is no group: pod sets without a group share with nobody.
+            # Without a topology group the index is the key, so the pod set shares with no other.
             groups.setdefault(index if group is None else group, []).append(member)
         return list(groups.values())
 
@@ -137,26 +146,26 @@ class FlavorSearch:
         reasons: list[str] = []
         attempts: list[Attempt] = []
         no_fit_reason = None
-        # A resource group's flavor is chosen with its first resource and holds for the others,
-        # which then stand in `chosen` already.
+        # The flavor of a resource group is chosen with the group's first resource, and is then in `chosen`
+        # for its other resources as well.
         for resource in requests if len(requests) == 1 else sorted(requests, key=_search_order):
             if resource in chosen or self._is_ignored(resource, requests[resource]):
                 continue
             scan = self._scan_flavors(members, requests, resource, assumed)
             attempts += scan.attempts
             if not scan.choices:
-                # The pod set as a whole is unserved: half of its resources are of no use to it.
+                # The whole pod set gets nothing: the resources found so far would be of no use to it.
                 chosen, reasons, no_fit_reason = {}, scan.reasons, scan.no_fit_reason
                 break
             chosen.update(scan.choices)
             reasons += scan.reasons
-        told = _Told(tuple(reasons), tuple(attempts), no_fit_reason)
-        return [_to_choice(member, chosen, told) for member in members]
+        report = _SearchReport(tuple(reasons), tuple(attempts), no_fit_reason)
+        return [_to_choice(member, chosen, report) for member in members]
 
     def _is_ignored(self, resource: str, amount: int) -> bool:
         if resource in self.queue.groups:
             return False
-        # A request of zero needs no quota, also of a resource that nobody offers.
+        # A request of zero needs no quota, not even for a resource that no group covers.
         return amount == 0 or self.quota_check is QuotaCheckStrategy.IGNORE_UNDECLARED
 
     def _scan_flavors(
@@ -166,7 +175,7 @@ class FlavorSearch:
         resource: str,
         assumed: Mapping[FlavorResource, int],
     ) -> _Scan:
-        """Look at the flavors of the resource's group, from where the last scan stopped."""
+        """Grade the flavors of the resource's group, beginning after the one where the last scan stopped."""
         scan = _Scan()
         group = self.queue.groups.get(resource)
         if group is None:
@@ -175,45 +184,43 @@ class FlavorSearch:
             return scan
         fungibility = self.queue.spec.fungibility
         wanted = [(name, requests[name]) for name in group.resources if name in requests]
-        # The last flavor has nothing after it, which is remembered as -1: the next attempt begins
-        # at the first again.
+        # A scan that reaches the last flavor is recorded as -1, so that the next attempt begins at the first.
         best, best_grade, last = None, WORST, len(group.flavors) - 1
         tried = self._last_tried(members[0].position, resource)
         while tried < last:
             tried += 1
             flavor = group.flavors[tried]
             refusal = self._refusal(flavor, members, resource)
-            # Labels, taints and topology do not depend on what is used, so they are
-            # asked before any arithmetic.
+            # Labels, taints and topology do not depend on usage, so they are checked before any arithmetic.
             if refusal is not None:
                 scan.note(Attempt(group=group.index, flavor=flavor, reason=refusal.reason), refusal.message)
                 continue
             grade, grades = self._weigh(group, tried, wanted, assumed, scan)
-            # The fungibility policy takes this one, whatever might come after it.
+            # The fungibility policy stops here, whatever the later flavors offer.
             if not should_try_next(grade, fungibility):
                 best, best_grade = (flavor, grades), grade
                 break
             if is_preferred(grade, best_grade, fungibility.preference):
                 best, best_grade = (flavor, grades), grade
         if best is not None:
-            # Where the loop stopped, and not which flavor was best: the next attempt looks at those
-            # that have not been seen.
+            # The index where the scan stopped, not that of the best flavor: the next attempt continues with
+            # the flavors that have not been tried.
             scan.choose(best[0], best[1], tried=-1 if tried == last else tried)
-            # It fits, so why others did not is of no interest to anybody.
+            # Why other flavors did not fit does not matter once one fits.
             if best_grade.mode is Granular.FIT:
                 scan.reasons.clear()
         return scan
 
     def _last_tried(self, pod_set: int, resource: str) -> int:
         scan = self.pending.scan
-        # The scan may be of fewer pod sets: it ended at the first that could not be served.
+        # The last scan may have covered fewer pod sets: it ended at the first that got no flavor.
         if scan is None or pod_set >= len(scan.tried):
             return -1
         return scan.tried[pod_set].get(resource, -1)
 
     def _refusal(self, name: str, members: list[_Member], resource: str) -> _Refusal | None:
         """Return why these pods cannot use the flavor whatever its quota, None where they can."""
-        # All members of a group share one flavor, so one pin that agrees is enough.
+        # The members share one flavor, so a pin of any member that names it is enough.
         if self.pins is not None and all(self.pins[m.position].get(resource) != name for m in members):
             return _Refusal(f"flavor {name} is not the one nominated for {resource}")
         message = reservation_refusal(self.queue, self.pending.workload, name)
@@ -233,9 +240,9 @@ class FlavorSearch:
         assumed: Mapping[FlavorResource, int],
         scan: _Scan,
     ) -> tuple[Grade, list[tuple[str, Grade]]]:
-        """Return the worst grade of the flavor over all resources wanted, and that of each.
+        """Return the worst grade of the flavor over all wanted resources, and the grade of each.
 
-        Where one cannot fit, the others are looked at all the same: the gravest reason is told.
+        A resource that cannot fit does not end the loop: the gravest reason of all is reported.
         """
         worst = BEST
         grades = []
@@ -243,13 +250,13 @@ class FlavorSearch:
         for resource, amount in wanted:
             pair, cell = group.cells[index][resource]
             verdict = self._fits(pair, cell, assumed.get(pair, 0), amount)
-            # Kept for `admission.flavors.assignment_cache`: whoever has the same questions answered
-            # alike is answered alike.
+            # Kept for `admission.flavors.assignment_cache`: equal answers to equal questions
+            # make an equal result.
             self.weighed.append(verdict)
             if verdict.message:
                 scan.reasons.append(verdict.message)
                 reason = graver(reason, verdict.reason)
-            # The worst decides for the flavor, and "worse" is a matter of the queue's preference, too.
+            # The worst grade decides for the flavor, and which is worse depends on the queue's preference.
             if is_preferred(worst, verdict.grade, self.queue.spec.fungibility.preference):
                 worst = verdict.grade
             grades.append((resource, verdict.grade))
@@ -261,23 +268,23 @@ class FlavorSearch:
     def _fits(self, pair: FlavorResource, cell: QuotaCell, assumed: int, amount: int) -> Weighed:
         """Return whether `amount` more of `pair` fits, on top of what earlier pod sets take."""
         total = assumed + amount
-        # Beyond what the queue could have on an empty cluster: no eviction and no waiting will ever help.
+        # More than the queue could have on an empty cluster: neither evictions nor waiting will help.
         if total > cell.potential:
             message = _above_capacity(pair, assumed, amount, cell.potential)
             for step in self.queue.rises(pair):
-                # What its own quota rises by, the most that it can have rises by as well.
+                # The queue's maximum rises by the same amount as its nominal quota.
                 if total <= cell.potential + step.amount - cell.nominal:
                     message += _until_then(pair, step)
                     break
             return Weighed(pair, cell, total, None, WORST, message, PendingReason.EXCEEDS_MAX_QUOTA)
         reach = cell.borrow_height(total)
-        # Usage may exceed quota; what is lacking is then the whole request and not the excess as well.
+        # Usage may exceed quota. Then the whole request is missing, but not the excess as well.
         lack = total - max(0, cell.available)
         if lack <= 0:
             return Weighed(pair, cell, total, reach, Grade(Granular.FIT, reach.height))
         message = lack_message(pair, lack)
-        # Evictions are worth asking for within the own quota, where lent quota could be called
-        # back, or where the queue may preempt while it borrows. Otherwise only waiting helps.
+        # Evictions can help within the nominal quota, where lent quota can be reclaimed, or where the queue
+        # may preempt while it borrows. Otherwise the Workload can only wait.
         if cell.nominal >= total or reach.can_reclaim or self._can_preempt_while_borrowing():
             grade = self.oracle.grade(self.queue, self.pending, pair, total, reach.height)
             return Weighed(pair, cell, total, reach, grade, message)
@@ -286,7 +293,7 @@ class FlavorSearch:
     def _can_preempt_while_borrowing(self) -> bool:
         preemption = self.queue.spec.preemption
         return preemption.borrow_within_cohort is not PreemptionPolicy.NEVER or (
-            # Fair sharing lets whoever uses least take from who uses more, borrowing or not.
+            # Under fair sharing a queue may take from queues with a greater share, borrowing or not.
             self.is_fair_sharing and preemption.reclaim_within_cohort is not PreemptionPolicy.NEVER
         )
 
@@ -303,7 +310,7 @@ def flavor_refusal(snapshot: Snapshot, queue: QueueState, name: str, pod_set: Po
             return message
     spec = pod_set.template.spec or _NO_SPEC
     if flavor.node_taints:
-        # Tolerations of the flavor too: a start adds them to the pods, so the taint will not keep them away.
+        # The flavor's tolerations count too: they are added to the pods at the start of the Job.
         taint = find_untolerated(flavor.node_taints, (*(spec.tolerations or ()), *flavor.tolerations))
         if taint is not None:
             return f"untolerated taint {taint_text(taint)} in flavor {name}"
@@ -329,7 +336,7 @@ class _Refusal(NamedTuple):
     reason: PendingReason = PendingReason.NO_MATCHING_FLAVOR
 
 
-class _Told(NamedTuple):
+class _SearchReport(NamedTuple):
     reasons: tuple[str, ...]
     attempts: tuple[Attempt, ...]
     no_fit_reason: PendingReason | None
@@ -354,9 +361,10 @@ class _Scan:
 
 
 def _search_order(resource: str) -> tuple[bool, str]:
-    """Return the order in which resources are served: by name, but cpu last.
+    """Return the sort key of resources in a search: by name, but cpu last.
 
-    It decides nothing but which group's reason is told where several groups fail; Kueue's order, as observed.
+    It only decides which group's reason is reported where several groups fail. This is Kueue's order, as
+    observed.
     """
     return resource == CPU, resource
 
@@ -369,13 +377,13 @@ def _sum(members: list[_Member]) -> dict[str, int]:
     return total
 
 
-def _to_choice(member: _Member, chosen: Mapping[str, FlavorChoice], told: _Told) -> PodSetChoice:
+def _to_choice(member: _Member, chosen: Mapping[str, FlavorChoice], report: _SearchReport) -> PodSetChoice:
     choices = {resource: chosen[resource] for resource in member.requests if resource in chosen}
-    # Asked for something and got nothing.
+    # It requests something and got no flavor for any of it.
     if member.requests and not choices:
         mode = Mode.NO_FIT
-    # No reason was told, so nothing was refused on the way.
-    elif not told.reasons:
+    # No flavor was refused or short on the way.
+    elif not report.reasons:
         mode = Mode.FIT
     else:
         mode = min((one.mode for one in choices.values()), default=Mode.NO_FIT)
@@ -385,9 +393,9 @@ def _to_choice(member: _Member, chosen: Mapping[str, FlavorChoice], told: _Told)
         requests=member.requests,
         choices=choices,
         mode=mode,
-        reasons=told.reasons,
-        attempts=told.attempts,
-        no_fit_reason=told.no_fit_reason,
+        reasons=report.reasons,
+        attempts=report.attempts,
+        no_fit_reason=report.no_fit_reason,
     )
 
 
@@ -405,7 +413,7 @@ def _until_then(pair: FlavorResource, step: QuotaStep) -> str:
 
 
 def _above_capacity(pair: FlavorResource, assumed: int, amount: int, most: int) -> str:
-    # Canonical amounts, as Kueue's message has them.
+    # Canonical quantities, as in Kueue's message.
     taken, wanted, capacity = (to_text(pair.resource, value) for value in (assumed, amount, most))
     return (
         f"insufficient quota for {pair.resource} in flavor {pair.flavor}, previously considered podsets "

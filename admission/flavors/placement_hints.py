@@ -1,6 +1,6 @@
-"""From a policy and a Workload's annotations to the wishes that its placement follows.
+"""Placement wishes of a Workload, read from its annotations and from the policy of its ClusterQueue.
 
-Who has joined the reservation of a domain is placed in it, whatever else is free.
+A Workload that has joined the reservation of a domain is placed in that domain, whatever else is free.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _CHOICES = {
     StrategyChoice.DISTRIBUTED: Strategy.DISTRIBUTED,
     StrategyChoice.BALANCED: Strategy.BALANCED,
 }
-# Training waits for its slowest link, serving must outlive a node; what says nothing gets the middle.
+# Training is as slow as its slowest link, so its pods are packed. Serving must survive the loss of a node, so
+# its pods are spread. A Workload that declares neither gets the strategy between the two.
 _BY_TYPE = {"training": Strategy.CONSOLIDATED, "inference": Strategy.DISTRIBUTED}
 
 
@@ -56,7 +57,7 @@ def with_wishes(
 
 
 def inside_reservation(request: PlacementRequest, queue: QueueState, workload: Workload) -> PlacementRequest:
-    """Return the request limited to the domain that is kept for the Workload, itself where there is none."""
+    """Return the request limited to the Workload's reserved domain; the same request where it has none."""
     domain = reserved_domain(queue, workload)
     if domain is None:
         return request
@@ -64,15 +65,15 @@ def inside_reservation(request: PlacementRequest, queue: QueueState, workload: W
 
 
 def reserved_domain(queue: QueueState, workload: Workload) -> ReservedDomain | None:
-    """Return the domain that is kept for the Workload, None where it has joined no reservation of one."""
+    """Return the domain reserved for the Workload, None where it has joined no reservation of a domain."""
     return next((kept.domain for kept, _ in queue.reservations if kept.is_joined_by(workload)), None)
 
 
 def reservation_refusal(queue: QueueState, workload: Workload, flavor: str) -> str | None:
     """Return why a Workload that has joined a reserved domain cannot use the flavor, None where it can.
 
-    A flavor of other resources, which stands beside those of the domain and not in their place, is none of
-    its business.
+    A flavor in a resource group without any flavor of the domain is not affected: it is used beside the
+    domain's flavors and not instead of them.
     """
     domain = reserved_domain(queue, workload)
     if domain is None or flavor in domain.flavors:

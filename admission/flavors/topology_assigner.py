@@ -1,14 +1,14 @@
 """The step after the flavors: a place in the topology for every pod set whose flavor has one.
 
-    all fits            place the pods on what is free; the pod set that has no place needs evictions
+    all fits            place the pods on what is free; a pod set that finds no place needs evictions
     needs evictions     place the pods on the empty cluster; what has no place even there never fits
 
-Pods for which nodes are yet to be provisioned, or that run in another cluster, are placed later: their pod
-sets are admitted with `delayedTopologyRequest: Pending`, and get quota alone. The first are placed once their
-checks are ready, in the second pass.
+Pods whose nodes are yet to be provisioned, or that run in another cluster, are placed later: their pod sets
+are admitted with `delayedTopologyRequest: Pending` and get quota only. Those that wait for nodes are placed
+in the second pass, once their admission checks are ready.
 
-Pod sets without a topology request are placed all the same where every flavor of their ClusterQueue has a
-topology: what is not placed would not be seen by those who are.
+Pod sets without a topology request are placed too where every flavor of their ClusterQueue has a topology:
+otherwise topology-aware placement would not account for them.
 Source: Kueue, pkg/scheduler/flavorassigner/tas_flavorassigner.go.
 """
 
@@ -49,9 +49,11 @@ _NO_SPEC = WirePodSpec()
 
 
 def places_all(snapshot: Snapshot, queue: QueueState) -> bool:
-    """Return whether every flavor of the ClusterQueue has a topology."""
-    # Over the queue's own flavors: one flavor without a topology is enough for the pods to
-    # be placed by nobody.
+    """Return whether every flavor of the ClusterQueue has a topology, so that all its pods are placed.
+
+    False where it has no flavors.
+    """
+    # Only the queue's own flavors matter: pods on a flavor without a topology are placed by no one here.
     names = {name for group in queue.groups.values() for name in group.flavors}
     return bool(names) and all(snapshot.topology_cache.has_topology(name) for name in names)
 
@@ -67,10 +69,10 @@ def topology_refusal(
         return f"Flavor {name!r} supports only TopologyAwareScheduling"
     if flavor.topology_name is None:
         return f"Flavor {name!r} does not support TopologyAwareScheduling"
-    # Its Topology is missing, or has no nodes: it will come, or the flavor is misconfigured.
+    # Its Topology is missing or has no nodes: either may still appear, or the flavor is misconfigured.
     if not snapshot.topology_cache.has_topology(name):
         return f"Flavor {name!r} information missing in TAS cache"
-    # Every level named anywhere has to be there, those of slices too.
+    # Every level that the request names must exist, those of slices included.
     named = (request.required, request.preferred, *(layer.topology for layer in request.slices))
     levels = snapshot.topology_cache.levels(name)
     if any(level is not None and level not in levels for level in named):
@@ -81,7 +83,7 @@ def topology_refusal(
 def placement_requests(
     snapshot: Snapshot, queue: QueueState, pending: Pending, assignment: Assignment
 ) -> tuple[PlacementRequest, ...]:
-    """Return what is asked of the topologies of the flavors that were assigned."""
+    """Return the placement requests of the pod sets whose assigned flavor has a topology."""
     if not snapshot.topology_cache.has_flavors:
         return ()
     workload = pending.workload
@@ -100,8 +102,8 @@ def _request(
     snapshot: Snapshot, queue: QueueState, pod_set: PodSet, asked: PodSetRequests, choice: PodSetChoice
 ) -> PlacementRequest | None:
     flavors = {chosen.flavor for chosen in choice.choices.values()}
-    # Flavors of one pod set with different topologies contradict each other; the first by
-    # name counts, everywhere alike.
+    # Flavors of one pod set with different topologies contradict each other. The first by name counts,
+    # here and everywhere else.
     name = next((one for one in sorted(flavors) if snapshot.topology_cache.has_topology(one)), None)
     if name is None or choice.count == 0 or choice.delayed is not None:
         return None
@@ -117,13 +119,13 @@ def placement_request(
     count: int,
     rules: PlacementRules | None = None,
 ) -> PlacementRequest:
-    """Return what `count` pods of the pod set ask of the flavor's topology; `rules` are of a policy."""
+    """Return what `count` pods of the pod set ask of the flavor's topology; `rules` come from the policy."""
     return PlacementRequest(
         pod_set=pod_set.name,
         flavor=flavor.name,
         count=count,
-        # What the pod takes of its node, before the configuration's transformations: a node
-        # knows nothing of those.
+        # The pod's requests on its node, without the configuration's resource transformations: nodes
+        # know nothing of those.
         per_pod=taken_per_pod(asked.on_node),
         topology=pod_set.topology_request,
         rules=_rules(pod_set, flavor),
@@ -132,9 +134,9 @@ def placement_request(
 
 
 def _rules(pod_set: PodSet, flavor: ResourceFlavor, checks: Collection[CheckState] = ()) -> NodeRules:
-    """Return which nodes the pods may use. `checks`: those that have said what they add to the pods."""
+    """Return which nodes the pods may use. `checks` are those that have reported additions to the pods."""
     spec = pod_set.template.spec or _NO_SPEC
-    # Tolerations of the flavor are added to the pods at the start, so nodes are judged as if they had them.
+    # The flavor's tolerations are added to the pods at the start, so nodes are judged as if they had them.
     selector, tolerations = dict(spec.node_selector or {}), [*(spec.tolerations or ()), *flavor.tolerations]
     for added in _updates(checks, pod_set.name):
         selector.update(added.node_selector or {})
@@ -158,9 +160,9 @@ def _updates(checks: Collection[CheckState], pod_set: str) -> list[WirePodSetUpd
 
 
 def _read_update(update: Mapping[str, object]) -> WirePodSetUpdate:
-    """Return what a check adds. What cannot be read adds nothing here; the start of the Job says so."""
+    """Return what a check adds. An unreadable update adds nothing; the Job's start reports it."""
     try:
-        # Checked by its controller or by nobody: this comes from another program's status.
+        # This comes from the status that another program writes, which may not have validated it.
         return msgspec.convert(update, WirePodSetUpdate)
     except msgspec.ValidationError:
         return WirePodSetUpdate()
@@ -169,9 +171,9 @@ def _read_update(update: Mapping[str, object]) -> WirePodSetUpdate:
 def standing(
     snapshot: Snapshot, held: HeldWorkload, requests: Collection[PodSetRequests]
 ) -> tuple[RemainingPlace, ...]:
-    """Return the placed pod sets of a Workload that holds quota, as they stand.
+    """Return the placed pod sets of a Workload that holds quota, with their present assignments.
 
-    Pod sets of flavors that have no topology any more are left out: nobody could say where they go.
+    Pod sets whose flavor no longer has a topology are left out, since they cannot be placed elsewhere.
     """
     return tuple(
         RemainingPlace(request=request, assignment=one.topology)
@@ -183,7 +185,7 @@ def standing(
 def delayed_requests(
     snapshot: Snapshot, held: HeldWorkload, requests: Collection[PodSetRequests]
 ) -> tuple[PlacementRequest, ...]:
-    """Return what is asked of the topologies by the pod sets that hold quota and have no place yet."""
+    """Return the placement requests of the pod sets that hold quota and have no place yet."""
     return tuple(
         request
         for one, request in _requests_of(snapshot, held, _taken_per_pod(requests))
@@ -192,9 +194,9 @@ def delayed_requests(
 
 
 def requests_again(snapshot: Snapshot, held: HeldWorkload) -> tuple[PlacementRequest, ...]:
-    """Return what the placed pod sets of a Workload would ask for if they were to be placed anew."""
+    """Return what the placed pod sets of a Workload would request if they were placed again elsewhere."""
     placed = [one.name for one in held.admission.pod_sets if one.topology is not None]
-    # In the order of the pod sets, as `places_of` made them.
+    # In the order of the pod sets, in which `places_of` made the places.
     per_pod = {name: place.per_pod for name, place in zip(placed, held.places, strict=False)}
     return tuple(
         request for one, request in _requests_of(snapshot, held, per_pod) if one.topology is not None
@@ -208,7 +210,7 @@ def _taken_per_pod(requests: Collection[PodSetRequests]) -> dict[str, Amounts]:
 def _requests_of(
     snapshot: Snapshot, held: HeldWorkload, per_pod: Mapping[str, Amounts]
 ) -> Iterator[tuple[PodSetAssignment, PlacementRequest]]:
-    """Return the request of each pod set as admitted, whose flavor has a topology."""
+    """Yield each admitted pod set whose flavor has a topology, with its placement request."""
     pod_sets = {one.name: one for one in held.workload.pod_sets}
     for one in held.admission.pod_sets:
         pod_set = pod_sets.get(one.name)
@@ -232,16 +234,16 @@ def _requests_of(
 
 
 def flavors_of(assignment: PodSetAssignment) -> list[str]:
-    """Return the flavors of a pod set by name; the first that has a topology is where its pods are placed."""
+    """Return the flavors of a pod set by name; its pods are placed on the first that has a topology."""
     return sorted(set(assignment.flavors.values()))
 
 
 def place(
     snapshot: Snapshot, queue: QueueState, pending: Pending, assignment: Assignment
 ) -> Steps[Assignment]:
-    """Return the assignment with a place for every pod set that needs one, or lowered where there is none.
+    """Return the assignment with a place for every pod set that needs one, or with a lower mode.
 
-    Pod sets that are placed later are marked, and ask for no place now.
+    Pod sets that are placed later are marked, and request no place now. A generator: it pauses between steps.
     """
     assignment = _with_delays(snapshot, queue, assignment)
     requests = placement_requests(snapshot, queue, pending, assignment)
@@ -253,20 +255,20 @@ def place(
         found = snapshot.topology_cache.place(requests)
         if not isinstance(found, Unplaced):
             return with_places(assignment, requests, found)
-        # No place now, but there may be one once others are gone: worth a search for victims.
+        # There may be a place once other Workloads are evicted, so a search for victims is worthwhile.
         assignment = _lowered(assignment, {found.pod_set}, Mode.PREEMPT, found.message)
     if assignment.mode is Mode.PREEMPT:
-        # On the empty cluster, cheaply: what does not fit even there is not searched for among victims.
+        # On the empty cluster, which is cheap: pods that do not fit even there need no search for victims.
         found = snapshot.topology_cache.place(requests, is_empty=True)
         if isinstance(found, Unplaced):
             return _lowered(assignment, {found.pod_set}, Mode.NO_FIT, found.message)
-        # They fit on the empty cluster, so evictions decide about all of them.
+        # They fit on the empty cluster, so the search for victims decides about all of them.
         return _lowered(assignment, {request.pod_set for request in requests}, Mode.PREEMPT)
     return assignment
 
 
 def _with_delays(snapshot: Snapshot, queue: QueueState, assignment: Assignment) -> Assignment:
-    """Return the assignment with a mark on each pod set whose flavor gives its places later.
+    """Return the assignment with a mark on each pod set whose flavor is placed later.
 
     Source: Kueue, pkg/scheduler/flavorassigner/tas_flavorassigner.go, podSetTopologyRequest.
     """
@@ -304,7 +306,7 @@ def with_places(
 
 
 def places_of(admission: Admission, requests: Collection[PodSetRequests]) -> tuple[Place, ...]:
-    """Return the places that an admission takes."""
+    """Return the places that an admission occupies; `requests` are those of its Workload's pod sets."""
     on_node = {one.name: one.on_node for one in requests}
     return tuple(
         Place(
@@ -314,7 +316,7 @@ def places_of(admission: Admission, requests: Collection[PodSetRequests]) -> tup
         )
         for one in admission.pod_sets
         if one.topology is not None
-        # The first flavor only: a pod takes its place once, whatever the number of its flavors.
+        # Only the first flavor: a pod occupies its place once, whatever the number of its flavors.
         for flavor in flavors_of(one)[:1]
     )
 
@@ -335,11 +337,11 @@ def _lowered_choice(choice: PodSetChoice, mode: Mode, message: str) -> PodSetCho
     lowered = replace(choice, choices=choices, mode=min(choice.mode, mode))
     if not message:
         return lowered
-    # Each sentence once: a second look says the same.
+    # Each message once: a second search reports the same again.
     reasons = tuple(dict.fromkeys((*choice.reasons, message)))
     if mode is not Mode.NO_FIT:
         return replace(lowered, reasons=reasons)
-    # Which of the resources names the flavor does not matter; the place is the pod set's.
+    # Any of its flavors will do for the attempt: a place belongs to the pod set, not to one flavor.
     flavor = next(iter(choice.choices.values())).flavor
     failed = Attempt(group=0, flavor=flavor, reason=PendingReason.TOPOLOGY_PLACEMENT_FAILED)
     return replace(lowered, reasons=reasons, attempts=(failed,))
