@@ -1,19 +1,19 @@
-"""In which order the nominated heads of a cycle are served.
+"""The order in which the nominated heads of a cycle are served.
 
-Without fair sharing: who borrows from nearest first, then priority, then age. With it, each tree of cohorts
-holds a tournament: every cohort sends the best of its children upward, each child judged by the share it
-would have with its newcomer admitted.
+Without fair sharing: least borrow height first, then higher priority, then the older. With fair sharing, each
+tree of cohorts holds a tournament: every cohort passes the best of its children upward, and each child is
+judged by the share that it would have with its head admitted.
 
-Before both comes the Workload that others were evicted for, until it is admitted or gives up. What came free
-was freed for it. In the plain order an evicted Workload that is older, or borrows from nearer, takes its
-place back before the preemptor gets there, is evicted again, and so for ever: as fast as the two phases of
-an eviction go, with work lost each time. Kueue has this order behind the gate PrioritizePreemptorWorkloads;
-here it always holds, as it says nothing about a first attempt.
-
-            root                   the winner of root is served; then the tournament begins anew,
-            ├── a ── x (share 10)  since what was served has changed the shares above it
+            root                   the winner of root is served; then the tournament is held again,
+            ├── a ── x (share 10)  because serving it has changed the shares on its path to the root
             │   └─── y (share 30)
             └── z (share 20)
+
+In both orders a preemptor comes first: a Workload that others were evicted for, until it is admitted or gives
+up. The freed capacity was freed for it. In the plain order a victim that is older, or has the smaller borrow
+height, takes its place back before the preemptor is served. It is then evicted again, and so for ever, as
+fast as the two phases of an eviction allow, with work lost each time. Kueue has this order behind the feature
+gate PrioritizePreemptorWorkloads. Here it always applies, since it changes nothing about first attempts.
 Source: Kueue, pkg/scheduler/scheduler.go, makeIterator; fair_sharing_iterator.go.
 """
 
@@ -31,14 +31,14 @@ _Rank = tuple[bool, bool, tuple[float, float], int, float, str]
 
 
 def classical_order(entries: Iterable[Entry]) -> Iterator[Entry]:
-    """Return the entries: preemptors, then least borrow height, then higher priority, then the older."""
+    """Yield the entries: preemptors first, then least borrow height, higher priority, and the older."""
     yield from sorted(entries, key=_classical_rank)
 
 
 def fair_order(snapshot: Snapshot, entries: Iterable[Entry]) -> Iterator[Entry]:
-    """Return the entries by tournament; each must be served before the next is asked for.
+    """Yield the entries by tournament; each must be served before the next is requested.
 
-    Trees do not touch each other's quota; they come in the order of their names.
+    Quota trees are independent of each other, and come in the order of their names.
     """
     by_tree: dict[str, list[Entry]] = {}
     trees: dict[str, QueueTree] = {}
@@ -67,7 +67,7 @@ class _Tournament:
     snapshot: Snapshot
     root: QuotaNode
     entries: list[Entry]
-    # Who has not been served, by ClusterQueue.
+    # The entries that have not been served, by ClusterQueue.
     waiting: dict[str, Entry] = field(default_factory=dict)
     # By ClusterQueue of the entry: the share of each node on the way up, by the name of the node's parent.
     shares: dict[str, dict[str, DominantShare]] = field(default_factory=dict)
@@ -83,9 +83,9 @@ class _Tournament:
             self._judge_neighbours(winner)
 
     def _judge(self, entries: Iterable[Entry]) -> None:
-        """Note the share that every node on the way up would have with the entry admitted.
+        """Record the share that every node on the way up would have with the entry admitted.
 
-        Who is to be evicted for an entry served before still runs, so it counts.
+        Victims of entries that were served before still run, so their usage counts.
         """
         with self.snapshot.with_evicted():
             for entry in entries:
@@ -99,7 +99,7 @@ class _Tournament:
                 node.remove(entry.assignment.usage)
 
     def _judge_neighbours(self, served: Entry) -> None:
-        """Judge anew those below a cohort whose usage may have changed. The root has no share to change."""
+        """Judge the entries below a cohort whose usage may have changed. The root has no share to change."""
         changed = {node.name for node in served.queue.node.ancestors() if node.parent is not None}
         if not changed:
             return

@@ -1,15 +1,16 @@
-"""What is kept from the heads of all queues but one: a more important head of that queue passes it.
+"""Capacity holds that some heads ignore: the snapshot is switched from head to head.
 
-Such a claim (`admission.snapshot.capacity_holds`) cannot stand on the picture of the whole cycle, as others
-do: the head that passes it would meet it too. So the picture is changed before each head has its turn, to
-what it is to meet:
+A head of higher priority in the hold's own ClusterQueue ignores the hold; the heads of all other queues
+respect it. Such a claim (`admission.snapshot.capacity_holds`) cannot be applied for the whole cycle as the
+others are, because the head that ignores it would be restricted by it too. So the snapshot is changed before
+each head is tried:
 
-    picture            heads                                             the claim's victims    its room
-    without the claim  of its own queue, and who is owed room itself     still there            free
-    with it            of all other queues                               gone                   taken
+    snapshot           heads                                           the claim's victims    its capacity
+    without the claim  of its own queue, and heads with own holds      still there            free
+    with the claim     of all other queues                             gone                   taken
 
-With it the picture is the one that these heads meet in a cycle in which nobody passes the claim, so all that
-follows is decided alike: where else a head could go, whom it would evict, what is left over for it.
+With the claim, the snapshot is the same as in a cycle in which no head ignores it. So everything that follows
+is decided alike: where else a head could go, which Workloads it would evict, what capacity is left for it.
 """
 
 from __future__ import annotations
@@ -27,26 +28,27 @@ from queues.quota.resources import Quantities
 
 @dataclass(slots=True, kw_only=True)
 class HoldExceptions:
-    """The claims of one cycle that a head passes, and which of them its picture shows at present."""
+    """The claims of one cycle that some head ignores, and which of them the snapshot has applied now."""
 
     snapshot: Snapshot
     claims: tuple[HoldClaim, ...] = ()
     _shown: tuple[HoldClaim, ...] = ()
-    # Victims that are gone because of what is shown, and for no other reason.
+    # Victims that are gone because of the claims applied now, and for no other reason.
     _gone: dict[WorkloadKey, tuple[QueueState, HeldWorkload]] = field(default_factory=dict)
 
     def kept_from(self, entry: Entry) -> tuple[HoldClaim, ...]:
-        """Return which of the claims the entry has to leave alone.
+        """Return the claims that the entry has to respect.
 
-        None for whom room is kept itself: refused for another's sake, it would lose that to a third.
+        An entry that is a preemptor respects none. If it were refused because of another Workload's claim, it
+        would lose the capacity held for it to a third.
         """
         if not self.claims or entry.is_preemptor:
             return ()
         return tuple(claim for claim in self.claims if claim.queue is not entry.queue)
 
     def show(self, claims: tuple[HoldClaim, ...]) -> None:
-        """Make the picture show these of the claims, and no others. It stays so until the next call."""
-        # Mostly one head after another is to meet the same; else they differ by the claims of one queue.
+        """Apply exactly these claims to the snapshot. They stay applied until the next call."""
+        # Usually consecutive heads need the same claims; otherwise they differ by the claims of one queue.
         if claims == self._shown:
             return
         wanted, shown = set(map(id, claims)), set(map(id, self._shown))
@@ -56,7 +58,7 @@ class HoldExceptions:
                 self.snapshot.release(claim.queue, claim.usage, claim.places)
         for key in [key for key in self._gone if key not in leaving]:
             self.snapshot.readmit(*self._gone.pop(key))
-        # All victims first: several may wait for what one leaves.
+        # All victims before any claim: several claims may need the capacity of one victim.
         for key, (queue, held) in leaving.items():
             if not self.snapshot.is_gone(held):
                 self.snapshot.evict(queue, held)
@@ -67,5 +69,5 @@ class HoldExceptions:
         self._shown = claims
 
     def expected(self) -> Iterator[tuple[QueueState, Quantities, tuple[Place, ...]]]:
-        """Yield what the picture shows as taken, and is not yet."""
+        """Yield the usage that the applied claims count as taken although it is not taken yet."""
         return ((claim.queue, claim.usage, claim.places) for claim in self._shown)

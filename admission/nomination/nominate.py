@@ -1,8 +1,23 @@
-"""Nomination: the best that a head could have if it were alone in the cycle, and whom it would evict for it.
+"""Nomination: the best assignment that a head could have if it were alone in the cycle, and its victims.
 
-In this order: all pods without evictions, all pods with evictions, fewer pods (where the pod set allows it).
-Under backfill a head that could have all its pods and is held back for a promise is tried with fewer as well
-(`nominate_fewer`): to Kueue's rule, as many pods as can start now, what others are promised is not there.
+Theory of operation. For each head these attempts are made in order, and the first promising one counts:
+
+    1 all pods, without evictions
+    2 all pods, with evictions
+    3 fewer pods, where the pod set allows it: a binary search for the largest number
+
+An attempt is a flavor search, then places in the topology, then a search for victims where either needs them.
+The flavor search continues after the flavor where the last one stopped (`FlavorScan`). A search that begins
+in the middle and finds nothing is repeated once from the first flavor. So at most two whole searches and a
+binary search of attempts are made for a head, and the nomination always ends. A result is shared by Workloads
+of the same shape where it follows from quota alone (`admission.flavors.assignment_cache`).
+
+Invariant: the snapshot is left as it was. Each head is nominated as if no other head wanted the
+same capacity; their competition is resolved by the order (`admission.nomination.entry_ordering`) and by the
+scheduler, which tries them one after another.
+
+Under backfill a head that could have all its pods but is held back by a promise is tried with fewer pods as
+well (`nominate_fewer`): Kueue's rule, as many pods as can start now, knows nothing of what is promised.
 Source: Kueue, pkg/scheduler/scheduler.go, nominate and getAssignments; flavorassigner/podset_reducer.go.
 """
 
@@ -35,7 +50,7 @@ _CHECK_STATES_THAT_WAIT = frozenset({"Retry", "Rejected"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CyclePolicy:
-    """What the configuration says about every cycle; `fair_sharing` None: off."""
+    """What the configuration sets for every cycle; `fair_sharing` None: fair sharing is off."""
 
     quota_check: QuotaCheckStrategy = QuotaCheckStrategy.BLOCK_UNDECLARED
     fair_sharing: FairPreemption | None = None
@@ -43,7 +58,7 @@ class CyclePolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejection:
-    """Why a head may not be admitted whatever the quota."""
+    """Why a head may not be admitted whatever the quota, and how it is requeued."""
 
     reason: PendingReason
     message: str
@@ -51,7 +66,7 @@ class Rejection:
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """A nominated head: its flavors, and whom to evict for them."""
+    """A nominated head: its flavors, and the Workloads to evict for them."""
 
     queue: QueueState
     pending: Pending
@@ -60,12 +75,12 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_preemptor(self) -> bool:
-        """Whether others were evicted for it, and it has not been tried in vain since."""
+        """Whether others were evicted for it, and no attempt since has found it inadmissible."""
         return self.queue.pending.is_preemptor(self.pending)
 
     @property
     def is_promising(self) -> bool:
-        """Whether it fits, or will once those have gone whom it would evict."""
+        """Whether it fits, or will fit once its targets are gone."""
         return self.assignment.mode is Mode.FIT or bool(self.targets)
 
 
@@ -75,14 +90,14 @@ def find_rejection(snapshot: Snapshot, queue: QueueState, pending: Pending) -> R
     if workload.checks and (waiting := _failed_checks(workload)):
         message = f"The workload has failed admission checks: {', '.join(waiting)}"
         return Rejection(reason=PendingReason.PENDING_EVALUATION, message=message)
-    # A namespace that is not known has no labels, and is selected by an empty selector alone.
+    # A namespace that is not known has no labels, and matches only an empty selector.
     if not matches_selector(queue.spec.namespace_selector, snapshot.namespaces.get(workload.key.namespace)):
         return Rejection(
             reason=PendingReason.MISCONFIGURED,
             message=namespace_mismatch(workload, queue.name),
             requeue=RequeueCause.NAMESPACE_MISMATCH,
         )
-    # Last, as it is the pods' own fault: the two above may pass without an edit of the Workload.
+    # Last, because only an edit of the Workload resolves it; the two above may pass without one.
     if pending.problem is not None:
         return Rejection(reason=PendingReason.MISCONFIGURED, message=pending.problem)
     return None
@@ -93,7 +108,7 @@ def _failed_checks(workload: Workload) -> list[str]:
 
 
 def namespace_mismatch(workload: Workload, cluster_queue: str) -> str:
-    """Return the sentence for a namespace that the ClusterQueue does not select."""
+    """Return the message for a namespace that the ClusterQueue does not select."""
     return (
         f"ClusterQueue {cluster_queue} does not select namespace {workload.key.namespace}: "
         "its spec.namespaceSelector does not match the namespace's labels"
@@ -109,22 +124,22 @@ def nominate(
     policy: CyclePolicy,
     pins: Pins | None = None,
 ) -> Steps[Entry]:
-    """Return the best the head could have now. With `pins` only the pinned flavors are looked at, from the
-    first.
+    """Return the best assignment that the head could have now, with its targets.
 
-    One that goes on where its last search stopped, and finds nothing, is looked at once more from the first
-    flavor: there it may have fitted, and was passed by another head of that cycle alone.
+    With `pins` only the pinned flavors are considered, from the first. A search that continues where the last
+    one stopped, and finds nothing, is repeated once from the first flavor: the head may have fitted there and
+    only lost to another head of that cycle.
     """
-    # Pins name the flavors of an earlier nomination; to go on from where a scan stopped could pass them over.
+    # Pins name the flavors of an earlier nomination; continuing a scan could skip them.
     is_outdated = pending.scan is not None and _is_outdated(pending.scan, queue, pending)
     if is_outdated or pins is not None:
         pending.scan = None
-    # With nodes to place on, equal requests need not have equal answers: what is free where is
+    # With a topology, equal requests may have different answers: which nodes are free is
     # no question of quota.
     is_whole_search = pins is None and not snapshot.topology_cache.has_flavors
     if is_whole_search and (known := _recall(queue, pending, preemptor)) is not None:
         return Entry(queue=queue, pending=pending, assignment=known)
-    # What a search in the middle of the flavors finds is no answer for one that begins at the first.
+    # A search that begins at a later flavor has no answer for searches that begin at the first.
     starts_anew = pending.scan is None or not pending.scan.has_flavors_left
     found = yield from _search(snapshot, queue, pending, preemptor=preemptor, policy=policy, pins=pins)
     if starts_anew or found.is_promising or found.assignment.scan.has_flavors_left:
@@ -133,7 +148,7 @@ def nominate(
     again = yield from _search(snapshot, queue, pending, preemptor=preemptor, policy=policy, pins=pins)
     if not again.is_promising:
         return found
-    # Only once, or it would be tried for ever while the other is in its way.
+    # Only once, else it would be tried for ever while the other head competes with it.
     scan = structs.replace(again.assignment.scan, is_second=True)
     return structs.replace(again, assignment=structs.replace(again.assignment, scan=scan))
 
@@ -147,7 +162,7 @@ def _search(
     policy: CyclePolicy,
     pins: Pins | None,
 ) -> Steps[Entry]:
-    """Return the best of the flavors from where the last search stopped; what is found is kept for equals."""
+    """Return the best entry of a search from where the last one stopped; the result is kept for its shape."""
     is_whole_search = pins is None and not snapshot.topology_cache.has_flavors
     starts_anew = pending.scan is None or not pending.scan.has_flavors_left
     search = _search_of(snapshot, queue, pending, preemptor=preemptor, policy=policy, pins=pins)
@@ -158,7 +173,7 @@ def _search(
         return whole
     if is_whole_search and starts_anew and not _spare_pods(pending):
         learn_in_vain(queue, pending, whole.assignment, search.weighed)
-    # Only where all pods neither fit nor could by evictions.
+    # Fewer pods are tried only where all pods do not fit and evictions would not help.
     return (yield from _fewer_pods(search, preemptor, lambda entry: entry.is_promising)) or whole
 
 
@@ -171,10 +186,10 @@ def nominate_fewer(
     policy: CyclePolicy,
     accepts: Callable[[Entry], bool],
 ) -> Steps[Entry | None]:
-    """Return the entry with the most pods that is accepted, None where none is, or the head needs all pods.
+    """Return the entry with the most pods that `accepts` allows; None where there is none.
 
-    For a head that could have what it was nominated for, and may not. Whatever is accepted, fewer pods are
-    taken to be accepted, too; of those accepted the last has the most.
+    For a head that fits as it was nominated and may not start. None also where it needs all its pods. The
+    binary search assumes that fewer pods are accepted wherever more are.
     """
     if not _spare_pods(pending):
         return None
@@ -203,7 +218,7 @@ def _search_of(
 
 
 def _recall(queue: QueueState, pending: Pending, preemptor: Preemptor) -> Assignment | None:
-    """Return what a search would find, known from an equal Workload; None where it has to be made."""
+    """Return the result of a search, known from an equal Workload; None where a search is needed."""
     found = recall(queue, pending)
     if found is not None:
         return found
@@ -214,7 +229,7 @@ def _attempt(search: FlavorSearch, preemptor: Preemptor, counts: tuple[int, ...]
     assignment = yield from place(search.snapshot, search.queue, search.pending, search.assign(counts))
     targets: tuple[Target, ...] = ()
     if assignment.mode is Mode.PREEMPT:
-        # Without evictions there is nobody to ask; and whom to evict is asked once, for the whole Workload.
+        # Only this mode needs victims. They are searched for once, for the whole Workload.
         targets = yield from preemptor.targets(search.queue, search.pending, assignment)
         assignment = _with_places_after(search, assignment, targets)
     return Entry(queue=search.queue, pending=search.pending, assignment=assignment, targets=targets)
@@ -223,14 +238,15 @@ def _attempt(search: FlavorSearch, preemptor: Preemptor, counts: tuple[int, ...]
 def _with_places_after(
     search: FlavorSearch, assignment: Assignment, targets: tuple[Target, ...]
 ) -> Assignment:
-    """Return the assignment with the places that it will have: once the targets are gone, or without any
-    those of the empty cluster. They are kept from others for the rest of the cycle.
+    """Return the assignment with the places that it will have, kept from others for the rest of the cycle.
+
+    These are the places that are free once the targets are gone; without targets, those of the empty cluster.
     """
     snapshot = search.snapshot
     requests = placement_requests(snapshot, search.queue, search.pending, assignment)
     if not requests:
         return assignment
-    # The victims are taken off the picture for the search alone: whether they go is decided later.
+    # The victims are removed for this search alone: whether they are evicted is decided later.
     with snapshot.without((target.queue, target.held) for target in targets):
         found = snapshot.topology_cache.place(requests, is_empty=not targets)
     return assignment if isinstance(found, Unplaced) else with_places(assignment, requests, found)
@@ -239,9 +255,10 @@ def _with_places_after(
 def _fewer_pods(
     search: FlavorSearch, preemptor: Preemptor, accepts: Callable[[Entry], bool]
 ) -> Steps[Entry | None]:
-    """Return the entry with the most pods that is accepted, None where no smaller number is allowed or is.
+    """Return the entry with the most pods that `accepts` allows; None where there is none.
 
-    A binary search: it takes for granted that fewer pods never fit worse.
+    A binary search over the number of pods given up, which assumes that fewer pods never fit worse. It makes
+    about log2 of the spare pods attempts. None also where the head needs all its pods.
     """
     pod_sets = search.pending.workload.pod_sets
     slack = _spare_pods(search.pending)
@@ -252,13 +269,12 @@ def _fewer_pods(
     low, high = 0, total + 1
     while low < high:
         cut = (low + high) // 2
-        # The same share is taken from each pod set that has some to spare, so that workers and
-        # their helper shrink together.
+        # Each pod set gives up the same share of its spare pods, so that workers and helpers shrink together.
         counts = tuple(one.count - spare * cut // total for one, spare in zip(pod_sets, slack, strict=True))
         entry = yield from _attempt(search, preemptor, counts)
         if accepts(entry):
-            # Fewer pods were enough; try to give up fewer still. `best` keeps the entry that fits
-            # with the most pods so far.
+            # This number of pods is accepted; try to give up fewer. `best` keeps the entry
+            # with the most pods.
             best, high = entry, cut
         else:
             low = cut + 1
@@ -266,22 +282,23 @@ def _fewer_pods(
 
 
 def _spare_pods(pending: Pending) -> list[int]:
-    """Return how many pods of each pod set it can do without; empty where it needs all of them."""
+    """Return how many pods of each pod set are not needed; empty where all of them are."""
     pod_sets = pending.workload.pod_sets
-    # The usual case by far, and asked in every nomination.
+    # By far the usual case, and checked in every nomination.
     if all(one.min_count is None for one in pod_sets):
         return []
     return [one.count - (one.count if one.min_count is None else one.min_count) for one in pod_sets]
 
 
 def _is_outdated(scan: FlavorScan, queue: QueueState, pending: Pending) -> bool:
-    """Return whether the search must begin anew: the Workload changed, or capacity came free since.
+    """Return whether the search must start over: the Workload has changed, or capacity was freed since.
 
-    A scan of the cycle just before goes on, so that a Workload gets through its flavors in a busy cluster.
+    A scan of the cycle just before is continued, so that a Workload gets through its flavors
+    in a busy cluster.
     """
     if scan.shape != pending.shape:
         return True
-    # "Since" is not asked of a scan of the last cycle: in a busy cluster something comes free every
-    # time, and the Workload would look at its first flavor for ever.
+    # Freed capacity does not outdate a scan of the last cycle: in a busy cluster some is freed every time,
+    # and the Workload would try its first flavor for ever.
     is_recent = queue.pending.pop_cycle - scan.cycle <= 1
     return not is_recent and queue.tree.generation > scan.generation
