@@ -1,11 +1,12 @@
-"""Who in a cohort holds something needed, in order: put together once for all heads of a cycle.
+"""Pools of preemption candidates: the Workloads in a cohort that hold something needed, in order of eviction.
 
-With a thousand queues in one tree, looking through all of them for every head would take seconds. Two things
-are kept apart, because they last differently. Who runs in a queue, and in which order, is the same for the
-whole cycle. Which queues overuse changes with every decision, and is asked anew then; the lists of those that
-do are merged as far as a search reads, which is seldom further than its first few.
+With a thousand queues in one tree, a look at all of them for every head would take seconds. So pools are
+built once for all heads of a cycle, in two parts that stay valid for different lengths of time. Which
+Workloads run in a queue, and in which order, is the same for the whole cycle. Which queues overuse changes
+with every decision and is then determined again. The lists of the overusing queues are merged lazily, only as
+far as a search reads them, which is seldom further than the first few.
 
-By which right one of them may be evicted is `admission.preemption.candidates`.
+By which right a candidate may be evicted is decided in `admission.preemption.candidates`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from queues.quota.resources import FlavorResource
 
 
 class PoolMember(NamedTuple):
-    """A Workload in a pool."""
+    """A candidate in a pool: a Workload, its ClusterQueue, and its rank in the order of eviction."""
 
     rank: Rank
     held: HeldWorkload
@@ -38,21 +39,21 @@ class PoolMember(NamedTuple):
 
 
 class Leading:
-    """Members of several queues, each in order, as one order that is worked out only as far as it is read."""
+    """The members of several queues, each list in order, merged into one order as far as it is read."""
 
     __slots__ = ("_rest", "_seen")
 
     def __init__(self, queues: list[list[PoolMember]]) -> None:
         self._seen: list[PoolMember] = queues[0] if len(queues) == 1 else []
-        # Merged lazily: a search reads a few dozen of the many thousands that a large cohort has.
+        # Merged lazily: a search reads a few dozen of the many thousands of members of a large cohort.
         self._rest = merge(*queues, key=_rank) if len(queues) > 1 else iter(())
 
     def __bool__(self) -> bool:
-        # Asking reads one member at most, which is kept for whoever iterates next.
+        # Reads at most one member, which is kept for the next iteration.
         return next(iter(self), None) is not None
 
     def __iter__(self) -> Iterator[PoolMember]:
-        # By index, since others may read on meanwhile.
+        # By index, since other iterations may read on meanwhile.
         index = 0
         while True:
             if index == len(self._seen):
@@ -65,41 +66,42 @@ class Leading:
 
 
 class Apart(NamedTuple):
-    """Candidates in order, those apart that are leaving already."""
+    """Candidates in order of eviction, with those that are leaving already in a separate tuple."""
 
     evicted: tuple[HeldWorkload, ...]
     live: tuple[HeldWorkload, ...]
 
     @classmethod
     def of(cls, in_order: Sequence[HeldWorkload]) -> Apart:
-        """Return them apart, each in the same order."""
+        """Return the Workloads split into the two tuples, each in the given order."""
         return cls(
             tuple(held for held in in_order if held.is_evicted),
             tuple(held for held in in_order if not held.is_evicted),
         )
 
     def only(self, is_meant: Callable[[HeldWorkload], bool]) -> Apart:
-        """Return those of them that are meant."""
+        """Return the members for which `is_meant` is true."""
         return Apart(tuple(filter(is_meant, self.evicted)), tuple(filter(is_meant, self.live)))
 
 
 NOBODY = Apart((), ())
-# Of which queue, what of, and up to which priority.
+# The queue's name, the flavors and resources needed, and the highest priority that may be evicted.
 _OfOwn = tuple[str, frozenset[FlavorResource], float]
 
 
 class _OfQueue(NamedTuple):
-    """Who of one queue holds something needed, in order, whoever of them is taken away meanwhile."""
+    """The Workloads of one queue that hold something needed, in order; valid for the whole cycle."""
 
     evicted: list[PoolMember]
     live: list[PoolMember]
 
 
 class Pool(NamedTuple):
-    """Who in the overusing queues below a cohort holds something needed, in order; the leaving ones apart.
+    """The members of the overusing queues below a cohort that hold something needed, in order.
 
-    `sides` are the children of the cohort that the queues stand below, by the queue's name. It holds for the
-    picture as it was after so many decisions of the cycle.
+    Members that are leaving already are in `evicted`, the others in `live`. `sides` maps each queue's name to
+    the child of the cohort that the queue is below. The pool is valid while the snapshot's `decided` is equal
+    to `decided`.
     """
 
     evicted: Leading
@@ -110,9 +112,10 @@ class Pool(NamedTuple):
 
 @dataclass(slots=True)
 class Pools:
-    """The pools of one snapshot, each put together once for all heads that look at the same picture.
+    """The pools of one snapshot, each built once for all heads that see the same state.
 
-    Members may overuse no longer, or be gone, once others are taken away: that is asked at their turn.
+    A member may have gone, or its queue may no longer overuse, once other Workloads are removed in a trial.
+    The search checks that when the member's turn comes.
     """
 
     snapshot: Snapshot
@@ -122,30 +125,30 @@ class Pools:
     _queues: dict[tuple[str, frozenset[FlavorResource], CandidateOrder, str], _OfQueue] = field(
         default_factory=dict
     )
-    # Who of a preemptor's own queue holds something needed, up to a priority: in Kueue's order, and in one
-    # with those apart that are leaving.
+    # The Workloads of a preemptor's own queue that hold something needed, up to a priority: in Kueue's order,
+    # and in the requested order with those that are leaving separated.
     _own: dict[_OfOwn, list[HeldWorkload]] = field(default_factory=dict)
     _own_in_order: dict[tuple[_OfOwn, CandidateOrder], Apart] = field(default_factory=dict)
-    # By cohort and pair the children that overuse, as the picture was after so many decisions.
+    # The overusing children by cohort and pair, with the value of `decided` at which they were determined.
     _overusers: dict[tuple[int, FlavorResource], tuple[int, list[QuotaNode]]] = field(default_factory=dict)
 
     def of(self, cohort: QuotaNode, need: PreemptionRequest) -> Pool:
-        """Return the pool of the queues below `cohort` for what is needed."""
-        # By identity, as cohorts are rebuilt with their tree and never change in place; losses
-        # depend on the policy that counts them.
+        """Return the pool of the queues below `cohort` for this request."""
+        # By identity: cohorts are rebuilt with their tree and never change in place. The policy is part of
+        # the key because losses depend on it.
         question = (id(cohort), need.pairs, need.order, _policy_that_counts(need))
         pool = self._known.get(question)
-        # What was decided since may have changed which queues overuse. Trials need not be heeded:
-        # they are asked for member by member (`_is_takeable`).
+        # A decision since may have changed which queues overuse. Trials do not matter here: their effect is
+        # checked member by member (`Candidates._is_takeable`).
         if pool is None or pool.decided != self.snapshot.decided:
             pool = self._known[question] = self._gather(cohort, need)
         return pool
 
     def of_own(self, need: PreemptionRequest) -> list[HeldWorkload]:
-        """Return who of the own queue holds something needed and is not above what its policy lets evict, in
-        Kueue's order.
+        """Return the Workloads of the preemptor's own queue that `withinClusterQueue` may let it evict.
 
-        Those of equal priority are among them where it may be that they are newer.
+        These hold something needed, in Kueue's order. Workloads of equal priority are included where the
+        policy may allow them; whether each is newer is not checked here.
         """
         queue, pending = need.queue, need.pending
         if not may_evict_of_its_own(queue, pending):
@@ -158,7 +161,7 @@ class Pools:
         return known
 
     def of_own_in_order(self, need: PreemptionRequest) -> Apart:
-        """Return the same in the order in which they are to be evicted."""
+        """Return the same Workloads in the order in which the request evicts them."""
         members = self.of_own(need)
         if not members:
             return NOBODY
@@ -175,9 +178,9 @@ class Pools:
         return need.queue.name, need.pairs, highest_evicted(policy, need.pending)
 
     def has_overuser(self, cohort: QuotaNode, pair: FlavorResource, *, but: QuotaNode) -> bool:
-        """Return whether a child of `cohort` other than `but` uses more of `pair` than it has of its own.
+        """Return whether a child of `cohort` other than `but` uses more of `pair` than its subtree quota.
 
-        Where none does, nothing below the cohort is borrowed that could be taken back.
+        Where none does, no queue below the cohort borrows anything that could be reclaimed.
         """
         question = (id(cohort), pair)
         known = self._overusers.get(question)
@@ -204,7 +207,7 @@ class Pools:
 
     def _of_queue(self, queue: QueueState, need: PreemptionRequest) -> _OfQueue:
         question = (queue.name, need.pairs, need.order, _policy_that_counts(need))
-        # For the whole cycle: who runs in a queue, and in which order, does not change with decisions.
+        # For the whole cycle: decisions do not change which Workloads run in a queue, or their order.
         known = self._queues.get(question)
         if known is None:
             members = [
@@ -218,13 +221,13 @@ class Pools:
         return known
 
     def _overusing(self, node: QuotaNode, need: PreemptionRequest) -> Iterator[QueueState]:
-        """Return the active queues of this subtree that, like all cohorts on the way, overuse."""
-        # A subtree within its own quota lends and does not borrow; whoever is below it owes nobody anything.
+        """Yield the active queues of this subtree that overuse, as do all cohorts on the way to them."""
+        # A subtree within its own quota lends and does not borrow, so nothing below it can be reclaimed.
         if node.is_within_nominal(need.pairs):
             return
         if node.is_queue:
             queue = self.snapshot.queues[node.name]
-            # A stopped queue's Workloads are not touched by others: it drains by its own rules,
+            # The Workloads of a stopped queue are not evicted for others: it drains by its own rules
             # or not at all.
             if not queue.inactive:
                 yield queue
@@ -233,7 +236,7 @@ class Pools:
 
 
 def _policy_that_counts(need: PreemptionRequest) -> str:
-    """Return by whose policy losses are counted: that of who needs the place. Empty where none are."""
+    """Return the name of the policy that losses are counted by: the preemptor's. Empty where none count."""
     return need.queue.policy.name if need.order is not CandidateOrder.KUEUE else ""
 
 

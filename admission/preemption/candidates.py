@@ -1,15 +1,15 @@
-"""Who may be evicted for a Workload, by which right, and who first.
+"""The candidates for preemption: which Workloads may be evicted for another, by which right, in which order.
 
-A ClusterQueue may take from itself (withinClusterQueue) and from others that use more than their own quota
-(reclaimWithinCohort). In a tree of cohorts the right depends on the nearest common ancestor:
+A ClusterQueue may evict its own Workloads (withinClusterQueue), and those of queues that use more than their
+own quota (reclaimWithinCohort). In a tree of cohorts the right depends on the nearest common ancestor:
 
         root            x needs quota that its cohort a can cover out of its own:
         ├── a           x has the hierarchical advantage over what z borrows from the root's side,
-        │   ├── x  ◀    whatever the priorities; over y only with an equal claim inside a.
+        │   ├── x  ◀    whatever the priorities; over y it has only an equal claim inside a.
         │   └── y
         └── z
 
-Subtrees that keep within their own quota lend, they do not borrow: nothing below them is touched.
+Subtrees that stay within their own quota lend and do not borrow: no Workload below them is a candidate.
 Source: Kueue, pkg/scheduler/preemption/classical.
 """
 
@@ -36,7 +36,7 @@ from queues.quota.resources import FlavorResource, Quantities
 class Right(Enum):
     """By which right a candidate may be evicted."""
 
-    # Words where the reason depends on more than the right: several rights are told as the same reclamation.
+    # The reason where the right alone decides it; a description where several rights have the same reason.
     WITHIN_QUEUE = PreemptionReason.IN_CLUSTER_QUEUE
     HIERARCHICAL = "the preemptor's part of the tree has quota of its own for this"
     WITHOUT_BORROWING = "only if the preemptor's ClusterQueue does not borrow"
@@ -44,14 +44,14 @@ class Right(Enum):
 
     @property
     def reason(self) -> PreemptionReason:
-        """The word for the Preempted condition."""
+        """The reason of the Preempted condition."""
         if isinstance(self.value, PreemptionReason):
             return self.value
         return PreemptionReason.IN_COHORT_RECLAMATION
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A Workload that may be evicted."""
+    """A Workload that may be evicted, its ClusterQueue, and the right to evict it."""
 
     held: HeldWorkload
     queue: QueueState
@@ -59,7 +59,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Level(NamedTuple):
-    """One common ancestor on the way up: its pool, less what stands on our own side of it."""
+    """One common ancestor on the way up: its pool, and the side of it that was covered by the level below."""
 
     ancestor: QuotaNode
     own_side: QuotaNode
@@ -68,7 +68,7 @@ class _Level(NamedTuple):
 
 
 class Candidates(msgspec.Struct, frozen=True, kw_only=True):
-    """Who may be evicted for a need: of the own queue, and of others by the level of the common ancestor."""
+    """The candidates for one request: of its own queue, and of others by level of the common ancestor."""
 
     snapshot: Snapshot
     need: PreemptionRequest
@@ -78,27 +78,28 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_empty(self) -> bool:
-        # Asked before a search begins. Pools hold those of our own side as well, so "not empty" may
-        # still mean nobody; "empty" is certain.
-        """Whether there is nobody to choose from. Most who wait find it so, whenever quota comes free."""
+        """Whether there is certainly no candidate, as for most pending Workloads when quota comes free."""
+        # Checked before a search begins. Pools contain the members of our own side as well, so False may
+        # still mean that there is none.
         own = self.same_queue
         if own.evicted or own.live or not self.giving_way.is_nobody:
             return False
         return not any(level.pool.evicted or level.pool.live for level in self.levels)
 
     def all_that_may_go(self) -> Iterator[HeldWorkload] | None:
-        """Yield everybody that `in_order` could yield; None where that is not known before it is asked."""
+        """Yield every Workload that `in_order` could yield; None where that is not known in advance."""
         if self.levels or not self.giving_way.is_nobody:
             return None
         return chain(self.same_queue.evicted, self.same_queue.live)
 
     def in_order(self, *, is_borrowing: bool) -> Iterator[Candidate]:
-        """Return those that may be taken, in order: on their way out first, then the strongest claim.
+        """Yield the candidates in order: those already leaving first, then the strongest right first.
 
         With `is_borrowing` the preemptor's queue would borrow. Whether a candidate's queue still overuses is
-        asked when it is its turn, since taking the ones before it may have changed that.
+        checked at its turn, since taking the candidates before it may have changed that.
         """
-        # Whoever is leaving already costs nothing more, so they come first whatever their standing.
+        # Taking a Workload that is leaving already costs nothing more, so these come
+        # first whatever the right.
         for is_evicted in (True, False):
             for has_advantage in (True, False):
                 yield from self._foreign(has_advantage, is_evicted, is_borrowing=is_borrowing)
@@ -107,17 +108,17 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
             yield from self._by_turn(is_evicted=is_evicted)
 
     def _by_turn(self, *, is_evicted: bool) -> Iterator[Candidate]:
-        """Yield who gives way because it has received more, after those whom the field's own rules name."""
+        """Yield the candidates by attained service, without those that Kueue's own rules name already."""
         if self.giving_way.is_nobody:
             return
-        # A Workload may be both named by the field's rules and due to give way; it must not be taken twice.
+        # A Workload may be a candidate by both rules, and must not be taken twice.
         named = {held.key for members in self.same_queue for held in members}
         for held in self.giving_way.in_order(is_evicted=is_evicted):
             if held.key not in named and not self.need.spares(held, self.need.queue):
                 yield Candidate(held=held, queue=self.need.queue, right=Right.WITHIN_QUEUE)
 
     def has_foreign(self, *, has_advantage: bool) -> bool:
-        """Return whether there are candidates of other queues with, or without, the tree's advantage."""
+        """Return whether there are candidates of other queues with, or without, hierarchical advantage."""
         return any(
             next(self._foreign(has_advantage, is_evicted, is_borrowing=False), None) is not None
             for is_evicted in (True, False)
@@ -126,8 +127,8 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
     def _foreign(self, has_advantage: bool, is_evicted: bool, *, is_borrowing: bool) -> Iterator[Candidate]:
         preemption = self.need.queue.spec.preemption
         is_forbidden = preemption.borrow_within_cohort is PreemptionPolicy.NEVER
-        # Without the policy nobody is evicted for a borrower, except where the tree
-        # itself gives the advantage.
+        # Without borrowWithinCohort no Workload is evicted for a borrower, except where the
+        # hierarchy gives the advantage.
         if is_borrowing and not has_advantage and is_forbidden:
             return
         streams = [
@@ -135,11 +136,10 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
             for level in self.levels
             if level.has_advantage is has_advantage
         ]
-        # Several levels are merged as one order, as if all their members were in one list.
+        # Several levels are merged into one order, as if all their members were in one list.
         for member, ancestor in streams[0] if len(streams) == 1 else merge(*streams, key=_rank_of_pair):
             right = _right(self.need, member.held, has_advantage=has_advantage)
-            # Skipped one by one: whether a candidate may be taken while borrowing depends
-            # on its own priority.
+            # Checked member by member: the right to evict while borrowing depends on the member's priority.
             if is_borrowing and right is Right.WITHOUT_BORROWING:
                 continue
             if self._is_takeable(member, ancestor):
@@ -148,17 +148,17 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
     def _of_pool(self, level: _Level, members: Leading) -> Iterator[tuple[PoolMember, QuotaNode]]:
         policy, sides = self.need.queue.spec.preemption.reclaim_within_cohort, level.pool.sides
         for member in members:
-            # Our own side was looked at on the level below, where the right to it is another.
+            # Our own side was covered on the level below, where the right is another.
             if sides[member.queue.name] is level.own_side:
                 continue
             if satisfies(policy, self.need, member.held):
                 if not self.need.spares(member.held, member.queue):
                     yield member, level.ancestor
             elif policy is PreemptionPolicy.LOWER_PRIORITY:
-                return  # they come by priority: none of the rest is lower
+                return  # Members come by priority, so all the rest are too high as well.
 
     def _is_takeable(self, member: PoolMember, ancestor: QuotaNode) -> bool:
-        """Return whether it is still there and its queue, with all cohorts up to the common one, overuses."""
+        """Return whether it is still there, and its queue and the cohorts below `ancestor` still overuse."""
         if self.snapshot.is_gone(member.held):
             return False
         node: QuotaNode | None = member.queue.node
@@ -170,13 +170,13 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def collect(pools: Pools, need: PreemptionRequest) -> Candidates:
-    """Return who may be evicted for `need`."""
+    """Return the candidates for eviction for `need`."""
     preemption = need.queue.spec.preemption
     levels = []
     if preemption.reclaim_within_cohort is not PreemptionPolicy.NEVER:
         own_side = need.queue.node
-        # Advantage grows on the way up: once a subtree covers the need of its own, everybody beyond
-        # it is a borrower of what is ours.
+        # The advantage only grows on the way up: once a subtree covers the need of its own quota, every queue
+        # beyond it that overuses borrows from this subtree.
         has_advantage, remaining = _fits_own_quota(own_side, need.usage)
         for ancestor in need.queue.node.ancestors():
             levels.append(_Level(ancestor, own_side, pools.of(ancestor, need), has_advantage))
@@ -196,12 +196,12 @@ def _of_own_queue(pools: Pools, need: PreemptionRequest) -> Apart:
     snapshot, policy = pools.snapshot, need.queue.spec.preemption.within_cluster_queue
     if need.within is None:
         named = pools.of_own_in_order(need)
-        # All of them are of lower priority. Asked one by one that would take most of a search that finds
-        # soon whom it needs.
+        # All of them are of lower priority and none is spared, so they need no check one by one. Such checks
+        # would take most of the time of a search that finds its victims soon.
         if policy is PreemptionPolicy.LOWER_PRIORITY and need.losses.spares_nobody_below(need.queue):
             return named.only(lambda held: not snapshot.is_gone(held)) if snapshot.gone else named
     else:
-        # By name where only some may be taken: a domain's few out of a queue's thousands.
+        # Looked up by key where only some may be taken: a domain's few out of a queue's thousands.
         of_queue = need.queue.held
         chosen = [of_queue[key] for key in need.within & of_queue.keys()]
         in_order = sorted((held for held in chosen if uses(held, need)), key=rank_within(need, need.queue))
@@ -221,22 +221,22 @@ def _right(need: PreemptionRequest, held: HeldWorkload, *, has_advantage: bool) 
     if has_advantage:
         return Right.HIERARCHICAL
     preemption = need.queue.spec.preemption
-    # Nobody has allowed it to evict while it borrows.
+    # Without borrowWithinCohort the preemptor may evict only while it does not borrow.
     if preemption.borrow_within_cohort is PreemptionPolicy.NEVER:
         return Right.WITHOUT_BORROWING
     priority, highest = held.workload.priority, preemption.borrow_max_priority
-    # Only work of lower priority, and only up to the threshold, gives way to a borrower; else two
-    # queues would evict each other for ever.
+    # Only Workloads of lower priority, up to the threshold, are evicted for a borrower. Otherwise two queues
+    # would evict each other for ever.
     is_too_high = priority >= need.pending.workload.priority or (highest is not None and priority > highest)
     return Right.WITHOUT_BORROWING if is_too_high else Right.WHILE_BORROWING
 
 
 def _fits_own_quota(node: QuotaNode, usage: Quantities) -> tuple[bool, dict[FlavorResource, int]]:
-    """Return whether the subtree covers `usage` of its own, and what would have to come from above it."""
+    """Return whether the subtree's own quota covers `usage`, and what would have to come from above it."""
     fits, remaining = True, {}
     for pair, amount in usage.items():
         cell = node.cell(pair)
         fits &= not cell.is_borrowing_with(amount)
-        # What the subtree keeps to itself serves first, as in `QuotaCell.add`; the rest climbs.
+        # The subtree's local quota serves first, as in `QuotaCell.add`; the rest is passed to the parent.
         remaining[pair] = max(0, amount - cell.local_available)
     return fits, remaining

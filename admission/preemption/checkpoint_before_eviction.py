@@ -1,45 +1,44 @@
-"""Evictions that wait for their victim's checkpoint: who is asked, for how long, and what becomes of it.
+"""Evictions that wait for their victim's checkpoint: which victims are asked, and for how long.
 
     decided ─▶ Deferred ─▶ Requested ─┬▶ Saved  ─▶ Evicted ─▶ Stopped ─▶ Released
                   │            │      └▶ Missed ─▶ Evicted ─▶ …
                   └────────────┴──────▶ Cancelled            the Workload runs on
 
-Deferred    the victim saves by itself within the time that there is, so nobody asks it
+Deferred    the victim is expected to save by itself in time, so it is not asked
 Requested   its pods carry `berth.dev/checkpoint-requested-at`, and `-deadline`
 Saved       a checkpoint is complete that is no older than the request
-Missed      the deadline has come without one
-Cancelled   whoever it was to make room for is gone, or has found room elsewhere
+Missed      the deadline has passed without one
+Cancelled   the preemptor is gone, or has found room elsewhere
 
-From the decision on the victim counts as leaving: searches for room take it before anybody else, so that one
-need never takes two victims. It keeps its quota until it has stopped. The state is the annotation on the
-Workload (`api.eviction`) and what is true of the cluster; the stage is worked out anew at each look
-(`stage_of`), so there is no transition that a crash could leave half done.
+From the decision on the victim counts as leaving: searches take it before other candidates, so that one
+preemptor never takes two victims for the same need. It keeps its quota until it has stopped. The state
+consists of the annotation on the Workload (`api.eviction`) and of facts in the cluster. The stage is computed
+from them at each reconcile (`stage_of`), so there is no transition that a crash could leave half done.
 
-When it pays to ask. Pods learn of an annotation at the kubelet's next sync, up to a minute and a half later
-(NOTICE_SECONDS). With less grace than that SIGTERM is the request, and comes at once.
+When a request is worthwhile. Pods see an annotation at the kubelet's next sync, up to a minute and a
+half later (NOTICE_SECONDS). With a shorter grace than that, the victim is evicted at once and
+SIGTERM is the request.
 
-SIGTERM is the better request where pods save on it and have the time to: it is heard at once, so whoever
-needs the room waits for a save and not for the news of it as well. Who says so
-(`berth.dev/checkpoint-on-sigterm`), and whose saves, as told or measured, fit its pods' grace
-(`terminationGracePeriodSeconds`), is evicted without another word; what it saves on the way out is heard of
-like any checkpoint (`outcome_of_stop`).
+SIGTERM is the better request where pods save on it and have the time to: it arrives at once, so the preemptor
+waits for the save only. A Workload that declares so (`berth.dev/checkpoint-on-sigterm`), and whose save time,
+declared or measured, fits its pods' grace period (`terminationGracePeriodSeconds`), is evicted without a
+request. What it saves during termination is reported like any checkpoint (`outcome_of_stop`).
 
-Nor is anybody asked who
+These Workloads are not asked either:
 
-  - runs by somebody else's hand (a RayJob, say): its pods are not known here;
-  - takes no part: nothing on its Job or its pods tells of checkpoints, so nobody would answer and all would
-    wait in vain;
-  - could not be done in time: a save takes longer than the grace;
-  - has saved, or started, just now: stopping it loses less work than another save would cost;
-  - serves: inference keeps no progress.
+  - one run by another controller (a RayJob, say): its pods are not known here;
+  - one whose Job and pods have no checkpoint annotations: it would not answer, and the wait would be wasted;
+  - one that could not save in time, because a save takes longer than the grace;
+  - one that has saved or started just now: stopping it loses less work than another save would cost;
+  - inference, which keeps no progress.
 
-A checkpoint in the same second as the request counts: instants are whole seconds, and to wait out a grace in
-vain costs more than a second of work. A victim may tell a lie and call itself saved: then it leaves at once,
-without its work.
+A checkpoint in the same second as the request counts. Instants are whole seconds, and waiting out a grace for
+nothing costs more than a second of work. A victim that falsely reports a checkpoint only harms itself: it is
+evicted at once and loses its work.
 
-Deferring. A victim whose next checkpoint (its last one and its declared interval) comes within the grace, or
-before the slowest of those who leave for the same Workload is gone, is left to it: it loses nothing and saves
-once instead of twice. One that does not keep to its interval is asked with what is left of the time.
+Deferring. A victim whose next checkpoint (its last one plus its declared interval) comes within the grace, or
+before the slowest victim of the same preemptor is gone, is not asked yet: it loses nothing and saves once
+instead of twice. If it does not keep to its interval, it is asked with the time that is left.
 """
 
 from __future__ import annotations
@@ -62,11 +61,11 @@ from api.reasons import ConditionType, EvictionReason
 from api.workload import Workload
 from queues.estimates.estimator import eviction_seconds, shortest_grace_seconds
 
-# How long the kubelet takes to bring an annotation into a pod's files: its sync period of a minute, and the
-# time that it keeps what it has read. Source: Kubernetes, kubelet --sync-frequency and its caching managers.
+# How long the kubelet takes to write an annotation into a pod's files: its sync period of a minute, and the
+# lifetime of its caches. Source: Kubernetes, kubelet --sync-frequency and its caching managers.
 NOTICE_SECONDS = 90.0
-# Evictions that make way for others: where the Workload's own faults or lost nodes end it,
-# nobody expects a checkpoint.
+# Evictions for the sake of other Workloads or of an administrator. Where a Workload's own fault or a lost
+# node ends it, no checkpoint is expected.
 _GIVES_WAY = frozenset(
     reason.value
     for reason in (
@@ -80,7 +79,7 @@ _GIVES_WAY = frozenset(
 
 
 class SaveStage(StrEnum):
-    """How far an eviction has come that waits for a checkpoint."""
+    """How far an eviction that waits for a checkpoint has come."""
 
     DEFERRED = "Deferred"
     REQUESTED = "Requested"
@@ -90,7 +89,7 @@ class SaveStage(StrEnum):
 
 
 class SaveOutcome(StrEnum):
-    """What has come of an eviction that waits for a checkpoint. The words of metrics."""
+    """The outcome of an eviction that waits for a checkpoint; the values are labels of metrics."""
 
     REQUESTED = "requested"
     KEPT = "kept"
@@ -100,35 +99,35 @@ class SaveOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavePlan:
-    """Until when a victim is waited for, and from when on its pods are asked (Unix seconds)."""
+    """Until when an eviction waits for its victim, and when the pods are asked (both Unix seconds)."""
 
     deadline: float
     ask_at: float
 
 
 def stage_of(request: EvictionRequest, *, saved_at: float | None, is_wanted: bool, now: float) -> SaveStage:
-    """Return where a request stands that has not been carried out.
+    """Return the stage of a request whose eviction has not been carried out.
 
-    `saved_at` is when the victim's last checkpoint was complete, None where it has none. `is_wanted`: whoever
-    is to get the quota still waits for it. A checkpoint saves the work even of a victim that is wanted no
-    more, but that one runs on.
+    `saved_at` is when the victim's last checkpoint was complete, None where it has none. `is_wanted`: the
+    preemptor still waits for the quota. Otherwise the request is cancelled and the victim runs on, even if it
+    has saved a checkpoint meanwhile.
     """
     if not is_wanted:
         return SaveStage.CANCELLED
-    # No older than the request: what it saved before is not what it was asked for.
+    # A checkpoint older than the request does not answer it.
     if saved_at is not None and saved_at >= request.requested_at:
         return SaveStage.SAVED
-    # After Saved: a checkpoint that came just in time counts, though nobody looked before the deadline.
+    # After Saved: a checkpoint in time counts, even if it was not noticed before the deadline.
     if now >= request.deadline:
         return SaveStage.MISSED
     return SaveStage.DEFERRED if now < request.ask_at else SaveStage.REQUESTED
 
 
 def outcome_of(before: Workload, after: Workload, *, saved_at: float | None) -> SaveOutcome | None:
-    """Return what has come about between two versions of a Workload, None for nothing.
+    """Return the outcome that has come about between two versions of a Workload, None for none.
 
-    Kept and missed are told apart by the last checkpoint, as `stage_of` does. A Workload that ends while it
-    is waited for, or is evicted for something else, counts as cancelled: this eviction did not come about.
+    Kept and missed are distinguished by the last checkpoint, as in `stage_of`. A Workload that finishes
+    during the wait, or is evicted for another reason, counts as cancelled: this eviction did not come about.
     """
     request, standing = standing_request(before), standing_request(after)
     if request is None:
@@ -136,7 +135,7 @@ def outcome_of(before: Workload, after: Workload, *, saved_at: float | None) -> 
     if standing is not None:
         return None
     evicted = after.eviction
-    # For another reason, or by its own end: what was waited for did not come about.
+    # Evicted for another reason, or finished: the eviction that was waited for did not come about.
     if evicted is None or after.is_finished or evicted.reason != request.reason:
         return SaveOutcome.CANCELLED
     return (
@@ -145,15 +144,15 @@ def outcome_of(before: Workload, after: Workload, *, saved_at: float | None) -> 
 
 
 def next_stage_at(request: EvictionRequest, *, now: float) -> float | None:
-    """Return when time alone changes the stage; None where it has done so."""
+    """Return when time alone next changes the stage (Unix seconds); None where it no longer does."""
     instants = (at for at in (request.ask_at, request.deadline) if at > now)
     return min(instants, default=None)
 
 
 def saves_at_sigterm(workload: Workload, facts: CheckpointFacts) -> bool:
-    """Return whether SIGTERM is all that a Workload needs to save: by its word, and by the grace of its pods.
+    """Return whether SIGTERM is all that a Workload needs to save a checkpoint.
 
-    Of several the shortest grace counts.
+    True where it declares so and its save time fits the grace period of its pods, the shortest of several.
     """
     told = facts.save_seconds
     if not facts.saves_on_sigterm or facts.is_inference or told is None:
@@ -162,25 +161,25 @@ def saves_at_sigterm(workload: Workload, facts: CheckpointFacts) -> bool:
 
 
 def outcome_of_stop(before: Workload, after: Workload, *, saved_at: float | None) -> SaveOutcome | None:
-    """Return what has come of SIGTERM as the request once the pods of an evicted Workload have ended.
+    """Return the outcome of SIGTERM as the request, once the pods of an evicted Workload have ended.
 
-    Kept or missed; None for what is no such end.
+    Kept or missed; None where these two versions show no such end.
     """
     has_ended = before.has_quota_reservation and not after.has_quota_reservation
     if not has_ended or not is_saving_at_sigterm(before):
         return None
-    # No older than the eviction: what it saved before it would have kept anyway.
+    # A checkpoint older than the eviction would have been kept anyway.
     is_kept = saved_at is not None and saved_at >= before.conditions[ConditionType.EVICTED].at
     return SaveOutcome.KEPT if is_kept else SaveOutcome.MISSED
 
 
 def is_saving_at_sigterm(workload: Workload) -> bool:
-    """Return whether the Workload has been evicted, still runs, and saves because of that alone."""
+    """Return whether the Workload has been evicted, still runs, and saves on SIGTERM alone."""
     evicted = workload.eviction
     if evicted is None or not workload.has_quota_reservation or workload.is_finished:
         return False
     if evicted.reason not in _GIVES_WAY or has_request(workload):
-        # Its pods may have been lost, or it was asked before, and that has been counted.
+        # Its pods may have been lost, or it was asked before the eviction, which has been counted already.
         return False
     return saves_at_sigterm(workload, checkpoint_facts(workload))
 
@@ -193,15 +192,15 @@ def plan_save(
     slack_seconds: float = 0.0,
     facts: CheckpointFacts | None = None,
 ) -> SavePlan | None:
-    """Return how the eviction of a running Workload waits for its checkpoint, None where it is not to wait.
+    """Return how the eviction of a running Workload waits for its checkpoint, None where it does not wait.
 
-    `slack_seconds`: for so long those who are evicted with it take anyway. `facts`: what it says of itself,
-    by Berth's own names; None: they are read.
+    `slack_seconds`: how long the slowest victim evicted together with it takes anyway. `facts`: the
+    Workload's checkpoint facts by Berth's own annotation names; None: they are read here.
     """
     rules = policy.preemption
     if rules is None or rules.grace_seconds == 0:
         return None
-    # Somebody else's pods are not known here, and cannot be asked.
+    # The pods of another controller are not known here, and cannot be asked.
     if not workload.is_admitted or not has_crew(workload):
         return None
     facts = checkpoint_facts(workload) if facts is None else facts
@@ -209,19 +208,19 @@ def plan_save(
         return None
     started_at, save_seconds = workload.conditions[ConditionType.ADMITTED].at, save_seconds_of(facts, rules)
     saved_at = believed_checkpoint(facts, now=now, started_at=started_at)
-    # Younger than a save takes: stopping it now loses less work than saving it once more would cost.
+    # Younger than a save takes: stopping it now loses less work than another save would cost.
     if now - max(started_at, saved_at or 0.0) <= save_seconds:
         return None
-    # Its own next checkpoint, if it keeps to its interval.
+    # When its own next checkpoint is due, if it keeps to its interval.
     works_from = started_at + restart_seconds_of(facts, rules)
     deferred = _next_checkpoint(facts, saved_at, save_seconds, works_from=works_from)
     window = max(float(rules.grace_seconds), slack_seconds)
     if deferred is not None and now < deferred <= now + window:
         deadline = now + window
-        # Asked later than this, it would not hear of it in time.
+        # Asked any later than this, the pods would not see the request in time.
         ask_at = deferred if deadline - deferred >= NOTICE_SECONDS else deadline
         return SavePlan(deadline=deadline, ask_at=ask_at)
-    # The grace is too short to be heard in, or to save in: SIGTERM is the request then.
+    # The grace is too short to be noticed, or to save in: then SIGTERM is the request.
     if not may_ask(rules, save_seconds):
         return None
     return SavePlan(deadline=now + rules.grace_seconds, ask_at=now)
@@ -230,8 +229,9 @@ def plan_save(
 def asked_first(
     decision: Evict, workload: Workload, policy: AdmissionPolicy, *, now: float, slack_seconds: float = 0.0
 ) -> Evict:
-    """Return the eviction, such that it waits for a checkpoint where the policy of the victim's ClusterQueue
-    wants it, and tells of one that SIGTERM is enough for.
+    """Return the eviction, changed to wait for a checkpoint where the policy of the victim's queue says so.
+
+    Where SIGTERM is enough for the victim to save, `grace_seconds` is set instead and nothing is waited for.
     """
     if workload.is_admitted and saves_at_sigterm(workload, checkpoint_facts(workload)):
         return replace(decision, grace_seconds=shortest_grace_seconds(workload))
@@ -242,45 +242,47 @@ def asked_first(
 
 
 def leaving_seconds(workload: Workload, policy: AdmissionPolicy) -> float:
-    """Return how long an eviction takes at most, from the decision until the quota is free: the wait for a
-    checkpoint, where the Workload takes part in that, and the end of its pods.
+    """Return how many seconds an eviction takes at most, from the decision until the quota is free.
+
+    The sum of the wait for a checkpoint, where the Workload takes part in that, and of the end of its pods.
     """
     rules = policy.preemption
     waits = 0.0
     may_wait = rules is not None and rules.grace_seconds > 0 and tells_of_checkpoints(workload)
     if rules is not None and may_wait and has_crew(workload):
         facts = checkpoint_facts(workload)
-        # Who takes no part, or saves on the way out, is stopped at once, so nothing is waited for.
+        # A Workload that takes no part, or saves on SIGTERM, is evicted at once without a wait.
         if facts.takes_part and not facts.is_inference and not saves_at_sigterm(workload, facts):
             waits = float(rules.grace_seconds)
     return waits + eviction_seconds(workload)
 
 
 def may_ask(rules: PreemptionRules, save_seconds: float) -> bool:
-    """Return whether the grace is long enough to be heard of and to save in."""
+    """Return whether the grace is long enough for the request to be noticed and for a save."""
     return rules.grace_seconds >= max(NOTICE_SECONDS, save_seconds)
 
 
 def believed_checkpoint(facts: CheckpointFacts, *, now: float, started_at: float = 0.0) -> float | None:
-    """Return when the last checkpoint was saved; None where there is none, or they have stopped.
+    """Return when the last checkpoint was saved (Unix seconds); None where there is none, or they stopped.
 
-    `started_at`: since when the Workload could save again; while it waited it saved nothing.
+    `started_at` is since when the Workload could save again: while it was pending it saved nothing.
     """
     saved_at, interval = facts.saved_at, facts.interval_seconds
-    # A little ahead is another clock; far ahead is a mistake or a lie, and counts as none.
+    # An instant slightly ahead is clock skew; one far ahead is a mistake or a false claim,
+    # and counts as none.
     if saved_at is None or saved_at > now + CLOCK_SKEW_SECONDS:
         return None
-    # Twice late: by its own word it should have saved twice since. It has stopped, whatever the reason.
+    # By its own interval it should have saved twice since, so its checkpoints have stopped.
     if interval is not None and now - max(saved_at, started_at) > 2 * interval:
         return None
     return min(saved_at, now)
 
 
 def has_given_way(workload: Workload, rules: PreemptionRules, *, with_aliases: bool) -> bool:
-    """Return whether it was preempted, tells of its checkpoints, and has not run again since.
+    """Return whether it was preempted, reports checkpoints, and has not run again since.
 
-    By what it told at its eviction, since it saves nothing while it waits; a checkpoint told of afterwards is
-    the one that it saved on its way out, if it took no longer than a save may.
+    Judged as of its eviction, since it saves nothing while it is pending. A checkpoint reported afterwards is
+    the one that it saved during termination, if it was complete within the longest save time that counts.
     """
     evicted = workload.preemption
     if evicted is None:
@@ -294,8 +296,8 @@ def has_given_way(workload: Workload, rules: PreemptionRules, *, with_aliases: b
 def _next_checkpoint(
     facts: CheckpointFacts, saved_at: float | None, save_seconds: float, *, works_from: float
 ) -> float | None:
-    """Return when the checkpoint after the last one should be complete, None where nobody says."""
+    """Return when the checkpoint after the last one should be complete, None where that is not known."""
     if saved_at is None or facts.interval_seconds is None:
         return None
-    # What an earlier attempt saved is long ago: this one counts its interval from when it worked again.
+    # A checkpoint of an earlier attempt is long past: this attempt's interval counts from its restart.
     return max(saved_at, works_from) + facts.interval_seconds + save_seconds
