@@ -1,11 +1,11 @@
-"""What lost work has cost: the price of the very devices it ran on.
+"""The cost of lost work in money: the price of the devices that it ran on.
 
     price of a device = node-cost-per-hour of its node ÷ the node's devices       where the node is known
-                      = berth.dev/cost-per-device-hour of its flavor              else
-                      = 0                                                         where nobody says
+                      = berth.dev/cost-per-device-hour of its flavor              otherwise
+                      = 0                                                         where neither is given
 
-A node's own price goes first: it is what is paid for it, where a flavor's is one for all its nodes. Which
-node a pod was on is known of what was placed by a topology down to the hostname.
+The node's own price has precedence: it is what is paid for that node, while a flavor has one price for all
+its nodes. The node of a pod is known if a topology placed the pod down to the hostname.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from api.node import NodeInfo
 from api.parsing.prices import price
 from api.workload import Admission, PodSetAssignment
 
-# The price of a device for an hour: of this flavor, on the node of this hostname ("": nobody knows which).
+# The price of a device-hour, by flavor and hostname; the hostname is "" where it is not known.
 PriceOf = Callable[[str, str], float]
 
 _SECONDS_PER_HOUR = 3600
@@ -32,9 +32,9 @@ def node_device_price(node: NodeInfo) -> float | None:
 
 
 def lost_money(admission: Admission, device_seconds: float, price_of: PriceOf) -> float:
-    """Return what lost device-seconds have cost. All devices share in the loss alike.
+    """Return what the lost device-seconds have cost, shared evenly among the Workload's devices.
 
-    Of a Workload without devices nothing is lost that has a price.
+    0 for a Workload without devices, since nothing that it loses has a price. `price_of` is per hour.
     """
     shares = [share for one in admission.pod_sets for share in _shares(one)]
     total = sum(devices for _, _, devices in shares)
@@ -45,7 +45,7 @@ def lost_money(admission: Admission, device_seconds: float, price_of: PriceOf) -
 
 
 def _shares(pod_set: PodSetAssignment) -> Iterator[tuple[str, str, float]]:
-    """Yield flavor, host and number of the devices that a pod set has there."""
+    """Yield the flavor, the host and the number of devices for each part of a pod set."""
     hosts = tuple(hosts_of(pod_set.topology)) if pod_set.topology is not None else ()
     counts = [domain.count for domain in pod_set.topology.domains] if pod_set.topology is not None else []
     for resource, flavor in pod_set.flavors.items():

@@ -1,11 +1,11 @@
-"""What an eviction costs: the formula that all who choose victims share, whatever they know of the work lost.
+"""The cost of an eviction: one formula for every choice of victims, whatever is known about the lost work.
 
     cost = devices × (work that is done again + restart)        in device-seconds
 
-`admission.preemption.lost_work` works out the first term from the last checkpoint. Where Workloads take
-turns (`admission.preemption.least_attained`) it is the save that they are asked for, which does not grow
-while they run, so that an order by it need not be made anew as time passes. What a Job says of itself counts
-up to the policy's bound.
+`admission.preemption.lost_work` computes the first term from the last checkpoint. Under least attained
+service (`admission.preemption.least_attained`) it is the time of the save that the Workload is asked for.
+This does not grow while the Workload runs, so an order by it stays valid as time passes. Times that a Job
+declares count up to the policy's limit.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from queues.quota.resources import Quantities, by_resource
 def eviction_cost(
     held: HeldWorkload, work_seconds: float, facts: CheckpointFacts, rules: PreemptionRules
 ) -> float:
-    """Return what it costs to stop the Workload now and start it again, in device-seconds."""
+    """Return the cost of stopping the Workload now and starting it again, in device-seconds."""
     return devices_of(held.usage) * (work_seconds + restart_seconds_of(facts, rules))
 
 
 def cost_if_asked(held: HeldWorkload, policy: AdmissionPolicy) -> float:
-    """Return what it costs where the Workload saves on request."""
+    """Return the cost where the Workload saves a checkpoint on request, in device-seconds."""
     rules = policy.preemption or PreemptionRules()
     facts = held.facts(with_aliases=policy.aliases is Aliases.ARTICLES)
     return eviction_cost(held, save_seconds_of(facts, rules), facts, rules)
 
 
 def save_seconds_of(facts: CheckpointFacts, rules: PreemptionRules) -> float:
-    """Return how long a save takes: as declared or measured, within the bound, else the policy's default."""
+    """Return the seconds of a save: declared or measured, within the limit, else the policy's default."""
     told = facts.save_seconds
     return min(rules.default_save_seconds if told is None else told, rules.max_declared_seconds)
 
 
 def restart_seconds_of(facts: CheckpointFacts, rules: PreemptionRules) -> float:
-    """Return how long a restart takes before work goes on, known and bounded as the time to save is."""
+    """Return the seconds of a restart until work continues; sources and limit as in `save_seconds_of`."""
     told = facts.restart_seconds
     return min(rules.default_restart_seconds if told is None else told, rules.max_declared_seconds)
 
 
 def devices_of(usage: Quantities) -> int:
-    """Return how many devices work of this usage runs on; one without any, so that CPU jobs count too."""
+    """Return how many devices this usage has; at least 1, so that CPU jobs count too."""
     return max(1, gpus_of(by_resource(usage)))

@@ -1,14 +1,14 @@
-"""Victims under fair sharing: the queue with the largest share gives way, where that makes shares fairer.
+"""Victims under fair sharing: the queue with the largest share is preempted, where that makes shares fairer.
 
-The preemptor's usage counts as added while shares are compared. From the root down the child with the largest
-share is followed to a ClusterQueue; one of its Workloads is taken if the rule allows it, and the walk begins
-anew, since every taking changes the shares.
+The preemptor's usage counts as added while shares are compared. From the root down, the child with the
+largest share is followed to a ClusterQueue. One of its Workloads is taken if a rule allows it, and the walk
+starts again from the root, since every step changes the shares.
 
     rule 1 (LessThanOrEqualToFinalShare)   the preemptor's new share ≤ the victim's share without it
     rule 2 (LessThanInitialShare)          the preemptor's new share < the victim's share as it is
 
 Shares are compared between the two children of the nearest common ancestor. Candidates that rule 1 refused
-get a second chance under rule 2, one of each queue.
+are tried once more under rule 2, one from each queue.
 Source: Kueue, pkg/scheduler/preemption/fair_strategy.go and fairsharing/; KEP 1714.
 """
 
@@ -43,7 +43,7 @@ class FairRule(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FairPreemption:
-    """`fairSharing` of the configuration: the rules, in the order to be tried."""
+    """`fairSharing` of the configuration: the rules, in the order in which they are tried."""
 
     rules: tuple[FairRule, ...] = (
         FairRule.LESS_THAN_OR_EQUAL_TO_FINAL_SHARE,
@@ -54,16 +54,17 @@ class FairPreemption:
 def fair_targets(
     snapshot: Snapshot, need: PreemptionRequest, settings: FairPreemption
 ) -> Steps[tuple[Target, ...]]:
-    """Return whom to evict so that `need` fits, () where no allowed set would do. The snapshot is left as
-    found.
+    """Return the Workloads to evict so that `need` fits, () where no allowed set would do.
+
+    The snapshot is left as it was.
     """
-    # One list a queue, each in its own order; queues are put in order by their shares as the search goes.
+    # One list for each queue, in the queue's own order; the search orders the queues by their shares.
     candidates = _collect(snapshot, need)
     if not any(candidates.values()):
         return ()
     mark = snapshot.mark()
     search = _FairSearch(snapshot=snapshot, need=need, floors=Floors(snapshot))
-    # Fill back with borrowing allowed, as the search itself had it: shares decide, and not who borrows.
+    # Fill back with borrowing allowed, as in the search itself: shares decide, not which queue borrows.
     if (yield from search.run(candidates, settings.rules)):
         targets = yield from fill_back(snapshot, need, search.targets, is_borrowing=True)
     else:
@@ -76,14 +77,14 @@ _Candidates = dict[str, list[HeldWorkload]]
 
 
 def _collect(snapshot: Snapshot, need: PreemptionRequest) -> _Candidates:
-    """Return the candidates by ClusterQueue: of the own one, and of those that borrow something needed."""
+    """Return the candidates by ClusterQueue: of its own, and of those that borrow something needed."""
     own = need.queue
     found: _Candidates = {}
     for queue in own.tree.queues:
         preemption = own.spec.preemption
         if queue is own:
             policy = preemption.within_cluster_queue
-        # Who lends may not be touched, however small its share.
+        # Workloads of a queue that lends must not be evicted, however small the preemptor's share.
         elif queue.inactive or queue.node.is_within_nominal(need.pairs):
             continue
         else:
@@ -98,14 +99,14 @@ def _collect(snapshot: Snapshot, need: PreemptionRequest) -> _Candidates:
         ]
         if held:
             rank = rank_within(need, queue)
-            # Those on their way out first: they free their quota whatever is decided here.
+            # Those that are leaving already come first: they free their quota whatever is decided here.
             found[queue.name] = sorted(held, key=lambda one: (not one.is_evicted, rank(one)))
     return found
 
 
 @dataclass(slots=True, kw_only=True)
 class _FairSearch:
-    """One search. While it runs, the newcomer's usage is added to its queue, except to ask if it fits."""
+    """One search. While it runs, the preemptor's usage is added to its queue, except for the test of fit."""
 
     snapshot: Snapshot
     need: PreemptionRequest
@@ -113,22 +114,22 @@ class _FairSearch:
     targets: list[Target] = field(default_factory=list)
 
     def run(self, candidates: _Candidates, rules: tuple[FairRule, ...]) -> Steps[bool]:
-        """Take candidates until `need` fits; return whether it does. The usage is gone again afterwards."""
+        """Take candidates until `need` fits; return whether it does. The usage is removed again then."""
         own, usage = self.need.queue, self.need.usage
-        # Shares are compared as they would be with the newcomer.
+        # Shares are compared as they would be with the preemptor admitted.
         self.snapshot.add(own, usage)
         refused: _Candidates = {}
         done = yield from self._first_pass(candidates, rules[0], refused)
         if not done and len(rules) > 1:
             done = yield from self._second_pass(refused)
-        # Taken off again: targets are what the caller wants, and not the newcomer's usage.
+        # Removed again: the caller wants the targets, without the preemptor's usage.
         self.snapshot.remove(own, usage)
         return done
 
     def _first_pass(self, candidates: _Candidates, rule: FairRule, refused: _Candidates) -> Steps[bool]:
-        # A queue that stays within its own quota even with the newcomer may claim it back from anyone.
+        # A queue within its own quota even with the preemptor may reclaim that quota from any other queue.
         is_entitled = self.need.queue.node.is_within_nominal(self.need.pairs)
-        # The ordering looks at the shares anew after each step, because each taking changes them.
+        # The ordering reads the shares again after each step, because each step changes them.
         for queue in _Ordering(self.snapshot, self.need, candidates):
             yield
             heads = candidates[queue.name]
@@ -145,20 +146,20 @@ class _FairSearch:
     def _take_fairly(
         self, queue: QueueState, heads: list[HeldWorkload], rule: FairRule, refused: list[HeldWorkload]
     ) -> bool:
-        """Take the first that the rule allows; those before it are refused. Returns whether it fits then."""
+        """Take the first candidate that the rule allows, refuse those before it; return whether it fits."""
         ours, theirs = self._shares(queue)
-        # A preemptor of infinite share, whose weight is 0, takes only from its like.
+        # A preemptor of infinite share, that is of weight 0, takes only from queues of infinite share.
         if ours.is_infinite and not theirs.is_infinite:
             refused += heads
             heads.clear()
             return False
         while heads:
-            # Each is asked once: what rule 1 refuses goes to the second pass.
+            # Each is tried once: what rule 1 refuses is left to the second pass.
             held = heads.pop(0)
             if rule is FairRule.LESS_THAN_INITIAL_SHARE:
                 is_allowed = ours.order < theirs.order
             else:
-                # Rule 1: after the eviction the victim's queue must not be worse off than the preemptor's.
+                # Rule 1: after the eviction the victim's share must not be below the preemptor's.
                 is_allowed = ours.order <= self._share_without(queue, held).order
             if is_allowed:
                 return self._take(queue, held, PreemptionReason.IN_COHORT_FAIR_SHARING)
@@ -170,24 +171,24 @@ class _FairSearch:
         for queue in ordering:
             yield
             ours, theirs = self._shares(queue)
-            # Rule 2: strictly less, and without looking at what the eviction leaves; one from each queue.
+            # Rule 2: strictly less than the victim's present share, whatever the eviction leaves of it.
             if ours.order < theirs.order:
                 held = candidates[queue.name][0]
                 if self._take(queue, held, PreemptionReason.IN_COHORT_FAIR_SHARING):
                     return True
-            # One of each queue, so that this weaker rule cannot empty a queue.
+            # One from each queue, so that this weaker rule cannot empty a queue.
             ordering.drop(queue)
         return False
 
     def _take(self, queue: QueueState, held: HeldWorkload, reason: PreemptionReason) -> bool:
-        """Take the Workload away, if its application can do without it; return whether `need` fits then."""
+        """Take the Workload, if its application can spare it; return whether `need` fits then."""
         if (guard := self.floors.take(held, queue)) is not None:
             self.need.losses.note_kept(self.need.pending.key, held, guard)
             return False
         self.snapshot.remove(queue, held.usage, held.places)
         self.targets.append(Target(held=held, queue=queue, reason=reason))
         own, usage = self.need.queue, self.need.usage
-        # The newcomer is asked as if it were not counted yet: `fits` adds it itself.
+        # Without the preemptor's usage, because `fits` adds it itself.
         own.node.remove(usage)
         is_fitting = fits(self.snapshot, self.need, is_borrowing=True)
         own.node.add(usage)
@@ -198,7 +199,7 @@ class _FairSearch:
         return dominant_resource_share(ours), dominant_resource_share(theirs)
 
     def _share_without(self, queue: QueueState, held: HeldWorkload) -> DominantShare:
-        # Not in the journal: it is put back two lines further down.
+        # Not recorded in the snapshot's undo log: it is undone two lines below.
         queue.node.remove(held.usage)
         share = self._shares(queue)[1]
         queue.node.add(held.usage)
@@ -208,8 +209,9 @@ class _FairSearch:
 class _Ordering:
     """Iterates over the ClusterQueues to take from next; the shares may change between two steps.
 
-    A node is pruned for good once nothing below it can be taken: no candidates are left, or it does not
-    borrow (unless it is the preemptor's own queue, or a cohort above that).
+    A node is pruned for good once nothing below it can be taken: it has no candidates left, or it does not
+    borrow (unless it is the preemptor's own queue, or a cohort above that). Each step yields a queue, from
+    which the caller takes or refuses a candidate, or prunes a node, so the iteration ends.
     """
 
     def __init__(self, snapshot: Snapshot, need: PreemptionRequest, candidates: _Candidates) -> None:
@@ -218,24 +220,23 @@ class _Ordering:
         self._order = candidate_order(need)
         self._candidates = candidates
         self._pruned: set[int] = set()
-        # Cohorts above the preemptor may be walked through though they do not borrow: its own
-        # queue lies below them.
+        # Cohorts above the preemptor are followed even if they do not borrow: its own queue is below them.
         self._path = {id(node) for node in (self._own, *self._own.ancestors())}
 
     def __iter__(self) -> Iterator[QueueState]:
         root = self._own.root
-        # Until nothing is left that could give.
+        # Until no queue is left to take from.
         while id(root) not in self._pruned:
             node = self._next(root)
             if node is not None:
                 yield self._snapshot.queues[node.name]
 
     def drop(self, queue: QueueState) -> None:
-        """Take from this queue no more."""
+        """Yield this queue no more."""
         self._pruned.add(id(queue.node))
 
     def _next(self, node: QuotaNode) -> QuotaNode | None:
-        """Return the queue to take from, None where this step only pruned."""
+        """Return the queue to take from, None where this step has only pruned a node."""
         if node.is_queue:
             if not self._candidates.get(node.name):
                 self._pruned.add(id(node))
@@ -246,20 +247,20 @@ class _Ordering:
         if best_queue is None and best_cohort is None:
             self._pruned.add(id(node))
             return None
-        # A cohort wins a tie: within it the least fair child can still be chosen.
+        # A cohort wins a tie: within it the child of the largest share can still be chosen.
         if best_cohort is not None and (best_queue is None or best_cohort[0] >= best_queue[0]):
             return self._next(best_cohort[1])
         return best_queue[1] if best_queue is not None else None
 
     def _best_queue(self, parent: QuotaNode) -> tuple[tuple[float, float], QuotaNode] | None:
-        """Return the child queue of the largest share; of equals the one with the foremost candidate."""
+        """Return the child queue of the largest share; on a tie the one with the foremost candidate."""
         best: tuple[tuple[float, float], QuotaNode] | None = None
         for node in parent.children:
             if not node.is_queue or id(node) in self._pruned:
                 continue
             share = dominant_resource_share(node)
             heads = self._candidates.get(node.name)
-            # Its own queue may give way to itself whatever it borrows; others only while they borrow.
+            # Its own queue may be preempted whether it borrows or not; others only while they borrow.
             if not heads or not (share.is_borrowing or node is self._own):
                 self._pruned.add(id(node))
                 continue
@@ -272,7 +273,7 @@ class _Ordering:
         return best
 
     def _best_cohort(self, parent: QuotaNode) -> tuple[tuple[float, float], QuotaNode] | None:
-        """Return the child cohort of the largest share, the last of equals."""
+        """Return the child cohort of the largest share; on a tie the last one."""
         best: tuple[tuple[float, float], QuotaNode] | None = None
         for node in parent.children:
             if node.is_queue or id(node) in self._pruned:
@@ -280,7 +281,7 @@ class _Ordering:
             share = dominant_resource_share(node)
             if not share.is_borrowing and id(node) not in self._path:
                 self._pruned.add(id(node))
-            # The last of equals, as Kueue's loop has it.
+            # On a tie the last one, as in Kueue's loop.
             elif best is None or share.order >= best[0]:
                 best = (share.order, node)
         return best
@@ -290,10 +291,10 @@ class _Ordering:
 
 
 def _below_common_ancestor(a: QuotaNode, b: QuotaNode) -> tuple[QuotaNode, QuotaNode]:
-    """Return the children of the lowest common ancestor on the way to `a` and to `b`."""
+    """Return the two children of the lowest common ancestor, on the way to `a` and to `b`."""
     above_a = [a, *a.ancestors()]
     above_b = [b, *b.ancestors()]
-    # Both chains end in the root, which they share; what is popped is common, and what is left forks.
+    # Both chains end in the root. Common ancestors are popped; what is left last is where they fork.
     while above_a[-1] is above_b[-1]:
         above_a.pop()
         above_b.pop()

@@ -1,16 +1,18 @@
-"""Who gives way because others have received less, in the order in which they do.
+"""Victims under least attained service: Workloads that have received more than the preemptor, in order.
 
-Among Workloads of one ClusterQueue and priority those of a higher level give way to those of a lower
-(`admission.preemption.least_attained`), whole gangs, after their minimum run time: the highest level first,
+Within one ClusterQueue and priority, Workloads of a higher level may be preempted by those of a lower one
+(`admission.preemption.least_attained`): whole gangs, after their minimum run time, the highest level first,
 then the least loss.
 
-A gang that needs whole nodes is another matter: the cheapest victims are spread over all nodes, and taking
-them one by one would stop half the cluster before one node is empty. So the nodes are ranked by what
-emptying them for one pod costs, and the victims come node by node:
+A gang that needs whole nodes is a special case. The cheapest victims are spread over all nodes, so taking
+them one by one would stop half the cluster before one node is empty. So the nodes are ranked by the cost of
+making room for one pod on them, and the victims come node by node:
 
-    node-3   free 2, needs 6 more     w7 (4 GPUs), w9 (2)       costs  6 × 60 s    1st: w7, w9
-    node-1   free 0, needs 8 more     w2 (8 GPUs)               costs  8 × 60 s    2nd: w2
-    node-5   held by who must not give way                      never
+    node-3   free 2, needs 6 more            w7 (4 GPUs), w9 (2)   costs  6 × 60 s    1st: w7, w9
+    node-1   free 0, needs 8 more            w2 (8 GPUs)           costs  8 × 60 s    2nd: w2
+    node-5   used by Workloads not allowed                         never
+
+The ranking counts nodes of any domain. Whether the gang fits after the evictions is checked by the caller.
 """
 
 from __future__ import annotations
@@ -31,9 +33,9 @@ _Taken = tuple[HeldWorkload, Mapping[str, int], int]
 
 
 class _Node(NamedTuple):
-    """A leaf of the topology: who leaves it for one pod, at what loss, and how many pods it holds at most.
+    """A leaf of the topology: the victims that make room for one pod, their loss, and the pods it could hold.
 
-    `level` is the lowest of those who would have to be told, infinity where nobody would.
+    `level` is the lowest level of the victims that are not leaving yet, infinity where all are.
     """
 
     level: float
@@ -43,7 +45,7 @@ class _Node(NamedTuple):
 
 
 class LeastAttainedVictims:
-    """Who gives way to one Workload on one picture. Empty where the queue does not take turns."""
+    """The victims for one Workload on one snapshot; none where the queue has no such ordering."""
 
     def __init__(
         self,
@@ -62,17 +64,17 @@ class LeastAttainedVictims:
 
     @property
     def is_nobody(self) -> bool:
-        """Whether nobody gives way, as far as can be told without looking at each."""
+        """Whether there is no victim, as far as that is known without examining each Workload."""
         turns = self._queue.turns
-        # One look at the book of turns: it keeps who is above a level.
+        # One lookup in the queue's index, which holds the Workloads above each level.
         return turns is None or next(turns.above(self._pending.level), None) is None
 
     def in_order(self, *, is_evicted: bool) -> Iterator[HeldWorkload]:
-        """Yield who is on its way out already, or who would have to be told."""
+        """Yield the victims that are leaving already, or those that would have to be evicted."""
         if self.is_nobody:
             return
         if len(self._placing) == 1:
-            # Once an object: both callers read the same list, each its part.
+            # Computed once for each object: both calls read the same list, each one its part.
             if self._by_node is None:
                 self._by_node = self._node_by_node(self._placing[0])
             yield from (held for held in self._by_node if held.is_evicted is is_evicted)
@@ -80,25 +82,25 @@ class LeastAttainedVictims:
             yield from (held for held in self._eligible() if held.is_evicted is is_evicted)
 
     def _eligible(self) -> Iterator[HeldWorkload]:
-        """Yield all who give way; who is on its way out is one of them, whatever its level."""
+        """Yield all Workloads that may be victims; one that is leaving is included whatever its level."""
         assert self._queue.turns is not None
         priority = self._pending.workload.priority
         for held in self._queue.turns.above(self._pending.level):
-            # Turns are among equals; other priorities follow the field's own rules.
+            # Only between equal priorities; others follow Kueue's own rules.
             is_equal = held.workload.priority == priority
             if is_equal and not self._pairs.isdisjoint(held.pairs) and not self._snapshot.is_gone(held):
                 yield held
 
     def _node_by_node(self, request: PlacementRequest) -> list[HeldWorkload]:
-        """Return the victims with those first who empty the cheapest nodes; none where all are not enough.
+        """Return the victims, those first that empty the cheapest nodes; [] where all are not enough.
 
-        A search in vain is not repeated before levels are looked at again: with dozens of gangs waiting,
-        each end of a small Workload would else cost dozens of searches.
+        A search that fails is not repeated before the next examination of levels. With dozens of gangs
+        pending, each end of a small Workload would otherwise cost dozens of searches.
         """
         assert self._queue.turns is not None
         in_vain, question = self._queue.turns.in_vain, (self._pending.level, self._pending.shape)
         least = rules_of(self._queue).minimum_runtime_seconds
-        # The next time that anybody crosses a level: until then a search in vain would be in vain again.
+        # The next time that a Workload may cross a level: until then the same search would fail again.
         look = next_look(self._snapshot.now, minimum_runtime_seconds=least)
         if in_vain.get(question) == look:
             return []
@@ -106,15 +108,15 @@ class LeastAttainedVictims:
         wanted = {resource: amount for resource, amount in request.per_pod.items() if amount > 0}
         on_leaf = self._on_leaves(site)
         nodes = [self._empty(site, leaf, wanted, on_leaf.get(leaf, ())) for leaf in site.tree.at_level[-1]]
-        # Even if all gave way there would not be enough nodes for the gang.
+        # Even with all victims gone there are not enough nodes for the gang.
         if sum(node.most_pods for node in nodes) < request.count:
             in_vain[question] = look
             return []
         chosen: dict[str, HeldWorkload] = {}
-        # Nodes that can hold a pod at all.
+        # Only nodes that can hold a pod at all.
         for node in sorted((one for one in nodes if one.most_pods), key=_by_level):
             for held in node.victims:
-                # Once each: a Workload may have pods on several of the nodes.
+                # Each once: a Workload may have pods on several of the nodes.
                 chosen.setdefault(held.workload.uid, held)
         return list(chosen.values())
 
@@ -131,7 +133,7 @@ class LeastAttainedVictims:
     def _empty(
         self, site: FlavorTopology, leaf: int, wanted: Mapping[str, int], taken: Iterable[_Taken]
     ) -> _Node:
-        """Return what it costs to make room for one pod on the leaf: in order, until it fits."""
+        """Return the cost of making room for one pod on the leaf, taking victims in order until it fits."""
         turns = self._queue.turns
         assert turns is not None, "asked only where the queue takes turns"
         free = {resource: site.free(resource)[leaf] for resource in wanted}
@@ -144,8 +146,7 @@ class LeastAttainedVictims:
                 if not held.is_evicted:
                     of_victim, its_loss = turns.standing(held.key)
                     level, loss = min(level, of_victim), loss + its_loss
-            # In order, and all of them, so that `most_pods` counts what the node holds
-            # when everybody has left.
+            # For all of them, so that `most_pods` counts the pods that fit when every victim has left.
             for resource in wanted:
                 free[resource] += per_pod.get(resource, 0) * count
             fits = fits or _pods(free, wanted) > 0
@@ -153,13 +154,15 @@ class LeastAttainedVictims:
 
 
 def _by_level(node: _Node) -> tuple[float, float, float, list[str]]:
-    """Order nodes: whoever has received most gives way first, though it may cost more.
+    """Return the sort key of nodes: the highest level first, even if that costs more.
 
-    By the loss alone a small Workload of a middle level would go for every one of the lowest, come back, and
-    send away the next: the same GPU time passes through three hands instead of two.
+    With the loss alone, a small Workload of a middle level would be preempted for each one of the
+    lowest level, come back, and preempt the next: the same GPU time would pass through three
+    Workloads instead of two.
 
-    Of equals those go who came last, as they are also the last to be served of those who wait. Were it the
-    first, the same few would go again and again, each time as soon as they have climbed the levels.
+    Of equal nodes the one whose victims were queued last comes first, since these are also served last among
+    pending Workloads. With the first ones, the same few Workloads would be preempted again and again, each
+    time as soon as they have climbed the levels.
     """
     oldest = min((held.queued_at for held in node.victims), default=0.0)
     return -node.level, node.loss, -oldest, [held.workload.uid for held in node.victims]

@@ -1,20 +1,25 @@
-"""Victims that lose least, of all whom Kueue's rules allow: several searches, and the cheapest answer.
+"""The victims that lose least among all that Kueue's rules allow: several searches, and the cheapest answer.
 
-The smallest sum of losses that makes room is a covering knapsack, and NP-hard. Kueue's search (`targets`)
-takes candidates in one order until it fits, then puts back who need not go; which order is best depends on
-the case:
+Theory of operation. The smallest sum of losses that makes room is a covering knapsack, which is NP-hard.
+Kueue's search (`admission.preemption.targets`) takes candidates in one order until the preemptor fits, then
+puts back those that are not needed. Which order is best depends on the case, so several are tried:
 
     order                      good where
-    least loss first           many small ones make the room, and any of them will do
+    least loss first           many small victims make the room, and any of them will do
     least loss per amount      one large victim is cheaper than the small ones that came before it
     the cheapest nodes alone   a pod needs its amount on one node: evicting a bit everywhere frees none
-    Kueue's own                never beaten by it, whatever the case
+    Kueue's own                always: no answer is worse than this one
 
-Each is tried on the snapshot and taken back, the first two where no choice of nodes (`admission.preemption
-.cover`) gave an answer: without a topology, or where quota is short and not places. Answers are
-compared as Kueue ranks victims: first what is lost of the preemptor's own queue, then of the highest
-priority, then of the next. So no loss, however small, is spared by evicting somebody more important. Of equal
-answers the first counts, which makes the choice repeatable. A gang is one Workload and goes as a whole.
+Each order is tried on the snapshot and undone. The first two are tried only where the choice of nodes
+(`admission.preemption.node_cover`) gave no answer: without a topology, or where quota is short and not nodes.
+
+Answers are compared as Kueue ranks victims: first the loss of the preemptor's own queue at the highest
+priority, then at the next lower one, then that of other queues likewise. So no loss, however small, is
+avoided by evicting a more important Workload. Of equal answers the first counts, which makes the choice
+repeatable. A gang is one Workload and is evicted as a whole.
+
+Invariant: the answer is never worse than Kueue's, and the snapshot is left as it was. Cost: at most
+_MOST_COVERS + 3 searches, each after Kueue's ended early once it takes far more victims than that.
 """
 
 from __future__ import annotations
@@ -30,11 +35,12 @@ from admission.preemption.targets import Target, classical_targets
 from admission.snapshot.snapshot import Snapshot
 from queues.steps import Steps
 
-# Each costs a search of its own. The second stands in where the first fails for a reason that covers do not
-# know: a slice that must lie together, a budget, quota.
+# Caps the node covers that are tried; each costs a search of its own. The second one helps where the first
+# fails for a reason that covers do not know: a slice that must be in one domain, a budget, quota.
 _MOST_COVERS = 2
-# Where a whole rack is needed, an order by loss alone takes nearly everybody before one is empty, at a search
-# for places each. It gives up after so many times the victims of the plain order, and some.
+# Cap the victims of a search. Where a whole rack is needed, an order by loss alone takes nearly all
+# candidates before one rack is empty, with a search for places after each. A search gives up after this
+# multiple of the number of victims in Kueue's order, plus the second constant.
 _MOST_TAKEN = 3
 _TAKEN_BESIDES = 16
 
@@ -44,16 +50,16 @@ _Cost = list[tuple[bool, int, float]]
 def least_loss_targets(
     snapshot: Snapshot, need: PreemptionRequest, pools: Pools
 ) -> Steps[tuple[Target, ...]]:
-    """Return whom to evict so that `need` fits and least is lost, () where nobody may be or it does not help.
+    """Return the Workloads to evict so that `need` fits with the least loss; () where evictions do not help.
 
-    The snapshot is left as it was found.
+    The snapshot is left as it was.
     """
-    # Kueue's order first: it alone says whether there is room at all, and how many it takes at most.
+    # Kueue's order first: it shows whether there is room at all, and how many victims that takes at most.
     plain = yield from classical_targets(snapshot, replace(need, order=CandidateOrder.KUEUE), pools)
     if not plain:
-        return ()  # No order finds room where this one, which takes everybody in the end, does not.
+        return ()  # Kueue's order takes every candidate in the end; where it fails, all orders fail.
     if all(target.held.is_evicted for target in plain):
-        # As while those leave whom it has evicted already. Nothing costs less than nothing.
+        # For example while victims of an earlier decision are stopping. No answer costs less than that.
         return plain
     answers = [plain]
 
@@ -62,30 +68,30 @@ def least_loss_targets(
         if found:
             answers.append(found)
 
-    # An answer that takes far more than Kueue's will not be cheaper; the search for it is cut off.
+    # An answer that takes far more victims than Kueue's will not be cheaper, so the search for it is cut off.
     bounded = replace(need, most_taken=_MOST_TAKEN * len(plain) + _TAKEN_BESIDES)
     covers = yield from cheapest_covers(snapshot, need, pools, most=_MOST_COVERS)
     for keys in covers:
         yield from look(within=keys)
-    # Where nodes were chosen the two orders by loss are hardly ever better, and each costs a search.
+    # Where nodes were chosen, the two orders by loss are hardly ever better, and each costs a search.
     if len(answers) == 1:
         for order in (CandidateOrder.LOSS, CandidateOrder.LOSS_PER_AMOUNT):
             yield from look(order=order)
-    # `min` takes the first of equals: Kueue's own.
+    # `min` returns the first of equal answers, which is Kueue's own.
     return min(answers, key=lambda targets: cost_of(need, targets))
 
 
 def cost_of(need: PreemptionRequest, targets: tuple[Target, ...]) -> _Cost:
-    """Return what the answer costs, by standing and priority, the gravest first. Who is leaving costs
-    nothing.
+    """Return the cost of the answer by standing and priority, the gravest first. Lower is better.
 
-    In device-seconds. Lower is better.
+    In device-seconds. A standing is whether the victims are of the preemptor's own queue. Victims that are
+    leaving already cost nothing.
     """
     costs: dict[tuple[bool, int], float] = {}
     for target in targets:
         if not target.held.is_evicted:
             standing = (target.queue is need.queue, target.held.workload.priority)
-            # By the policy of who needs the place: the victims of one decision are weighed with one measure.
+            # By the preemptor's policy: all victims of one decision are measured alike.
             costs[standing] = costs.get(standing, 0.0) + need.losses.of(target.held, need.queue)
-    # Gravest first, so that comparing two lists compares what matters most.
+    # Gravest first, so that comparing two lists compares what matters most first.
     return [(*standing, costs[standing]) for standing in sorted(costs, reverse=True)]
