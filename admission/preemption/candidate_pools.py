@@ -84,7 +84,7 @@ class Apart(NamedTuple):
         return Apart(tuple(filter(is_meant, self.evicted)), tuple(filter(is_meant, self.live)))
 
 
-NOBODY = Apart((), ())
+_NO_CANDIDATES = Apart((), ())
 # The queue's name, the flavors and resources needed, and the highest priority that may be evicted.
 _OfOwn = tuple[str, frozenset[FlavorResource], float]
 
@@ -164,7 +164,7 @@ class Pools:
         """Return the same Workloads in the order in which the request evicts them."""
         members = self.of_own(need)
         if not members:
-            return NOBODY
+            return _NO_CANDIDATES
         question = self._question_of_own(need), need.order
         known = self._own_in_order.get(question)
         if known is None:

@@ -66,7 +66,7 @@ from queues.estimates.estimator import eviction_seconds, shortest_grace_seconds
 NOTICE_SECONDS = 90.0
 # Evictions for the sake of other Workloads or of an administrator. Where a Workload's own fault or a lost
 # node ends it, no checkpoint is expected.
-_GIVES_WAY = frozenset(
+_REASONS_TO_SAVE = frozenset(
     reason.value
     for reason in (
         EvictionReason.PREEMPTED,
@@ -178,7 +178,7 @@ def is_saving_at_sigterm(workload: Workload) -> bool:
     evicted = workload.eviction
     if evicted is None or not workload.has_quota_reservation or workload.is_finished:
         return False
-    if evicted.reason not in _GIVES_WAY or has_request(workload):
+    if evicted.reason not in _REASONS_TO_SAVE or has_request(workload):
         # Its pods may have been lost, or it was asked before the eviction, which has been counted already.
         return False
     return saves_at_sigterm(workload, checkpoint_facts(workload))

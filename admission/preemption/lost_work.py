@@ -1,31 +1,31 @@
-"""What an eviction would cost, and whom no eviction may touch.
+"""The loss of an eviction in device-seconds, and which Workloads a policy protects from eviction.
 
-Work since the last checkpoint is lost, and the devices stand idle while the job starts again:
+Work since the last checkpoint is lost, and the devices are idle while the job starts again:
 
     loss = devices × (min(t − last checkpoint, t − start) + restart)        in device-seconds
 
     ──┬────────────┬──────────────────┬──────▶ t        kept up to c, lost from c to t
     start     checkpoint c          evicted
 
-Whoever will be asked to save before it is evicted (`admission.preemption.checkpoint_before_eviction`), and
-can do so within the grace, or saves at SIGTERM, loses no more than the save takes, and nothing but the
+A Workload that will be asked to save before its eviction (`admission.preemption.checkpoint_before_eviction`)
+and can do so within the grace, or that saves at SIGTERM, loses no more than the save takes. It loses only the
 restart where its own next checkpoint comes in time:
 
     loss = devices × (min(t − last checkpoint, t − start, save) + restart)
 
-Everything in it but `t`, `start` and `devices` is the job's own word, so each term is bounded such that no
-claim makes anybody untouchable, and none is punished for honesty:
+All terms but `t`, `start` and `devices` are declared by the job itself. So each term is bounded, such that no
+declaration protects a Workload from eviction, and none that is true makes its eviction more likely:
 
-  - Who tells of no checkpoint is taken to have saved when half of those who do tell had started (their median
-    start), or at its own start where that is later. Were it taken to have saved never, hiding would protect;
-    were it taken to save all the time, telling would. Who was stopped and has started again counts as started
-    before it by as long as it had run (`_begins_of_who_tell`).
+  - A Workload that reports no checkpoint counts as having saved when half of those that do report had started
+    (their median start), or at its own start where that is later. If it counted as never having saved,
+    silence would protect it; if it counted as saving all the time, reporting would. Earlier attempts of a
+    reporting Workload move its start back by the time that they ran (`_reporting_starts`).
   - Lost work counts up to `maxCountedLossSeconds`, and up to twice the interval that the job itself declares.
-  - Whose checkpoints have stopped, by twice its own interval while it runs, is treated like these.
-  - A checkpoint of the future counts as none; within a minute it is another clock, and counts as now.
+  - Where no checkpoint has come for twice the declared interval, the Workload counts as reporting none.
+  - A checkpoint in the future counts as none; within a minute it is clock skew, and counts as now.
   - Times to save and to restart count up to `maxDeclaredSeconds`.
 
-Inference keeps no progress: it loses its restart alone, where the policy says that it is preferred.
+Inference keeps no progress: it loses its restart alone, where the policy prefers inference as victims.
 The idea of the median is from the discussion of Kueue's issue 477.
 """
 
@@ -50,46 +50,48 @@ from queues.quota.resources import to_quantities
 
 _DEFAULT_RULES = VictimRules()
 _PREEMPTED = EvictionReason.PREEMPTED.value
-# The minimum run time doubles with each preemption so many times: eight times ten minutes are over an hour.
+# How many preemptions double the minimum run time: eight times ten minutes are more than an hour.
 _MOST_DOUBLINGS = 3
 
 
 @dataclass(slots=True, kw_only=True)
 class EvictionLosses:
-    """The losses of one cycle, each worked out once. `now` in Unix seconds."""
+    """The losses of one cycle, each computed once. `now` is in Unix seconds."""
 
     now: float
-    # What earlier runs have taught; by itself it knows of none.
+    # What earlier runs have taught; the default knows of none.
     estimator: Estimator = field(default_factory=Estimator)
-    # Until when a Workload is spared that might go for the head of a ClusterQueue, the earliest, by its name.
+    # By ClusterQueue: the earliest instant at which a candidate for its head is no longer spared.
     spared: dict[str, float] = field(default_factory=dict)
-    # By who waits: whom the floor of an application, or a budget, kept from it.
+    # By preemptor: the candidates that a floor, a budget or a policy keeps from it.
     _kept: dict[WorkloadKey, KeptReplicas] = field(default_factory=dict)
-    # What spares a Workload, by the name of its setting.
+    # The setting that spares a Workload.
     _spared_by: dict[WorkloadKey, str] = field(default_factory=dict)
     _medians: dict[int, float | None] = field(default_factory=dict)
     _known: dict[tuple[str, str], float] = field(default_factory=dict)
     _estimates: dict[tuple[str, str], Estimate | None] = field(default_factory=dict)
-    # With the section itself, so that no other takes its identity meanwhile.
+    # Whether a section has rules. It is stored with the section, so that no other object can reuse its id.
     _rules: dict[int, tuple[PreemptionRules, bool]] = field(default_factory=dict)
 
     def of(self, held: HeldWorkload, queue: QueueState) -> float:
-        """Return what evicting the Workload now would lose by the policy of `queue`, in device-seconds."""
-        # By the policy's name: bounds of two policies may differ.
+        """Return the loss of evicting the Workload now, by the policy of `queue`, in device-seconds."""
+        # The key has the policy's name, because the bounds of two policies may differ.
         question = (held.workload.uid, queue.policy.name)
         if question not in self._known:
             self._known[question] = self._work_out(held, queue.tree, queue.policy)
         return self._known[question]
 
     def spared_until(self, held: HeldWorkload, queue: QueueState, priority: int) -> float | None:
-        """Return until when the Workload may not be evicted for one of `priority`, by the policy of its own
-        `queue`. None: it may be now; infinity: no time alone will change it.
+        """Return until when the Workload may not be evicted for one of `priority` (Unix seconds).
+
+        By the policy of its own `queue`. None: it may be evicted now; infinity: time alone
+        will not change it.
         """
         section = queue.policy.preemption
         if section is None:
             return None
         has_rules = self._has_rules(section)
-        # A higher priority waits for nobody's minimum run time; whoever is leaving
+        # The minimum run time does not protect from a higher priority, and a Workload that is leaving
         # already needs no protection.
         if (held.workload.priority < priority and not has_rules) or held.is_evicted:
             return None
@@ -110,58 +112,56 @@ class EvictionLosses:
             return None
         ends_at = start + section.minimum_runtime_seconds * self._patience(held, queue)
         self._spared_by[held.key] = "minimumRuntimeSeconds"
-        # Equal to now is over, so that the wake-up at that very instant finds it so.
+        # Over at the very instant of its end, at which the head is woken.
         return ends_at if ends_at > self.now else None
 
     def spares_nobody_below(self, queue: QueueState) -> bool:
-        """Return whether the policy of `queue` lets all of its own be evicted for a higher priority."""
+        """Return whether the policy of `queue` spares none of its Workloads from a higher priority."""
         section = queue.policy.preemption
         return section is None or not self._has_rules(section)
 
     def _has_rules(self, section: PreemptionRules) -> bool:
-        # Compared once a cycle and section, by identity: asked of everybody who runs.
+        # Compared once for each section and cycle, by identity, since it is needed for every candidate.
         if id(section) not in self._rules:
             self._rules[id(section)] = section, section.rules != _DEFAULT_RULES
         return self._rules[id(section)][1]
 
     @staticmethod
     def _patience(held: HeldWorkload, queue: QueueState) -> int:
-        """Return how many minimum run times a Workload has: twice as many each time that it was preempted.
+        """Return the factor of the minimum run time: it doubles with each preemption of the Workload.
 
-        Else two who may evict each other would do so for ever, each time as soon as they may. Where equals
-        take turns that is what is wanted.
+        Otherwise two Workloads that may evict each other would do so for ever, as soon as each may. Under
+        least attained service such alternation is intended, and the factor is 1.
         """
         if queue.turns is not None:
             return 1
         times = sum(n for (reason, _), n in held.workload.evictions.items() if reason == _PREEMPTED)
-        # Bounded: after three preemptions more patience would only mean that it is never evicted.
+        # Bounded: doubled further, it would mean in practice that the Workload is never evicted.
         return int(2 ** min(times, _MOST_DOUBLINGS))
 
     def note_spared(self, queue: str, until: float) -> None:
-        """Note that the head of the ClusterQueue `queue` may ask again at `until`."""
+        """Note that the head of the ClusterQueue `queue` may try again at `until`."""
         self.spared[queue] = min(until, self.spared.get(queue, inf))
 
     def note_spared_from(self, preemptor: WorkloadKey, held: HeldWorkload, until: float) -> None:
-        """Note that its policy spares a candidate from one that waits, until then."""
+        """Note that a policy spares a candidate of this preemptor until then."""
         rule = self._spared_by[held.key]
         self._kept.setdefault(preemptor, KeptReplicas()).note_spared(held, rule, until)
 
     def note_kept(self, preemptor: WorkloadKey, held: HeldWorkload, guard: Guard) -> None:
-        """Note that a floor or a budget keeps a candidate from one that waits."""
+        """Note that a floor or a budget keeps a candidate from this preemptor."""
         self._kept.setdefault(preemptor, KeptReplicas()).note(held, guard)
 
     def kept_from(self, preemptor: WorkloadKey) -> str:
-        """Return in words whom floors, budgets and policies kept from one that waits, empty where nobody."""
+        """Return a message about the candidates that are kept from this preemptor; empty where none is."""
         kept = self._kept.get(preemptor)
         return "" if kept is None else kept.words()
 
     def _protecting_rule(
         self, held: HeldWorkload, facts: CheckpointFacts, section: PreemptionRules, priority: int
     ) -> str:
-        """Return the rule of the articles that protects from one of `priority` for as long as nothing
-        changes; empty for none.
-        """
-        # Each is on only where its number is given; the first that holds protects.
+        """Return the rule that protects it from one of `priority` until something changes; empty for none."""
+        # Each rule is on only where its setting is given; the first one that applies is returned.
         rules = section.rules
         if rules.protected_priority is not None and held.workload.priority >= rules.protected_priority:
             return "protectPriority"
@@ -173,48 +173,49 @@ class EvictionLosses:
         if max_age is None:
             return ""
         is_old = saved_at is None or self.now - saved_at >= max_age
-        # The article's rule has two halves; elsewhere Kueue's settings say to which priorities one gives way.
+        # This rule checks the priority too; for other rules Kueue's settings say
+        # which priorities are evicted.
         return "requireFreshCheckpoint" if is_old or held.workload.priority >= priority else ""
 
     def _nearly_done_until(self, held: HeldWorkload, policy: AdmissionPolicy) -> float | None:
-        """Return until when a running Workload is spared since it is nearly done; None where it is not.
+        """Return until when a running Workload is spared as nearly done (Unix seconds); None where it is not.
 
-        What a Job merely expects of itself protects nobody: its enforced limit counts, else earlier runs.
+        A run time that a Job only declares protects nothing: its enforced limit counts, else earlier runs.
         """
         section, start = policy.preemption, started_at(held.workload)
         most = section.rules.protected_remaining_seconds if section is not None else None
         if most is None or start is None:
             return None
-        # Searches ask it of each candidate several times, and learned times cost an encoding of the pods.
+        # Cached: searches ask this of each candidate several times, and a learned time encodes the pods.
         question = (held.workload.uid, policy.name)
         if question not in self._estimates:
             self._estimates[question] = self.estimator.unclaimed_estimate(held.workload, policy)
         estimate = self._estimates[question]
         if estimate is None or start + estimate.seconds - self.now >= most:
             return None
-        # Who is past its limit is being stopped already.
+        # Past an enforced limit it is being stopped already.
         if estimate.is_enforced:
             return inf
-        # Who runs longer than earlier runs did may do so for ever.
+        # A Workload that runs longer than its earlier runs may run for ever.
         ends_at = start + estimate.seconds
         return ends_at if ends_at > self.now else None
 
     def _work_out(self, held: HeldWorkload, tree: QueueTree, policy: AdmissionPolicy) -> float:
         rules = policy.preemption or PreemptionRules()
-        # Of the victim: what it says of itself, by the names that the policy reads.
+        # The victim's own declarations, under the annotation names that the policy reads.
         facts = held.facts(with_aliases=policy.aliases is Aliases.ARTICLES)
         start = started_at(held.workload)
         if start is None:
-            return 0.0  # It reserves quota and has not begun.
-        # Never before its own start: what earlier attempts kept is kept.
+            return 0.0  # It reserves quota and has not started.
+        # Never before its own start: what earlier attempts have saved is not lost.
         lost = max(0.0, self.now - max(start, self._kept_until(facts, start, tree)))
         lost = min(lost, _most_counted(facts, rules))
         plan = plan_save(held.workload, policy, now=self.now, facts=held.facts())
         if saves_at_sigterm(held.workload, facts):
-            # It saves on its way out.
+            # It saves a checkpoint while its pods terminate.
             lost = min(lost, save_seconds_of(facts, rules))
         elif plan is not None:
-            # Asked to save, it loses no more than the save takes; left to its own checkpoint, nothing.
+            # Asked to save, it loses no more than the save takes; by its own next checkpoint, nothing.
             lost = 0.0 if plan.ask_at > self.now else min(lost, save_seconds_of(facts, rules))
         if facts.is_inference and rules.rules.prefers_inference:
             lost = 0.0
@@ -225,28 +226,27 @@ class EvictionLosses:
         if saved_at is not None:
             return saved_at
         assumed = self._median_start(tree)
-        # Where nobody tells, all are alike in that.
+        # Where no Workload reports checkpoints, all of them are treated alike.
         return assumed if assumed is not None else 0.0
 
     def _median_start(self, tree: QueueTree) -> float | None:
-        """Return when half of those in the tree who tell of their checkpoints had started."""
-        # By the tree's identity, for one cycle; a tree stands for all who compete with each other.
+        """Return the median start of the Workloads in the tree that report checkpoints, None without any."""
+        # By the tree's identity, for one cycle: the Workloads of a tree compete with each other.
         if id(tree) not in self._medians:
-            ordered = sorted(self._begins_of_who_tell(tree))
+            ordered = sorted(self._reporting_starts(tree))
             self._medians[id(tree)] = median_low(ordered) if ordered else None
         return self._medians[id(tree)]
 
-    def _begins_of_who_tell(self, tree: QueueTree) -> Iterator[float]:
-        """Yield when those in the tree would have started, had they never been stopped, who tell of their
-        checkpoints.
+    def _reporting_starts(self, tree: QueueTree) -> Iterator[float]:
+        """Yield when those in the tree that report checkpoints would have started without any eviction.
 
-        Who tells and is stopped often starts often. By the last start alone its evictions would make it look
-        as if whoever tells nothing had saved a moment ago, and cost next to nothing.
+        A Workload that reports and is evicted often also starts often. If only its last start counted, a
+        silent Workload would seem to have saved a moment ago, so that its eviction would cost almost nothing.
         """
         for queue in tree.queues:
             for held in queue.held.values():
                 facts, workload = held.facts(), held.workload
-                # Asked of everybody who runs, so first what rules out most.
+                # Called for every running Workload, so the test that excludes most comes first.
                 if facts.saved_at is None or (started := started_at(workload)) is None:
                     continue
                 if believed_checkpoint(facts, now=self.now, started_at=started) is not None:
@@ -254,10 +254,10 @@ class EvictionLosses:
 
 
 def lost_work(workload: Workload, *, saved_at: float | None, now: float) -> float:
-    """Return what a Workload loses that stops now, in device-seconds: its work since its last checkpoint.
+    """Return what a Workload that stops now loses, in device-seconds: its work since its last checkpoint.
 
-    Unlike the loss that victims are compared by, it is bounded by nothing but the start of the attempt. Who
-    tells of no checkpoint loses all of that; inference has nothing to lose.
+    Unlike the loss that victims are compared by, it is bounded only by the start of the attempt. A Workload
+    without a reported checkpoint loses the whole attempt; inference loses nothing.
     """
     start = started_at(workload)
     if start is None or workload.admission is None or checkpoint_facts(workload).is_inference:
@@ -267,7 +267,7 @@ def lost_work(workload: Workload, *, saved_at: float | None, now: float) -> floa
 
 
 def started_at(workload: Workload) -> float | None:
-    """Return when the present attempt could start, None while it may not run."""
+    """Return when the present attempt could start (Unix seconds), None while it may not run."""
     admitted = workload.conditions.get(ConditionType.ADMITTED)
     return admitted.at if admitted is not None and admitted.status else None
 

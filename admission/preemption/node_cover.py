@@ -1,19 +1,29 @@
-"""Which nodes are cheapest to make room on: whom to evict so that the pods of a gang fit, node by node.
+"""The nodes on which room for a gang is cheapest: which Workloads to evict, node by node.
 
-A pod needs its amount on one node, so what counts is who stands together, and not only who loses least:
+Theory of operation. A pod needs its amount on one node. So what counts is which Workloads share a node, and
+not only which of them lose least:
 
-    node a   x x x x          a pod that takes a whole node:   x loses 4 × 1, y and z 2 + 3
+    node a   x x x x          a pod that takes a whole node:   x loses 4 × 1, y and z lose 2 + 3
     node b   y y z z          so it goes to node a, though y alone would lose less than all of x
 
-Each pod in turn takes the node that costs least at that moment, where whoever was named for an earlier pod
-costs nothing any more: a gang on four nodes frees all four when one is needed. Within a node the cheapest set
-that covers the lack is sought in two orders, by loss and by loss per amount, each without those who turn out
-not to be needed. Both steps are greedy; an exact answer is a covering problem, and NP-hard.
+The choice is a weighted covering problem, which is NP-hard, so both of its steps are greedy:
 
-Where all pods must share a domain (a rack, say), each domain that could hold them is a region of its own, and
-the answers come in the order of what they cost. Of an application's replicas no answer takes more than may go
-(`admission.preemption.replicas`). An answer is a proposal: it knows nothing of quotas or slices, so the
-caller tries it on the snapshot (`admission.preemption.least_loss`).
+    1 nodes     each pod in turn takes the node that costs least at that moment; a victim named for an earlier
+                pod costs nothing more, since a gang on four nodes frees all four when one is needed
+    2 victims   within a node, a cheap set that covers the lacking amount is sought in two orders, by loss and
+                by loss per amount; victims that turn out not to be needed are left out again
+
+The offers of the nodes are in a heap. Invariant: `offers` holds the present offer of each node. An
+entry of the heap that differs from it is outdated and skipped, so a new offer is pushed without a
+search for the old one.
+
+Each pod takes one slot of a node and each eviction happens once, so the search ends. It costs one offer for
+each node, and for each pod offers for its node and for the other nodes of its victims.
+
+Where all pods must share a domain (a rack, say), each domain that could hold them is searched by itself, and
+the answers are sorted by cost. No answer takes more replicas of an application than may be evicted
+(`admission.preemption.replicas`). An answer is a proposal: it ignores quota and slices, so the caller tries
+it on the snapshot (`admission.preemption.least_loss`).
 """
 
 from __future__ import annotations
@@ -33,22 +43,22 @@ from admission.snapshot.snapshot import HeldWorkload, QueueState, Snapshot
 from api.workload import WorkloadKey
 from queues.steps import Steps
 
-# A node or a candidate is looked at in ten to fifty microseconds.
+# The search pauses after this many nodes or candidates; each takes ten to fifty microseconds.
 _AT_ONCE = 100
-# Pods of another flavor than the first are looked for anew with each domain of that one.
+# Caps the domains where pods have several flavors: those of other flavors are placed again for each domain.
 _MOST_OF_SEVERAL = 16
-# A flavor's leaf.
+# A leaf of a flavor's topology.
 _Node = tuple[str, int]
-# How bad an eviction is, before what is lost: whether it is of the own queue, and its priority.
+# How grave an eviction is, compared before its loss: whether it is of the own queue, and its priority.
 _Standing = tuple[bool, float]
-# What a pod takes of a resource, and what is free of it by leaf.
+# A resource, the amount that a pod takes of it, and the free amount by leaf.
 _Want = tuple[str, int, Sequence[int]]
-_NOBODY: _Standing = (False, -inf)
-_NOTHING_LOST = _NOBODY, 0.0
+_NO_VICTIM: _Standing = (False, -inf)
+_NOTHING_LOST = _NO_VICTIM, 0.0
 
 
 class _Resident(NamedTuple):
-    """What a candidate holds of one node, and what keeps it. Ordered by how much its eviction is minded."""
+    """What a candidate holds of one node, and the guards over it. Ordered by how grave its eviction is."""
 
     standing: _Standing
     loss: float
@@ -59,7 +69,7 @@ class _Resident(NamedTuple):
 
 
 class _Offer(NamedTuple):
-    """What room for one more pod on a node costs, and who goes for it."""
+    """The cost of room for one more pod on a node, and the victims that make it."""
 
     standing: _Standing
     loss: float
@@ -67,8 +77,9 @@ class _Offer(NamedTuple):
 
 
 class _Residents(NamedTuple):
-    """Who may be evicted, by each node where they hold something, those first that one minds least; and how
-    much may be taken from under each guard of theirs.
+    """The candidates by each node on which they hold something, in order of their evictions' gravity.
+
+    `spares` is how much may be taken under each guard.
     """
 
     of_node: Mapping[_Node, Sequence[_Resident]]
@@ -79,9 +90,9 @@ class _Residents(NamedTuple):
 def cheapest_covers(
     snapshot: Snapshot, need: PreemptionRequest, pools: Pools, *, most: int
 ) -> Steps[list[frozenset[WorkloadKey]]]:
-    """Return sets of Workloads whose eviction makes room for the pods, the cheapest first, at most so many.
+    """Return sets of Workloads whose eviction makes room for the pods, the cheapest first, at most `most`.
 
-    None where no set of candidates is enough, or nobody need go for the pods' sake.
+    Empty where no set of candidates is enough, or where the pods have room without evictions.
     """
     if not need.placing:
         return []
@@ -96,18 +107,18 @@ def cheapest_covers(
         if not (yield from cover.hold(need.placing, region)):
             continue
         if not cover.gone:
-            # There are places, so it is quota that is short, of which nodes say nothing.
+            # The pods have places already, so what is short is quota, which this search ignores.
             return []
         found.append((*_cost(cover.gone.values()), len(found), frozenset(cover.gone)))
-    # By cost, and of equals the first domain by name.
+    # By cost; of equal costs the first domain by name.
     found.sort(key=lambda one: one[:3])
     return [keys for *_, keys in found[:most]]
 
 
 def may_make_room(snapshot: Snapshot, need: PreemptionRequest, leaving: Iterable[HeldWorkload]) -> bool:
-    """Return False only where the pods would have no room with all of these gone.
+    """Return False only where the pods would have no room even with all of these gone.
 
-    They are counted node by node, each request by itself: domains and quota are left out.
+    Counted node by node, each request by itself: domains and quota are ignored.
     """
     flavors = {request.flavor for request in need.placing}
     given: dict[_Node, dict[str, int]] = {}
@@ -126,7 +137,7 @@ def _may_hold(
     plan = make_plan(request, search.site.levels)
     if isinstance(plan, NoPlacement):
         return True
-    # Both know which nodes refuse the pods.
+    # Both counts exclude the nodes that the pods must not use.
     now, empty = search.counts(request, plan).pods, search.counts(request, plan, is_empty=True).pods
     wanted = [(one, amount, search.site.free(one)) for one, amount in request.per_pod.items() if amount > 0]
     pods = sum(now[leaf] for leaf in search.site.tree.at_level[-1])
@@ -139,19 +150,20 @@ def _may_hold(
 
 @dataclass(slots=True)
 class _Cover:
-    """Whom to evict for all pods in one region, as it is worked out pod by pod."""
+    """The Workloads to evict for all pods in one region, computed pod by pod."""
 
     snapshot: Snapshot
     residents: _Residents
     gone: dict[WorkloadKey, _Resident] = field(default_factory=dict)
-    # What the pods take that have found their node.
+    # The amounts of the pods that have got their node.
     _taken: dict[_Node, dict[str, int]] = field(default_factory=dict)
-    # What those gone take from under each guard.
+    # How many replicas the victims take under each guard.
     _unguarded: Counter[Guard] = field(default_factory=Counter)
 
     def hold(self, requests: Sequence[PlacementRequest], region: int | None) -> Steps[bool]:
-        """Make room for all pods in the region, a domain of the first request's flavor or everywhere, and
-        return whether there is as much.
+        """Make room for all pods in the region; return whether there is enough.
+
+        `region` is a domain of the first request's flavor; None: anywhere.
         """
         for request in requests:
             within = region if request.flavor == requests[0].flavor else None
@@ -162,11 +174,11 @@ class _Cover:
     def _hold(self, request: PlacementRequest, region: int | None) -> Steps[bool]:
         left = yield from self._room_when_empty(request, region)
         site = self.snapshot.topology_cache.search(request.flavor).site
-        # Of what it asks nothing it lacks nothing, however overcommitted the node is.
+        # A resource that is not requested is never lacking, however overcommitted the node is.
         asked = ((resource, amount) for resource, amount in request.per_pod.items() if amount > 0)
         wanted = [(resource, amount, site.free(resource)) for resource, amount in asked]
-        # Each node's offer as things stand. An entry of the heap that says otherwise was true before an
-        # earlier pod took the node, or made somebody on it go.
+        # Each node's present offer. An entry of the heap that differs from it dates from before an earlier
+        # pod took the node, or evicted a Workload there.
         offers: dict[_Node, _Offer] = {}
         heap: list[tuple[_Standing, float, _Node]] = []
 
@@ -190,7 +202,7 @@ class _Cover:
                     continue
                 if self._may_go(offer.victims):
                     break
-                # An earlier pod took the last replica that could go: what is to be had here without it?
+                # An earlier pod took the last replica that may be evicted: offer the node without it.
                 offer_again(node)
             else:
                 return False
@@ -201,20 +213,21 @@ class _Cover:
             for one in offer.victims:
                 self.gone[one.key] = one
                 self._unguarded.update(one.guards)
-            # Where the victims stand besides, their going has made room too.
+            # The victims leave other nodes as well, where there is more room now.
             moved = (other for one in offer.victims for other in self.residents.nodes_of[one.key])
             for other in dict.fromkeys((node, *moved)):
                 offer_again(other)
         return True
 
     def _room_when_empty(self, request: PlacementRequest, region: int | None) -> Steps[dict[_Node, int]]:
-        """Return how many pods each node takes at most, of those where there is room or somebody to evict."""
+        """Return how many pods each node can hold when empty, for nodes with room or with candidates."""
         search = self.snapshot.topology_cache.search(request.flavor)
         plan = make_plan(request, search.site.levels)
         if isinstance(plan, NoPlacement):
             return {}
         yield from search.preparing(request)
-        # Both know which nodes refuse the pods; a node without either would only be looked at in vain.
+        # Both counts exclude the nodes that the pods must not use. A node with neither room nor candidates
+        # cannot take a pod.
         now, empty = search.counts(request, plan).pods, search.counts(request, plan, is_empty=True).pods
         tree = search.site.tree
         leaves = tree.at_level[-1] if region is None else tree.leaves_below(region)
@@ -225,7 +238,7 @@ class _Cover:
         }
 
     def _offer(self, node: _Node, wanted: Sequence[_Want]) -> _Offer | None:
-        """Return what room for one more pod costs; None where it is not to be had."""
+        """Return the cost of room for one more pod on the node; None where there can be none."""
         leaf, taken = node[1], self._taken.get(node)
         lacking = {}
         for resource, amount, free in wanted:
@@ -248,7 +261,7 @@ class _Cover:
             lacking = {resource: lack for resource, lack in lacking.items() if lack > 0}
             if not lacking:
                 return _Offer(*_NOTHING_LOST, ())
-        if len(staying) == 1:  # As on most nodes that gangs run on.
+        if len(staying) == 1:  # The usual case on nodes that gangs run on.
             (one,) = staying
             is_enough = all(one.amounts.get(resource, 0) >= lack for resource, lack in lacking.items())
             return _Offer(one.standing, one.loss, (one,)) if is_enough else None
@@ -257,8 +270,8 @@ class _Cover:
         return min((_Offer(*_cost(one), one) for one in sets if one), default=None)
 
     def _may_go(self, some: Iterable[_Resident]) -> bool:
-        """Return whether these may go beside those who do: enough replicas stay, by floor and by budget."""
-        if not self.residents.spares:  # As wherever nothing serves.
+        """Return whether these may be evicted beside `gone`: enough replicas stay, by floor and by budget."""
+        if not self.residents.spares:  # The usual case where there is no inference.
             return True
         asked = Counter[Guard]()
         for one in some:
@@ -273,9 +286,9 @@ def _enough(
     lacking: Mapping[str, int],
     may_go: Callable[[Sequence[_Resident]], bool],
 ) -> tuple[_Resident, ...]:
-    """Return who of the residents, taken in this order, cover what is lacking; () where all do not.
+    """Return the residents, taken in this order, that cover what is lacking; () where all of them do not.
 
-    Whoever may not go beside those before it is passed over.
+    A resident whose guards do not allow its eviction beside those before it is skipped.
     """
     left = dict(lacking)
     taken: list[_Resident] = []
@@ -290,7 +303,7 @@ def _enough(
                 break
     else:
         return ()
-    # Who came early may be needed no more since a larger one was taken.
+    # A resident taken early may not be needed any more since a larger one was taken.
     for one in sorted(taken, reverse=True):
         if all(lack + one.amounts.get(resource, 0) <= 0 for resource, lack in left.items()):
             taken.remove(one)
@@ -300,7 +313,7 @@ def _enough(
 
 
 def _cost(gone: Iterable[_Resident]) -> tuple[_Standing, float]:
-    """Return how grave the gravest of these evictions is, and what all of them lose in device-seconds."""
+    """Return the gravest standing of these evictions, and the sum of their losses in device-seconds."""
     standing, loss = _NOTHING_LOST
     for one in gone:
         standing = max(standing, one.standing)
@@ -309,7 +322,7 @@ def _cost(gone: Iterable[_Resident]) -> tuple[_Standing, float]:
 
 
 def _loss_for(lacking: Mapping[str, int]) -> Callable[[_Resident], tuple[_Standing, float, str]]:
-    """Return the order by loss for what each gives of what is lacking."""
+    """Return a sort key: the loss per amount of what is lacking."""
 
     def key(one: _Resident) -> tuple[_Standing, float, str]:
         given = sum(min(lack, one.amounts.get(resource, 0)) for resource, lack in lacking.items())
@@ -322,7 +335,7 @@ def _residents(snapshot: Snapshot, need: PreemptionRequest, pools: Pools) -> Ste
     flavors = {request.flavor for request in need.placing}
     of_node: dict[_Node, list[_Resident]] = {}
     nodes_of: dict[WorkloadKey, list[_Node]] = {}
-    # None of these is counted as taken: that is up to each answer.
+    # Nothing is counted as taken in these floors: each answer counts for itself.
     floors, spares = Floors(snapshot), dict[Guard, int]()
     number = 0
     for queue in need.queue.tree.queues:
@@ -338,7 +351,7 @@ def _residents(snapshot: Snapshot, need: PreemptionRequest, pools: Pools) -> Ste
             guards = floors.guards(held, queue)
             spares.update((guard, floors.spare(guard)) for guard in guards)
             standing, loss = _NOTHING_LOST
-            # Whoever is leaving already costs nothing more.
+            # A Workload that is leaving already costs nothing more.
             if not held.is_evicted:
                 standing = queue is need.queue, float(held.workload.priority)
                 loss = need.losses.of(held, need.queue)
@@ -352,12 +365,12 @@ def _residents(snapshot: Snapshot, need: PreemptionRequest, pools: Pools) -> Ste
 
 
 def _may_give(queue: QueueState, need: PreemptionRequest) -> bool:
-    """Return whether anything may be taken from the queue: others' own quota is theirs."""
+    """Return whether the queue's Workloads may be evicted: those of others only beyond their own quota."""
     return queue is need.queue or not (queue.inactive or queue.node.is_within_nominal(need.pairs))
 
 
 def _is_candidate(snapshot: Snapshot, need: PreemptionRequest, held: HeldWorkload, queue: QueueState) -> bool:
-    """Return whether Kueue's rules and the policy's allow the eviction, as far as one candidate tells."""
+    """Return whether Kueue's rules and the policy allow the eviction, judged by this candidate alone."""
     return (
         uses(held, need)
         and satisfies_any(need, held, queue)
@@ -367,7 +380,7 @@ def _is_candidate(snapshot: Snapshot, need: PreemptionRequest, held: HeldWorkloa
 
 
 def _holdings(snapshot: Snapshot, held: HeldWorkload, flavors: Container[str]) -> dict[_Node, dict[str, int]]:
-    """Return what the Workload holds of each node of these flavors."""
+    """Return the amounts that the Workload holds of each node of these flavors."""
     found: dict[_Node, dict[str, int]] = {}
     for place in held.places:
         if place.flavor not in flavors:
@@ -384,9 +397,7 @@ def _holdings(snapshot: Snapshot, held: HeldWorkload, flavors: Container[str]) -
 
 
 def _regions(snapshot: Snapshot, request: PlacementRequest) -> tuple[int | None, ...]:
-    """Return the domains of which one must hold all pods, in order of their names; None: they may lie
-    anyhow.
-    """
+    """Return the domains of which one must hold all pods, by name; None stands for no single domain."""
     site = snapshot.topology_cache.search(request.flavor).site
     topology = request.topology
     named = None if topology is None else topology.required or topology.preferred
@@ -396,5 +407,5 @@ def _regions(snapshot: Snapshot, request: PlacementRequest) -> tuple[int | None,
         return ()
     tree = site.tree
     domains = sorted(tree.at_level[site.levels.index(named)], key=tree.values.__getitem__)
-    # One domain is only preferred: where none holds them all they may lie anyhow, too.
+    # A domain that is only preferred is no condition: the pods may also be spread.
     return tuple(domains) if topology is not None and topology.required else (*domains, None)

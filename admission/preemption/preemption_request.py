@@ -1,7 +1,7 @@
-"""What a Workload needs from evictions, and what can be said of one that holds some of it.
+"""What a Workload needs from evictions, and what decides about a single candidate.
 
-Whether the policy of a ClusterQueue lets the one take the other's place, and who of several goes first. Which
-of them a search looks at, and by which right, is `admission.preemption.candidates`.
+That is whether the preemption policy of the ClusterQueue allows the eviction, and the order of candidates.
+Which candidates a search considers, and by which right, is decided in `admission.preemption.candidates`.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ Rank = tuple[int, float, float, str]
 
 
 class CandidateOrder(Enum):
-    """Who goes first of equal priority."""
+    """The order among candidates of equal priority."""
 
-    KUEUE = "the last to start"
-    LOSS = "who loses least"
-    LOSS_PER_AMOUNT = "who loses least for what it gives"
+    KUEUE = "the latest start first"
+    LOSS = "the least loss first"
+    LOSS_PER_AMOUNT = "the least loss for the amount that it frees first"
 
 
 class PreemptionRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a Workload needs: `usage` in all, of which `pairs` are to come from evictions, and places.
+    """What a Workload needs: `usage` in all, of which `pairs` have to come from evictions, and places.
 
-    `within`: only these may be evicted; None: anybody. `most_taken`: after so many a search gives up.
+    `within`: only these Workloads may be evicted; None: any. `most_taken`: after so many victims a search
+    gives up; None: never.
     """
 
     queue: QueueState
@@ -48,40 +49,42 @@ class PreemptionRequest(msgspec.Struct, frozen=True, kw_only=True):
     most_taken: int | None = None
 
     def rank(self, held: HeldWorkload) -> Rank:
-        """Return the order among candidates of equal standing: lowest priority, then what `order` says, then
-        the last to start.
+        """Return the rank among candidates of equal right, lowest first.
+
+        By priority, then by `order`, then the latest start, then the uid.
         """
         loss = 0.0
-        # Worked out only where it decides: with Kueue's order nobody's checkpoints are read.
+        # Computed only where it decides: Kueue's order needs no checkpoints to be read.
         if self.order is not CandidateOrder.KUEUE:
             loss = self.losses.of(held, self.queue)
         if self.order is CandidateOrder.LOSS_PER_AMOUNT:
             loss /= max(1, sum(held.usage.get(pair, 0) for pair in self.pairs))
-        # The lowest comes first: least priority, least loss, and of those the one that started
-        # last, which has done least.
+        # The lowest rank goes first: least priority, least loss, and the latest start, which has done least.
         return held.workload.priority, loss, -held.reserved_at, held.workload.uid
 
     def spares(self, held: HeldWorkload, queue: QueueState) -> bool:
-        """Return whether the policy of the Workload's own `queue` keeps it from being evicted for this."""
+        """Return whether the policy of the Workload's own `queue` spares it from this request.
+
+        Notes until when it is spared, so that the preemptor can try again then.
+        """
         if self.within is not None and held.key not in self.within:
             return True
         until = self.losses.spared_until(held, queue, self.pending.workload.priority)
         if until is None:
             return False
+        # Without these notes nothing would wake the head: the end of a minimum run time is no event.
         self.losses.note_spared(self.queue.name, until)
         self.losses.note_spared_from(self.pending.key, held, until)
-        # The head may ask again then, and nothing else would wake it: the end of a minimum run
-        # time is no event.
         return True
 
 
 def rank_within(need: PreemptionRequest, queue: QueueState) -> Callable[[HeldWorkload], tuple[float, Rank]]:
-    """Return the order among candidates of one ClusterQueue.
+    """Return the sort key of candidates of one ClusterQueue.
 
-    With admission fair sharing those of the LocalQueue that has used most come first. Kueue compares usage
-    wherever two candidates share a ClusterQueue, in lists of several ClusterQueues too; that is no order (a
-    before b before c before a), and what comes of it depends on the order of arrival. Here it counts within
-    the preemptor's own ClusterQueue, and with fair sharing within each.
+    With admission fair sharing, Workloads of the LocalQueue that has used most come first. Kueue compares
+    usage wherever two candidates share a ClusterQueue, in lists of several ClusterQueues too. That comparison
+    is not transitive (a before b before c before a), so its result depends on the order of arrival. Here
+    usage counts within the preemptor's own ClusterQueue, and with fair sharing within each.
     Source: Kueue, pkg/scheduler/preemption/common, CandidatesOrdering.
     """
     usage_of = queue.usage_of
@@ -93,8 +96,10 @@ def rank_within(need: PreemptionRequest, queue: QueueState) -> Callable[[HeldWor
 
 
 def candidate_order(need: PreemptionRequest) -> Callable[[HeldWorkload], tuple[bool, bool, Rank]]:
-    """Return the sort key of candidates: those that are on their way out, those of other queues, the least
-    in priority, then as `PreemptionRequest.rank` says.
+    """Return the sort key of candidates of several ClusterQueues.
+
+    Those that are leaving already come first, then those of other queues, then `PreemptionRequest.rank`
+    counts.
     """
 
     def key(held: HeldWorkload) -> tuple[bool, bool, Rank]:
@@ -104,8 +109,8 @@ def candidate_order(need: PreemptionRequest) -> Callable[[HeldWorkload], tuple[b
 
 
 def satisfies(policy: PreemptionPolicy, need: PreemptionRequest, held: HeldWorkload) -> bool:
-    """Return whether the policy lets the incoming Workload take this one's place."""
-    # Asked of everybody who runs, search by search: by identity, since `match` would compare strings.
+    """Return whether the preemption policy allows the eviction of `held` for the preemptor."""
+    # Called for every candidate of every search: compared by identity, since `match` would compare strings.
     if policy is PreemptionPolicy.ANY or policy is PreemptionPolicy.NEVER:
         return policy is PreemptionPolicy.ANY
     incoming, present = need.pending.workload.priority, held.workload.priority
@@ -116,7 +121,7 @@ def satisfies(policy: PreemptionPolicy, need: PreemptionRequest, held: HeldWorkl
 
 
 def highest_evicted(policy: PreemptionPolicy, pending: Pending) -> float:
-    """Return up to which priority the policy lets the Workload evict; an equal only where it is newer."""
+    """Return the highest priority that the policy may let the Workload evict; an equal one must be newer."""
     match policy:
         case PreemptionPolicy.ANY:
             return inf
@@ -127,7 +132,7 @@ def highest_evicted(policy: PreemptionPolicy, pending: Pending) -> float:
 
 
 def may_evict_of_its_own(queue: QueueState, pending: Pending) -> bool:
-    """Return False only where the queue certainly holds nobody of its own to evict for the Workload."""
+    """Return False only where the queue certainly has no Workload of its own to evict for this one."""
     policy = queue.spec.preemption.within_cluster_queue
     return policy is not PreemptionPolicy.NEVER and queue.eviction_order.lowest <= highest_evicted(
         policy, pending
@@ -135,7 +140,7 @@ def may_evict_of_its_own(queue: QueueState, pending: Pending) -> bool:
 
 
 def satisfies_any(need: PreemptionRequest, held: HeldWorkload, queue: QueueState) -> bool:
-    """Return whether the preemptor's ClusterQueue has any right to a Workload of `queue`."""
+    """Return whether the preemptor's ClusterQueue has any right to evict this Workload of `queue`."""
     preemption = need.queue.spec.preemption
     is_own = queue is need.queue
     policy = preemption.within_cluster_queue if is_own else preemption.reclaim_within_cohort
@@ -143,5 +148,5 @@ def satisfies_any(need: PreemptionRequest, held: HeldWorkload, queue: QueueState
 
 
 def uses(held: HeldWorkload, need: PreemptionRequest) -> bool:
-    """Return whether the Workload holds anything that is needed."""
+    """Return whether the Workload holds any of the flavors and resources that are needed."""
     return not need.pairs.isdisjoint(held.pairs)

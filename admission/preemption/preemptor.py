@@ -1,6 +1,8 @@
-"""The preemptor: whom a Workload would evict, and what evictions could do for one flavor.
+"""The preemptor: which Workloads would be evicted for another, and what evictions could do for a flavor.
 
-The flavor search asks it flavor by flavor (`grade`), the cycle once for the flavors chosen (`targets`).
+The flavor search calls `grade` for one flavor and resource, the cycle calls `targets` once for all
+chosen flavors. The searches themselves are in `targets`, `least_loss`, `fair_sharing` and
+`consolidation` beside this module.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ _RIGHTS = {
     PreemptionReason.CONSOLIDATION: "consolidation of placements; there is another place for this workload",
 }
 
-# Whose targets, for how much, with places or without: what an answer depends on besides the picture.
+# What an answer depends on besides the snapshot: `decided`, the preemptor, the order, what is needed, and
+# whether places are needed too.
 _Question = tuple[
     int, WorkloadKey, CandidateOrder, frozenset[FlavorResource], frozenset[tuple[FlavorResource, int]], bool
 ]
@@ -42,14 +45,14 @@ _Question = tuple[
 
 @dataclass(slots=True, kw_only=True)
 class Preemptor:
-    """Finds victims on a snapshot, which it leaves as it found it. `fair_sharing` None: by priority alone."""
+    """Finds victims on a snapshot, which it leaves as it was. `fair_sharing` None: by priority alone."""
 
     snapshot: Snapshot
     losses: EvictionLosses
     fair_sharing: FairPreemption | None = None
     _pools: Pools = field(init=False)
-    # Answers, each for the picture after so many decisions. A Workload of one resource in one
-    # flavor asks the same twice: when its flavors are searched, and when its targets are named.
+    # Cached answers, each for the value of `decided` in its key. A Workload of one resource in one flavor
+    # asks the same twice: when its flavors are searched, and when its targets are determined.
     _known: dict[_Question, tuple[Target, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -58,10 +61,9 @@ class Preemptor:
     def targets(
         self, queue: QueueState, pending: Pending, assignment: Assignment
     ) -> Steps[tuple[Target, ...]]:
-        """Return whom to evict so that the whole assignment fits, () where nobody may be or it does not
-        help.
+        """Return the Workloads to evict so that the whole assignment fits, () where evictions do not help.
 
-        Where a policy allows it, others are moved to another place rather than evicted for good.
+        Where a policy allows it, Workloads are moved to another place rather than evicted without one.
         """
         need = PreemptionRequest(
             queue=queue,
@@ -72,17 +74,17 @@ class Preemptor:
             order=_order_of(queue),
             placing=placement_requests(self.snapshot, queue, pending, assignment),
         )
-        # Moving others first: nobody loses more than the way to another place. Only where that
-        # fails somebody goes for good.
+        # Moves come first, because a moved Workload runs on elsewhere. Only where no move helps are Workloads
+        # evicted without another place.
         moved = yield from consolidating_targets(self.snapshot, need)
         return moved or (yield from self._targets(need))
 
     def grade(
         self, queue: QueueState, pending: Pending, pair: FlavorResource, amount: int, height: int
     ) -> Grade:
-        """Return what evictions could do for `amount` of `pair` alone, and how far it would borrow then.
+        """Return what evictions could do for `amount` of `pair` alone, and the borrow height after them.
 
-        Taking back what others borrow (RECLAIM) is better than evicting the queue's own work (PREEMPT).
+        RECLAIM, taking back what other queues borrow, is better than PREEMPT, evicting the queue's own work.
         """
         need = PreemptionRequest(
             queue=queue,
@@ -90,47 +92,47 @@ class Preemptor:
             usage={pair: amount},
             pairs=frozenset((pair,)),
             losses=self.losses,
-            # Whether there is anybody is no matter of who loses least, and this order asks it soonest.
+            # Only whether there are victims matters here, which Kueue's order answers fastest.
             order=CandidateOrder.KUEUE,
         )
-        # Of quota alone, so that it is over soon: it does not pause.
+        # Quota alone, without places, is quick: this search does not pause.
         targets = finish(self._targets(need))
         if not targets:
-            # `height` as it is without evictions: nothing changes.
+            # Nothing changes, so the height is the one without evictions.
             return Grade(Granular.NO_CANDIDATES, height)
-        # With the victims gone the request may borrow less far, which is what fungibility asks about.
+        # With the victims gone the request may borrow from a lower height, which matters for fungibility.
         mark = self.snapshot.mark()
         for target in targets:
             self.snapshot.remove(target.queue, target.held.usage)
         after = queue.node.cell(pair).borrow_height(amount).height
         self.snapshot.rollback(mark)
-        # One victim of the own queue is enough to make it a preemption and no reclaim.
+        # One victim of its own queue is enough to make it a preemption and not a reclaim.
         is_own = any(target.queue is queue for target in targets)
         return Grade(Granular.PREEMPT if is_own else Granular.RECLAIM, after)
 
     def finds_nobody(self, queue: QueueState, pending: Pending, pairs: Iterable[FlavorResource]) -> bool:
-        """Return whether there is certainly nobody to evict for any of `pairs`. False says nothing.
+        """Return whether there is certainly no victim for any of `pairs`. False proves nothing.
 
-        A look at the own queue's priorities, and at the nodes beside the way up; no candidate is gathered.
+        Checks the priorities of its own queue and the usage of subtrees on the way up. No candidate is read.
         """
-        # With shares, with turns or in the middle of a trial the short look proves nothing.
+        # Under fair sharing or least attained service, or during a trial, these checks prove nothing.
         if self.fair_sharing is not None or queue.turns is not None or self.snapshot.has_trial:
             return False
         if may_evict_of_its_own(queue, pending):
             return False
         if queue.spec.preemption.reclaim_within_cohort is PreemptionPolicy.NEVER:
-            # Nothing of others may be taken, and of its own there is nobody.
+            # Other queues' Workloads must not be evicted, and its own queue has no candidate.
             return True
         below = queue.node
         for cohort in queue.node.ancestors():
             if any(self._pools.has_overuser(cohort, pair, but=below) for pair in pairs):
-                # Perhaps: whether that subtree holds anybody who may go is for the search to find out.
+                # Perhaps: whether that subtree has a candidate is left to the search.
                 return False
             below = cohort
         return True
 
     def _targets(self, need: PreemptionRequest) -> Steps[tuple[Target, ...]]:
-        # A trial is no picture that would come again.
+        # The state of a trial does not come again, so its answer is not cached.
         if self.snapshot.has_trial:
             return (yield from self._search(need))
         question = (
@@ -154,14 +156,14 @@ class Preemptor:
 
 
 def _order_of(queue: QueueState) -> CandidateOrder:
-    # Who takes turns goes by what each has received, and node
-    # by node (`admission.preemption.least_attained_victims`).
+    # Under least attained service victims are ordered by received service and node by node, see
+    # `admission.preemption.least_attained_victims`. Losses matter there only within a level.
     is_by_loss = queue.policy.preemption is not None and queue.turns is None
     return CandidateOrder.LOSS if is_by_loss else CandidateOrder.KUEUE
 
 
 def eviction_message(target: Target, queue: QueueState, pending: Pending, job_uid: str) -> str:
-    """Return the sentence for the victim: for whom, by which right, and where both stand in the tree."""
+    """Return Kueue's message for the victim: the preemptor, the reason, and both paths in the quota tree."""
     return (
         f"Preempted to accommodate a workload (UID: {pending.workload.uid}, JobUID: {job_uid or 'UNKNOWN'}) "
         f"due to {_RIGHTS[target.reason]}; preemptor path: {queue.node.path()}; "

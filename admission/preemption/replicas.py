@@ -1,24 +1,26 @@
 """How many replicas of an application a search may still take: its floor, and its PodDisruptionBudgets.
 
-Inference is evicted replica by replica (rule `preferInference`), and an application must not be taken away
-by halves that each looked harmless. So a search counts what it takes:
+Inference is evicted replica by replica (rule `preferInference`), and a series of single evictions must not
+take down an application. So a search counts what it takes:
 
-    spare(application) = replicas that serve − those on their way out − berth.dev/min-replicas (1)
-    spare(budget)      = disruptionsAllowed − pods of those on their way out
+    spare(application) = serving replicas that are not leaving − berth.dev/min-replicas (default 1)
+    spare(budget)      = disruptionsAllowed − pods of replicas that are leaving
 
-A replica that does not serve (it crashes, or starts) takes nothing from the floor, and may go while as many
-serve as must. Below the floor nobody goes: who does not serve may be about to. That is a budget's own rule
-where `unhealthyPodEvictionPolicy` says nothing; who stays below for good, waitForPodsReady evicts.
+A replica that does not serve (it crashes, or is starting) takes nothing from the floor, and may be evicted
+while as many serve as must. Below the floor no replica is evicted, since one that does not serve may be about
+to. A PodDisruptionBudget has the same rule where `unhealthyPodEvictionPolicy` is not set. A replica that
+never becomes ready is evicted by waitForPodsReady.
 
-A replica is a pod, or a group of pods of a LeaderWorkerSet. It may be taken while its application can spare
-one, and each budget that it falls under all its pods. Those of a StatefulSet are one Workload and go all at
-once: they count as one, which is the last, and go where the floor is 0. Who is on the way out is subtracted
-from the budget though its status may count it already: for as long as it takes to end, too few are taken
-rather than too many. The server has the last word (the eviction subresource); what is counted here keeps a
-Workload from being evicted whose pod the server would then not let go.
+A replica is a pod, or a group of pods of a LeaderWorkerSet. It may be taken while its application can
+spare one replica, and each budget over it can spare all its pods. The pods of a StatefulSet are one
+Workload and leave together: they count as one replica, which is the last, so they may be evicted where the
+floor is 0. Pods that are leaving are subtracted from a budget even though its status may count them
+already. While they end, too few replicas are taken rather than too many. The API server decides in the end
+(eviction subresource); the counters here prevent the eviction of a Workload whose pods the API server
+would then refuse to evict.
 
-The counters belong to one attempt of one search, because an attempt may be given up; what they start from
-is worked out once for each picture of the cluster.
+The counters belong to one attempt of one search, because an attempt may be given up. Their initial values are
+computed once for each state of the snapshot.
 """
 
 from __future__ import annotations
@@ -39,12 +41,12 @@ from api.reasons import ConditionType, DisruptionReason
 from api.workload import PodSet, Workload, WorkloadKey, to_rfc3339
 
 DEFAULT_MIN_REPLICAS = 1
-# Stands between names of budgets, and in none of them.
+# Joins the names of several budgets; it cannot occur in a name.
 _AND = " and "
 
 
 class Keeps(StrEnum):
-    """What kind of thing keeps replicas."""
+    """The kind of a guard."""
 
     FLOOR = "Floor"
     BUDGET = "Budget"
@@ -52,10 +54,11 @@ class Keeps(StrEnum):
 
 
 class Guard(NamedTuple):
-    """What keeps replicas: the floor of an application, named as `berth.dev/replica-of` says, a budget, or
-    the API server, which has refused to evict the Workload of that name.
+    """What keeps replicas from eviction.
 
-    Two budgets over one pod are a guard of their own, of both names: they keep it for good.
+    The floor of an application, named as in `berth.dev/replica-of`; a PodDisruptionBudget; or the API server,
+    after it has refused to evict the Workload of that name. Several budgets over one pod are a guard of their
+    own, with their names joined: the pod can never be evicted.
     """
 
     kind: Keeps
@@ -72,15 +75,15 @@ class Floors:
     _spares: Mapping[Guard, int] | None = None
 
     def guards(self, held: HeldWorkload, queue: QueueState) -> Mapping[Guard, int]:
-        """Return what keeps this Workload, and how much of each it takes: from its application's floor one
-        replica, none where it does not serve, and from every budget as many as it has pods that count there.
+        """Return the guards over this Workload, each with how much its eviction takes.
 
-        Nothing for whoever may always be taken: who is leaving already, and whatever is no replica under a
-        policy that prefers inference.
+        From the floor of its application it takes one replica, or none where it does not serve. From every
+        budget it takes as many as it has pods that count there. Empty for a Workload that is leaving already,
+        and for one that is no replica under a policy that prefers inference.
         """
         workload = held.workload
         application = workload.annotations.get(keys.REPLICA_OF)
-        # Only replicas that serve are bounded; a single pod of somebody's notebook is a
+        # Only replicas of inference are bounded; a single pod without an application is a
         # victim like any other.
         if application is None or held.is_evicted or not is_counted(workload, queue.policy):
             return {}
@@ -88,37 +91,41 @@ class Floors:
             Guard(Keeps.FLOOR, workload.key.namespace, application): int(is_serving(held)),
             **_budgets_over(held, self.snapshot),
         }
-        # Nothing is spare there either.
+        # The API server has refused it, so this guard has nothing to spare.
         if refused_at(workload) is not None:
             guards[Guard(Keeps.SERVER, *workload.key)] = 1
-        # The server evicts no pod that falls under more than one; nothing is ever spare there.
+        # The API server never evicts a pod under more than one budget, so this guard has nothing to spare.
         if (at_odds := _budgets_at_odds(workload, self.snapshot)) is not None:
             guards[at_odds] = 1
         return guards
 
     def spare(self, guard: Guard) -> int:
-        """Return how much may still be taken from under this one; below 0: not even who takes nothing."""
-        # Once a search and not once a candidate: it walks over everybody who holds quota.
+        """Return how much may still be taken under this guard.
+
+        Below 0, not even a replica that takes nothing may be evicted.
+        """
+        # Once for each search: this reads every Workload that holds quota.
         if self._spares is None:
             self._spares = _spares(self.snapshot)
         return self._spares.get(guard, 0) - self._taken.get(guard, 0)
 
     def take(self, held: HeldWorkload, queue: QueueState) -> Guard | None:
-        """Return what keeps this Workload, None where the search may take it: then it is counted."""
+        """Count the Workload as taken and return None, or return the guard that does not allow it."""
         guards = self.guards(held, queue)
-        # Each must have as much to spare.
+        # Every guard must have enough to spare before anything is counted.
         for guard, amount in guards.items():
             if self.spare(guard) < amount:
                 return guard
-        # Counted when it is taken; a candidate that is refused has taken nothing.
+        # A candidate that is refused has taken nothing, so the counters change only here.
         for guard, amount in guards.items():
             self._taken[guard] = self._taken.get(guard, 0) + amount
         return None
 
 
 def is_counted(workload: Workload, policy: AdmissionPolicy) -> bool:
-    """Return whether the Workload is replicas of inference, under a policy that prefers inference: they are
-    counted before they are taken, and their pods go by the eviction subresource.
+    """Return whether the Workload is a replica of inference, under a policy that prefers inference.
+
+    Such replicas are counted before they are taken, and their pods are evicted by the eviction subresource.
     """
     section = policy.preemption
     return (
@@ -130,7 +137,7 @@ def is_counted(workload: Workload, policy: AdmissionPolicy) -> bool:
 
 
 def _spares(snapshot: Snapshot) -> dict[Guard, int]:
-    """Return how many replicas of each application, and of those under each budget, may be taken now."""
+    """Return how many replicas of each application, and under each budget, may be taken now."""
     spares = {_guard_of(one): one.allowed for one in snapshot.budgets.values()}
     for queue in snapshot.queues.values():
         for held in queue.held.values():
@@ -138,9 +145,9 @@ def _spares(snapshot: Snapshot) -> dict[Guard, int]:
             if application is None:
                 continue
             guard = Guard(Keeps.FLOOR, held.key.namespace, application)
-            # The floor is the same for all of them, whoever comes first.
+            # All replicas declare the same floor, so the first one sets it.
             spares.setdefault(guard, -min_replicas(held.workload))
-            # `DisruptionsAllowed` may count it already; to subtract it once more errs on the side of too few.
+            # `disruptionsAllowed` may count it already; subtracting it again errs on the side of too few.
             if held.is_evicted or snapshot.is_gone(held):
                 for budget, pods in _budgets_over(held, snapshot).items():
                     spares[budget] -= pods
@@ -151,11 +158,11 @@ def _spares(snapshot: Snapshot) -> dict[Guard, int]:
 
 @dataclass(slots=True)
 class KeptReplicas:
-    """Who could not be taken for one Workload, and what kept each: what it is told that waits for them."""
+    """The candidates that could not be taken for one preemptor, and why, for the preemptor's message."""
 
     _guards: dict[WorkloadKey, Guard] = field(default_factory=dict)
     _floors: dict[Guard, int] = field(default_factory=dict)
-    # By the setting that spares them, and until when.
+    # By the name of the setting: the Workloads that it spares, and until when.
     _spared: dict[str, dict[WorkloadKey, float]] = field(default_factory=dict)
 
     def note_spared(self, held: HeldWorkload, rule: str, until: float) -> None:
@@ -163,14 +170,15 @@ class KeptReplicas:
         self._spared.setdefault(rule, {})[held.key] = until
 
     def note(self, held: HeldWorkload, guard: Guard) -> None:
-        """Note that `guard` keeps a candidate, the first time that a search meets it."""
+        """Note that `guard` keeps a candidate; only the first guard of a candidate is kept."""
         self._guards.setdefault(held.key, guard)
         if guard.kind is Keeps.FLOOR:
             self._floors[guard] = min_replicas(held.workload)
 
     def words(self) -> str:
-        """Return how many are kept, an example, and what would let them go; as long as nothing changes the
-        same.
+        """Return how many candidates are kept, with an example, and what would release them.
+
+        The message stays the same as long as nothing changes.
         """
         sentences = []
         if floored := self._by(Keeps.FLOOR):
@@ -213,14 +221,14 @@ def _candidates(some: Sequence[WorkloadKey]) -> str:
 
 
 def is_serving(held: HeldWorkload) -> bool:
-    """Return whether the replica runs and answers, as far as it is known."""
+    """Return whether the replica runs and is ready, as far as is known."""
     ready = held.workload.conditions.get(ConditionType.PODS_READY)
-    # Nothing said counts as ready: without waitForPodsReady the condition does not exist.
+    # A missing condition counts as ready: without waitForPodsReady it does not exist.
     return held.is_admitted and (ready is None or ready.status)
 
 
 def refused_at(workload: Workload) -> float | None:
-    """Return when the server refused to evict the Workload's pods, None where it is not known to."""
+    """Return when the API server refused to evict the Workload's pods, None where it has not or no longer."""
     allowed = workload.conditions.get(ConditionType.DISRUPTION_ALLOWED)
     is_refused = allowed is not None and not allowed.status
     if allowed is None or not is_refused or allowed.reason != DisruptionReason.EVICTION_REFUSED:
@@ -229,9 +237,7 @@ def refused_at(workload: Workload) -> float | None:
 
 
 def may_free_others(before: Workload, after: Workload) -> bool:
-    """Return whether more replicas may be taken than before: one serves that did not, or is spared no
-    more.
-    """
+    """Return whether more replicas may be taken than before: this one serves again, or is refused no more."""
     if keys.REPLICA_OF not in after.annotations:
         return False
     type_ = ConditionType.PODS_READY
@@ -240,13 +246,13 @@ def may_free_others(before: Workload, after: Workload) -> bool:
 
 
 def _budgets_over(held: HeldWorkload, snapshot: Snapshot) -> dict[Guard, int]:
-    """Return the budgets that the Workload's pods fall under, each with how many of them it has to let go."""
+    """Return the budgets over the Workload's pods, each with the disruptions that an eviction takes."""
     workload = held.workload
-    # Of several that do not all serve nobody knows here how many do.
+    # Of several pods that do not all serve, it is not known here how many do.
     is_unready = not is_serving(held) and sum(one.count for one in workload.pod_sets) == 1
     found: dict[Guard, int] = {}
     for pod_set in workload.pod_sets:
-        # Those that it was scaled down by have gone already.
+        # Reclaimable pods have ended already.
         pods = pod_set.count - workload.reclaimable.get(pod_set.name, 0)
         for budget in _budgets_of(pod_set, workload, snapshot):
             guard = _guard_of(budget)
@@ -256,7 +262,7 @@ def _budgets_over(held: HeldWorkload, snapshot: Snapshot) -> dict[Guard, int]:
 
 
 def _budgets_at_odds(workload: Workload, snapshot: Snapshot) -> Guard | None:
-    """Return the budgets as one guard that a pod falls under together, None where none does."""
+    """Return as one guard the budgets that cover the same pod, None where no pod has more than one."""
     for pod_set in workload.pod_sets:
         found = sorted(one.name for one in _budgets_of(pod_set, workload, snapshot))
         if len(found) > 1:
@@ -275,6 +281,6 @@ def _guard_of(budget: DisruptionBudget) -> Guard:
 
 
 def min_replicas(workload: Workload) -> int:
-    """Return how many replicas of the application are to stay, whatever waits; 1 where nothing is said."""
+    """Return the floor: how many replicas of the application must stay; 1 where it is not declared."""
     told = whole_number(workload.annotations.get(keys.MIN_REPLICAS))
     return DEFAULT_MIN_REPLICAS if told is None else told

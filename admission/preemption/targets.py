@@ -1,7 +1,17 @@
-"""The smallest set of Workloads to evict: take candidates away until it fits, then put back who need not go.
+"""A minimal set of Workloads to evict: remove candidates until the preemptor fits, then fill back.
 
-The order of candidates decides who goes, so a smaller set may exist; it is not looked for. This is Kueue's
-heuristic, kept because users know whom it takes.
+Theory of operation. Finding the smallest set is a covering problem. This is Kueue's heuristic instead, kept
+because users know which Workloads it selects:
+
+    1 take       remove candidates from the snapshot, in their order, until the preemptor fits
+    2 fill back  in reverse order, put back each one without which it still fits
+
+The result is minimal, since no single target can be left out, but a smaller set may exist. Invariant: after
+every step of either loop the removed usage is exactly that of the targets; at the end all of it is restored.
+
+Each candidate is taken and put back at most once for each attempt (with and without borrowing), so the search
+ends. It costs one test of fit for each step: a few additions, and with a topology a search for places. After
+the first few victims a cheap count of nodes ends searches that cannot succeed (`_cannot_succeed`).
 Source: Kueue, pkg/scheduler/preemption, classicalPreemptionStrategy and fillBackWorkloads.
 """
 
@@ -21,15 +31,15 @@ from api.queueing import PreemptionPolicy
 from api.reasons import PreemptionReason
 from queues.steps import Steps
 
-# Most who find victims find them among the first few. Whoever has taken so many may search in vain, through
-# all who run: then it pays to count beforehand whether all of them would be enough.
+# A search that succeeds mostly does so within its first few victims. One that has taken this many may fail
+# after all candidates, so it is worth counting beforehand whether all of them would be enough.
 _TAKEN_BEFORE_A_COUNT = 16
-# Without places a look whether it fits is a few additions: a search pauses after so many.
+# Without places a test of fit is a few additions: a search pauses after so many.
 _LOOKS_AT_ONCE = 64
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """A Workload to evict, and by which right."""
+    """A Workload to evict, and the reason."""
 
     held: HeldWorkload
     queue: QueueState
@@ -37,18 +47,18 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def classical_targets(snapshot: Snapshot, need: PreemptionRequest, pools: Pools) -> Steps[tuple[Target, ...]]:
-    """Return whom to evict so that `need` fits, () where no set of candidates would do.
+    """Return the Workloads to evict so that `need` fits, () where no set of candidates would do.
 
-    The snapshot is left as it was found.
+    The snapshot is left as it was.
     """
     candidates = collect(pools, need)
     if candidates.is_empty:
         return ()
     mark = snapshot.mark()
-    # In Kueue's order of attempts, which decides whom users see evicted.
+    # Kueue's order of attempts, which decides which Workloads users see evicted.
     for is_borrowing in _attempts(need, candidates):
         targets = yield from _take_until_it_fits(snapshot, need, candidates, is_borrowing=is_borrowing)
-        # From the whole set of those taken, not while taking: only in the end it is known who is not needed.
+        # After the loop, because only then it is known which victims are not needed.
         if targets:
             targets = yield from fill_back(snapshot, need, targets, is_borrowing=is_borrowing)
         snapshot.rollback(mark)
@@ -60,24 +70,24 @@ def classical_targets(snapshot: Snapshot, need: PreemptionRequest, pools: Pools)
 def fits(snapshot: Snapshot, need: PreemptionRequest, *, is_borrowing: bool) -> bool:
     """Return whether `need` fits now, places and all, borrowing only where that is allowed."""
     node = need.queue.node
-    # Borrowing is refused before room is looked for: the cheaper question.
+    # Borrowing is checked first, because that is cheaper than the search for room.
     if not is_borrowing and any(
         node.cell(pair).is_borrowing_with(amount) for pair, amount in need.usage.items()
     ):
         return False
     if not node.fits(need.usage):
         return False
-    # Places last: quota is a few numbers, a place a search.
+    # Places last: a test of quota is a few additions, a place needs a search.
     return not need.placing or snapshot.topology_cache.has_place(need.placing)
 
 
 def fill_back(
     snapshot: Snapshot, need: PreemptionRequest, targets: list[Target], *, is_borrowing: bool
 ) -> Steps[list[Target]]:
-    """Return the targets without those whose place is not needed after all.
+    """Return the targets that are needed.
 
     Fill back in reverse: a Workload evicted early may have become unnecessary once a later, larger one was
-    chosen. The last is always needed. As in Kueue, it moves into the place of one that is put back.
+    chosen. The last target is always needed. As in Kueue, it takes the position of one that is put back.
     """
     if need.order is not CandidateOrder.KUEUE:
         return (yield from _fill_back_by_loss(snapshot, need, targets, is_borrowing=is_borrowing))
@@ -88,7 +98,7 @@ def fill_back(
         target = kept[index]
         snapshot.add(target.queue, target.held.usage, target.held.places)
         if fits(snapshot, need, is_borrowing=is_borrowing):
-            # Kueue moves the last target into the gap; the order of the rest decides who is asked next.
+            # As in Kueue, the last target fills the gap; targets at lower positions are still to be tried.
             kept[index] = kept[-1]
             kept.pop()
         else:
@@ -99,11 +109,12 @@ def fill_back(
 def _fill_back_by_loss(
     snapshot: Snapshot, need: PreemptionRequest, targets: list[Target], *, is_borrowing: bool
 ) -> Steps[list[Target]]:
-    """Return the targets that are needed, each asked in turn: the most important first, then the greatest
-    loss. The order of taking has no say in that, so the last may stay too.
+    """Return the targets that are needed, the most important tried first, then the greatest loss.
+
+    The order of taking does not matter here, so the last one taken may be put back too.
     """
     kept = list(targets)
-    for number, target in enumerate(sorted(targets, key=lambda one: _grief(need, one), reverse=True)):
+    for number, target in enumerate(sorted(targets, key=lambda one: _gravity(need, one), reverse=True)):
         if _is_to_pause(need, number):
             yield
         snapshot.add(target.queue, target.held.usage, target.held.places)
@@ -114,27 +125,27 @@ def _fill_back_by_loss(
     return kept
 
 
-def _grief(need: PreemptionRequest, target: Target) -> tuple[bool, int, float, str]:
+def _gravity(need: PreemptionRequest, target: Target) -> tuple[bool, int, float, str]:
     held = target.held
-    # Whoever is leaving anyway is put back last: evicting it costs nothing.
+    # A target that is leaving anyway is put back last: evicting it costs nothing.
     loss = 0.0 if held.is_evicted else need.losses.of(held, need.queue)
     return not held.is_evicted, held.workload.priority, loss, held.workload.uid
 
 
 def _attempts(need: PreemptionRequest, candidates: Candidates) -> tuple[bool, ...]:
-    """Return whether to try with borrowing, without, or both, and in which order.
+    """Return whether to try with borrowing, without, or both, in the order of the attempts.
 
-    Evicting others' Workloads while borrowing needs the borrowWithinCohort policy, else two queues would
+    Evicting Workloads of other queues while borrowing needs borrowWithinCohort. Without it two queues would
     evict each other for ever.
     """
     is_forbidden = need.queue.spec.preemption.borrow_within_cohort is PreemptionPolicy.NEVER
     if is_forbidden and not _is_below_nominal(need):
-        # Whoever is above its own quota borrows in any case: one attempt, with the rules for borrowers.
+        # A queue above its own quota borrows in any case: one attempt, with the rules for borrowers.
         return (True,)
     has_advantage = candidates.has_foreign(has_advantage=True)
     if not has_advantage and not candidates.has_foreign(has_advantage=False):
         return (True,)
-    # With the tree's advantage borrowing is tried first, since it reaches those with the weakest claim.
+    # With hierarchical advantage, borrowing is tried first, since it reaches the candidates of weakest right.
     return (False, True) if is_forbidden and not has_advantage else (True, False)
 
 
@@ -144,19 +155,19 @@ def _is_below_nominal(need: PreemptionRequest) -> bool:
 
 
 def _is_to_pause(need: PreemptionRequest, number: int) -> bool:
-    """Return whether the search lets others have a turn before its look of this number."""
+    """Return whether the search pauses before step `number`, so that other tasks can run."""
     return bool(need.placing) or number % _LOOKS_AT_ONCE == _LOOKS_AT_ONCE - 1
 
 
-def _is_in_vain(
+def _cannot_succeed(
     snapshot: Snapshot, need: PreemptionRequest, candidates: Candidates, targets: Collection[Target]
 ) -> bool:
-    """Return whether it is certain that the search ends with nobody."""
-    everybody = candidates.all_that_may_go()
-    if everybody is None:
+    """Return whether it is certain that the search will find no set of victims."""
+    all_candidates = candidates.all_that_may_go()
+    if all_candidates is None:
         return False
     taken = {target.held.key for target in targets}
-    return not may_make_room(snapshot, need, (held for held in everybody if held.key not in taken))
+    return not may_make_room(snapshot, need, (held for held in all_candidates if held.key not in taken))
 
 
 def _take_until_it_fits(
@@ -166,23 +177,23 @@ def _take_until_it_fits(
     floors = Floors(snapshot)
     is_open = not need.placing
     for candidate in candidates.in_order(is_borrowing=is_borrowing):
-        # Too many for an answer that could still be the cheapest; () is not "nobody", but the
-        # caller has a plain answer to fall back on.
+        # Too many for an answer that could still be the cheapest. The empty result does not mean that there
+        # are no victims; the caller has Kueue's answer to fall back on.
         if len(targets) == need.most_taken:
             return []
         if len(targets) == _TAKEN_BEFORE_A_COUNT and not is_open:
             is_open = True
-            if _is_in_vain(snapshot, need, candidates, targets):
+            if _cannot_succeed(snapshot, need, candidates, targets):
                 return []
         if (guard := floors.take(candidate.held, candidate.queue)) is not None:
-            # Its application, or a budget, cannot do without it: the next one.
+            # Its application or a budget cannot spare it, so the next candidate is tried.
             need.losses.note_kept(need.pending.key, candidate.held, guard)
             continue
         if _is_to_pause(need, len(targets)):
             yield
         snapshot.remove(candidate.queue, candidate.held.usage, candidate.held.places)
         targets.append(Target(held=candidate.held, queue=candidate.queue, reason=candidate.right.reason))
-        # After each single one: the first set that is enough is taken.
+        # Tested after each candidate: the first sufficient set is taken.
         if fits(snapshot, need, is_borrowing=is_borrowing):
             return targets
     return []
