@@ -84,8 +84,7 @@ class EvictionLosses:
     def spared_until(self, held: HeldWorkload, queue: QueueState, priority: int) -> float | None:
         """Return until when the Workload may not be evicted for one of `priority` (Unix seconds).
 
-        By the policy of its own `queue`. None: it may be evicted now; infinity: time alone
-        will not change it.
+        By the policy of its own `queue`. None: it may be evicted now; infinity: time alone never allows it.
         """
         section = queue.policy.preemption
         if section is None:

@@ -4,7 +4,7 @@ Theory of operation. Finding the smallest set is a covering problem. This is Kue
 because users know which Workloads it selects:
 
     1 take       remove candidates from the snapshot, in their order, until the preemptor fits
-    2 fill back  in reverse order, put back each one without which it still fits
+    2 fill back  in reverse order, put back each one whose eviction is not needed
 
 The result is minimal, since no single target can be left out, but a smaller set may exist. Invariant: after
 every step of either loop the removed usage is exactly that of the targets; at the end all of it is restored.

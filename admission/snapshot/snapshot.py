@@ -11,8 +11,6 @@ Invariant: the state equals what it was when the cycle began plus the entries of
 exact because adding and removing usage are mirror images (`queues.quota.quota_tree`); the entries are undone
 in reverse. `suspend` and `resume` undo and redo the whole log, so that a cycle can pause while others read
 the true state. A trial costs as much as it touches, however large the cluster is, and nothing is ever copied.
-
-What the quota tree computes and which nodes are free is left to `queues.quota` and `admission.placement`.
 """
 
 from __future__ import annotations
@@ -182,8 +180,7 @@ class QueueState:
 
     def __post_init__(self) -> None:
         self.name = self.spec.name
-        # The cells are looked up once here. A search asks for them thousands of times a cycle, and they stay
-        # the same objects until the tree is rebuilt.
+        # Looked up once: searches need them thousands of times a cycle, and they last as long as the tree.
         for index, spec in enumerate(self.spec.resource_groups):
             group = self._group(index, spec)
             for resource in group.resources:
@@ -330,11 +327,7 @@ class Snapshot:
                 self._play(change, is_undone=True)
 
     def resume(self) -> None:
-        """Restore the changes that `suspend` has undone; does nothing where it was not called.
-
-        The state must not have changed in between. Whatever changes it interrupts the cycle
-        (`Cycle.interrupt`), which rolls back instead.
-        """
+        """Redo what `suspend` has undone, if anything; after a change of the state roll back instead."""
         if self._is_suspended:
             self._is_suspended = False
             for change in self._undo_log:
@@ -372,10 +365,7 @@ class Snapshot:
     def stand(
         self, overlay: UsageOverlay, leaving: Mapping[WorkloadKey, tuple[QueueState, HeldWorkload]]
     ) -> None:
-        """Apply the capacity holds for the whole cycle: their overlay, and the victims that count as gone.
-
-        The effect is as if these had been evicted, and the held usage reserved, before any other decision.
-        """
+        """Apply the capacity holds for the whole cycle, as if their victims were evicted before all else."""
         self.decided += 1
         self._overlay, self._standing = overlay, leaving.keys()
         self._evicted.update(leaving)
@@ -437,8 +427,7 @@ class Snapshot:
         Evicted Workloads count as running; the capacity holds (`stand`) and the `expected` usage count as
         free. Quota is restored in full, nodes only those of `places`: others must not be read in the block.
         """
-        # Called for head after head while dozens of Workloads leave. Most of their places are elsewhere and
-        # are skipped, and their quota is added up first.
+        # Called for head after head: places on other nodes are skipped, and quota is added up first.
         nodes = {domain.values[-1] for place in places for domain in place.assignment.domains}
         mark = self.mark()
         self._lay(self._overlay.negated(nodes))
