@@ -210,23 +210,23 @@ def _of_domain(
     what = f'{path}.domain is "{"/".join(one.domain)}"'
     domain = find_domain(one.domain, cluster.queues[empty.queue], cluster.ground)
     if isinstance(domain, str):
-        return f"{what}: {domain}; nothing is kept"
+        return f"{what}: {domain}; nothing is reserved"
     # Also across ClusterQueues: every queue with a flavor of these nodes shares them.
     for other in before:
         is_at_a_time = other.start_at < empty.end_at and empty.start_at < other.end_at
         if other.domain is not None and is_at_a_time and domain.overlaps(other.domain):
-            return f"{what}: {other.words} (policy {other.id.policy}); nothing is kept"
+            return f"{what}: {other.words} (policy {other.id.policy}); nothing is reserved"
     declared = to_quotas(cluster.queues[empty.queue].resource_groups)
     # Resources without quota (pods, storage) are not in the tree, which therefore cannot keep them.
     usage = {pair: amount for pair, amount in domain.amounts.items() if pair in declared}
     # The minimum over all instants: a quota window in the middle of it may leave less.
     for _, node in _instants(empty, before, cluster, now=now):
         usage = {pair: min(amount, node.available(pair)) for pair, amount in usage.items()}
-    # The nodes are kept also where the quota for them is missing.
+    # The nodes are kept even if the quota for some of their resources is missing.
     usage = {pair: amount for pair, amount in usage.items() if amount > 0}
     if not usage:
-        has = f"ClusterQueue {empty.queue} can have nothing of its {domain.hosts} nodes' resources then"
-        return f"{what}: {has}, by its quotas and beside other reservations; nothing is kept"
+        lack = f"ClusterQueue {empty.queue} has no quota left for the resources of its {domain.hosts} nodes"
+        return f"{what}: {lack} in that period, beside other reservations; nothing is reserved"
     return replace(empty, usage=usage, domain=domain)
 
 
@@ -264,7 +264,7 @@ def _shortage(
                 return (
                     f"{path}.resources[{number}].amount is {to_text(pair.resource, amount)}: ClusterQueue "
                     f"{one.queue} can have {has} {pair.resource} of flavor {pair.flavor} at "
-                    f"{to_rfc3339(at)}{beside}; nothing is kept"
+                    f"{to_rfc3339(at)}{beside}; nothing is reserved"
                 )
     return None
 
@@ -329,7 +329,7 @@ def joining_problem(
         ended = to_rfc3339(wanted.end_at)
         return PendingReason.MISCONFIGURED, f'{RESERVATION} is "{name}": it ended at {ended}'
     if known.joined_by(workload) is None:
-        message = f'{RESERVATION} is "{name}": nothing is kept for it, see the status of policy {policy.name}'
+        message = f'{RESERVATION} is "{name}": it is not in force, see the status of policy {policy.name}'
         return PendingReason.MISCONFIGURED, message
     if wanted.start_at > now:
         starts = to_rfc3339(wanted.start_at)

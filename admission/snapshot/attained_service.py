@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 
 from api.workload import WorkloadKey
 
-# The loss of an eviction in device-seconds, then the latest start first, then the uid.
+# The loss of an eviction in device-seconds, then the last queued first, then the uid.
 Rank = tuple[float, float, str]
 Member = TypeVar("Member")
 

@@ -126,5 +126,5 @@ def test_a_domain_that_does_not_exist_is_named_by_the_policy(scene: Scene) -> No
         policy = scene.rest.get(f"{POLICIES}/{scene.scoped('calendar')}")
         return str(condition(policy, "Accepted").get("message", ""))
 
-    want = f"no ready node with label {rack_label(scene)}=r7; there are r0, r1; nothing is kept"
+    want = f"no ready node with label {rack_label(scene)}=r7; there are r0, r1; nothing is reserved"
     wait_for(lambda: want in told(), "the condition names the domain, and which there are")

@@ -274,13 +274,13 @@ def test_a_workload_without_any_policy_is_told_too() -> None:
         pytest.param(
             [keep(9, 100, 200)],
             "spec.reservations[0].resources[0].amount is 9: ClusterQueue queue can have 8 gpu of flavor "
-            "default at 1970-01-01T00:18:20Z; nothing is kept",
+            "default at 1970-01-01T00:18:20Z; nothing is reserved",
             id="more than the quota",
         ),
         pytest.param(
             [keep(5, 100, 200), keep(4, 150, 300, name="second")],
             "spec.reservations[1].resources[0].amount is 4: ClusterQueue queue can have 3 gpu of flavor "
-            "default at 1970-01-01T00:19:10Z beside other reservations; nothing is kept",
+            "default at 1970-01-01T00:19:10Z beside other reservations; nothing is reserved",
             id="more than another reservation leaves",
         ),
         pytest.param(

@@ -197,7 +197,7 @@ def test_a_domain_without_any_node_keeps_nothing_until_one_is_back() -> None:
     (problem,) = problems(world)
     assert problem == (
         'spec.reservations[0].domain is "r0": Topology t of flavor default has no ready node with label '
-        "rack=r0; there are r1; nothing is kept"
+        "rack=r0; there are r1; nothing is reserved"
     )
 
     world.put(make_rack_node(0))
@@ -250,31 +250,31 @@ def test_a_flavor_outside_the_domain_is_none_for_its_members() -> None:
         pytest.param(
             [keep_domain("r7", 100, 200)],
             'spec.reservations[0].domain is "r7": Topology t of flavor default has no ready node with label '
-            "rack=r7; there are r0, r1; nothing is kept",
+            "rack=r7; there are r0, r1; nothing is reserved",
             id="no such domain",
         ),
         pytest.param(
             [keep_domain("r0/n3", 100, 200)],
             'spec.reservations[0].domain is "r0/n3": Topology t of flavor default has no ready node with '
-            f"label {HOSTNAME}=n3 within r0; there are r0/n0, r0/n1; nothing is kept",
+            f"label {HOSTNAME}=n3 within r0; there are r0/n0, r0/n1; nothing is reserved",
             id="a node of another rack",
         ),
         pytest.param(
             [keep_domain("r0/n0/gpu-0", 100, 200)],
             'spec.reservations[0].domain is "r0/n0/gpu-0": Topology t has the levels rack/'
-            f"{HOSTNAME}, widest first; give at most one value of each; nothing is kept",
+            f"{HOSTNAME}, widest first; give at most one value of each; nothing is reserved",
             id="more values than levels",
         ),
         pytest.param(
             [keep_domain("r0", 100, 200), keep_domain("r0/n1", 150, 300, name="second")],
             'spec.reservations[1].domain is "r0/n1": reservation big keeps domain r0 (2 nodes) from '
-            "1970-01-01T00:18:20Z until 1970-01-01T00:20:00Z (policy policy); nothing is kept",
+            "1970-01-01T00:18:20Z until 1970-01-01T00:20:00Z (policy policy); nothing is reserved",
             id="part of another's domain",
         ),
         pytest.param(
             [keep(8, 100, 200), keep_domain("r0", 150, 300, name="second")],
-            'spec.reservations[1].domain is "r0": ClusterQueue queue can have nothing of its 2 nodes\' '
-            "resources then, by its quotas and beside other reservations; nothing is kept",
+            'spec.reservations[1].domain is "r0": ClusterQueue queue has no quota left for the resources '
+            "of its 2 nodes in that period, beside other reservations; nothing is reserved",
             id="no quota beside another",
         ),
     ],
@@ -291,7 +291,7 @@ def test_a_queue_without_a_topology_is_told_what_to_do() -> None:
 
     assert problem == (
         'spec.reservations[0].domain is "r0": no flavor of ClusterQueue queue has a topology; give resources '
-        "instead of a domain, or let a ResourceFlavor of it name a Topology; nothing is kept"
+        "instead of a domain, or let a ResourceFlavor of it name a Topology; nothing is reserved"
     )
 
 

@@ -79,7 +79,7 @@ def test_a_member_that_comes_late_counts_from_when_it_comes() -> None:
         pytest.param(
             join(make_job(0)),
             replace(ONE_NODE, reservations=(replace(KEPT, amounts={("gpu", "nvidia.com/gpu"): 9}),)),
-            'berth.dev/reservation is "demo": nothing is kept for it',
+            'berth.dev/reservation is "demo": it is not in force',
             id="it asks for more than there is and is refused",
         ),
     ],

@@ -217,7 +217,7 @@ def test_who_waits_behind_all_whose_starts_are_told_has_the_last_of_them_as_a_bo
     }
 
 
-REFUSED = 'spec.reservations[0].domain is "r7": there are r0; nothing is kept'
+REFUSED = 'spec.reservations[0].domain is "r7": there are r0; nothing is reserved'
 ACTIVE = {"state": "Active", "nodes": 4, "userCount": 1, "users": ["team/w"]}
 
 
