@@ -97,6 +97,10 @@ class FlavorSearch:
     def _to_assignment(
         self, served: tuple[PodSetChoice, ...], usage: dict[FlavorResource, int]
     ) -> Assignment:
+        """Return the assignment of the served pod sets, with the scan from which the next attempt continues.
+
+        Its mode is the worst of the pod sets' modes, its `borrowing` the greatest height of any resource.
+        """
         tried: list[dict[str, int]] = []
         borrowing, mode = 0, Mode.FIT if served else Mode.NO_FIT
         for choice in served:
@@ -163,6 +167,7 @@ class FlavorSearch:
         return [_to_choice(member, chosen, report) for member in members]
 
     def _is_ignored(self, resource: str, amount: int) -> bool:
+        """Return whether the resource needs no quota although no resource group covers it."""
         if resource in self.queue.groups:
             return False
         # A request of zero needs no quota, not even for a resource that no group covers.
@@ -212,6 +217,7 @@ class FlavorSearch:
         return scan
 
     def _last_tried(self, pod_set: int, resource: str) -> int:
+        """Return the index of the flavor at which the last scan stopped, -1 to begin at the first."""
         scan = self.pending.scan
         # The last scan may have covered fewer pod sets: it ended at the first that got no flavor.
         if scan is None or pod_set >= len(scan.tried):
@@ -291,6 +297,7 @@ class FlavorSearch:
         return Weighed(pair, cell, total, reach, WORST, message, PendingReason.WAITING_FOR_QUOTA)
 
     def _can_preempt_while_borrowing(self) -> bool:
+        """Return whether the ClusterQueue may evict other queues' Workloads while it borrows."""
         preemption = self.queue.spec.preemption
         return preemption.borrow_within_cohort is not PreemptionPolicy.NEVER or (
             # Under fair sharing a queue may take from queues with a greater share, borrowing or not.
@@ -325,6 +332,8 @@ _NO_SPEC = WirePodSpec()
 
 
 class _Member(NamedTuple):
+    """A pod set in a group that shares flavors, with its pod count and its total requests."""
+
     position: int
     pod_set: PodSet
     pods: int
@@ -332,11 +341,15 @@ class _Member(NamedTuple):
 
 
 class _Refusal(NamedTuple):
+    """Why a flavor is out of the question whatever its quota."""
+
     message: str
     reason: PendingReason = PendingReason.NO_MATCHING_FLAVOR
 
 
 class _SearchReport(NamedTuple):
+    """What the scans of a group of pod sets report: the same for all of its members."""
+
     reasons: tuple[str, ...]
     attempts: tuple[Attempt, ...]
     no_fit_reason: PendingReason | None
@@ -352,10 +365,12 @@ class _Scan:
     no_fit_reason: PendingReason | None = None
 
     def note(self, attempt: Attempt, message: str) -> None:
+        """Record a flavor that cannot be used, with its message."""
         self.attempts.append(attempt)
         self.reasons.append(message)
 
     def choose(self, flavor: str, grades: list[tuple[str, Grade]], *, tried: int) -> None:
+        """Set the flavor for each of the graded resources; `tried` is the index where the scan stopped."""
         for resource, (mode, height) in grades:
             self.choices[resource] = FlavorChoice(flavor=flavor, mode=MODES[mode], height=height, tried=tried)
 

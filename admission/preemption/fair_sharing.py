@@ -127,6 +127,10 @@ class _FairSearch:
         return done
 
     def _first_pass(self, candidates: _Candidates, rule: FairRule, refused: _Candidates) -> Steps[bool]:
+        """Take candidates by the first rule; return whether `need` fits. Fills `refused` with the others.
+
+        Of its own queue, and where the preemptor reclaims its own quota, no rule has to be checked.
+        """
         # A queue within its own quota even with the preemptor may reclaim that quota from any other queue.
         is_entitled = self.need.queue.node.is_within_nominal(self.need.pairs)
         # The ordering reads the shares again after each step, because each step changes them.
@@ -167,6 +171,7 @@ class _FairSearch:
         return False
 
     def _second_pass(self, candidates: _Candidates) -> Steps[bool]:
+        """Take refused candidates by the second rule; return whether `need` fits."""
         ordering = _Ordering(self.snapshot, self.need, candidates)
         for queue in ordering:
             yield
@@ -195,10 +200,12 @@ class _FairSearch:
         return is_fitting
 
     def _shares(self, queue: QueueState) -> tuple[DominantShare, DominantShare]:
+        """Return the shares of the preemptor's side and of the queue's, below their common ancestor."""
         ours, theirs = _below_common_ancestor(self.need.queue.node, queue.node)
         return dominant_resource_share(ours), dominant_resource_share(theirs)
 
     def _share_without(self, queue: QueueState, held: HeldWorkload) -> DominantShare:
+        """Return the share of the queue's side with the Workload evicted."""
         # Not recorded in the snapshot's undo log: it is undone two lines below.
         queue.node.remove(held.usage)
         share = self._shares(queue)[1]

@@ -133,8 +133,10 @@ def may_make_room(snapshot: Snapshot, need: PreemptionRequest, leaving: Iterable
 def _may_hold(
     snapshot: Snapshot, request: PlacementRequest, given: Mapping[_Node, Mapping[str, int]]
 ) -> bool:
+    """Return False only where this request's pods would have no room with the `given` amounts freed."""
     search = snapshot.topology_cache.search(request.flavor)
     plan = make_plan(request, search.site.levels)
+    # Nothing is known of a request that this topology cannot plan, so it must not be ruled out here.
     if isinstance(plan, NoPlacement):
         return True
     # Both counts exclude the nodes that the pods must not use.
@@ -143,6 +145,7 @@ def _may_hold(
     pods = sum(now[leaf] for leaf in search.site.tree.at_level[-1])
     for (flavor, leaf), amounts in given.items():
         if flavor == request.flavor:
+            # A freed node holds no more pods than when it is empty, whatever was freed.
             rooms = ((free[leaf] + amounts.get(one, 0)) // amount for one, amount, free in wanted)
             pods += max(0, min(empty[leaf], *rooms) - now[leaf])
     return pods >= request.count
@@ -172,6 +175,10 @@ class _Cover:
         return True
 
     def _hold(self, request: PlacementRequest, region: int | None) -> Steps[bool]:
+        """Make room for the pods of one request, pod by pod; return whether there is enough.
+
+        `gone` and `_taken` grow with each pod that gets a node. They are of no use after False.
+        """
         left = yield from self._room_when_empty(request, region)
         site = self.snapshot.topology_cache.search(request.flavor).site
         # A resource that is not requested is never lacking, however overcommitted the node is.
@@ -195,6 +202,8 @@ class _Cover:
                 yield
             offer_again(node)
         for _ in range(request.count):
+            # The cheapest valid offer. An outdated entry is dropped, because the node's present offer has an
+            # entry of its own, unless the node has no offer left.
             while heap:
                 standing, loss, node = heapq.heappop(heap)
                 offer = offers.get(node)
@@ -206,6 +215,7 @@ class _Cover:
                 offer_again(node)
             else:
                 return False
+            # The pod gets this node: take its amounts there, and evict the victims of the offer.
             left[node] -= 1
             taken = self._taken.setdefault(node, {})
             for resource, amount in request.per_pod.items():
@@ -249,6 +259,8 @@ class _Cover:
                 lacking[resource] = lack
         if not lacking:
             return _Offer(*_NOTHING_LOST, ())
+        # Residents that are evicted for earlier pods reduce the lack for free. Of the others only those whose
+        # guards allow their eviction can be victims.
         staying = []
         for one in self.residents.of_node.get(node, ()):
             if one.key not in self.gone:
@@ -265,6 +277,8 @@ class _Cover:
             (one,) = staying
             is_enough = all(one.amounts.get(resource, 0) >= lack for resource, lack in lacking.items())
             return _Offer(one.standing, one.loss, (one,)) if is_enough else None
+        # Neither order is better in all cases: the first finds several cheap victims, the second one large
+        # victim that replaces them.
         orders = staying, sorted(staying, key=_loss_for(lacking))
         sets = [_enough(order, lacking, self._may_go) for order in orders]
         return min((_Offer(*_cost(one), one) for one in sets if one), default=None)
@@ -293,6 +307,7 @@ def _enough(
     left = dict(lacking)
     taken: list[_Resident] = []
     for one in order:
+        # A resident that has nothing of what is still lacking would be evicted for nothing.
         if any(lack > 0 and one.amounts.get(resource, 0) for resource, lack in left.items()):
             if one.guards and not may_go((*taken, one)):
                 continue
@@ -332,6 +347,10 @@ def _loss_for(lacking: Mapping[str, int]) -> Callable[[_Resident], tuple[_Standi
 
 
 def _residents(snapshot: Snapshot, need: PreemptionRequest, pools: Pools) -> Steps[_Residents]:
+    """Return every candidate of the quota tree by the nodes that it holds something of.
+
+    Candidates of the own queue come from the pools, which know the highest priority that may be evicted.
+    """
     flavors = {request.flavor for request in need.placing}
     of_node: dict[_Node, list[_Resident]] = {}
     nodes_of: dict[WorkloadKey, list[_Node]] = {}
@@ -359,6 +378,7 @@ def _residents(snapshot: Snapshot, need: PreemptionRequest, pools: Pools) -> Ste
                 one = _Resident(standing, loss, held.workload.uid, held.key, amounts, guards)
                 of_node.setdefault(node, []).append(one)
                 nodes_of.setdefault(held.key, []).append(node)
+    # By standing, loss and uid, so that equal inputs give equal answers.
     for residents in of_node.values():
         residents.sort(key=lambda one: one[:3])
     return _Residents(of_node, nodes_of, spares)

@@ -190,7 +190,7 @@ class KeptReplicas:
         if budgeted := self._by(Keeps.BUDGET):
             guard = self._guards[budgeted[0]]
             is_one = _AND not in guard.name
-            remedy = "let it allow more disruptions" if is_one else "let each pod fall under one alone"
+            remedy = "let it allow more disruptions" if is_one else "let each pod be covered by only one"
             sentences.append(
                 f"{_candidates(budgeted)} kept by a PodDisruptionBudget, such as Workload {budgeted[0]} by"
                 f" {guard.namespace}/{guard.name}: {remedy}"
@@ -198,7 +198,7 @@ class KeptReplicas:
         if refused := self._by(Keeps.SERVER):
             sentences.append(
                 f"{_candidates(refused)} kept by the API server, which has refused to evict the pods, such as"
-                f" Workload {refused[0]}: its condition {ConditionType.DISRUPTION_ALLOWED} quotes it"
+                f" Workload {refused[0]}: its condition {ConditionType.DISRUPTION_ALLOWED} quotes its answer"
             )
         for rule, spared in sorted(self._spared.items()):
             first = min(spared, key=lambda key: (spared[key], key))
@@ -212,8 +212,8 @@ class KeptReplicas:
 
 def _remedy(guard: Guard, floor: int) -> str:
     if guard.name.startswith("StatefulSet/"):
-        return f'{guard.name} goes whole or not at all, and may go where the annotation is "0"'
-    return f"at least {floor} of {guard.name} stay, so let it have more replicas, or lower that number"
+        return f'{guard.name} is evicted as a whole or not at all; set the annotation to "0" to allow that'
+    return f"at least {floor} of {guard.name} must stay; add replicas or lower the annotation"
 
 
 def _candidates(some: Sequence[WorkloadKey]) -> str:

@@ -177,14 +177,14 @@ ROWS = [
         [*replicas(min_replicas="3")],
         2,
         "3 candidates for preemption are kept by berth.dev/min-replicas, such as Workload team/chat-1:"
-        " at least 3 of Deployment/chat stay, so let it have more replicas, or lower that number",
+        " at least 3 of Deployment/chat must stay; add replicas or lower the annotation",
         id="a floor, and how many it keeps",
     ),
     pytest.param(
         [*replicas(), budget(3)],
         4,
         "1 candidate for preemption is kept by berth.dev/min-replicas, such as Workload team/chat-3:"
-        " at least 1 of Deployment/chat stay, so let it have more replicas, or lower that number",
+        " at least 1 of Deployment/chat must stay; add replicas or lower the annotation",
         id="the floor of one where nothing is said",
     ),
     pytest.param(
@@ -198,14 +198,14 @@ ROWS = [
         [*replicas(min_replicas="0"), budget(4), replace(budget(4), name="all")],
         1,
         "4 candidates for preemption are kept by a PodDisruptionBudget, such as Workload team/chat-0"
-        " by team/all and chat: let each pod fall under one alone",
+        " by team/all and chat: let each pod be covered by only one",
         id="two budgets",
     ),
     pytest.param(
         [shards()],
         1,
         "1 candidate for preemption is kept by berth.dev/min-replicas, such as Workload team/shards:"
-        ' StatefulSet/shards goes whole or not at all, and may go where the annotation is "0"',
+        ' StatefulSet/shards is evicted as a whole or not at all; set the annotation to "0" to allow that',
         id="a StatefulSet that says nothing",
     ),
     pytest.param(
@@ -215,7 +215,7 @@ ROWS = [
         ],
         3,
         "2 candidates for preemption are kept by berth.dev/min-replicas, such as Workload team/chat-0:"
-        " at least 2 of Deployment/chat stay, so let it have more replicas, or lower that number",
+        " at least 2 of Deployment/chat must stay; add replicas or lower the annotation",
         id="only those that are kept",
     ),
 ]
