@@ -154,10 +154,10 @@ def saves_at_sigterm(workload: Workload, facts: CheckpointFacts) -> bool:
 
     True where it declares so and its save time fits the grace period of its pods, the shortest of several.
     """
-    told = facts.save_seconds
-    if not facts.saves_on_sigterm or facts.is_inference or told is None:
+    declared = facts.save_seconds
+    if not facts.saves_on_sigterm or facts.is_inference or declared is None:
         return False
-    return told <= shortest_grace_seconds(workload)
+    return declared <= shortest_grace_seconds(workload)
 
 
 def outcome_of_stop(before: Workload, after: Workload, *, saved_at: float | None) -> SaveOutcome | None:

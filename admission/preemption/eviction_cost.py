@@ -33,14 +33,14 @@ def cost_if_asked(held: HeldWorkload, policy: AdmissionPolicy) -> float:
 
 def save_seconds_of(facts: CheckpointFacts, rules: PreemptionRules) -> float:
     """Return the seconds of a save: declared or measured, within the limit, else the policy's default."""
-    told = facts.save_seconds
-    return min(rules.default_save_seconds if told is None else told, rules.max_declared_seconds)
+    declared = facts.save_seconds
+    return min(rules.default_save_seconds if declared is None else declared, rules.max_declared_seconds)
 
 
 def restart_seconds_of(facts: CheckpointFacts, rules: PreemptionRules) -> float:
     """Return the seconds of a restart until work continues; sources and limit as in `save_seconds_of`."""
-    told = facts.restart_seconds
-    return min(rules.default_restart_seconds if told is None else told, rules.max_declared_seconds)
+    declared = facts.restart_seconds
+    return min(rules.default_restart_seconds if declared is None else declared, rules.max_declared_seconds)
 
 
 def devices_of(usage: Quantities) -> int:

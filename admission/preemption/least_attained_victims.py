@@ -98,11 +98,11 @@ class LeastAttainedVictims:
         pending, each end of a small Workload would otherwise cost dozens of searches.
         """
         assert self._queue.turns is not None
-        in_vain, question = self._queue.turns.in_vain, (self._pending.level, self._pending.shape)
+        failed_until, question = self._queue.turns.failed_until, (self._pending.level, self._pending.shape)
         least = rules_of(self._queue).minimum_runtime_seconds
         # The next time that a Workload may cross a level: until then the same search would fail again.
         look = next_look(self._snapshot.now, minimum_runtime_seconds=least)
-        if in_vain.get(question) == look:
+        if failed_until.get(question) == look:
             return []
         site = self._snapshot.topology_cache.search(request.flavor).site
         wanted = {resource: amount for resource, amount in request.per_pod.items() if amount > 0}
@@ -110,7 +110,7 @@ class LeastAttainedVictims:
         nodes = [self._empty(site, leaf, wanted, on_leaf.get(leaf, ())) for leaf in site.tree.at_level[-1]]
         # Even with all victims gone there are not enough nodes for the gang.
         if sum(node.most_pods for node in nodes) < request.count:
-            in_vain[question] = look
+            failed_until[question] = look
             return []
         chosen: dict[str, HeldWorkload] = {}
         # Only nodes that can hold a pod at all.

@@ -282,5 +282,5 @@ def _guard_of(budget: DisruptionBudget) -> Guard:
 
 def min_replicas(workload: Workload) -> int:
     """Return the floor: how many replicas of the application must stay; 1 where it is not declared."""
-    told = whole_number(workload.annotations.get(keys.MIN_REPLICAS))
-    return DEFAULT_MIN_REPLICAS if told is None else told
+    declared = whole_number(workload.annotations.get(keys.MIN_REPLICAS))
+    return DEFAULT_MIN_REPLICAS if declared is None else declared

@@ -28,7 +28,7 @@ class AttainedService(Generic[Member]):
     """Members by level, and when each has to be examined next."""
 
     # Searches that found no victim, with the time before which they are not repeated, by what was searched.
-    in_vain: dict[object, float] = field(default_factory=dict)
+    failed_until: dict[object, float] = field(default_factory=dict)
     _by_level: dict[int, dict[WorkloadKey, tuple[Rank, Member]]] = field(default_factory=dict)
     _level: dict[WorkloadKey, int] = field(default_factory=dict)
     _sorted: dict[int, list[Member]] = field(default_factory=dict)
