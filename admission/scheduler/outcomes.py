@@ -177,6 +177,23 @@ def waiting(entry: Entry, reason: PendingReason, requeue: RequeueCause) -> HeadO
     return outcome
 
 
+def deferred(entry: Entry, others: Iterable[HeldWorkload]) -> HeadOutcome:
+    """Return the outcome of an entry that fits once `others` have stopped, which another head preempts.
+
+    Its next search begins at the first flavor. From where this one ended it would pass over the flavor
+    that is being freed, and take a less preferred one or try its flavors without end.
+    Source: Kueue, scheduler.go, processEntry.
+    """
+    outcome = lost(
+        entry.queue,
+        entry.pending,
+        PendingReason.WAITING_FOR_PREEMPTED_WORKLOADS,
+        entry.assignment.message(),
+        RequeueCause.PENDING_PREEMPTION,
+    )
+    return after_others(entry, outcome, others)
+
+
 def in_vain(entry: Entry) -> HeadOutcome:
     """Return the outcome of an entry that fits neither now nor after evictions it may ask for.
 

@@ -45,7 +45,7 @@ from admission.preemption.preemptor import Preemptor
 from admission.scheduler.outcomes import (
     HeadOutcome,
     admitted,
-    after_others,
+    deferred,
     held_back,
     in_vain,
     kept_back,
@@ -259,9 +259,7 @@ class _Cycle:
         if mode is Mode.DEFERRED_FIT:
             awaited = self._awaited(entry)
             self._expect(entry, awaited)
-            reason = PendingReason.WAITING_FOR_PREEMPTED_WORKLOADS
-            outcome = waiting(entry, reason, RequeueCause.PENDING_PREEMPTION)
-            return after_others(entry, outcome, awaited)
+            return deferred(entry, awaited)
         if self._overlaps(entry):
             return skipped(entry, "Workload has overlapping preemption targets with another workload")
         if not self._fits(entry):

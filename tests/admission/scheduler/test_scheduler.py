@@ -10,14 +10,25 @@ from typing import Any
 import pytest
 
 from admission.decisions.decision import Admit
-from api.queueing import Preemption, PreemptionPolicy, QueueingStrategy
+from admission.engine.engine import EngineSettings
+from admission.preemption.fair_sharing import FairSharing
+from api.queueing import (
+    FlavorFungibility,
+    FungibilityPolicy,
+    Preemption,
+    PreemptionPolicy,
+    QueueingStrategy,
+    ResourceFlavor,
+)
 from tests.builders import (
     World,
     admits,
     evicts,
     make_cluster_queue,
+    make_group,
     make_pod_set,
     make_workload,
+    released,
     reserved,
     waits,
 )
@@ -142,6 +153,47 @@ def test_one_whose_needs_are_met_by_anothers_victim_waits_for_it_without_evictin
 
     assert evicts(decisions) == {"large": "InCohortReclamation"}
     assert waits(decisions)["b"] == "WaitingForPreemptedWorkloads"
+
+
+# `b` fits once the victim of `a` has stopped, in the first of its two flavors.
+@pytest.mark.parametrize(
+    ("spot", "sharing"),
+    [
+        pytest.param(0, None, id="the queue comes to rest where the next flavor has no quota"),
+        pytest.param(0, FairSharing(), id="the queue comes to rest, under fair sharing too"),
+        pytest.param(2, None, id="the next flavor is not taken instead, though it has quota"),
+    ],
+)
+def test_one_that_waits_for_anothers_victim_waits_for_its_flavor(
+    spot: int, sharing: FairSharing | None
+) -> None:
+    two: dict[str, Any] = {
+        "groups": (make_group("default", "spot", default=2, spot=spot),),
+        "fungibility": FlavorFungibility(when_can_preempt=FungibilityPolicy.MAY_STOP_SEARCH),
+    }
+    world = World(EngineSettings(fair_sharing=sharing)).put(
+        ResourceFlavor(name="spot"),
+        make_cluster_queue("x", cohort="team", quota=2, preemption=RECLAIM_ANY),
+        make_cluster_queue("y", cohort="team", preemption=RECLAIM_ANY, **two),
+        make_cluster_queue("borrower", cohort="team"),
+        reserved(make_workload("large", queue="borrower", gpus=4)),
+        make_workload("a", queue="x", gpus=2),
+        make_workload("b", queue="y", gpus=2, at=1),
+    )
+
+    decisions = world.settle(most=9)
+    world.put(released(world.get("large")))
+    later = world.settle(most=9)
+
+    assert (admits(decisions), list(evicts(decisions))) == ([], ["large"])
+    assert {one.key.name: flavors_of(one) for one in later if isinstance(one, Admit)} == {
+        "a": ["default"],
+        "b": ["default"],
+    }
+
+
+def flavors_of(decision: Admit) -> list[str]:
+    return [flavor for one in decision.admission.pod_sets for flavor in one.flavors.values()]
 
 
 def counts_of(decision: object) -> list[int]:
