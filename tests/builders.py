@@ -311,3 +311,8 @@ def evicts(decisions: Iterable[Decision]) -> dict[str, str]:
 def waits(decisions: Iterable[Decision]) -> dict[str, str]:
     """Return those told to wait, and the last word for why."""
     return {one.key.name: str(one.reason) for one in decisions if isinstance(one, Wait)}
+
+
+def messages(decisions: Iterable[Decision]) -> dict[str, str]:
+    """Return those told to wait, and the last message that says why."""
+    return {one.key.name: one.message for one in decisions if isinstance(one, Wait)}

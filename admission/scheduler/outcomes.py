@@ -31,6 +31,7 @@ from queues.profile.planned_start import BackfillLease, PlannedStart
 from queues.quota.resources import Quantities
 
 _STILL_TAKEN = "Workload fits only where preempted workloads are still running"
+_FITS_AFTER_OTHERS = "Workload fits once the workloads that another preempts have stopped"
 
 
 class Recomputation(StrEnum):
@@ -188,7 +189,8 @@ def deferred(entry: Entry, others: Iterable[HeldWorkload]) -> HeadOutcome:
         entry.queue,
         entry.pending,
         PendingReason.WAITING_FOR_PREEMPTED_WORKLOADS,
-        entry.assignment.message(),
+        # The assignment is a Fit, which has no message.
+        _FITS_AFTER_OTHERS,
         RequeueCause.PENDING_PREEMPTION,
     )
     return after_others(entry, outcome, others)

@@ -28,6 +28,7 @@ from tests.builders import (
     make_group,
     make_pod_set,
     make_workload,
+    messages,
     released,
     reserved,
     waits,
@@ -153,6 +154,7 @@ def test_one_whose_needs_are_met_by_anothers_victim_waits_for_it_without_evictin
 
     assert evicts(decisions) == {"large": "InCohortReclamation"}
     assert waits(decisions)["b"] == "WaitingForPreemptedWorkloads"
+    assert messages(decisions)["b"] == "Workload fits once the workloads that another preempts have stopped"
 
 
 # `b` fits once the victim of `a` has stopped, in the first of its two flavors.
