@@ -148,9 +148,14 @@ def nominate(
     again = yield from _search(snapshot, queue, pending, preemptor=preemptor, policy=policy, pins=pins)
     if not again.is_promising:
         return found
-    # Only once, else it would be tried for ever while the other head competes with it.
-    scan = structs.replace(again.assignment.scan, is_second=True)
-    return structs.replace(again, assignment=structs.replace(again.assignment, scan=scan))
+    # Only once, or it would be tried for ever while the other head competes with it.
+    return as_second_look(again)
+
+
+def as_second_look(entry: Entry) -> Entry:
+    """Return the entry marked as searched from the first flavor twice, so that its scan does not go on."""
+    scan = structs.replace(entry.assignment.scan, is_second=True)
+    return structs.replace(entry, assignment=structs.replace(entry.assignment, scan=scan))
 
 
 def _search(

@@ -172,7 +172,7 @@ def _evict(entry: Entry, target: Target) -> Evict:
 def waiting(entry: Entry, reason: PendingReason, requeue: RequeueCause) -> HeadOutcome:
     """Return the outcome of an entry that does not fit; its next search goes on where this one ended."""
     message = entry.assignment.message()
-    outcome = lost(entry.queue, entry.pending, reason, message, requeue, scan=entry.assignment.scan)
+    outcome = lost(entry.queue, entry.pending, reason, message, requeue, scan=_next_scan(entry))
     if reason is PendingReason.TOPOLOGY_PLACEMENT_FAILED and isinstance(outcome.decision, Wait):
         return replace(outcome, decision=replace(outcome.decision, strategy=entry.assignment.strategy))
     return outcome
@@ -228,16 +228,22 @@ def skipped(entry: Entry, message: str) -> HeadOutcome:
     It is tried again in the next cycle. If it has been searched from the first flavor twice already, it
     waits until something changes.
     """
-    scan = entry.assignment.scan
+    scan = _next_scan(entry)
     outcome = lost(
         entry.queue,
         entry.pending,
         PendingReason.WAITING_FOR_QUOTA,
         message,
-        RequeueCause.GENERIC if scan.is_second else RequeueCause.FAILED_AFTER_NOMINATION,
-        scan=None if scan.is_second else scan,
+        RequeueCause.GENERIC if scan is None else RequeueCause.FAILED_AFTER_NOMINATION,
+        scan=scan,
     )
     return replace(outcome, is_preemption_skipped=bool(entry.targets))
+
+
+def _next_scan(entry: Entry) -> FlavorScan | None:
+    """Return where the next search goes on; None if at the first flavor, where it has begun twice."""
+    scan = entry.assignment.scan
+    return None if scan.is_second else scan
 
 
 def still_taken(entry: Entry, others: Iterable[HeldWorkload]) -> HeadOutcome:

@@ -38,7 +38,14 @@ from admission.backfill.start_check import StartCheck
 from admission.decisions.assignment import Mode
 from admission.nomination.entry_ordering import classical_order, fair_order
 from admission.nomination.hold_exceptions import HoldExceptions
-from admission.nomination.nominate import CyclePolicy, Entry, find_rejection, nominate, nominate_fewer
+from admission.nomination.nominate import (
+    CyclePolicy,
+    Entry,
+    as_second_look,
+    find_rejection,
+    nominate,
+    nominate_fewer,
+)
 from admission.placement.topology.place import Place
 from admission.preemption.lost_work import EvictionLosses
 from admission.preemption.preemptor import Preemptor
@@ -461,16 +468,17 @@ class _Cycle:
             {resource: chosen.flavor for resource, chosen in choice.choices.items()}
             for choice in entry.assignment.pod_sets
         )
-        return (
-            yield from nominate(
-                self.snapshot,
-                entry.queue,
-                entry.pending,
-                preemptor=self.preemptor,
-                policy=self.policy,
-                pins=pins,
-            )
+        again = yield from nominate(
+            self.snapshot,
+            entry.queue,
+            entry.pending,
+            preemptor=self.preemptor,
+            policy=self.policy,
+            pins=pins,
         )
+        # The pinned search knows nothing of those before it. Taken for a first look, it would go on
+        # to the next flavor, and each cycle would end where it began.
+        return as_second_look(again) if entry.assignment.scan.is_second else again
 
     def _to_deferred(self, entry: Entry) -> Entry:
         """Defer an entry that fits only once the targets of another entry, one of them its own, are gone."""

@@ -11,7 +11,7 @@ import pytest
 
 from admission.decisions.decision import Admit
 from admission.engine.engine import EngineSettings
-from admission.preemption.fair_sharing import FairSharing
+from admission.preemption.fair_sharing import FairPreemption
 from api.queueing import (
     FlavorFungibility,
     FungibilityPolicy,
@@ -162,12 +162,12 @@ def test_one_whose_needs_are_met_by_anothers_victim_waits_for_it_without_evictin
     ("spot", "sharing"),
     [
         pytest.param(0, None, id="the queue comes to rest where the next flavor has no quota"),
-        pytest.param(0, FairSharing(), id="the queue comes to rest, under fair sharing too"),
+        pytest.param(0, FairPreemption(), id="the queue comes to rest, under fair sharing too"),
         pytest.param(2, None, id="the next flavor is not taken instead, though it has quota"),
     ],
 )
 def test_one_that_waits_for_anothers_victim_waits_for_its_flavor(
-    spot: int, sharing: FairSharing | None
+    spot: int, sharing: FairPreemption | None
 ) -> None:
     two: dict[str, Any] = {
         "groups": (make_group("default", "spot", default=2, spot=spot),),

@@ -10,7 +10,7 @@ from api.node import NodeInfo
 from api.policy import BackfillMode
 from api.queueing import Preemption, PreemptionPolicy, QueueingStrategy, ResourceFlavor, Topology
 from tests.admission.timed import TimedWorld, make_policy, template
-from tests.builders import make_cluster_queue, make_group, make_pod_set
+from tests.builders import World, make_cluster_queue, make_group, make_pod_set, make_workload, waits
 
 HOST = "kubernetes.io/hostname"
 
@@ -152,3 +152,27 @@ def test_who_is_displaced_by_one_of_another_tree_that_does_not_start_either_is_t
 
     assert world.started["short"] == 100
     assert world.started["waits"] == 10
+
+
+# `large` has its quota and no nodes: it keeps both nodes from `small`, whose next flavor has no quota.
+@pytest.mark.parametrize("strategy", list(QueueingStrategy))
+def test_the_queue_rests_where_a_head_of_its_cohort_keeps_the_nodes_of_another_in_every_cycle(
+    strategy: QueueingStrategy,
+) -> None:
+    two_flavors = (make_group("default", "spot", default=2, spot=0),)
+    world = World().put(
+        Topology(name="t", levels=(HOST,)),
+        ResourceFlavor(name="default", topology_name="t"),
+        ResourceFlavor(name="spot", topology_name="t"),
+        *(NodeInfo(name=name, labels={HOST: name}, allocatable={"gpu": 2, "pods": 9}) for name in ("a", "b")),
+        make_cluster_queue("large", cohort="both", quota=6, queueing_strategy=QueueingStrategy.STRICT_FIFO),
+        make_cluster_queue("small", cohort="both", groups=two_flavors, queueing_strategy=strategy),
+        make_workload("runs", queue="large", **gang(1, gpus=2)),
+    )
+    world.confirm(world.settle())
+    world.put(
+        make_workload("large", queue="large", **gang(2, gpus=2)),
+        make_workload("small", queue="small", at=1, **gang(1, gpus=2)),
+    )
+
+    assert waits(world.settle(most=9)) == {"large": "WaitingForQuota", "small": "WaitingForQuota"}
