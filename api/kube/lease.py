@@ -29,9 +29,8 @@ from api.kube.resources import LEASES
 
 log = logging.getLogger("berth.kube.lease")
 
-# Waited for before the lease is taken, so it lengthens every fail-over by as much where the store
-# is gone.
-# How long the store may take to tell the highest fence. A lost store must not keep us from leading.
+# How long the store may take to return the highest fence. A lost store must not keep a replica from leading.
+# The wait comes before the lease is taken, so while the store is lost every fail-over takes as much longer.
 STORE_SECONDS = 1.0
 
 # How long giving the lease back may take when we stop.

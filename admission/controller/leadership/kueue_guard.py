@@ -1,4 +1,4 @@
-"""Who else is there: a live Kueue would decide on the same objects, so Berth does not start beside one."""
+"""The check for a running Kueue, which would decide on the same objects: Berth does not start beside one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from api.objects import Meta
 from api.workload import to_seconds
 
 KUEUE_LEASE = "c1f6bfd2.kueue.x-k8s.io"
-# A lease renewed within this time has a living holder: Kueue renews every 2 s.
+# A lease renewed within this time has a running holder: Kueue renews its lease every 2 s.
 ALIVE_SECONDS = 30.0
 
 
@@ -26,13 +26,14 @@ class _Lease(msgspec.Struct):
 
 
 class LiveKueue(Exception):
-    """A Kueue decides on this cluster; the message says which, and what can be done."""
+    """A Kueue is running on this cluster. The message names its lease and says what to do."""
 
 
 async def refuse_beside_kueue(client: KubeClient, *, now: float) -> None:
-    """Raise LiveKueue when a Kueue has renewed its lease within the last 30 s.
+    """Raise LiveKueue if a Kueue has renewed its lease within the last 30 s.
 
-    Without the right to list leases nobody can tell, and the start goes on. Raises KubeError otherwise.
+    Without the permission to list leases this cannot be checked, and Berth starts. Raises KubeError if
+    the list fails otherwise.
     """
     try:
         listed = await client.list(

@@ -1,8 +1,9 @@
-"""The leader's plan on a replica that follows: so that every replica shows the same promises.
+"""The leader's plan on a replica that follows, so that every replica shows the same promises.
 
-A look a second costs one small call; the plan is read when its version is another one. Workloads that this
-replica has yet to hear of keep it asking, for what is told of them cannot be shown before. What cannot be
-read is not named here: the leader does, and writes it anew.
+The version of the stored plan is checked once a second, which is one small call; the plan is read when
+its version has changed. While the plan names Workloads that this replica has not seen yet, it is read
+each time, because those rows cannot be shown before. Unreadable rows are not reported here: the leader
+reports and rewrites them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ LOOK_SECONDS = 1.0
 
 
 class PlanReader:
-    """Shows the stored plan to a brain that does not act. `is_following`: whether another leads."""
+    """Shows the stored plan to a follower's control loop. `is_following`: whether another replica leads."""
 
     def __init__(
         self, store: PlanStore, control_loop: ControlLoop, clock: Clock, *, is_following: Callable[[], bool]
@@ -32,17 +33,17 @@ class PlanReader:
         self._control_loop = control_loop
         self._clock = clock
         self._is_following = is_following
-        # What is shown, and how much of it was not true of what is known here.
+        # The version that is shown, and how many of its rows do not match what this replica knows.
         self._shown: PlanVersion | None = None
         self._untrue = 0
         self._is_silent = False
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Check the stored plan every `LOOK_SECONDS` until cancelled."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             if not self._is_following() or not self._control_loop.is_synced:
-                # What was shown belongs to the time as a follower; whoever follows again reads anew.
+                # What was shown is outdated by the time this replica follows again: read the plan then.
                 self._shown = None
             else:
                 await self._look_guarded()
@@ -51,7 +52,7 @@ class PlanReader:
         try:
             await self._look()
         except ReservationError as error:
-            # What was shown last is the best that is known; told once, not every second.
+            # What was shown last is still the best that is known. Warn once, not every second.
             if not self._is_silent:
                 log.warning("plan-not-read", error=error)
             self._is_silent = True
@@ -62,12 +63,12 @@ class PlanReader:
         state = await self._store.plan_state()
         if state.version is None or (state.version == self._shown and not self._untrue):
             return
-        # Without what was learned, which followers learn by themselves from the same Workloads.
+        # Without the tables of learned run times: followers learn those from the same Workloads.
         stored = await self._store.read_plan(PLAN_TABLES)
         plan, _ = read_rows(stored)
 
         def show() -> int | None:
-            # A turn of the brain later this replica may lead, with a plan of its own.
+            # Checked inside the control loop: by then this replica may lead, with a plan of its own.
             if not self._is_following():
                 return None
             now = self._clock.now()

@@ -1,18 +1,18 @@
-"""The leader's plan in the store: read when it takes over, written with each cycle that changed it.
+"""The leader's plan in the store: read at takeover, written with each cycle that changed it.
 
     lease won ─▶ take over (read, check, adopt) ─▶ flush with every cycle
                                                       lost    nothing is forgotten; the next flush compares
-                                                      gap     another version is there: written anew at once
-                                                      watch   every few seconds: is it still as we left it?
+                                                      gap     another version is there: rewrite all at once
+                                                      watch   every few seconds: is it unchanged?
 
-Promises, leases and expected starts are written before the admissions of their cycle are sent, so that a
-leader that dies leaves behind nothing that it has told and not stored. One call a cycle, of the changed rows
-alone; a cycle that changed nothing makes none. What runs have taught is written every few seconds: lost, it
-is learned again from the Workloads that are still there.
+Promises, leases and expected starts are written before the admissions of their cycle are sent, so a leader
+that dies has reported nothing that is not stored. There is one call per cycle, with the changed rows only; a
+cycle that changed nothing makes none. Learned run times are written every few seconds: if they are lost, they
+are learned again from the Workloads that still exist.
 
-This process is right about its own plan, the store is a copy for whoever comes next. So a row that nobody can
-read is named, counted and written over; rejected was to stop, as for a reservation that cannot be read: no
-quota hangs on a promise, and the next cycle makes another.
+The leader's memory is authoritative for its plan, and the store is a copy for the next leader. So an
+unreadable row is reported, counted and overwritten. Refusing to lead, as for an unreadable reservation, was
+rejected: no quota depends on a promise, and the next cycle makes another.
 """
 
 from __future__ import annotations
@@ -42,18 +42,19 @@ from queues.store.plan_rows import BadRow, read_rows, to_field, to_row
 
 log = Log("berth.plan")
 
-# How often what was learned is written, and looked whether the store still holds the plan as we left it.
+# How often learned run times are written, and how often the store is checked for the plan as it was left.
 WATCH_SECONDS = 5.0
-# Rows of what was learned in one call: a few hundred kB, a millisecond of Redis's time.
+# How many rows of learned run times one call writes: a few hundred kB, a millisecond of Redis's time.
 HISTORY_ROWS = 500
 
 Fields = dict[str, bytes | None]
 
 
 class PlanWriter:
-    """One leadership's hand on the stored plan. `note` hears of each row that is ignored.
+    """Writes the plan during one leadership. `note` is called with each row that is ignored.
 
-    `count` is told of each write: `written`, or `anew` where the store held another plan.
+    `count` is called with the result of each write: `written`, or `anew` if the whole plan was rewritten
+    because the store held another version.
     """
 
     def __init__(
@@ -72,14 +73,15 @@ class PlanWriter:
         self._count = count
         self._fence = 0
         self._number = 0
-        # The version that the store is believed to hold; None: the next write is anew.
+        # The version that the store should hold; None: the next write rewrites the whole plan.
         self._version: PlanVersion | None = None
-        # The rows of the plan's tables that it is believed to hold.
+        # The rows that the store should hold in the plan's tables.
         self._rows: dict[PlanTable, dict[str, bytes]] = {table: {} for table in PLAN_TABLES}
-        # Rows of what was learned that nobody can read, and tables whose key holds something else: to go.
+        # What has to be deleted: unreadable rows of learned run times, and keys that hold something
+        # other than a table.
         self._garbage: dict[PlanTable, Fields] = {}
         self._foreign: tuple[PlanTable, ...] = ()
-        # Whether what changed is not known any more, so that all rows have to be compared.
+        # Whether the set of changed rows is unknown, so that all rows have to be compared.
         self._compares = True
         self._has_begun = False
         self._has_read = False
@@ -92,25 +94,24 @@ class PlanWriter:
 
     @property
     def _may_write(self) -> bool:
-        # Before the predecessor's plan was read a write would wipe it out.
+        # A write before the predecessor's plan was read would destroy it.
         return self._has_read and self._store.status().is_up
 
     def wake(self) -> None:
-        """Look at once whether the store holds the plan: it may have been away."""
+        """Check the stored plan at once: the store may have been away."""
         self._woken.set()
 
     # --- taking over ------------------------------------------------------------------------------
 
     async def take_over(self, fence: int) -> None:
-        """Go on with the plan that the store holds. To be called before the first cycle of each term.
+        """Continue the plan that the store holds. Call it before the first cycle of each term.
 
-        The first time in a leadership it replaces what this replica knew as a follower; later, what both have
-        promised is kept as this leader has told it. With the store lost, or emptied, the plan that it last
-        showed to this follower stands. Raises what the store raises.
+        In the first term of a leadership the stored plan replaces what this replica knew as a follower. In
+        later terms, a row that both have is kept as this leader has it. If the store is lost or was emptied,
+        the plan that this replica last showed as a follower stays in force. Raises what the store raises.
         """
         self._fence = fence
-        # The first term of this leadership takes the stored plan for its own; later
-        # ones know better themselves.
+        # Later terms of a leadership keep what this leader has promised since the first.
         is_whole = not self._has_begun
         async with self._writing:
             stored = await self._store.read_plan(tuple(PlanTable))
@@ -118,10 +119,10 @@ class PlanWriter:
         for one in bad:
             self._note(one)
         engine, now = self._engine, self._clock.now()
-        # A follower's picture of the plan may be a second old; what the store holds is what was promised. A
-        # store in which nobody has written a plan was emptied, by the accident maybe that ended the leader.
+        # A follower's copy of the plan may be a second old, so the stored plan goes first. A store without a
+        # plan was emptied, perhaps by the accident that ended the previous leader.
         is_whole &= stored is not None and stored.version is not None
-        # Not under the lock: the brain may be waiting for it.
+        # Not under the lock, because the control loop may be waiting for it.
         untrue = await self._control_loop.ask(lambda: engine.adopt_plan(plan, now=now, is_whole=is_whole))
         self._has_begun = True
         if stored is not None:
@@ -132,8 +133,8 @@ class PlanWriter:
     def _begin_chain(self, stored: StoredPlan, plan: PlanValues, bad: tuple[BadRow, ...]) -> None:
         self._has_read = True
         self._foreign = stored.foreign
-        # The chain goes on where the last leader's ended; under a key that is no table nothing can be put.
-        # What is no table has to go as a whole before rows can be put into it.
+        # Versions continue from the last leader's. Under a foreign key no row can be written: the key has to
+        # be deleted first, which a rewrite of the whole plan does.
         self._version = stored.version if not stored.foreign else None
         self._rows = {table: dict(stored.rows.get(table, {})) for table in PLAN_TABLES}
         self._compares = True
@@ -143,7 +144,7 @@ class PlanWriter:
                 self._garbage[row.table][row.field] = None
         for table in HISTORY_TABLES:
             entries, known = self._engine.plan_tables()[table], plan.table(table)
-            # Taken and marked anew: only what differs from the store is to be written.
+            # Mark only the rows that differ from the store.
             entries.take_changed()
             entries.mark(key for key, value in entries.items() if known.get(key) != value)
             entries.mark(key for key in known if key not in entries)
@@ -151,44 +152,45 @@ class PlanWriter:
     # --- writing ----------------------------------------------------------------------------------
 
     async def flush(self) -> None:
-        """Write what has changed of promises, leases and expected starts. Raises what the store raises."""
+        """Write the changed promises, leases and expected starts. Raises what the store raises."""
         tables = self._engine.plan_tables()
         has_news = self._compares or any(tables[table].has_changed for table in PLAN_TABLES)
         if not (has_news and self._may_write):
             return
         async with self._writing:
             changes = self._changes()
-            # Another version is there: one look at what, and everything once more in the same flush.
+            # The store holds another version: read which one, and rewrite the whole plan in this flush.
             if changes and await self._send(changes) is False:
                 self._lose_track(await self._store.plan_state())
                 await self._send(self._changes())
 
     def _changes(self) -> dict[PlanTable, Fields]:
-        """Return the rows that differ from what the store holds; where it is written anew, all there are."""
+        """Return the rows that differ from the store's, or all rows if the whole plan is rewritten."""
         compares, self._compares = self._compares, False
         is_anew = self._version is None
         changes: dict[PlanTable, Fields] = {table: {} for table in self._foreign if is_anew}
         for table in PLAN_TABLES:
             entries, rows = self._engine.plan_tables()[table], self._rows[table]
             changed = entries.take_changed()
-            # Taken in any case, so that the next flush sees only what comes after this.
+            # Taken from the table in any case, so that the next flush sees only later changes.
             if compares:
                 changed = dict(entries)
             fields: Fields = {to_field(table, key): _row_of(value) for key, value in changed.items()}
-            # Rows that the store holds and nobody knows any more are to go.
+            # Rows that only the store has are deleted.
             if compares and not is_anew:
                 fields |= dict.fromkeys(rows.keys() - fields.keys())
             if not is_anew:
-                # What is there already is not written again.
+                # Rows that the store has already are not written again.
                 fields = {field: row for field, row in fields.items() if rows.get(field) != row}
             if fields or is_anew:
                 changes[table] = fields
         return changes
 
     async def _send(self, changes: Mapping[PlanTable, Fields]) -> bool | None:
-        """Write these rows. Returns False where the store holds another version, None where it is lost."""
+        """Write these rows. Return False if the store holds another version, None if the store is lost."""
         before = self._version
-        # Higher than whatever the store has seen of this fence, or it would take the write for a late one.
+        # Higher than any number of this fence in the store, which would otherwise take the write
+        # for a late one.
         self._number = max(self._number, before.number if before is not None else 0) + 1
         version = PlanVersion(self._fence, self._number)
         is_done: bool | None = None
@@ -196,8 +198,8 @@ class PlanWriter:
             write = PlanWrite(version=version, after=before, rows=changes)
             is_done = await self._store.write_plan(write, fence=self._fence)
         finally:
-            # What was taken as changed is not marked any more. Whether a call without an answer took effect,
-            # the version tells the next one.
+            # The rows were taken from the tables and are no longer marked, so after a failure all are
+            # compared. Whether a call without an answer took effect, the next one learns from the version.
             self._compares |= not is_done
         if is_done:
             self._version = version
@@ -207,7 +209,7 @@ class PlanWriter:
 
     def _note_written(self, changes: Mapping[PlanTable, Fields], *, is_anew: bool) -> None:
         if is_anew:
-            # Written anew, those keys hold tables again.
+            # After a rewrite of the whole plan the foreign keys hold tables again.
             self._foreign = ()
             self._rows = {table: {} for table in PLAN_TABLES}
         for table in PLAN_TABLES:
@@ -219,18 +221,18 @@ class PlanWriter:
                     rows[field] = row
 
     def _lose_track(self, found: PlanState | None) -> None:
-        """Have everything written anew: the store was emptied, restored or rebuilt behind our back."""
+        """Have the whole plan rewritten: the store was emptied, restored or rebuilt by something else."""
         log.warning("plan-written-anew", found=found, left=self._version.text if self._version else None)
         if found is not None and found.version is not None:
-            # Of one fence the store takes higher numbers alone.
+            # Within one fence the store accepts only higher numbers.
             self._number = max(self._number, found.version.number)
         self._version, self._compares = None, True
         for table in HISTORY_TABLES:
-            # All of what was learned too: the store may have lost any of it.
+            # Learned run times are rewritten too, because the store may have lost any of them.
             entries = self._engine.plan_tables()[table]
             entries.mark(entries)
 
-    # --- what was learned -------------------------------------------------------------------------
+    # --- learned run times ------------------------------------------------------------------------
 
     async def _write_history(self) -> None:
         for table in HISTORY_TABLES:
@@ -238,7 +240,7 @@ class PlanWriter:
                 await self._send_history(table, garbage)
             entries = self._engine.plan_tables()[table]
             changed = list(entries.take_changed().items())
-            # Counted as written chunk by chunk: what was not stays marked, whatever ends this.
+            # Counted chunk by chunk: rows that were not written stay marked, however this ends.
             written = 0
             try:
                 while changed[written:]:
@@ -251,11 +253,10 @@ class PlanWriter:
                 entries.mark(key for key, _ in changed[written:])
 
     async def _send_history(self, table: PlanTable, rows: Fields) -> bool:
-        """Write rows of what was learned. Returns False where that has to wait."""
+        """Write rows of learned run times. Return False if the write is put off."""
         async with self._writing:
-            # A write anew would wipe out the table's other rows; it is for the plan to be written anew first.
-            # Without a version nothing can be built upon, and rows would be put beside what is
-            # about to be wiped.
+            # Without a version the whole plan is rewritten next, which deletes all other rows: written before
+            # it, these rows would be lost.
             if self._version is None or not self._may_write:
                 return False
             is_done = await self._send({table: rows})
@@ -264,23 +265,23 @@ class PlanWriter:
                 self.wake()
         return bool(is_done)
 
-    # --- watching over it -------------------------------------------------------------------------
+    # --- checking the store -----------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Until cancelled, write what was learned, and see whether the store holds the plan as we left it."""
+        """Until cancelled, write learned run times and check that the store holds the plan as it was left."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(WATCH_SECONDS):
                     await self._woken.wait()
             self._woken.clear()
-            # Whoever leads no longer, or has to seed the store, learns of it by other ways as well.
+            # The term handles errors of the store, such as a lost lead or a missing fence. Here they
+            # only postpone the check.
             with suppress(ReservationError):
-                # Errors of the store are met by the term; here they only mean "not now".
                 await self._look()
 
     async def _look(self) -> None:
         if self._has_begun and not self._has_read:
-            # The store was lost when this leader took over, and is back without a word of the reservations.
+            # The store was lost at takeover and is back, and no new term has read the plan since.
             await self.take_over(self._fence)
         if self._may_write:
             await self._check()
@@ -288,13 +289,13 @@ class PlanWriter:
             await self._write_history()
 
     async def _check(self) -> None:
-        """Compare version and sizes with what was left there: rows may have been lost without a word."""
+        """Compare version and table sizes with what was written last: rows may have been lost silently."""
         async with self._writing:
             state = await self._store.plan_state()
-            # Lost at the moment, or to be written anew already.
+            # The store is lost, or the whole plan is going to be rewritten anyway.
             if state is None or self._version is None:
                 return
-            # Equal versions and another number of rows: a key was deleted by hand, or evicted
+            # The version is the same but rows are missing if a key was deleted by hand or evicted
             # from a full Redis.
             is_whole = all(state.sizes[table] == len(self._rows[table]) for table in PLAN_TABLES)
             if state.version != self._version or not is_whole:

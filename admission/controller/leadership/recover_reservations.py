@@ -1,10 +1,10 @@
-"""Carrying out the verdicts on the reservations that a new
-leader finds (`admission.reconcile.reservation_recovery`).
+"""Carrying out the verdicts on the reservations that a new leader finds.
 
-Before a reservation is replayed, its quota is counted here: its maker may have died after it had given the
-quota to another, in knowledge that is lost with it. What does not fit is released like a stale one. What can
-be neither replayed nor released, because the cluster refuses every write on that Workload, keeps its quota:
-it is handed to the term, which goes on trying.
+`admission.reconcile.reservation_recovery` gives the verdicts. Before a reservation is replayed, its quota is
+counted here: the leader that made it may have died after giving the quota to another Workload, and nothing
+recorded that. A reservation that does not fit is released like a stale one. A reservation that can be neither
+replayed nor released, because the API server refuses every write on that Workload, keeps its quota and is
+handed to the term, which keeps trying.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ log = Log("berth.leader")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownState:
-    """What recovery needs of the one task that owns the state.
+    """What recovery needs from the control loop, the one task that owns the state.
 
-    `look_up` returns a Workload as it stood in a list that began after the lease was won, or newer, and its
-    bytes; `to_workload` reads bytes (None: unreadable). `adopt` lets a Workload hold what the given one says,
-    `always` or where there is room (None: there is none), and `forget` takes that back. `finished` reports
-    every result.
+    `look_up` returns a Workload and its bytes as of a list that began after the lease was won, or
+    newer. `to_workload` parses bytes (None: unreadable). `adopt` counts the quota of the given
+    Workload, `always` or only if there is room (None: there is none), and `forget` takes that back.
+    `finished` receives every result.
     """
 
     look_up: Callable[[WorkloadKey], tuple[Workload, bytes] | None]
@@ -46,14 +46,14 @@ class KnownState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveredReservation:
-    """A reservation that cannot be given back: its write may yet be stored on the version `may_land_on`."""
+    """A reservation that cannot be released: its write may still be stored on version `may_land_on`."""
 
     decision: DecisionId
     may_land_on: str
 
 
 class Recovery:
-    """Carries out the verdicts. `has_decided_blindly`: see `recovery.is_known`."""
+    """Carries out the verdicts. `has_decided_blindly`: see `reservation_recovery.is_known`."""
 
     def __init__(
         self,
@@ -72,16 +72,16 @@ class Recovery:
         self._kept: list[RecoveredReservation] = []
 
     async def run(self) -> tuple[RecoveredReservation, ...]:
-        """Make store and cluster agree; return what is left. Raises what the store raises."""
-        # In the order of age: the oldest was decided first.
+        """Make store and cluster agree; return the reservations that are kept. Raises the store's errors."""
+        # `live` returns the oldest reservation first.
         found = await self._store.live(fence=self._fence)
-        # One after the other, the oldest first: each is counted before the next is asked to fit beside it.
+        # One after the other, the oldest first: each is counted before the next is fitted beside it.
         judged = [(reservation, *await self._judge(reservation)) for reservation in found]
-        # All together: each waits for the API server, and they do not depend on each other.
+        # In parallel: each waits for the API server, and they do not depend on each other.
         are_confirmed = await asyncio.gather(*(self._settle(*one) for one in judged))
         kept = {(one.decision.key, one.decision.uid) for one in self._kept}
         confirmed = [one.id for one, is_shown in zip(found, are_confirmed, strict=True) if is_shown]
-        # What is neither shown nor kept was given back, one way or the other.
+        # A reservation that is neither confirmed nor kept was given back.
         released = [one.id for one in found if one.id not in kept and one.id not in confirmed]
         if confirmed:
             await self._store.confirm(confirmed, fence=self._fence)
@@ -90,12 +90,12 @@ class Recovery:
         return tuple(self._kept)
 
     async def _judge(self, reservation: QuotaReservation) -> tuple[RecoveryVerdict, DecisionId | None]:
-        """Return the verdict, and as what the reservation's quota is counted from now on."""
+        """Return the verdict, and the decision as which the quota is counted (None: it is not counted)."""
         seen = self._state.look_up(reservation.key)
         known = is_known(reservation, fence=self._fence, has_decided_blindly=self._has_decided_blindly)
         verdict = judge(reservation, seen[0] if seen is not None else None, is_known=known)
         adopted = await self._adopt(reservation) if verdict is RecoveryVerdict.REPLAY else None
-        # There is no room for it any more: its maker gave the quota away in knowledge that died with it.
+        # There is no room for it any more: the leader that made it had given the quota to another Workload.
         if verdict is RecoveryVerdict.REPLAY and adopted is None:
             verdict = RecoveryVerdict.RELEASE
         log.info("recover", workload=reservation.key, verdict=verdict, fence=reservation.fence)
@@ -117,11 +117,11 @@ class Recovery:
             return True
         may_land_on = await self._fence_off(reservation)
         if may_land_on is None:
-            # It was counted while its fate was open; now it is not.
+            # Its quota was counted until the outcome was known; now it is not.
             if adopted is not None:
                 self._state.forget(adopted)
             return False
-        # It cannot be given back, so it counts whether it fits or not.
+        # It cannot be released, so it is counted whether it fits or not.
         adopted = adopted or await self._adopt(reservation, always=True)
         decision = adopted or DecisionId(reservation.key, reservation.uid, may_land_on)
         self._kept.append(RecoveredReservation(decision=decision, may_land_on=may_land_on))
@@ -143,26 +143,26 @@ class Recovery:
         result = await self._send(write, None)
         if isinstance(result, Written):
             return True
-        # The old leader's patch, or our own whose answer was lost, may have been first.
-        # A conflict shows the object: it may be admitted already, by the very same bytes.
+        # A conflict returns the object, which may show the admission already: the old leader's write, or our
+        # own whose answer was lost, was stored before.
         workload = self._state.to_workload(result.raw) if isinstance(result, Moot) else None
         return workload is not None and workload.uid == reservation.uid and workload.has_quota_reservation
 
     async def _fence_off(self, reservation: QuotaReservation) -> str | None:
-        """Write the Workload, so that a patch of the old leader that is still on its way meets 409.
+        """Write the Workload, so that a write of the old leader that is still in flight meets 409.
 
-        Returns None where it does now, else the version on which that patch may be stored.
+        Return None if it does now, otherwise the version on which that write may still be stored.
         """
         seen = self._state.look_up(reservation.key)
         raw = seen[1] if seen is not None else None
-        # Whatever is on its way was sent before the lease was won, so on this version or an earlier one.
+        # A write in flight was sent before the lease was won, so for this version or an older one.
         version = seen[0].resource_version if seen is not None else reservation.resource_version
         stray = DecisionId(reservation.key, reservation.uid, version)
         while True:
             write = fence_write(stray, fence=self._fence, raw=raw)
             result = await self._send(write, partial(self._refence, write))
             match result:
-                # The annotation had this value: no new version was stored. The next value is another.
+                # The annotation had this value already, so no new version was stored. The next value differs.
                 case Written(raw=raw) if not is_fenced_off(stray, raw):
                     continue
                 case Refused(error=error):
@@ -179,7 +179,7 @@ class Recovery:
 
         def on_result(result: Result) -> None:
             self._state.finished(write, result)
-            # The term may have ended meanwhile, and nobody waits any more.
+            # If the term has ended, the caller was cancelled and the future with it.
             with suppress(asyncio.InvalidStateError):
                 answered.set_result(result)
 

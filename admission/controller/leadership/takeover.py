@@ -1,11 +1,11 @@
-"""Taking over: what a leader does from winning the lease to its first decision, and when the store objects.
+"""Takeover: what a leader does from winning the lease to its first decision, and when the store refuses it.
 
-    lease won ─▶ list Workloads by quorum ─▶ judge what the store holds ─▶ decide until the lease ends
-                      ▲                                                       │
-                      └── FenceTooLow: raise our lease; NoFence: renew, seed ─┘
+    lease won ─▶ list Workloads by quorum ─▶ judge the reservations ─▶ decide until the lease ends
+                     ▲                                                      │
+                     └─ FenceTooLow: raise our lease; NoFence: renew, seed ─┘
 
-The list starts after the lease was won, so it shows whatever earlier leaders have written; the watch may lag
-behind it, and keeps the newer of both.
+The list starts after the lease was won, so it shows whatever earlier leaders have written. The watch may lag
+behind it; of each object the newer version is kept.
 """
 
 from __future__ import annotations
@@ -42,13 +42,17 @@ from queues.store.plan_rows import BadRow
 
 log = Log("berth.leader")
 
-# How long a term that could not begin (store or API server silent) rests before the next try.
+# How long a replica rests before it retries a term that could not begin (store or API server silent).
 PAUSE_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeoverSettings:
-    """How this replica leads. `request_seconds` bounds a write: less than the lease outlives its deadline."""
+    """How this replica leads.
+
+    A write takes at most `request_seconds`, which must be less than the time from the deadline of the lease
+    to its end.
+    """
 
     identity: str
     shard: str
@@ -61,18 +65,18 @@ class TakeoverSettings:
 
 
 class Lister(Protocol):
-    """What a list is read with."""
+    """Reads lists from the API server, page by page."""
 
     async def fetch_page(self, path: str, params: Mapping[str, str]) -> bytes:
-        """Return one page; raises KubeError alone."""
+        """Return one page. Raises only KubeError."""
 
 
 class _StoreIsBack(Exception):
-    """The store was lost when this leadership began, and is there now: what it holds has to be judged."""
+    """The store was lost when this leadership began and is back: its reservations have to be judged."""
 
 
 class Takeover:
-    """Leads: `lead` is what the elector runs while the lease is ours."""
+    """Leads: the elector runs `lead` while this replica holds the lease."""
 
     def __init__(
         self,
@@ -96,50 +100,49 @@ class Takeover:
         self._settings = settings
         self._failpoint = failpoint
         self._wait_synced = wait_synced
-        # Whether this leadership has decided without knowing what earlier ones had reserved.
+        # Whether this leadership has decided without knowing the reservations of earlier ones.
         self._has_decided_blindly = False
         self._is_store_up = True
-        # The hand on the stored plan while this replica leads.
-        self._book: PlanWriter | None = None
+        # Writes the stored plan while this replica leads; None for a follower.
+        self._plan_writer: PlanWriter | None = None
 
-    # One ResilientStore a leadership: what it remembers is about this fence.
+    # One FailoverStore per leadership, because its memory is about this fence.
     async def lead(self, leadership: Leadership) -> None:
-        """Decide until cancelled; the store's objections are met by beginning again."""
+        """Decide until cancelled. If the store refuses a call, a new term begins."""
         store = FailoverStore(
             self._store,
             require_store=self._settings.require_store,
             on_change=self._note_store,
             clock=self._clock.now,
         )
-        self._book = book = PlanWriter(
+        self._plan_writer = plan_writer = PlanWriter(
             store, self._control_loop, self._clock, note=self._note_ignored, count=self._count_plan_write
         )
         self._has_decided_blindly = False
         self._show_role("leader")
         self._note_store(store.status())
         try:
-            # These two outlast terms: the store may be lost and back several times within one leadership.
+            # Both tasks outlast terms: the store may be lost and return several times within one leadership.
             async with asyncio.TaskGroup() as group:
                 group.create_task(store.run(), name="store-watch")
-                group.create_task(book.run(), name="plan-watch")
+                group.create_task(plan_writer.run(), name="plan-watch")
                 await self._wait_synced()
                 while True:
                     await self._serve(leadership, store)
-        # Whoever asks for the book finds none: only the leader writes the plan.
+        # A follower has no plan writer: only the leader writes the plan.
         finally:
-            self._book = None
+            self._plan_writer = None
             self._show_role("follower")
 
     async def _serve(self, leadership: Leadership, store: FailoverStore) -> None:
-        """Lead one term; return when what ended it has been met and another term may begin."""
+        """Lead one term; return when its end has been handled and another term may begin."""
         try:
             try:
                 await self._lead_term(leadership, store)
-            # `except*`, because a TaskGroup wraps what ended it. What else it holds is a
-            # consequence of the first.
+            # `except*`, because a TaskGroup wraps the error that ended it; the others in it are consequences.
             except* (ReservationError, KubeError, _StoreIsBack) as group:
                 ended_by = _first_leaf(group)
-            # A lost lease and a lost store may come together; cancellation goes first.
+            # A lost lease and a lost store may come together. Cancellation goes first.
             _obey_cancellation()
             await self._meet(ended_by, leadership, store)
         except (ReservationError, KubeError) as error:
@@ -147,16 +150,17 @@ class Takeover:
             await asyncio.sleep(PAUSE_SECONDS)
 
     async def _meet(self, error: BaseException, leadership: Leadership, store: FailoverStore) -> None:
-        """Do what the next term needs. Raises what could not be done: then it is tried again."""
+        """Prepare the next term. Raises if that fails; the term is then tried again."""
         match error:
             case FenceTooLow():
-                # The store knows leaders that the lease does not: who has decided since, nobody can tell.
+                # The store knows leaders that the lease does not, and their decisions are unknown.
                 self._has_decided_blindly = True
-                # May raise Conflict: the Lease is another's, and the elector ends this leadership soon.
+                # May raise Conflict: another replica holds the Lease, and the elector
+                # soon ends this leadership.
                 fence = await leadership.raise_fence(error.highest)
                 log.warning("fence-raised", fence=fence, above=error.highest)
             case NoFence():
-                # Only a lease renewed after the store's answer proves that nobody leads but us.
+                # Only a lease renewed after the store's answer proves that no other replica leads.
                 await leadership.wait_renewed_after(self._clock.monotonic())
                 await store.seed_fence(leadership.fence)
                 log.info("fence-seeded", fence=leadership.fence)
@@ -167,10 +171,10 @@ class Takeover:
                 await asyncio.sleep(PAUSE_SECONDS)
 
     async def _lead_term(self, leadership: Leadership, store: FailoverStore) -> None:
-        """List, recover, decide; ends by an error or by cancellation alone."""
-        book = self._book
-        assert book is not None, "who leads has a book"
-        # A new executor a term: orders of the old one must never be sent under a new fence.
+        """List, recover, decide; ends only by an error or by cancellation."""
+        plan_writer = self._plan_writer
+        assert plan_writer is not None, "a leader has a PlanWriter"
+        # One executor per term: orders of an old term must never be sent under a new fence.
         executor = Executor(
             self._sender,
             self._clock,
@@ -179,35 +183,35 @@ class Takeover:
             max_in_flight=self._settings.max_in_flight,
             timeout_seconds=self._settings.request_seconds,
         )
-        term = self._make_term(executor, store, book, leadership.fence)
+        term = self._make_term(executor, store, plan_writer, leadership.fence)
         async with asyncio.TaskGroup() as group:
-            # Runs during recovery too, which sends writes of its own.
+            # The executor runs during recovery too, which sends writes of its own.
             group.create_task(executor.run(), name="executor")
             try:
-                # In this order: what the cluster shows, what the store holds, what was promised.
-                # Only then is anything decided.
+                # In this order: what the cluster shows, what the store holds, what was
+                # promised; only then decide.
                 await self._list_workloads()
                 kept = await self._recover(executor, store, leadership.fence)
-                await book.take_over(leadership.fence)
+                await plan_writer.take_over(leadership.fence)
                 log.info(
                     "deciding",
                     fence=leadership.fence,
                     workloads=len(self._control_loop.cluster_state.workloads),
                 )
                 ended = self._control_loop.begin(term)
-                # What could not be given back is tried again by the term, at leisure.
+                # The term keeps trying to fence off the reservations that could not be released.
                 for one in kept:
                     self._control_loop.call_later(
                         one.decision, partial(term.fence_off, one.decision, one.may_land_on)
                     )
-                # Waits for the end: an error set by the brain, or cancellation.
+                # Ends by an error that the control loop sets, or by cancellation.
                 await ended
             finally:
                 self._control_loop.end()
                 term.end()
 
     def _make_term(
-        self, executor: Executor, store: FailoverStore, book: PlanWriter, fence: int
+        self, executor: Executor, store: FailoverStore, plan_writer: PlanWriter, fence: int
     ) -> LeaderTerm:
         settings, control_loop = self._settings, self._control_loop
         return LeaderTerm(
@@ -232,13 +236,13 @@ class Takeover:
                 stumbled=control_loop.stumbled,
             ),
             failpoint=self._failpoint,
-            flush_plan=book.flush,
+            flush_plan=plan_writer.flush,
         )
 
     async def _recover(
         self, executor: Executor, store: FailoverStore, fence: int
     ) -> tuple[RecoveredReservation, ...]:
-        """Make store and cluster agree; return what is still to be fenced off."""
+        """Make store and cluster agree; return the reservations that still have to be fenced off."""
         control_loop, cluster_state = self._control_loop, self._control_loop.cluster_state
 
         def adopt(workload: Workload, always: bool) -> Awaitable[DecisionId | None]:
@@ -254,31 +258,31 @@ class Takeover:
         )
         blindly = self._has_decided_blindly
         kept = await Recovery(executor, store, state, fence=fence, has_decided_blindly=blindly).run()
-        # A store that was lost at the beginning may hold what nobody has judged; decisions since
-        # are blind to it.
+        # A store that is lost now may hold reservations that have not been judged; decisions from here on
+        # are made without them.
         self._has_decided_blindly |= store.status().needs_recovery
         return kept
 
     async def _list_workloads(self) -> None:
-        """Let the brain take in all Workloads as the quorum has them; it has when this returns.
+        """List all Workloads by quorum and return once the control loop has taken them in.
 
-        One by one: thousands in one call would hold up the renewal of the lease.
+        They are posted one by one: thousands of them in one call would delay the renewal of the lease.
         """
-        # Before the list: what an earlier term decided and the list does not show has not come about.
+        # Before the list: decisions of an earlier term count only if the list shows them.
         self._control_loop.forget_all()
         for raw in await self._read_quorum():
             self._control_loop.post(partial(self._control_loop.cluster_state.see_raw, "Workload", raw))
-        # A call behind all the others: when it has its answer, they have all been taken in.
+        # Calls are made in order, so once this one is answered all objects have been taken in.
         await self._control_loop.ask(lambda: None)
 
     async def _read_quorum(self) -> list[bytes]:
-        """Return every Workload's bytes; none where the cluster does not serve the kind yet."""
+        """Return every Workload's bytes; none if the cluster does not serve the kind yet."""
         reader = Reader(WorkloadObject, resources.WORKLOADS)
         raws: list[bytes] = []
         try:
             async with aclosing(pages(self._client.fetch_page, resources.WORKLOADS.path(), {})) as stream:
                 async for page in stream:
-                    # The list began anew: earlier pages are of another moment.
+                    # The list was restarted: the earlier pages are of another moment.
                     raws = [] if page.restarted else raws
                     raws += [reader.own_bytes(raw) for raw in page.items]
         except NotFound:
@@ -293,20 +297,20 @@ class Takeover:
         self._metrics.write_seconds.labels(self._metrics.role, purpose).observe(seconds)
 
     def _note_store(self, status: StoreStatus) -> None:
-        """Show the store's state. One that is back, or empty, is met at once, not at the next decision."""
+        """Report the store's state, and act on a change at once rather than at the next decision."""
         self._metrics.store_up.labels(self._metrics.role).set(float(status.is_up))
         if status.is_up and not self._is_store_up:
             log.info("store-back", unwritten=status.unwritten)
         self._is_store_up = status.is_up
-        # The plan's keeper compares versions now rather than at its next turn.
-        if status.is_up and self._book is not None:
-            self._book.wake()
+        # The plan writer compares versions now instead of at its next check.
+        if status.is_up and self._plan_writer is not None:
+            self._plan_writer.wake()
         match status.state:
-            # This leadership has never read what its predecessor left; the term ends, and
-            # the next one recovers.
+            # This leadership has never read its predecessor's reservations: end the term, so that the
+            # next one recovers them.
             case StoreState.UP if status.needs_recovery:
                 self._control_loop.fail(_StoreIsBack())
-            # Nothing may be decided until a fence is seeded.
+            # No decision may be made before a fence is seeded.
             case StoreState.NEEDS_SEED:
                 self._control_loop.fail(NoFence())
             case StoreState.LOST:
@@ -322,16 +326,17 @@ class Takeover:
 
 def _first_leaf(group: BaseExceptionGroup[BaseException]) -> BaseException:
     error: BaseException = group
-    # Groups in groups, one task each: the first leaf is what began it.
+    # Nested groups: the first leaf is the error that started it.
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
 def _obey_cancellation() -> None:
-    """Raise the cancellation that came while a TaskGroup was ending by an error; before 3.13 it is swallowed.
+    """Raise the cancellation that came while a TaskGroup was ending by an error; Python
+    before 3.13 swallows it.
 
-    Without it a leader that loses its lease in that moment would never stop leading, nor lead again.
+    Without this, a leader that loses its lease at that moment would never stop leading, nor lead again.
     Source: https://github.com/python/cpython/issues/116720
     """
     task = asyncio.current_task()

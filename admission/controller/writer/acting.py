@@ -1,4 +1,4 @@
-"""What the brain acts through: a Term that carries decisions out, or an observer that only notes them."""
+"""The interface of the control loop to what acts on its decisions: a LeaderTerm, or ObserveMode."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from admission.decisions.decision import Decision, Reassign, Wait
 
 
 class Acting(Protocol):
-    """What carries decisions out: a Term, or an observer that only notes them."""
+    """Carries out decisions: a LeaderTerm, or an ObserveMode, which writes nothing."""
 
     @property
     def is_paused(self) -> bool:
-        """Whether the cycle has to wait."""
+        """Return whether the cycle has to wait."""
 
     @property
     def unconfirmed(self) -> int:
-        """How many decisions have not been answered yet."""
+        """Return how many decisions have not been answered yet."""
 
     @property
     def is_alone(self) -> bool:
-        """Whether nobody else is to admit: what others admit beyond the quota is evicted."""
+        """Return whether no other controller may admit: then what others over-admit is evicted."""
 
     async def carry_out(self, decisions: Sequence[Decision | Reassign]) -> None:
-        """Reserve and send."""
+        """Reserve quota for the decisions of one cycle and send their writes."""
 
     async def flush(self) -> None:
-        """Bring the store up to date."""
+        """Write to the store what it has not received yet."""
 
     def submit(self, write: Write, *, priority: int = 1) -> None:
-        """Send a reconciler's write."""
+        """Send a write that a reconciler asked for. A lower `priority` is sent first."""
 
     def tell(self, decision: Wait) -> bool:
-        """Say why a Workload waits. Returns False where that is not worth a write just now."""
+        """Report why a Workload waits. Return False if the write is put off for now."""
 
     def is_busy(self, target: ObjectTarget) -> bool:
-        """Whether a write on the object is on its way."""
+        """Return whether a write on the object is queued or in flight."""

@@ -1,13 +1,14 @@
-"""The orders of a term that need no reservation: what reconcilers ask, waits, evictions, reassignments.
+"""The writes of a term that need no reservation: reconcilers' writes, wait reasons, evictions, reassignments.
 
-`admission.controller.writer.leader_term` sends admissions, which take quota, and keeps account with the
-store. What stands here takes none: an eviction is heard of when the object shows it, a reassignment keeps its
-quota, a reason is only told. So an order of this kind is never unconfirmed and never given back to the store;
-refused, it is taken back (`forget_later`) or said again (`tell_later`), both after a pause.
+`admission.controller.writer.leader_term` sends admissions, which take quota, and accounts for them in the
+store. The writes of this module take no quota: an eviction takes effect once the object shows it, a
+reassignment keeps its quota, and a wait reason is only reported. Such a write is therefore never unconfirmed
+and never released in the store. If it is refused, the decision is taken back (`forget_later`) or the reason
+is reported again (`tell_later`), both after a pause.
 
-Every order on a decision carries its `rebuild`: where the object has changed since, the executor asks with
-the fresh bytes whether the decision still stands. It does not (None) once the object says something that the
-decision did not know, for then whoever reads that decides anew.
+Every order for a decision carries a `rebuild`. If the object has changed since the decision, the executor
+calls `rebuild` with the fresh bytes to learn whether the decision still applies. It does not apply (None) if
+the object shows something that the decision did not know; the next cycle then decides from the new state.
 """
 
 from __future__ import annotations
@@ -26,20 +27,21 @@ from admission.reconcile.workload_writes import write_of
 from api.eviction import standing_request
 from api.workload import Workload, WorkloadKey
 
-# A Workload that merely waits on is not written again for a new wording of the same reason sooner than this,
-# and all of them together not more often than this: what they wait for may change with every cycle.
+# A Workload that already shows its reason is not written again for a new message of the same reason before
+# REWORD_SECONDS have passed, and all such writes together keep REWORD_EVERY_SECONDS between them: what
+# Workloads wait for may change with every cycle.
 REWORD_SECONDS = 60.0
 REWORD_EVERY_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hooks:
-    """What the term needs of the one task that owns the state.
+    """Callbacks into the control loop, the one task that owns the state.
 
-    `look_up` returns a Workload and its bytes as last seen; `to_workload` reads bytes (None: unreadable);
-    `forget` tells the engine that a decision did not come about, `forget_later` the same after a pause, and
-    `call_later` makes a call after such a pause; `tell_later` has a Workload told again why it waits;
-    `finished` reports every result, `stumbled` a fault of our own, from within its `except`.
+    `look_up` returns a Workload and its bytes as last seen. `to_workload` parses bytes (None: unreadable).
+    `forget` takes a decision back in the engine, `forget_later` does so after a pause, and `call_later` makes
+    a call after such a pause. `tell_later` has the reason why a Workload waits reported again. `finished`
+    receives every result. `stumbled` reports a bug of this controller, from within its `except` block.
     """
 
     look_up: Callable[[WorkloadKey], tuple[Workload, bytes] | None]
@@ -53,7 +55,7 @@ class Hooks:
 
 
 class Dispatch:
-    """The sending side of a term."""
+    """Builds the orders that need no reservation and submits them to the executor."""
 
     def __init__(self, executor: Executor, clock: Clock, *, hooks: Hooks, failpoint: Failpoint) -> None:
         self.executor = executor
@@ -63,7 +65,7 @@ class Dispatch:
         self._next_reword_at = 0.0
 
     def submit(self, write: Write, *, priority: int = 1) -> None:
-        """Send a write that a reconciler asked for; a conflict hands the object back to be looked at anew."""
+        """Send a write that a reconciler asked for. After a conflict the reconciler runs again."""
         self.executor.submit(
             WriteOrder(
                 write=write,
@@ -75,11 +77,11 @@ class Dispatch:
         )
 
     def is_busy(self, target: ObjectTarget) -> bool:
-        """Return whether a write on the object is on its way."""
+        """Return whether a write on the object is queued or in flight."""
         return self.executor.is_busy(target)
 
     def tell(self, decision: Wait) -> bool:
-        """Write why a Workload waits, unless it says so already. Returns False where that has to wait."""
+        """Write why a Workload waits, unless it shows that already. Return False if the write is put off."""
         seen = self._hooks.look_up(decision.key)
         if seen is None or seen[0].uid != decision.uid:
             return True
@@ -95,7 +97,7 @@ class Dispatch:
             workload = self._hooks.to_workload(raw)
             if workload is None or not is_pending(workload, decision.uid):
                 return None
-            # The version is the one that was just read: the write is guarded by it.
+            # The write is guarded by the version that was just read.
             fresh = structs.replace(decision, resource_version=workload.resource_version)
             return write_of(fresh, raw, now=self._clock.now())
 
@@ -107,14 +109,14 @@ class Dispatch:
         self.executor.submit(WriteOrder(write=write, on_result=answered, rebuild=rebuild, priority=2))
 
     def _is_worth_telling(self, decision: Wait, workload: Workload) -> bool:
-        """A new reason is; a new wording of the same one only after a while (one write, not one a cycle)."""
+        """Return whether to write: a new reason at once, a new message of the same reason after a pause."""
         told = workload.conditions.get("QuotaReserved")
         if told is None or told.status or told.reason != decision.reason:
             return True
         if told.message == decision.message:
             return True
         now = self._clock.monotonic()
-        # Told within the last minute, or the executor has other things to do: later.
+        # Put it off if it was reported within the last minute or if the executor is busy.
         if self._clock.now() - told.at <= REWORD_SECONDS or self.executor.backlog:
             return False
         if now < self._next_reword_at:
@@ -137,15 +139,15 @@ class Dispatch:
             if workload.is_finished or workload.is_evicted or not workload.has_quota_reservation:
                 return None
             if decision.save_by is not None and standing_request(workload) is not None:
-                # It has been asked already, and its time runs from then.
+                # The Workload has been asked already, and its time runs from that request.
                 return None
-            # Made anew from the fresh object, because its status may have other checks and gates by now.
+            # Rebuild the write from the fresh object: its status may contain other checks and gates by now.
             fresh = replace(decision, resource_version=workload.resource_version)
             return write_of(fresh, raw, now=self._clock.now())
 
         def answered(result: Result) -> None:
-            # Moot or vanished, the object as it is now says who holds quota; `finished` or the
-            # watch takes it in.
+            # After Moot or Vanished nothing is taken back here: the object itself shows whether it holds
+            # quota, and `finished` or the watch brings it.
             if isinstance(result, Refused):
                 self._hooks.forget_later(decision.id)
             self._hooks.finished(write, result)
@@ -170,10 +172,10 @@ class Dispatch:
 
         def rebuild(raw: bytes) -> Write | None:
             workload = self._hooks.to_workload(raw)
-            # An eviction that came between takes the places with it.
+            # An eviction in the meantime gives up the assigned nodes too.
             if workload is None or workload.uid != decision.uid or workload.is_finished:
                 return None
-            # Whoever changed the admission meanwhile did not know of these nodes, nor we of that.
+            # The new admission was made without knowing these nodes, and the reassignment without knowing it.
             if workload.is_evicted or workload.admission != decided_on:
                 return None
             fresh = replace(decision, resource_version=workload.resource_version)
@@ -195,7 +197,7 @@ class Dispatch:
             )
         )
 
-    # Without failpoints nothing is called: this stands in every order.
+    # Returns None rather than a call that does nothing: every order has these two fields.
     def _reaching(self, step: Step | None) -> Callable[[], None] | None:
         return None if step is None else lambda: self._failpoint.reach(step)
 
@@ -214,7 +216,7 @@ _AFTER = {
 
 
 def is_pending(workload: Workload, uid: str) -> bool:
-    """Return whether it is this very Workload still, and waits for quota."""
+    """Return whether this is still the same Workload, by `uid`, and it waits for quota."""
     return (
         workload.uid == uid
         and workload.active

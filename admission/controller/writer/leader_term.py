@@ -1,26 +1,26 @@
-"""One term of leadership: decisions are reserved in the store, sent to the cluster, and seen through.
+"""One term of leadership: decisions are reserved in the store, written to the cluster, and confirmed.
 
-A term begins when the lease is won and ends with it; a new one starts from nothing (see `recover`). What it
-holds between a decision and its confirmation:
+A term begins when the lease is won and ends with it. A new term starts with no state (see
+`admission.controller.leadership.takeover`). This is the way of an admission from decision to confirmation:
 
     cycle ─▶ reserve (one store call) ─▶ order ─▶ answer ─▶ confirm (with the next store call)
                 │ Lost                            │ moot, vanished, refused
                 └────────────▶ forget ◀───────────┘  release (with the next store call)
 
-What was lost or refused is forgotten after a pause: tried again at once, it would end the same.
+An admission that was lost or refused is forgotten after a pause: an immediate retry would end the same way.
 
-A refused admission of which an earlier sending may still arrive keeps its quota until the Workload has been
-fenced off (`admission.controller.writer.fencing`); where even that is refused it is tried again and again,
-and the Workload keeps the quota meanwhile: better one place too few than one too many.
+A refused admission may still be stored by an earlier attempt. It keeps its quota until the Workload has been
+fenced off (`admission.controller.writer.fencing`). If that write is refused too, it is retried until it
+succeeds, and the Workload keeps its quota meanwhile: quota held too long is better than quota given twice.
 
-A fault of our own over one decision costs that Workload its turn: it is taken back, logged and counted, and
-the other decisions of the cycle are carried out.
+A bug met while handling one decision affects only that Workload: its decision is taken back, the bug is
+logged and counted, and the other decisions of the cycle are carried out.
 
-Decided and not yet answered Workloads are *unconfirmed*: the cycle pauses while there are too many of them or
-the oldest has waited too long, so that what we believe never runs far ahead of what the cluster has taken.
+Decisions without an answer are *unconfirmed*. The cycle pauses while there are too many of them or the oldest
+has waited too long, so that the engine's state never runs far ahead of the cluster's.
 
-Here stands what takes quota and accounts for it; orders that need no reservation are sent by
-`admission.controller.writer.dispatch`.
+This module sends the admissions, which take quota, and accounts for them. Orders that need no reservation
+are sent by `admission.controller.writer.dispatch`.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ log = Log("berth.term")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TermSettings:
-    """`max_unconfirmed` decisions may be open, the oldest for `max_unconfirmed_seconds`."""
+    """At most `max_unconfirmed` decisions are open, and none for longer than `max_unconfirmed_seconds`."""
 
     identity: str
     fence: int
@@ -78,7 +78,7 @@ class TermSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Prepared:
-    """An admission with its write, and the Workload that it was decided on."""
+    """An admission, its write, and the Workload as the decision saw it."""
 
     decision: Admit
     write: Write
@@ -103,15 +103,15 @@ class LeaderTerm(Dispatch):
         self.settings = settings
         self._store = store
         self._flush_plan = flush_plan
-        # When each was sent, the oldest first.
-        # An OrderedDict for its first key: the oldest is looked at before every cycle.
+        # When each admission was sent, the oldest first. An OrderedDict, because `is_paused` reads the first
+        # entry before every cycle.
         self._unconfirmed: OrderedDict[ReservationId, float] = OrderedDict()
-        # Gathered for the next store call: a store call of its own for each confirmation
-        # would double their number.
+        # Collected for the next store call: one call for each confirmation would double the number of calls.
         self._to_confirm: list[ReservationId] = []
         self._to_release: list[ReservationId] = []
         self._has_ended = False
-        # The round of decisions that is carried out, and what was told since the last for the decision log.
+        # The number of the cycle whose decisions are carried out, and the wait reasons reported since the
+        # last flush of the decision log.
         self._cycle = 0
         self._told: list[LoggedDecision] = []
 
@@ -119,13 +119,13 @@ class LeaderTerm(Dispatch):
 
     @property
     def unconfirmed(self) -> int:
-        """How many decisions have not been answered yet."""
+        """Return how many admissions have not been answered yet."""
         return len(self._unconfirmed)
 
     @property
     def is_paused(self) -> bool:
-        """Whether the cycle has to wait for answers."""
-        # Both bounds: many that are quick, and one that hangs, mean alike that the cluster does not keep up.
+        """Return whether the cycle has to wait for answers."""
+        # Many fast writes and one slow write both mean that the cluster does not keep up.
         if len(self._unconfirmed) >= self.settings.max_unconfirmed:
             return True
         oldest = next(iter(self._unconfirmed.values()), None)
@@ -133,38 +133,36 @@ class LeaderTerm(Dispatch):
 
     @property
     def is_alone(self) -> bool:
-        """Whether nobody else is to admit: who leads does so alone."""
+        """Return True: only the leader admits."""
         return True
 
     async def carry_out(self, decisions: Sequence[Decision | Reassign]) -> None:
-        """Reserve and send the admissions of one cycle, send evictions and reassignments.
+        """Reserve quota for the admissions of one cycle and send them; send its evictions and reassignments.
 
-        Raises what the store raises. A reassignment keeps its quota, so it needs no reservation.
-
-        Waits are not sent here: see `tell`.
+        Raises what the store raises. A reassignment keeps its quota, so it needs no reservation. Waits are
+        not sent here: see `tell`.
         """
-        # Numbered per term; in the log fence and cycle together name one round.
+        # Counted per term: in the decision log, fence and cycle together identify one cycle.
         self._cycle += 1
         try:
             prepared = [one for one in map(self._prepare, decisions) if one is not None]
             answers = await self._reserve(prepared, decisions)
-            # Promises and leases are stored before anybody is told of them, or starts on one.
+            # Promises and leases are stored before they are reported and before a Workload starts on one.
             await self._flush_plan()
-        # BaseException, as a cancelled commit may have taken effect or not: in this process
-        # nothing may stay assumed.
+        # BaseException, because a cancelled commit may have taken effect: nothing may stay
+        # assumed in the engine.
         except BaseException:
             for decision in decisions:
                 if not isinstance(decision, Wait | Plan):
                     self._hooks.forget(decision.id)
             raise
-        # Looked at after the await: the term may have ended while the store was asked.
+        # Checked after the await: if the lease was lost during the store call, the next
+        # leader judges the reservations.
         if self._has_ended:
-            # The lease was lost while the store was asked: the next leader judges what was reserved.
             return
         for one, answer in zip(prepared, answers, strict=True):
             self._guarded(one.decision, partial(self._take_answer, one, answer))
-        # After the admissions: victims keep their quota until they have stopped, so there is no
-        # hurry among the two.
+        # Evictions come after admissions and are not urgent: a victim keeps its quota until it has stopped.
         for decision in decisions:
             if isinstance(decision, Evict):
                 self._guarded(decision, partial(self._submit_eviction, decision))
@@ -172,13 +170,14 @@ class LeaderTerm(Dispatch):
                 self._guarded(decision, partial(self._submit_reassignment, decision))
 
     def _guarded(self, decision: Admit | Evict | Reassign, call: Callable[[], None]) -> None:
-        """Carry out one decision. A fault of our own costs that Workload its turn, not the others."""
+        """Carry out one decision. A bug in doing so takes back this decision and no other."""
         try:
             call()
         except Exception:
             self._hooks.stumbled()
             if isinstance(decision, Admit):
-                # What stays reserved would be lost to itself at each later try.
+                # A reservation left in the store would make every later attempt for this
+                # Workload end as Lost.
                 self._give_back(decision.id, self._hooks.forget_later)
             else:
                 self._hooks.forget_later(decision.id)
@@ -186,15 +185,15 @@ class LeaderTerm(Dispatch):
     def _take_answer(self, prepared: _Prepared, answer: Reserved | Lost) -> None:
         decision = prepared.decision
         if isinstance(answer, Lost):
-            # Tried again at once it would be lost again: what holds it has yet to be given back.
+            # An immediate retry would be lost again: the reservation in the way has yet to be released.
             log.warning("reservation-lost", workload=decision.key, why=answer.message)
             self._hooks.forget_later(decision.id)
         else:
             self._submit_admission(prepared)
 
     async def flush(self) -> None:
-        """Tell the store what has been confirmed and what was given back. Raises what the store raises."""
-        # Promises first: who is confirmed may have started on one.
+        """Write promises, log entries, confirmations and releases to the store. Raises its errors."""
+        # Promises first: a confirmed Workload may have started on one.
         await self._flush_plan()
         await self._flush_log()
         confirmed, self._to_confirm = self._to_confirm, []
@@ -205,41 +204,41 @@ class LeaderTerm(Dispatch):
             if released:
                 await self._store.release(released, fence=self.settings.fence)
         except BaseException:
-            # Back to the front, in order; what was added meanwhile stays behind.
+            # Put them back in front, in order; entries added during the call follow.
             self._to_confirm[:0], self._to_release[:0] = confirmed, released
             raise
 
     async def _flush_log(self) -> None:
-        """Log what was told. A log entry is expendable: one that meets a fault is not kept."""
+        """Log the wait reasons reported since the last call. They are dropped if the store fails."""
         told, self._told = self._told, []
         if told:
-            # A commit without reservations: the log has no call of its own.
+            # A commit without reservations, because the store has no separate call for the log.
             await self._store.commit((), fence=self.settings.fence, request_id=uuid.uuid4().hex, log=told)
 
     def _submit_wait(self, decision: Wait, write: Write) -> None:
-        # Logged when it is told, not when it is decided: most who wait for a moment are never told so.
+        # Logged when it is reported, not when it is decided: a short wait is usually never reported.
         self._told.append(self._entry(decision))
         super()._submit_wait(decision, write)
 
     def end(self) -> None:
-        """Send nothing more. What was decided and not answered is taken back when the next term begins."""
+        """Send no more decisions. Those without an answer are taken back when the next term begins."""
         self._has_ended = True
 
     # --- admissions -------------------------------------------------------------------------------
 
     def _prepare(self, decision: Decision | Reassign) -> _Prepared | None:
-        """Return an admission made ready; None for other decisions, and where it cannot be written."""
+        """Return an admission ready to be sent; None for other decisions, and if it cannot be written."""
         if not isinstance(decision, Admit):
             return None
         try:
-            # Rendering may meet an object that nobody foresaw; it costs this Workload its turn.
+            # Rendering may fail on an unforeseen object. Only this decision is then taken back.
             prepared = self._written(decision)
         except Exception:
             self._hooks.stumbled()
             self._hooks.forget_later(decision.id)
             return None
         if prepared is None:
-            # The Workload is gone or another by now: there is nothing to wait for, so it is
+            # The Workload is gone or was replaced: a pause is of no use, so the decision is
             # taken back at once.
             self._hooks.forget(decision.id)
         return prepared
@@ -257,11 +256,11 @@ class LeaderTerm(Dispatch):
     async def _reserve(
         self, prepared: Sequence[_Prepared], decisions: Sequence[Decision | Reassign]
     ) -> tuple[Reserved | Lost, ...]:
-        """Return one answer an admission."""
-        # One id for the whole cycle; a repeated call is answered as the first was.
+        """Return one answer for each admission, in order. Raises what the store raises."""
+        # One id for the whole cycle: a repeated call is answered as the first one was.
         request_id = uuid.uuid4().hex
         reservations = [self._reservation(one, request_id) for one in prepared]
-        # Waits are logged when they are told (`_submit_wait`).
+        # Waits are logged when they are reported (`_submit_wait`).
         entries = [self._entry(decision) for decision in decisions if not isinstance(decision, Wait)]
         if not reservations and not entries:
             return ()
@@ -304,13 +303,13 @@ class LeaderTerm(Dispatch):
 
     def _submit_admission(self, prepared: _Prepared) -> None:
         decision, write = prepared.decision, prepared.write
-        # From here on it counts as unconfirmed, whatever becomes of the write.
+        # From here on it counts as unconfirmed, whatever happens to the write.
         self._unconfirmed[decision.key, decision.uid] = self._clock.monotonic()
 
         def rebuild(raw: bytes) -> Write | None:
             workload = self._hooks.to_workload(raw)
-            # The object has changed. Only onto the very spec that was decided on may the
-            # admission be put again.
+            # The object has changed. The admission may be written again only onto the same spec
+            # that the decision saw.
             if workload is None or not _is_as_decided(workload, prepared.decided_on):
                 return None
             return self._admission_write(
@@ -322,7 +321,7 @@ class LeaderTerm(Dispatch):
                 write=write,
                 on_result=lambda result: self._admission_answered(decision, write, result),
                 rebuild=rebuild,
-                # Admissions before everything else that waits to be sent.
+                # Admissions are sent before everything else in the executor.
                 priority=0,
                 before=self._reaching(Step.BEFORE_PATCH),
                 after=self._reaching(Step.AFTER_PATCH),
@@ -335,15 +334,14 @@ class LeaderTerm(Dispatch):
             case Written():
                 self._to_confirm.append((decision.key, decision.uid))
             case Moot(raw=raw) if self._shows_quota(decision.id, raw):
-                # It may be our own, seen back: its answer had got lost.
+                # This may be our own write, whose answer was lost.
                 self._to_confirm.append((decision.key, decision.uid))
-            # Refused, and perhaps stored all the same a moment later: the quota stays until
-            # that is ruled out.
+            # An earlier attempt may still be stored: the quota is kept until that is ruled out.
             case Refused(may_land_on=version) if version:
                 self.fence_off(decision.id, version)
             case _:
-                # A refusal would repeat itself at once, so it is forgotten after a pause; one that
-                # was overtaken is not.
+                # After a refusal an immediate retry would be refused again, so there is a pause. A Workload
+                # that has changed or gone needs none.
                 forget = self._hooks.forget_later if isinstance(result, Refused) else self._hooks.forget
                 self._give_back(decision.id, forget)
         if not isinstance(result, Written):
@@ -358,41 +356,40 @@ class LeaderTerm(Dispatch):
         self._to_release.append((decision.key, decision.uid))
         forget(decision)
 
-    # --- what may still arrive --------------------------------------------------------------------
+    # --- writes that may still be stored ----------------------------------------------------------
 
     def fence_off(self, decision: DecisionId, may_land_on: str, raw: bytes | None = None) -> None:
-        """Give the quota of a decision back once its write, sent for this version, can no longer be stored.
+        """Give back the quota of a decision once its write, sent for version `may_land_on`, cannot be stored.
 
-        `raw` is the Workload where it is known better than to `look_up`.
+        `raw` is the Workload's bytes if the caller has newer ones than `look_up`.
         """
         seen = self._hooks.look_up(decision.key)
-        # The watch may be ahead of the answer that we were handed, or behind: the caller knows.
+        # The watch may be ahead of or behind an answer. The caller knows which bytes are newer.
         raw = raw if raw is not None or seen is None else seen[1]
         fence = self.settings.fence
         write = fence_write(decision, fence=fence, raw=raw)
+        # Only the annotation is patched, whatever else the object contains by now.
         self.executor.submit(
             WriteOrder(
                 write=write,
                 on_result=lambda result: self._fence_answered(decision, may_land_on, write, result),
                 rebuild=lambda fresh: refenced(write, fence=fence, raw=fresh),
             )
-            # No rebuild of another's write: only the annotation is changed, whatever else the
-            # object is by now.
         )
 
     def _fence_answered(self, decision: DecisionId, may_land_on: str, write: Write, result: Result) -> None:
-        # The write that may be on its way is known by the version that it was sent for.
+        # The write in flight is identified by the version that it was sent for.
         stray = decision._replace(resource_version=may_land_on)
         match result:
-            # It did arrive, before it could be fenced off.
+            # It was stored before it could be fenced off.
             case Written(raw=raw) if self._shows_quota(decision, raw):
                 self._to_confirm.append((decision.key, decision.uid))
-            # The server stored no new version (the annotation said so already): once
-            # more, with another value.
+            # The server stored no new version, because the annotation had this value
+            # already: write another value.
             case Written(raw=raw) if not is_fenced_off(stray, raw):
                 self.fence_off(decision, may_land_on, raw)
-            # Even this write is refused. The quota stays where it is; a place too few is better
-            # than one given twice.
+            # This write is refused too. The quota is kept: holding it too long is better
+            # than giving it twice.
             case Refused(error=error):
                 log.error("reservation-kept", workload=decision.key, error=error)
                 self._hooks.call_later(decision, partial(self.fence_off, decision, may_land_on))
@@ -402,13 +399,14 @@ class LeaderTerm(Dispatch):
 
 
 def _is_as_decided(workload: Workload, decided_on: Workload) -> bool:
-    """Whether only what does not matter changed since: the admission was decided on this very spec.
+    """Return whether the admission still applies: it was decided on this very spec.
 
-    Nor may it have been evicted since: the engine takes such a Workload for a new one in the queue, and may
-    have given its quota to another.
+    The Workload must not have been evicted since either: the engine queues an evicted Workload as a new one
+    and may have given its quota to another.
     """
     return (
-        # Still pending, the same life, the same spec; other annotations and statuses do not matter.
+        # The Workload is pending, has the same uid and the same spec. Other annotations and
+        # statuses do not matter.
         is_pending(workload, decided_on.uid)
         and workload.deleted_at is None
         and workload.generation == decided_on.generation

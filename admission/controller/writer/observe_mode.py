@@ -1,7 +1,8 @@
-"""Shadow mode: decisions are logged and measured, nothing is written.
+"""Observe mode: decisions are logged and measured, nothing is written.
 
-What was "admitted" keeps its place in the engine for a while, so that the next decisions build on it as they
-would in earnest; then it is taken back, unless the cluster's own scheduler has admitted it meanwhile.
+A Workload that was "admitted" keeps its quota in the engine for a while, so that the next decisions build on
+it as they would for a leader. Then the decision is taken back, unless the cluster's own scheduler has
+admitted the Workload meanwhile.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from admission.decisions.decision import Decision, DecisionId, Plan, Reassign, W
 
 log = Log("berth.observer")
 
-# How long a decision that nobody carries out is believed. The observed scheduler decides within seconds;
-# where it has not after a minute, it has decided otherwise.
+# How long a decision is kept, given that nothing carries it out. The observed scheduler decides within
+# seconds; if it has not admitted the Workload after a minute, it has decided otherwise.
 BELIEVED_SECONDS = 60.0
 
 
@@ -29,7 +30,7 @@ class _Believed(NamedTuple):
 
 
 class ObserveMode:
-    """Stands where a Term stands, and writes nothing."""
+    """Takes the place of a LeaderTerm and writes nothing. `forget` takes a decision back in the engine."""
 
     def __init__(self, clock: Clock, forget: Callable[[DecisionId], None]) -> None:
         self._clock = clock
@@ -38,22 +39,22 @@ class ObserveMode:
 
     @property
     def is_paused(self) -> bool:
-        """Never: nothing has to be confirmed."""
+        """Return False: nothing has to be confirmed."""
         return False
 
     @property
     def unconfirmed(self) -> int:
-        """How many decisions are believed."""
+        """Return how many decisions are kept in the engine at the moment."""
         return len(self._believed)
 
     @property
     def is_alone(self) -> bool:
-        """Never: the observed scheduler admits, and what is only believed here is in nobody's way."""
+        """Return False: the observed scheduler admits, and the decisions made here take nothing from it."""
         return False
 
     async def carry_out(self, decisions: Sequence[Decision | Reassign]) -> None:
-        """Note what would be done."""
-        # Believed for as long, whatever the decision: the observed scheduler has its own.
+        """Log each decision, and keep it in the engine for `BELIEVED_SECONDS`."""
+        # One duration for all kinds of decision, as the observed scheduler makes its own.
         until = self._clock.monotonic() + BELIEVED_SECONDS
         for decision in decisions:
             if not isinstance(decision, Wait | Plan):
@@ -61,23 +62,23 @@ class ObserveMode:
                 self._believed.append(_Believed(until, decision.id))
 
     async def flush(self) -> None:
-        """Take back what has been believed for long enough."""
+        """Take back the decisions that have been kept for `BELIEVED_SECONDS`."""
         now = self._clock.monotonic()
         while self._believed and self._believed[0].until <= now:
             self._forget(self._believed.popleft().decision)
 
     def submit(self, write: Write, *, priority: int = 1) -> None:
-        """Note what would be written."""
+        """Log what would be written."""
         log.debug(
             "would-write", purpose=write.purpose, priority=priority, object=f"{write.namespace}/{write.name}"
         )
 
     def tell(self, decision: Wait) -> bool:
-        """Note what would be told."""
+        """Log the reason that would be reported. Always returns True."""
         log.debug("would-tell", workload=decision.key, reason=decision.reason)
         return True
 
     def is_busy(self, target: ObjectTarget) -> bool:
-        """Never: nothing is written."""
+        """Return False: nothing is written."""
         del target
         return False

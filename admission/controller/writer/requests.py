@@ -1,4 +1,4 @@
-"""From a Write to a request: which resource, verb and content type. Nothing is decided here."""
+"""Translation of a Write into a request: resource, verb, path and content type."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _RESOURCES: dict[str, Resource] = {
         resources.ADMISSION_CHECKS,
     )
 }
-# Answers are kept as the watch would have brought them: without managedFields.
+# An answer is kept in the form in which the watch delivers the object: without managedFields.
 _READERS = {kind: Reader(NamedObject, resource) for kind, resource in _RESOURCES.items()}
 _METHODS = {
     Verb.CREATE: "POST",
@@ -41,12 +41,12 @@ _CONTENT_TYPES = {
     Verb.MERGE_PATCH: "application/merge-patch+json",
     Verb.STRATEGIC_PATCH: "application/strategic-merge-patch+json",
 }
-# Names our writes in managedFields, as Kueue's do by its own managers.
+# The name under which our writes appear in managedFields. Kueue writes under names of its own.
 FIELD_MANAGER = {"fieldManager": "berth"}
 
 
 def request_of(write: Write) -> tuple[str, str, str]:
-    """Return method, path and content type of a write."""
+    """Return HTTP method, path and content type of a write."""
     resource = _RESOURCES[write.kind]
     # A create goes to the collection.
     name = None if write.verb is Verb.CREATE else write.name
@@ -56,21 +56,20 @@ def request_of(write: Write) -> tuple[str, str, str]:
 
 
 class KubeSender:
-    """Sends writes with one client; raises KubeError alone."""
+    """Sends writes with one client. Its methods raise only KubeError."""
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
 
     async def send(self, write: Write, *, timeout_seconds: float) -> bytes:
-        """Send one write; return the object in the answer, b"" after a delete and after an eviction."""
+        """Send one write. Return the object in the answer, b"" after a delete or an eviction."""
         try:
             return await self._send(write, timeout_seconds=timeout_seconds)
         except TooManyRequests as error:
             if write.verb is not Verb.EVICT:
                 raise
-            # A budget's 429 is about one pod; as a TooManyRequests it would stop every write of the
-            # controller.
-            # Here it is no call for patience with all writes, but the budget's word on this pod.
+            # 429 to an eviction means that a PodDisruptionBudget protects this pod. Raised as TooManyRequests
+            # it would pause all writes of the controller.
             raise KubeError(error.message, status=error.status, reason=error.reason) from error
 
     async def _send(self, write: Write, *, timeout_seconds: float) -> bytes:
@@ -90,7 +89,7 @@ class KubeSender:
         )
 
     async def read(self, kind: str, namespace: str, name: str, *, timeout_seconds: float) -> bytes:
-        """Return the object's bytes; raises NotFound where it is gone."""
+        """Return the object's bytes. Raises NotFound if it does not exist."""
         path = _RESOURCES[kind].path(namespace or None, name)
         answer = await self._client.request("GET", path, timeout_seconds=timeout_seconds)
         return _READERS[kind].own_bytes(msgspec.Raw(answer))
