@@ -1,1 +1,1 @@
-"""The controller: the shell around the core. Time, tasks, signals and metrics live here; policy does not."""
+"""The controller: the shell around the core. It holds time, tasks, signals and metrics, but no policy."""

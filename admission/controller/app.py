@@ -1,9 +1,9 @@
-"""Wiring: one controller from its options, and its orderly start and end.
+"""Wiring: one controller built from its options, and its orderly start and end.
 
-    connect ─▶ refuse beside Kueue ─▶ store ─▶ listen ─▶ { informers, brain, events, election, lag } ─▶ stop
+    connect ─▶ check for Kueue ─▶ store ─▶ listen ─▶ { informers, control loop, events, election, lag } ─▶ stop
 
-Everything that runs is a named task of one group; the first that fails ends the controller, a stop ends them
-in order: the lease is given back, events under way are sent, the store is closed.
+Everything that runs is a named task of one group. The first task that fails ends the controller. A stop ends
+the tasks in order: the lease is given back, queued Events are sent, the store is closed.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ log = Log("berth.controller")
 
 DEFAULT_NAMESPACE = "berth-system"
 NAMESPACE_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
-# How often the event loop's lag is sampled; often enough to see a stall of 50 ms, too seldom to cause one.
+# How often the event loop's lag is sampled: often enough to see a stall of 50 ms, too rarely to cause one.
 LAG_SAMPLE_SECONDS = 0.25
-# How long events still queued may hold up a stop.
+# How long Events that are still queued may delay a stop.
 DRAIN_SECONDS = 2.0
 
 
@@ -77,8 +77,8 @@ async def run_controller(
 ) -> None:
     """Run a controller until `stop` is set or this is cancelled.
 
-    `on_listening` is told the URLs by name once all listen. Raises KubeError, ReservationError, ListenError,
-    LiveKueue and ValueError at the start, each one sentence.
+    `on_listening` is called with the URLs by port name once all ports listen. Raises KubeError,
+    ReservationError, ListenError, LiveKueue and ValueError at the start, each with a one-sentence message.
     """
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(await KubeClient.connect(options.kubeconfig))
@@ -90,10 +90,10 @@ async def run_controller(
         await controller.run(stop or asyncio.Event())
 
 
-# Everything is wired here and nowhere else, so that each part can be tested with others in the
-# place of its own.
+# All parts are connected here and nowhere else, so that each can be tested with others in
+# place of its neighbours.
 class Controller:
-    """One replica. Its parts are made here and told of each other; what they do stands in their modules."""
+    """One replica. Its parts are built and connected here; what they do is in their own modules."""
 
     def __init__(self, client: KubeClient, options: Options) -> None:
         config = options.config
@@ -101,7 +101,7 @@ class Controller:
         self._options = options
         self._clock = SystemClock()
         self._namespace = own_namespace(options.namespace)
-        # Unique per process: two replicas on one host, and a restarted one, must not be taken for each other.
+        # Unique per process: two replicas on one host, or one that was restarted, must not be mixed up.
         self._identity = f"{platform.node()}_{uuid4()}"
         self._failpoint = Failpoint(options.failpoint)
         self._metrics = Metrics(version=own_version())
@@ -172,7 +172,7 @@ class Controller:
     # --- the start --------------------------------------------------------------------------------
 
     async def prepare(self, stack: AsyncExitStack) -> None:
-        """Look at the cluster and open the store."""
+        """Log the configuration, check the cluster and open the store."""
         for sentence in (*self._options.config.warnings, *self._options.config.unused()):
             log.warning("configuration", note=sentence)
         log.info("starting", server=self._client.server, server_version=await self._client.server_version())
@@ -185,12 +185,12 @@ class Controller:
         self._store = await stack.enter_async_context(self._open_store())
 
     async def _ensure_namespace(self) -> None:
-        """Make the namespace of the lease, where it is missing and we may."""
+        """Create the namespace of the lease if it is missing and we may."""
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self._namespace}}
         try:
             await self._client.get(resources.NAMESPACES, self._namespace)
         except KubeError as error:
-            # 403: without the right to read namespaces it may exist all the same; then the create says so.
+            # 403: without permission to read namespaces it may exist all the same. The create then says so.
             if error.status not in (403, 404):
                 raise
             try:
@@ -201,10 +201,10 @@ class Controller:
                 raise self._without_rights(refused) from refused
 
     def _without_rights(self, refused: Forbidden) -> Forbidden:
-        """Return the refusal to make our namespace with what is to be done about it."""
+        """Return the error for a namespace that cannot be created, with what to do about it."""
         message = (
-            f"{self._client.server} lets us neither see nor make the namespace {self._namespace}"
-            f" ({refused.message}); make it, and bind the roles of deploy/rbac.yaml to this user"
+            f"{self._client.server} does not let this user read or create the namespace {self._namespace}"
+            f" ({refused.message}); create it, and bind the roles of deploy/rbac.yaml to this user"
         )
         return Forbidden(message, status=refused.status, reason=refused.reason)
 
@@ -214,8 +214,8 @@ class Controller:
         if self._options.redis_url is None:
             async with EmbeddedRedis() as embedded:
                 embedded_store = await embedded.start(self._options.store_directory, shard=shard)
-                # Also where there is no server to be found: then what is stored ends with this
-                # process, and a warning has said so.
+                # Without a redis-server there is no URL: what is stored then ends with this process, and a
+                # warning has said so.
                 if embedded.url is not None:
                     log.info("embedded-store", url=embedded.url)
                 yield embedded_store
@@ -228,24 +228,24 @@ class Controller:
             await store.close()
 
     async def _greet(self, store: RedisReservationStore) -> None:
-        """A store that cannot be had ends the start: later it may be lost, now it is most likely misspelt."""
+        """Fail the start if the store is unreachable: at this time its URL is probably wrong."""
         await store.ping()
 
     async def listen(self, stack: AsyncExitStack) -> Mapping[str, str]:
-        """Serve HTTP; return the URLs by name."""
+        """Serve HTTP. Return the URLs by port name."""
         urls = {}
         for port in (*self._own_ports(), *self._side_ports.ports()):
             if port.number >= 0:
-                # -1 is off.
+                # -1 means off.
                 urls[port.name] = await listen(stack, port)
         return urls
 
     def _own_ports(self) -> tuple[Port, Port]:
-        """Return the ports for people: the page's, and that of metrics."""
+        """Return the ports for people: the web page with its API, and the metrics."""
         options, health = self._options, self._health().routes()
         plan = PlanApi(self._cluster_state, self._decisions if self._store is not None else None)
         state = [*StateApi(self._cluster_state).routes(), *plan.routes(), *self._side_ports.state_routes()]
-        # An observer stores no reports: whoever leads does.
+        # In observe mode no checkpoint reports are stored: the leader does that.
         if not options.observe:
             state += self._reports.routes()
         measures = metrics_route(self._metrics, self._queue_gauges, self._domain_gauges)
@@ -263,15 +263,16 @@ class Controller:
 
     def _unsynced(self) -> list[str]:
         own = [informer.resource.plural for informer in self._informers if not informer.synced.is_set()]
-        # For placement alone they are waited for before the first decision, which `is_synced` tells.
+        # For placement by topology nodes and pods are awaited before the first
+        # decision; `is_synced` covers that.
         return [*own, *(self._ground.unsynced() if self._side_ports.needs_ground else ())]
 
     # --- the run ----------------------------------------------------------------------------------
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Work until `stop` is set."""
-        # Collections of a large old generation stop the loop for hundreds of milliseconds;
-        # refcounts free nearly everything, and `_settle` freezes the rest.
+        """Run all tasks until `stop` is set."""
+        # A collection of a large old generation stops the event loop for hundreds of milliseconds. Reference
+        # counting frees nearly everything, and `_settle` freezes the rest.
         gc.disable()
         try:
             async with asyncio.TaskGroup() as group:
@@ -303,10 +304,10 @@ class Controller:
                 leading = group.create_task(self._act(), name="leader")
                 await stop.wait()
                 log.info("stopping")
-                # In order: leading first, so that the lease is given back while everything else still runs.
+                # The leader goes first, so that the lease is given back while everything else still runs.
                 leading.cancel()
                 await asyncio.wait([leading])
-                # What was decided last is worth a moment.
+                # Give the Events of the last decisions a moment to be sent.
                 await self._recorder.drain(DRAIN_SECONDS)
                 for task in background:
                     task.cancel()
@@ -314,29 +315,29 @@ class Controller:
             gc.enable()
 
     async def _settle(self) -> None:
-        """Wait for the first lists; what they brought lives long, so the collector need not look at it."""
+        """Wait for the first lists, then freeze what they brought: it lives long, and forms no garbage."""
         for informer in self._informers:
             await informer.synced.wait()
         await self._take_in()
-        # Pods and nodes are only watched where a flavor has a topology, and then nothing may be
-        # placed before they are known.
+        # Pods and nodes are watched only if a flavor has a topology. Nothing may be placed
+        # before they are known.
         if self._cluster_state.ground.is_needed.is_set():
             await self._ground.is_told.wait()
             await self._take_in()
         keep_collector_off_what_lives_long()
-        # The brain begins to decide by this flag alone.
+        # The control loop begins to decide once this flag is set.
         self._control_loop.is_synced = True
         self._control_loop.post(lambda: None)
         log.info("synced", workloads=len(self._cluster_state.workloads), jobs=len(self._cluster_state.jobs))
 
     async def _take_in(self) -> None:
-        """Wait until the brain has taken in what the informers have brought so far."""
+        """Wait until the control loop has taken in what the informers have brought so far."""
         taken = asyncio.Event()
         self._control_loop.post(taken.set)
         await taken.wait()
 
     async def _watch_ground(self) -> None:
-        """Watch pods and nodes for the extender, and for the brain from when a flavor names a topology."""
+        """Watch pods and nodes: at once for the extender, else once a flavor names a topology."""
         ground = self._cluster_state.ground
         async with asyncio.TaskGroup() as group:
             if not self._side_ports.needs_ground:
@@ -358,7 +359,7 @@ class Controller:
         if self._options.observe:
             await self._wait_synced()
             self._metrics.role = "standalone"
-            # Ends with the process: an observer has no term that could be lost.
+            # Ends with the process: observe mode has no term that could be lost.
             await self._control_loop.begin(ObserveMode(self._clock, self._control_loop.forget))
             return
         config = self._options.config
@@ -374,8 +375,8 @@ class Controller:
             settings=TakeoverSettings(
                 identity=self._identity,
                 shard=config.berth.shard,
-                # What the lease has left when its renewal has failed: a write that takes
-                # longer could outlive it.
+                # The time from the deadline of the lease to its end: a write that takes longer
+                # could outlast the lease.
                 request_seconds=lease.duration_seconds - lease.deadline_seconds,
                 max_in_flight=execution.max_in_flight,
                 max_unconfirmed=execution.max_unconfirmed,
@@ -403,12 +404,11 @@ class Controller:
         try:
             return await self._store.highest_fence() or 0
         except ReservationError:
-            # A store that cannot be asked must not keep us from leading; the fence is raised later
-            # where it is too low.
+            # An unreachable store must not keep us from leading. A fence that is too low is raised later.
             return 0
 
     async def _watch_lag(self) -> None:
-        """Measure how late the loop wakes us: what holds it up holds up the lease as well."""
+        """Measure how late the event loop wakes this task: such a delay also delays the lease renewal."""
         loop = asyncio.get_running_loop()
         while True:
             due = loop.time() + LAG_SAMPLE_SECONDS
@@ -424,19 +424,19 @@ class Controller:
 
 
 def own_namespace(given: str | None) -> str:
-    """Return the namespace of leases: the given one, else the pod's own, else berth-system."""
+    """Return the namespace of the lease: `given`, else the pod's own, else berth-system."""
     if given:
         return given
     try:
         with open(NAMESPACE_FILE, encoding="utf-8") as file:
             return file.read().strip() or DEFAULT_NAMESPACE
     except OSError:
-        # The downward API's variable, where the account is not mounted.
+        # The variable from the downward API, for a pod without a mounted service account.
         return os.environ.get("POD_NAMESPACE") or DEFAULT_NAMESPACE
 
 
 def own_version() -> str:
-    """Return the installed version; "dev" from a checkout that was not installed."""
+    """Return the installed version; "dev" for a checkout that was not installed."""
     try:
         return version("berth-queue")
     except PackageNotFoundError:

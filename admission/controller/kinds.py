@@ -1,4 +1,4 @@
-"""The kinds that the controller watches, and where in the brain their changes go."""
+"""The kinds that the controller watches, and where their changes go in the control loop."""
 
 from __future__ import annotations
 
@@ -35,13 +35,12 @@ Taker = Callable[[Change[Any]], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchedKind:
-    """One kind: where it is served, how it is read, who takes it. `keeps_raw`: writes are built from it.
+    """One kind: where it is served, how it is parsed, and what takes its changes.
 
-    `params` narrow what is listed and watched. `take_broken` is told of objects that cannot even be decoded,
-    beside the knowledge.
+    `params` narrow what is listed and watched. `keeps_raw`: keep the bytes, because writes are built from
+    them. `take_broken` is called with objects that cannot be decoded, in addition to the cluster state.
 
-    Every kind but Namespaces and Jobs is optional: a cluster without its definition is no error, and it is
-    picked up when it appears.
+    `is_optional`: a cluster without the kind is no error, and the kind is watched once its CRD appears.
     """
 
     resource: Resource
@@ -68,10 +67,10 @@ def watched_kinds(cluster_state: ClusterState, board: StatusWriter) -> tuple[Wat
     if "StatefulSet" in cluster_state.serving_kinds:
         scaled = WatchedKind(
             resource=resources.STATEFUL_SETS,
-            # Only those that a queue has marked: a cluster may have thousands of others.
             wire=objects.ScaledObject,
             value=objects.ScaledObject,
             take=partial(cluster_state.pods.take_scale, "StatefulSet"),
+            # Only objects with a queue name: a cluster may have thousands of others.
             params={"labelSelector": keys.QUEUE_NAME},
         )
         kinds = (*kinds, scaled)
@@ -88,7 +87,7 @@ def watched_kinds(cluster_state: ClusterState, board: StatusWriter) -> tuple[Wat
 
 
 def _queued_pods(cluster_state: ClusterState) -> WatchedKind:
-    """Return the pods that are queued themselves: the server passes over all that no queue has marked."""
+    """Return the kind of pods that are queued themselves, which the server selects by their label."""
     return WatchedKind(
         resource=resources.PODS,
         wire=objects.PodObject,
@@ -100,7 +99,7 @@ def _queued_pods(cluster_state: ClusterState) -> WatchedKind:
     )
 
 
-# Kinds that are read into a value and kept as such: where each is served, its struct, its value, its reader.
+# Kinds that are parsed into a value and stored as such: resource, wire struct, value, parser.
 _SPECS: tuple[tuple[Resource, type[Any], type, Callable[[Any], Any]], ...] = (
     (resources.LIMIT_RANGES, objects.LimitRangeObject, LimitRange, specs.to_limit_range),
     (resources.RUNTIME_CLASSES, objects.RuntimeClassObject, RuntimeClass, specs.to_runtime_class),
@@ -161,7 +160,7 @@ def _spec_kind(
     value: type,
     read: Callable[[Any], Any],
 ) -> WatchedKind:
-    # A spec goes to the knowledge, and its status to the board where it has one that we write.
+    # The spec goes to the cluster state, and the status to the status writer if we write it.
     take = partial(cluster_state.take_spec, value, read)
     has_status = resource.kind in STATUS_KINDS
     return WatchedKind(
@@ -174,7 +173,7 @@ def _spec_kind(
 
 
 def _priority_classes(cluster_state: ClusterState) -> tuple[WatchedKind, WatchedKind]:
-    """Return both kinds, which look alike: pods have the one, Workloads the other."""
+    """Return both kinds of priority class, which have the same form: for pods and for Workloads."""
     of_pods = WatchedKind(
         resource=resources.PRIORITY_CLASSES,
         wire=objects.PriorityClassObject,
@@ -190,7 +189,7 @@ def _priority_classes(cluster_state: ClusterState) -> tuple[WatchedKind, Watched
 
 
 def ground_kinds(cluster_state: ClusterState) -> tuple[WatchedKind, WatchedKind]:
-    """Return the kinds that placement by topology needs, pods and nodes: `GroundWatch` watches them."""
+    """Return the kinds that placement by topology needs, pods and nodes. `NodePodWatch` watches them."""
     pods = WatchedKind(
         resource=resources.PODS,
         wire=objects.PodObject,
@@ -209,9 +208,9 @@ def ground_kinds(cluster_state: ClusterState) -> tuple[WatchedKind, WatchedKind]
 
 
 def make_listener(kind: WatchedKind, control_loop: ControlLoop, cluster_state: ClusterState) -> Listener[Any]:
-    """Return who has all that is heard of the kind taken in by the brain.
+    """Return a listener that posts all changes of the kind to the control loop.
 
-    In its turn, like every change: two tasks must not touch what it owns.
+    They are posted like every change, because only the control loop may touch the state that it owns.
     """
 
     def take_unreadable(found: Unreadable) -> None:
@@ -238,7 +237,7 @@ def make_informer(
     cluster_state: ClusterState,
     on_error: Callable[[Resource, Exception | None], None],
 ) -> Informer[Any]:
-    """Return an informer whose changes reach the brain's inbox."""
+    """Return an informer whose changes reach the inbox of the control loop."""
     listener = make_listener(kind, control_loop, cluster_state)
     return Informer(
         client,
@@ -255,19 +254,19 @@ def make_informer(
 
 
 def _inspected(kind: WatchedKind, cluster_state: ClusterState, board: StatusWriter) -> WatchedKind:
-    """Return the kind so that its objects are judged by their rules, where their owners can be told."""
+    """Return the kind with its objects checked against the rules, if their status can show a problem."""
     name = kind.resource.kind
     if name in _INSPECTED:
         take = partial(_take_inspected, kind.take, cluster_state, name)
-        # Raw bytes are needed here for the rules, which look at fields that the wire struct does not have.
+        # The rules need the raw bytes: they check fields that the wire struct does not have.
         kind = replace(kind, take=take, keeps_raw=True)
-    # Of Workloads only the unreadable are told; judging thousands by every rule would cost seconds.
+    # Of Workloads only unreadable ones are reported: checking thousands against every rule takes seconds.
     elif name != "Workload":
         return kind
     return replace(kind, take_broken=partial(_take_broken, board, cluster_state, name))
 
 
-# AdmissionPolicies tell by their own condition, and Workloads are too many to be judged beyond being read.
+# AdmissionPolicies have a condition of their own, and Workloads are too many to be checked further.
 _INSPECTED = frozenset(
     {
         "AdmissionCheck",
@@ -295,10 +294,10 @@ def _take_inspected(take: Taker, cluster_state: ClusterState, kind: str, change:
 
 
 def _take_broken(board: StatusWriter, cluster_state: ClusterState, kind: str, found: Unreadable) -> None:
-    """Take an object that cannot be decoded: its status can still say so."""
+    """Take an object that cannot be decoded: its status can still report that."""
     try:
         metadata = msgspec.json.decode(found.raw, type=objects.NamedObject).metadata
-    # Not even its name can be read.
+    # Not even its name can be decoded.
     except msgspec.DecodeError:
         return
     cluster_state.inspection.note(kind, metadata, found.error, found.raw)

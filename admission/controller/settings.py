@@ -1,4 +1,4 @@
-"""From the configuration file to what each part is told. Every setting is passed on here alone."""
+"""Translation of the configuration file into the settings of each part. No other module reads both."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from api.config import ControllerConfig
 from api.config.fields import Selector
 from api.objects import WireSelector, WireSelectorRequirement
 
-# Kinds that are queued through their pods, by their names in the configuration.
+# Kinds that are queued through their pods, by their framework names in the configuration.
 _SERVING = {
     "deployment": "Deployment",
     "leaderworkerset.x-k8s.io/leaderworkerset": "LeaderWorkerSet",
@@ -25,12 +25,12 @@ _SERVING = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How a controller is started. Ports: 0 is any free one, -1 is off; their defaults are the command's.
+    """How a controller is started. Port 0 means any free port, -1 means off; the command sets the defaults.
 
-    `redis_url` None uses an embedded Redis, whose data outlive the process where `store_directory` is given.
-    `observe`: decide, log and measure, and write nothing. `failpoint`: see `failpoints`.
-    `tls_certificate` and `tls_key`: PEM files for the TLS ports in place of a certificate of our own, and TLS
-    for the extender.
+    `redis_url` None starts an embedded Redis, whose data outlives the process only if `store_directory` is
+    given. `observe`: decide, log and measure, but write nothing. `failpoint`: see `runtime.failpoints`.
+    `tls_certificate` and `tls_key` are PEM files: the TLS ports use them instead of a self-issued
+    certificate, and the extender serves TLS with them.
     """
 
     kubeconfig: str | None = None
@@ -53,7 +53,7 @@ class Options:
 
 
 def knowledge_settings(config: ControllerConfig, *, namespace: str) -> ClusterStateSettings:
-    """Return what is known of Jobs and Workloads; `namespace` is the controller's own."""
+    """Return the settings for Jobs, pods and Workloads. `namespace` is the controller's own."""
     kueue = config.kueue
     return ClusterStateSettings(
         with_pods="pod" in kueue.integrations.frameworks,
@@ -83,7 +83,8 @@ def _pods_ready(config: ControllerConfig) -> PodsReadySettings | None:
     strategy, recovery = given.requeuing_strategy, given.recovery_timeout_seconds
     return PodsReadySettings(
         timeout_seconds=given.timeout_seconds,
-        # As Kueue: without a time of its own a pod that was ready once has as long as at the start.
+        # As in Kueue: without a recovery timeout a pod that was ready once gets the same time
+        # as at the start.
         recovery_timeout_seconds=given.timeout_seconds if recovery is None else recovery,
         backoff_base_seconds=strategy.backoff_base_seconds,
         backoff_max_seconds=strategy.backoff_max_seconds,
@@ -100,12 +101,12 @@ def _retention(config: ControllerConfig) -> RetentionSettings:
 
 
 def _selector(given: Selector | None) -> WireSelector:
-    """Return the selector, one that selects everything where none is given."""
+    """Return the selector, or one that selects everything if none is given."""
     return WireSelector() if given is None else given.to_wire()
 
 
 def _namespace_selector(config: ControllerConfig, namespace: str) -> WireSelector:
-    """Return the given selector, else Kueue's default: every namespace but kube-system and our own."""
+    """Return the given selector, or Kueue's default: all namespaces except kube-system and our own."""
     given = config.kueue.managed_jobs_namespace_selector
     if given is not None:
         return msgspec.convert(given.model_dump(by_alias=True, exclude_none=True), WireSelector)

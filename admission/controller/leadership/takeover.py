@@ -165,7 +165,7 @@ class Takeover:
                 await store.seed_fence(leadership.fence)
                 log.info("fence-seeded", fence=leadership.fence)
             case _StoreIsBack():
-                log.info("recovering-anew", note="judging what earlier leaders left in the store")
+                log.info("recovering-again", note="judging what earlier leaders left in the store")
             case _:
                 log.warning("term-ended", error=error)
                 await asyncio.sleep(PAUSE_SECONDS)
@@ -333,11 +333,10 @@ def _first_leaf(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 def _obey_cancellation() -> None:
-    """Raise the cancellation that came while a TaskGroup was ending by an error; Python
-    before 3.13 swallows it.
+    """Raise the cancellation that came while a TaskGroup was ending by an error.
 
-    Without this, a leader that loses its lease at that moment would never stop leading, nor lead again.
-    Source: https://github.com/python/cpython/issues/116720
+    Python before 3.13 swallows it. A leader that loses its lease at that moment would then never stop
+    leading, nor lead again. Source: https://github.com/python/cpython/issues/116720
     """
     task = asyncio.current_task()
     if task is not None and task.cancelling():

@@ -1,12 +1,12 @@
-"""The brain: the one task that owns what is known, and decides.
+"""The control loop: the one task that owns the controller's state and makes its decisions.
 
     informers, answers ─▶ inbox ─▶ take in ─▶ reconcile what changed ─▶ cycle after cycle ─▶ statuses
-                                     engine, mirrors                      Term carries out
+                                     engine, caches                       the term carries out
 
-Everything else (informers, executor, HTTP handlers) only puts a call into the inbox or reads frozen views.
-The brain never awaits the API server; between two decisions it awaits the store alone, and it gives the event
-loop back every few milliseconds. It takes in events whether it leads or not, so that a follower is warm; it
-acts only while it has a `term`.
+All other tasks (informers, executor, HTTP handlers) only put a call into the inbox or read frozen views. The
+control loop never awaits the API server. Between two decisions it awaits only the store, and it yields the
+event loop every few milliseconds. A follower takes in events like the leader, so that it can lead without
+delay, but the loop acts only while it has a `term`.
 """
 
 from __future__ import annotations
@@ -39,18 +39,19 @@ Key = TypeVar("Key")
 
 log = Log("berth.brain")
 
-# How often the age of what is not confirmed is looked at.
+# How often the age of the oldest unconfirmed admission is checked.
 WATCH_SECONDS = 1.0
-# So many are told at once why they wait though nobody tried them; the next as many after another turn.
+# How many Workloads that no cycle has tried are given their wait reason at once; more follow
+# in the next round.
 EXPLAINED_AT_ONCE = 50
-# After so long without a pause the cycle lets all else have its turn: what is told, statuses, deadlines.
+# A row of cycles ends after this long, so that wait reasons, statuses and deadlines are not held up.
 TURN_SECONDS = 0.25
-# How long the cycle rests after the store did not serve.
+# How long the cycle rests after the store failed to answer or refused a call.
 STORE_PAUSE_SECONDS = 0.25
 
 
 class ControlLoop:
-    """Takes in, reconciles, decides."""
+    """Takes in events, reconciles what changed, and runs the scheduling cycles."""
 
     def __init__(
         self,
@@ -64,7 +65,7 @@ class ControlLoop:
         self._board = board
         self._decision_recorder = decision_recorder
         self._clock = clock
-        # Calls and not values: who posts knows what is to be done, and the brain when.
+        # Calls and not values: the caller says what is to be done, and the control loop decides when.
         self._inbox: deque[Callable[[], object]] = deque()
         self._wake = asyncio.Event()
         self._term: Acting | None = None
@@ -72,29 +73,29 @@ class ControlLoop:
         self._reconciler = Reconciler(cluster_state, board, decision_recorder, clock)
         self._pending_messages = PendingMessages(clock)
         self._forecasting = Forecasting(cluster_state, clock)
-        # Calls about refused decisions, and when they are made (monotonic).
+        # Calls about refused decisions, and when they are due (monotonic seconds).
         self._later: Timers[DecisionId] = Timers()
         self._calls: dict[DecisionId, Callable[[], None]] = {}
         self._store_pause_until = 0.0
 
-    # --- what others call -------------------------------------------------------------------------
+    # --- called by other tasks --------------------------------------------------------------------
 
     def post(self, call: Callable[[], object]) -> None:
-        """Let the brain make this call; from any task of this loop."""
+        """Have the control loop make this call. May be used from any task of this event loop."""
         self._inbox.append(call)
         self._wake.set()
 
     def begin(self, term: Acting) -> asyncio.Future[None]:
-        """Act from now on; the future fails with the store's error when the term cannot go on."""
-        # Before anything is marked: what is marked from here on is for this term.
+        """Act from now on. The future fails with the store's error when the term cannot go on."""
+        # The term is set before anything is marked, so that all marks from here on are for this term.
         self._term = term
         self._failed = asyncio.get_running_loop().create_future()
-        # What was about to be told was found out under another term.
+        # Wait reasons that are not written yet were found under another term.
         self._pending_messages.clear()
         self._reconciler.begin()
         self._later.clear()
         self._calls.clear()
-        # What the cluster shows at the beginning of a term, earlier leaders have weighed.
+        # Earlier leaders have judged all admissions that the cluster shows when a term begins.
         self.cluster_state.engine.weigh_all(now=self._clock.now())
         self.cluster_state.ground.forget_promises()
         self.cluster_state.mark_all()
@@ -103,35 +104,36 @@ class ControlLoop:
         return self._failed
 
     def fail(self, error: Exception) -> None:
-        """End the present term with this error; nothing happens where there is none."""
-        # Only the first error of a term counts; later ones are its consequences.
+        """End the present term with this error. Does nothing if there is no term."""
+        # Only the first error of a term counts; later ones are consequences of it.
         if self._failed is not None and not self._failed.done():
             self._failed.set_exception(error)
         self._term = None
 
     def end(self) -> None:
-        """Act no longer."""
+        """Stop acting."""
         self._term = None
-        # No longer awaited by anybody; a late fail() must not reach the next term's future.
+        # No task awaits this future any more. A late fail() must not reach that of the next term.
         self._failed = None
-        # Who does not lead shows the cluster as it is. Not at once: the term may be asking the store still.
+        # A follower shows the cluster as it is. Posted, not called, because the term may
+        # still await the store.
         self.forget_all()
 
     def forget_all(self) -> None:
-        """Take back whatever was decided and the cluster does not show: nobody carries it out any more."""
+        """Take back all decisions that the cluster does not show: no term carries them out any more."""
         self.post(lambda: self.cluster_state.engine.forget_all(now=self._clock.now()))
 
     async def ask(self, question: Callable[[], Answer]) -> Answer:
-        """Return what a call gives that the brain makes in its turn, after all that was posted before."""
-        # The answer is given in the brain's turn, so that whoever asks sees a consistent state
-        # and changes nothing himself.
+        """Return the result of a call that the control loop makes after all calls posted before."""
+        # The control loop makes the call, so that the caller sees a consistent state
+        # and changes nothing itself.
         answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
         def answer() -> None:
             try:
                 answered.set_result(question())
             except asyncio.InvalidStateError:
-                pass  # who asked has left
+                pass  # The caller was cancelled.
             except Exception as error:
                 answered.set_exception(error)
 
@@ -139,23 +141,23 @@ class ControlLoop:
         return await answered
 
     def forget(self, decision: DecisionId) -> None:
-        """Take back a decision that did not come about; from any task of this loop."""
+        """Take back a decision that was not carried out. May be used from any task of this event loop."""
         self.post(partial(self._forget, decision))
 
     def forget_later(self, decision: DecisionId) -> None:
-        """Take back a decision whose write was refused, after a growing pause: the next try may end the same.
+        """Take back a decision whose write was refused, after a growing pause: a retry may be refused too.
 
-        Until then the Workload keeps its place in the quota, and nobody else is tried on it in vain.
+        Until then the Workload keeps its quota, which is therefore not given to a Workload that may not be
+        able to use it.
         """
         self.call_later(decision, partial(self._forget, decision))
 
     def call_later(self, decision: DecisionId, call: Callable[[], None]) -> None:
-        """Make a call about a decision after a growing pause, in this term."""
-        # The pause grows per Workload and is shared with its other writes: one that is refused
-        # rests as a whole.
+        """Make a call about a decision after a growing pause, unless the term ends before."""
+        # The pause grows per Workload and holds for all its writes.
         rest = self._reconciler.fail(ObjectTarget("Workload", decision.key.namespace, decision.key.name))
         self._later.put(decision, self._clock.monotonic() + rest)
-        # The latest call counts: of two about one decision the earlier one is outdated.
+        # Only the latest call about a decision is made; an earlier one is outdated.
         self._calls[decision] = call
         self._wake.set()
 
@@ -164,36 +166,35 @@ class ControlLoop:
         self.cluster_state.engine.forget(key, uid, now=self._clock.now(), decided_on=version)
 
     def stumbled(self) -> None:
-        """Log and count a fault of our own that cost one object its turn; called from its `except`."""
+        """Log and count a bug that affected one object. Call it from within the `except` block."""
         log.exception("brain-stumbled")
         self._decision_recorder.note_stumble()
 
     def tell_later(self, decision: Wait) -> None:
-        """Say again why a Workload waits, after a growing pause: the write was refused."""
+        """Report again why a Workload waits, after a growing pause: the write was refused."""
         target = ObjectTarget("Workload", decision.key.namespace, decision.key.name)
         self._pending_messages.tell_in(decision, self._reconciler.fail(target))
         self._wake.set()
 
     def finished(self, write: Write, result: Result) -> None:
-        """Take note of a write's result; called by the executor's tasks."""
+        """Take in the result of a write. Called by the executor's tasks."""
         self.post(lambda: self._reconciler.take_result(write, result))
 
     def is_busy(self, target: ObjectTarget) -> bool:
-        """Return whether a write on the object is on its way, or was refused a moment ago."""
-        # Observers too: a status that rests after a refusal is left alone whoever acts.
+        """Return whether a write on the object is queued or in flight, or was refused a moment ago."""
+        # In observe mode too: a status that rests after a refusal is left alone.
         return self._term is not None and self._reconciler.is_left_alone(self._term, target)
 
     # --- the task ---------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Take in events and act until cancelled."""
         while True:
-            # Cleared before looking, so that whatever is posted from here on wakes the next round.
+            # Cleared first, so that whatever is posted from here on starts another round.
             self._wake.clear()
-            # First of all: decisions are made on everything that is known.
+            # Decisions are made on everything that is known, so the inbox comes first.
             await self._take_in()
-            # Also a follower takes in, so that it is warm when it leads; it acts only once all
-            # first lists have come.
+            # A follower takes in events as well, but only a term acts, and only after all first lists.
             if self._term is not None and self.is_synced:
                 await self._act_guarded(self._term)
             await self._rest()
@@ -203,24 +204,24 @@ class ControlLoop:
         while self._inbox:
             self._guarded(self._inbox.popleft())
             await pace.breathe()
-        # Only what has synced: while lists come in, each next object would have it done again.
+        # Only after the first lists: while they come in, each object would restart this work.
         while self.is_synced and self.cluster_state.engine.catch_up(now=self._clock.now()):
             await pace.breathe()
 
     def _guarded(self, call: Callable[[], object]) -> None:
-        """Make a call about one object. A fault of our own costs that object its turn, not the others."""
+        """Make a call about one object. A bug in it affects only that object."""
         try:
             call()
         except Exception:
             self.stumbled()
 
     async def _act_guarded(self, term: Acting) -> None:
-        """Act once. A store that refuses this leader ends the term; what was not foreseen is logged."""
+        """Act once. A store that refuses this leader ends the term; other errors are logged."""
         try:
             await self._act(term)
         except (StoreUnreachable, StoreRefused) as error:
             log.warning("store-required", error=error)
-            # Nothing is wrong with this leader: it waits and tries again, as `require_store` asks.
+            # The leader itself is fine: it waits and tries again, as `require_store` asks.
             self._store_pause_until = self._clock.monotonic() + STORE_PAUSE_SECONDS
         except ReservationError as error:
             # A call of a term that has ended meanwhile says nothing about the present one.
@@ -228,14 +229,13 @@ class ControlLoop:
                 self.fail(error)
         except Exception:
             self.stumbled()
-            # A fault that stands would otherwise turn the loop as fast as it can.
+            # Without a pause, a bug that repeats would make the loop spin.
             await asyncio.sleep(STORE_PAUSE_SECONDS)
-            # What was left undone is not announced again.
+            # The work that was left undone is not announced again.
             self._wake.set()
 
     async def _act(self, term: Acting) -> None:
-        # In this order: what is due, what reconcilers need, what the store must hear, repairs, then
-        # new decisions. Statuses last, since they change with each of those.
+        # Statuses come last, because each of the other steps changes them.
         self._note_due()
         self.cluster_state.engine.sample_usage(now=self._clock.now())
         await self._reconcile(term)
@@ -257,7 +257,7 @@ class ControlLoop:
 
     def _seconds_to_next(self) -> float | None:
         term = self._term
-        # Who does not act has nothing to wait for but the inbox.
+        # A replica that does not act waits only for its inbox.
         if term is None or not self.is_synced:
             return None
         now, monotonic = self._clock.now(), self._clock.monotonic()
@@ -272,16 +272,16 @@ class ControlLoop:
             *self._waits_to_decide(term, now),
         ]
         soonest = min((wait for wait in waits if wait is not None), default=None)
-        # Never zero: a deadline in the past is met by the next round, and a loop without sleep
-        # would starve the others.
+        # Never zero: the next round handles a deadline that has passed, and a loop that does not sleep would
+        # starve the other tasks.
         return None if soonest is None else max(0.001, soonest)
 
     def _waits_to_decide(self, term: Acting, now: float) -> tuple[float | None, ...]:
-        # While the cycle is held up, back-offs that end change nothing.
+        # While the cycle is held up, a back-off that ends changes nothing.
         if self._is_held_up(term):
             return (STORE_PAUSE_SECONDS,)
         engine = self.cluster_state.engine
-        # Who only observes repairs nothing.
+        # In observe mode nothing is repaired.
         repair_at = engine.next_repair_at() if term.is_alone else None
         return _seconds_until(engine.next_wake_at(), now), _seconds_until(repair_at, now)
 
@@ -297,15 +297,15 @@ class ControlLoop:
         self, term: Acting, take: Callable[[], Key | None], look: Callable[[Acting, Key], None]
     ) -> None:
         pace = YieldBudget(self._clock)
-        # A mark is taken by the term that can act on it alone: a new one marks everything, once.
+        # Only the present term takes marks: a new term marks everything once.
         while self._term is term and (key := take()) is not None:
             self._guarded(partial(look, term, key))
-            # Between two looks whatever has come in is taken in, so that later looks do not see old objects.
+            # Events are taken in between two looks, so that later looks do not see old objects.
             if await pace.breathe():
                 await self._take_in()
 
     def _note_due(self) -> None:
-        """Take note of deadlines that have come, rests that are over, and decisions to be taken back."""
+        """Handle what is due: deadlines, pauses that are over, and decisions to be taken back."""
         self._reconciler.note_due()
         for decision in self._later.take_due(self._clock.monotonic()):
             self._guarded(self._calls.pop(decision))
@@ -316,14 +316,14 @@ class ControlLoop:
         """Find other nodes for Workloads that have lost some."""
         if not self._may_decide(term):
             return
-        # Before the cycle: places of lost nodes must not be given to somebody else meanwhile.
+        # Before the cycle, which could otherwise give the spare nodes to another Workload.
         decisions = self.cluster_state.engine.second_pass(now=self._clock.now())
         if decisions:
             self._decision_recorder.note_second_pass(decisions)
             await term.carry_out([one for one in decisions if not isinstance(one, Unreplaced)])
 
     async def _repair(self, term: Acting) -> None:
-        """Evict what another writer has admitted beyond the quota."""
+        """Evict Workloads that another writer has admitted beyond the quota."""
         if not (term.is_alone and self._may_decide(term)):
             return
         evictions = self.cluster_state.engine.repair(now=self._clock.now())
@@ -336,23 +336,23 @@ class ControlLoop:
         turn_ends_at = self._clock.monotonic() + TURN_SECONDS
         while self._may_decide(term) and engine.has_heads(now=self._clock.now()):
             if self._clock.monotonic() > turn_ends_at:
-                # What is left over is done in the next round, which comes at once.
+                # The rest is done in the next round, which starts at once.
                 self._wake.set()
                 break
             await self._decide_once(term)
-            # The store and the loop have had their turn; what came in meanwhile may change the next cycle.
+            # The store and the other tasks have run; what came in meanwhile may change the next cycle.
             await pace.breathe()
             await self._take_in()
             await self._reconcile(term)
             if self._term is term:
-                # A Workload that comes back finds its old reservation gone.
+                # The reservation of a Workload that returns to the queue is released before the next cycle.
                 await term.flush()
-        # While nothing may be decided, nobody has found out who else needs their quota.
+        # While no cycle may run, it is not known which other Workloads need the quota.
         if self._may_decide(term) and self.cluster_state.pending_evictions.settle():
             self._wake.set()
         self._decision_recorder.note_pause(term.is_paused, term.unconfirmed)
         self._explain(term)
-        # Expected starts are worked out in quiet moments, slice by slice.
+        # Expected starts are computed in quiet moments, slice by slice.
         if self._is_quiet(term) and self._forecasting.go_on():
             self._wake.set()
 
@@ -360,40 +360,41 @@ class ControlLoop:
         return self._term is term and not self.cluster_state.engine.has_heads(now=self._clock.now())
 
     def _explain(self, term: Acting) -> None:
-        """In a quiet moment, note why those wait whom no cycle has tried."""
-        # Only when nothing is under way: what is told now would be out of date with the next answer.
+        """In a quiet moment, collect the wait reasons of Workloads that no cycle has tried."""
+        # Only while no answer is outstanding, because the next answer could make the reason outdated.
         if term.unconfirmed or not self._is_quiet(term):
             return
         waits = self.cluster_state.engine.explain(EXPLAINED_AT_ONCE)
         self._pending_messages.collect(waits)
-        # As many as that may mean that there are more.
+        # A full batch may mean that there are more.
         if len(waits) == EXPLAINED_AT_ONCE:
             self._wake.set()
 
     async def _decide_once(self, term: Acting) -> None:
         began, pace, engine = self._clock.monotonic(), YieldBudget(self._clock), self.cluster_state.engine
-        # Here, too, changes wait in the inbox: each would have the look at the promises begin anew.
+        # The inbox is not taken in here: each change would restart the check of the promises.
         while self._term is term and engine.settle(now=self._clock.now()):
             await pace.breathe()
         if self._term is not term:
             return
         cycle = engine.begin_cycle(now=self._clock.now())
         try:
-            # The inbox stays closed meanwhile: a change of what is known would end the cycle undecided.
+            # The inbox is not taken in meanwhile: a change of the state would end the cycle undecided.
             while cycle.step():
-                # The snapshot's trials are taken back for the pause, so that readers see the state as it is.
+                # The pause takes back the trial changes of the snapshot, so that readers see the
+                # state as it is.
                 if pace.is_over:
                     cycle.pause()
                     await pace.breathe()
             if self._term is not term:
-                # Whatever was decided is taken back by who began or ended the term.
+                # The call that began or ended the term takes back all decisions.
                 return
             decisions = tuple(cycle.decisions)
             self._decision_recorder.note_cycle(decisions, self._clock.monotonic() - began)
             self._note_time(decisions)
             self._pending_messages.collect(decisions)
         except Exception:
-            # Nobody else knows of them: what is assumed now would be assumed for ever.
+            # The decisions are known only here: what they assume in the engine would stay assumed forever.
             for decision in cycle.decisions:
                 if not isinstance(decision, Wait | Plan):
                     self._forget(decision.id)
@@ -405,11 +406,10 @@ class ControlLoop:
         self._decision_recorder.note_time(engine.take_kept(), engine.take_measured())
         for decision in decisions:
             if isinstance(decision, Admit) and engine.is_backfilled(decision.key):
-                # Asked of the engine and not of the decision: a lease is given by the
-                # planner after the decision.
+                # The engine knows, not the decision: the planner gives the lease after the decision.
                 self._decision_recorder.note_backfilled(decision.admission.cluster_queue)
             elif isinstance(decision, Plan):
-                # What is promised is told by annotations, which the reconciler keeps in step.
+                # Annotations show a promise, and the reconciler keeps them up to date.
                 self.cluster_state.marks.workload(decision.key)
 
     def _may_decide(self, term: Acting) -> bool:
@@ -419,22 +419,22 @@ class ControlLoop:
         return term.is_paused or self._clock.monotonic() < self._store_pause_until
 
     async def _tell_waits(self, term: Acting) -> None:
-        """Say why they wait to those that have waited a moment; who was admitted meanwhile need not know."""
+        """Report the wait reasons that are due, except of Workloads that were admitted meanwhile."""
         pace = YieldBudget(self._clock)
         for decision in self._pending_messages.take_due():
             if self._term is not term:
                 return
-            # It got its quota while its reason waited to be told.
+            # It was admitted while its reason waited to be reported.
             if self.cluster_state.engine.is_holding(decision.key):
                 continue
             if not term.tell(decision):
-                # Not worth a write just now: it is told later, with the words that hold then.
+                # The write was put off: report it later, with the reason that is valid then.
                 self._pending_messages.tell_in(decision, REWORD_AFTER_SECONDS)
             await pace.breathe()
 
     def _tell_faults(self, term: Acting) -> None:
-        """Tell the owners of objects that break a rule."""
-        # One owner at a time, since each telling may end the term.
+        """Report objects that break a rule, on the objects themselves."""
+        # One object at a time, because each report may end the term.
         while self._term is term and (
             actions := self.cluster_state.inspection.take_untold(now=self._clock.now())
         ):
@@ -446,7 +446,7 @@ class ControlLoop:
             return
         for write in self._board.due(now=self._clock.now(), monotonic=self._clock.monotonic()):
             if write is not None:
-                # Behind decisions and reconcilers: a status may be late.
+                # After decisions and reconcilers: a status may be late.
                 term.submit(write, priority=3)
             await pace.breathe()
             if self._term is not term:

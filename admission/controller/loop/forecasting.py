@@ -1,4 +1,4 @@
-"""When expected starts are worked out: every half minute, in moments when there is nothing to decide."""
+"""When expected starts are computed: every half minute, in moments when there is nothing to decide."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from admission.controller.cluster_state.cluster_state import ClusterState
 from admission.controller.runtime.clock import Clock
 from admission.controller.runtime.yield_budget import YieldBudget
 
-# How often expected starts are worked out, and how many of them are told each time: five a second.
+# How often expected starts are computed, and how many are written each time (five per second).
 FORECAST_SECONDS = 30.0
 TOLD_A_FORECAST = 150
 
 
 class Forecasting:
-    """The forecast that is being worked out, and when the next one is due."""
+    """The forecast in progress, and when the next one is due."""
 
     def __init__(self, cluster_state: ClusterState, clock: Clock) -> None:
         self._cluster_state = cluster_state
@@ -22,13 +22,13 @@ class Forecasting:
         self._prospect: Forecast | None = None
 
     def seconds_to_next(self) -> float | None:
-        """Return how long until the next one is due, or None where no queue keeps time."""
+        """Return in how many seconds the next forecast is due; None if no queue plans ahead."""
         if not self._cluster_state.engine.keeps_time:
             return None
         return self._next_at - self._clock.monotonic()
 
     def go_on(self) -> bool:
-        """Work for a slice of time, where a forecast is due. Returns whether there is more to do at once."""
+        """Compute for one slice of time if a forecast is due. Return whether there is more to do at once."""
         horizon = self._present()
         if horizon is None:
             return False
@@ -43,7 +43,7 @@ class Forecasting:
         return bool(news)
 
     def _present(self) -> Forecast | None:
-        """Return the one under way, or begin one that is due: whatever changes the state outdates it."""
+        """Return the forecast in progress, unless a change has outdated it; else begin one if it is due."""
         if self._prospect is None or self._prospect.is_outdated:
             if self._clock.monotonic() < self._next_at:
                 return None

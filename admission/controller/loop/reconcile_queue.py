@@ -1,12 +1,13 @@
-"""What the brain does for one object: look at it, ask for its next write, and take in how that went.
+"""What the control loop does for one object: reconcile it, send its next write, and take in the result.
 
-Level-triggered: an object that changed is *marked*, and a look works out the one write that it needs now.
-Three things keep that from spinning or stalling:
+Reconciling is level-triggered: an object that changed is *marked*, and a look works out the one write that
+the object needs now. Three rules keep that from spinning or stalling:
 
-- a write on its way is waited for, since its answer marks the object again;
-- a write that was refused rests for a growing pause, since the next look would ask for the very same;
-- who asked for a write on *another* object is remembered, because the refusal of that write marks only the
-  object that it was meant for.
+- While a write is in flight the object is left alone; the answer marks it again.
+- After a refused write the object rests for a growing pause, since the next look would
+  ask for the same write.
+- An object that asked for a write on *another* object is remembered, because the refusal of that write marks
+  only the object that was to be written.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ from api.workload import WorkloadKey
 
 log = Log("berth.brain")
 
-# Kinds that are looked at by a reconciler; the status of others is the board's affair.
+# The kinds that a reconciler looks at. The statuses of other kinds belong to the StatusWriter.
 _RECONCILED = ("Job", "Workload")
 
 
 class Reconciler:
-    """Looks at Workloads and Jobs, and keeps what a look has to know beside the object itself."""
+    """Reconciles Workloads, Jobs and pods, and keeps the state that is not on the objects themselves."""
 
     def __init__(
         self,
@@ -50,23 +51,23 @@ class Reconciler:
         self._board = board
         self._decision_recorder = decision_recorder
         self._clock = clock
-        # When a Workload has to be looked at though nothing happens (Unix seconds).
+        # When a Workload has to be looked at even if nothing changes (Unix seconds).
         self._deadlines: Timers[WorkloadKey] = Timers()
         self._backoffs: Backoffs[ObjectTarget] = Backoffs()
-        # Who asked for a write on another object (a pod to be let go, a Workload to be made): to be looked at
-        # again where that write does not come about.
+        # For each object written on behalf of another (a pod to be ungated, a Workload to be created): which
+        # objects asked. They are looked at again if the write fails.
         self._askers: dict[ObjectTarget, dict[ObjectTarget, None]] = {}
         self._refusals = RefusedEvictions()
 
     def begin(self) -> None:
-        """Start a term: what was refused to an earlier leader is tried afresh."""
+        """Start a term: writes that were refused to an earlier leader are tried again without a pause."""
         self._backoffs.clear()
         self._askers.clear()
         self._refusals.clear()
         self._cluster_state.disruptions.begin()
 
     def seconds_to_next(self) -> Iterator[float]:
-        """Yield how long until a deadline, and until a rest is over; below zero where it is past."""
+        """Yield how long until the next deadline and the next end of a pause; negative if it has passed."""
         if (deadline := self._deadlines.next_at()) is not None:
             yield deadline - self._clock.now()
         if (rested := self._backoffs.next_at()) is not None:
@@ -75,30 +76,30 @@ class Reconciler:
             yield tried - self._clock.monotonic()
 
     def note_due(self) -> None:
-        """Mark what is to be looked at again now: a deadline has come, or a rest is over."""
+        """Mark what is to be looked at now because a deadline has come or a pause is over."""
         for key in self._deadlines.take_due(self._clock.now()):
+            # Only a mark: a look works out what is needed now.
             self._cluster_state.marks.workload(key)
         for target in self._backoffs.take_due(self._clock.monotonic()):
-            # The deadline has come: what is needed now is worked out by looking.
             self._look_again(target)
             self._look_at_askers(target)
         for unit in self._refusals.take_due(self._clock.monotonic()):
             self._cluster_state.pods.mark(unit)
 
     def fail(self, target: ObjectTarget) -> float:
-        """Note that something came to nothing on the object. Returns how long it is to rest, in seconds."""
+        """Record a failure on the object. Return for how many seconds the object is left alone."""
         return self._backoffs.fail(target, self._clock.monotonic())
 
     def is_left_alone(self, term: Acting, target: ObjectTarget) -> bool:
-        """Return whether a write is on its way, which reports back, or a refused one waits out its pause."""
+        """Return whether a write on the object is in flight, or a refused one waits out its pause."""
         return term.is_busy(target) or self._backoffs.is_resting(target, self._clock.monotonic())
 
     # --- looking ----------------------------------------------------------------------------------
 
     def look_at_workload(self, term: Acting, key: ObjectKey) -> None:
-        """Ask for the next write that the Workload's life needs."""
+        """Send the next write that the Workload needs."""
         target, seen = ObjectTarget("Workload", *key), self._cluster_state.workloads.get(key)
-        # Gone: neither pause nor deadline may outlive it.
+        # The Workload is gone, so its pause and its deadline are dropped.
         if seen is None:
             self._backoffs.forget(target)
             self._deadlines.put(WorkloadKey(*key), None)
@@ -107,20 +108,21 @@ class Reconciler:
             return
         context = self._cluster_state.contexts.of_workload(seen.value)
         result = reconcile_workload(seen.value, seen.raw, context, now=self._clock.now())
-        # Kept also where there is nothing to do: the next deadline is part of the answer.
+        # The next deadline is part of the result even if there is nothing to do.
         self._deadlines.put(seen.value.key, result.wake_at)
         self.do(term, result.actions, target)
 
     def look_at_job(self, term: Acting, key: ObjectKey) -> None:
-        """Ask for the next write that the Job and its Workloads need."""
+        """Send the next write that the Job and its Workloads need."""
         target, seen = ObjectTarget("Job", *key), self._cluster_state.jobs.get(key)
         if seen is None:
             self._backoffs.forget(target)
             return
         workloads = self._cluster_state.workloads_of(seen)
-        # In this order the Job's own lane is asked first, and mostly answers.
+        # The Job's own lane comes first, since it is the one that is usually busy.
         lanes = (target, *(ObjectTarget("Workload", *workload.key) for workload, _ in workloads))
-        # A Job is judged together with its Workloads: while one of them is being written, its bytes are old.
+        # A Job is judged together with its Workloads. While one of them is being written,
+        # its bytes are outdated.
         if any(self.is_left_alone(term, lane) for lane in lanes):
             return
         context = self._cluster_state.job_context
@@ -128,31 +130,31 @@ class Reconciler:
         self.do(term, actions, target)
 
     def look_at_pods(self, term: Acting, unit: UnitKey) -> None:
-        """Ask for the next writes that the pods of a unit and their Workload need."""
+        """Send the next writes that the pods of a unit and their Workload need."""
         pods, replicas = self._cluster_state.pods.members(unit), self._cluster_state.pods.replicas_of(unit)
         if not pods:
             self._refusals.forget(unit)
             self._look_at_empty_group(term, unit, replicas)
             return
-        # A group's Workload by name, a single pod's by owner.
+        # The Workload of a group is found by name, that of a single pod by owner.
         workload = self._cluster_state.workload_of(pods)
         targets = [ObjectTarget("Pod", pod.metadata.namespace, pod.metadata.name) for pod in pods]
         lanes = targets if workload is None else [*targets, ObjectTarget("Workload", *workload[0].key)]
-        # As for a Job. Who stands where is worked out from all pods at once, so that none of them may be on
-        # its way to a place that its bytes do not show yet.
+        # As for a Job. Nodes are assigned for all pods at once, so no pod may be in the middle of a write
+        # that its bytes do not show yet.
         if any(self.is_left_alone(term, lane) for lane in lanes):
             return
         context = self._cluster_state.job_context
         seen = [(pod.value, pod.raw) for pod in pods]
         by_eviction = workload is not None and self._cluster_state.is_replica(workload[0])
         if workload is None or not workload[0].is_evicted:
-            # What was refused was an eviction before the next one.
+            # The refusal belongs to an earlier eviction.
             self._refusals.forget(unit)
         facts = UnitFacts(
             by_eviction=by_eviction,
             replicas=replicas,
             keeper=self._cluster_state.pods.leader_sets.keeper_of(pod.value for pod in pods),
-            # Read for those alone whom budgets may keep.
+            # Read only for pods that a PodDisruptionBudget may protect.
             budgets=self._cluster_state.disruptions.budgets_for(unit) if by_eviction else (),
             refusal=self._refusals.standing(unit, self._clock.monotonic()),
         )
@@ -164,12 +166,12 @@ class Reconciler:
         if group is None or self.is_left_alone(term, ObjectTarget("Workload", *group.value.key)):
             return
         schedule_plan = self._cluster_state.pods.leader_sets.keeper_of_workload(group.value)
-        # A LeaderWorkerSet that has no place for this group any more wants no pods of it.
+        # A LeaderWorkerSet without a place for this group wants no pods of it.
         wanted = 0 if schedule_plan is not None and not schedule_plan.has_place else replicas
         self.do(term, reconcile_empty_group(group.value, group.raw, replicas=wanted))
 
     def do(self, term: Acting, actions: tuple[Action, ...], asker: ObjectTarget | None = None) -> None:
-        """Note the events and submit the writes, but those on objects that are left alone just now."""
+        """Record the Events and submit the writes, except for objects that are left alone at the moment."""
         for action in actions:
             if isinstance(action, Event):
                 self._decision_recorder.note(action)
@@ -177,37 +179,36 @@ class Reconciler:
             target = _target(action)
             if not self.is_left_alone(term, target):
                 self._submit(term, action)
-            # Left alone or under way, it is heard of again; one who only observes never hears of anything.
-            # A write that this asker wanted is under way or was put off: whether it comes about,
-            # the asker must hear.
+            # The asker must learn whether its write succeeds. A write in flight or in its pause is reported
+            # later, so the asker is remembered. In observe mode no write is ever reported.
             if asker not in (None, target) and self.is_left_alone(term, target):
                 self._askers.setdefault(target, {})[asker] = None
 
     def _submit(self, term: Acting, write: Write) -> None:
         term.submit(write)
         if write.purpose is Purpose.UNGATE_POD:
-            # Its place counts as taken from now on, else the next pod would be sent there too.
+            # Its domain counts as used from now on, otherwise the next pod would be sent there too.
             self._cluster_state.ground.promise(write)
         elif write.purpose is Purpose.ALLOW_EVICTION:
-            # So does what its pods take of their budgets.
+            # So do the evictions that its pods take from their budgets.
             self._cluster_state.disruptions.note_sent(UnitKey(write.namespace, write.name, ""))
 
     def keep_what_is_in_use(self, term: Acting) -> None:
-        """Put finalizers on, and take them off what may go."""
-        # Behind everything else: a finalizer that comes late costs nobody anything.
+        """Add finalizers to objects in use, and remove those of objects that may be deleted."""
+        # After all other writes: a late finalizer does no harm.
         for write in self._cluster_state.keeping.take_due(partial(self.is_left_alone, term)):
             term.submit(write, priority=3)
 
     # --- results ----------------------------------------------------------------------------------
 
     def take_result(self, write: Write, result: Result) -> None:
-        """Take in how a write went."""
+        """Take in the result of a write."""
         self._decision_recorder.note_write(write, result)
-        # The place counts as promised until the answer is in, and not longer, whatever the answer.
+        # The promise of the domain ends with the answer, whatever the answer is.
         try:
             self._take_answer(_target(write), write, result)
         finally:
-            # Only now: with the answer taken in, its place is seen to be taken, and what it says is known.
+            # Only after the answer was taken in, which shows the domain as used.
             if write.purpose is Purpose.UNGATE_POD:
                 self._cluster_state.ground.answered(write.uid)
             elif write.purpose is Purpose.ALLOW_EVICTION:
@@ -216,13 +217,13 @@ class Reconciler:
     def _take_answer(self, target: ObjectTarget, write: Write, result: Result) -> None:
         match result:
             case Written(raw=raw) | Moot(raw=raw):
-                # An object that we cannot read ends the look here.
+                # An unreadable object ends the handling here.
                 if not self._take_object(target, write, raw):
                     return
                 if raw and isinstance(result, Written):
                     self._board.note_written(write, raw)
             case Refused(error=error) if write.verb is Verb.EVICT:
-                # Not left alone: what keeps it is told, and the unit rests as a whole.
+                # The object does not rest. The refusal is reported, and the unit as a whole rests.
                 self._refusals.note(self._unit_of(target), write, error, self._clock.monotonic())
                 self._look_again(target)
                 return
@@ -234,30 +235,30 @@ class Reconciler:
             case Vanished():
                 self._backoffs.forget(target)
                 log.debug("object-vanished", target="/".join(target), purpose=write.purpose)
-        # A write that was moot shows that the object is another by now, of whatever kind.
+        # A moot write shows that the object has changed, whatever its kind.
         if write.kind in _RECONCILED or isinstance(result, Moot):
             self._look_again(target)
         elif write.kind == "Pod":
-            # While the write was on its way its unit was left alone, whatever the watch brought.
+            # While the write was in flight the unit was left alone, even if the watch brought changes.
             self._cluster_state.pods.mark_pod((target.namespace, target.name))
         if isinstance(result, Written):
-            # What was asked for has happened; nobody needs to look again.
+            # The write that was asked for is done, so no asker needs another look.
             self._askers.pop(target, None)
         else:
             self._look_at_askers(target)
 
     def _take_object(self, target: ObjectTarget, write: Write, raw: bytes) -> bool:
-        """Take in the object that the server answered with. Returns whether it could be read."""
+        """Take in the object that the server returned. Return whether it could be read."""
         if raw and not self._cluster_state.see_raw(write.kind, raw):
-            # We cannot read what somebody made of it, so the next write would meet the same.
+            # Another writer made the object unreadable, so the next write would end the same way.
             self.fail(target)
             return False
         if write.kind == "Pod" and write.verb in (Verb.DELETE, Verb.EVICT):
-            # The watch may bring the deletion late; until then the pod would count as alive.
+            # The watch may report the deletion late, and until then the pod would count as running.
             self._refusals.forget(self._unit_of(target))
             self._cluster_state.pods.note_deletion((write.namespace, write.name), write.uid)
         if write.purpose is not Purpose.FENCE:
-            # A Workload whose admission was given up is fenced off with ease: that mends nothing.
+            # A successful fence write does not end the pause: the admission itself was refused.
             self._backoffs.forget(target)
         if raw:
             self._board.see_raw(write.kind, raw)
@@ -270,13 +271,13 @@ class Reconciler:
     def _look_again(self, target: ObjectTarget) -> None:
         if target.kind in (*_RECONCILED, "Pod"):
             self._cluster_state.mark(target.kind, (target.namespace, target.name))
-        # Queues, policies, flavors: each of the two looks whether it is one of its own.
+        # Queues, policies, flavors: each of the two ignores objects that it does not keep.
         else:
             self._board.mark(*target)
             self._cluster_state.keeping.mark(target)
 
     def _look_at_askers(self, target: ObjectTarget) -> None:
-        """What they asked for has not come about: let them see whether they still want it."""
+        """Look again at the objects that asked for a write on `target`, which failed."""
         for asker in self._askers.pop(target, ()):
             self._look_again(asker)
 

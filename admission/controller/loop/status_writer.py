@@ -1,8 +1,8 @@
-"""The status board: which queue's status is due to be written, and when.
+"""The status writer: which queue's status is due to be written, and when.
 
-Statuses change with every admission, and each write costs the API server as much as an admission does. So
-they are gathered: a queue is written at once when it is quiet, and under load the board's budget is shared
-by all queues, the one that has waited longest first. What would not change is not written.
+Statuses change with every admission, and each write costs the API server as much as an admission does, so
+they are collected. In quiet times a changed status is written at once. Under load all objects share a budget,
+and the one that has waited longest is written first. A status that would not change is not written.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from api.policy_objects import AdmissionPolicyObject
 
 BoardKey = tuple[str, str, str]
 
-# Sustained status writes a second, and how many at once after a quiet time.
+# Sustained status writes per second, and how many may be written at once after a quiet time.
 WRITES_PER_SECOND = 4.0
 BURST = 40.0
 
@@ -34,7 +34,7 @@ KINDS: dict[str, type[msgspec.Struct]] = {
 
 
 class StatusWriter:
-    """Keeps the bytes of queues and cohorts and makes their status writes."""
+    """Keeps the bytes of queues, cohorts and policies and builds their status writes."""
 
     def __init__(
         self,
@@ -44,46 +44,46 @@ class StatusWriter:
         is_busy: Callable[[BoardKey], bool],
         fault_of: Callable[[str, str, str], str | None] = lambda *_: None,
     ) -> None:
-        """`fault_of` tells by kind, namespace and name which rules an object breaks, None: none."""
+        """`fault_of` returns, for kind, namespace and name, which rules an object breaks; None: none."""
         self._engine = engine
         self._with_share = with_share
         self._is_busy = is_busy
         self._fault_of = fault_of
         self._raw: dict[BoardKey, tuple[Meta, bytes]] = {}
         self._due: OrderedDict[BoardKey, None] = OrderedDict()
-        # The version that our last status was written as, and what it said.
+        # The version that resulted from our last status write, and the status that it wrote.
         self._written: dict[BoardKey, tuple[str, object]] = {}
         self._tokens = BURST
         self._filled_at: float | None = None
 
     def see(self, kind: str, metadata: Meta, raw: bytes) -> None:
-        """Take the object as it is now.
+        """Take the object as it is now and mark its status to be checked.
 
-        It is looked at again, whoever changed it: another's status may be late and no longer true, and our
-        own may have been overtaken by the time it is answered.
+        This does not depend on which client changed it: the status of another writer may be late and wrong,
+        and our own may be outdated by the time it is answered.
         """
         key = (kind, metadata.namespace, metadata.name)
         known = self._raw.get(key)
-        # An older version of the same object: the watch behind our own answer.
+        # An older version of the same object: the watch lags behind the answer to our own write.
         if known is not None and known[0].uid == metadata.uid and _older(metadata, known[0]):
             return
         self._raw[key] = (metadata, raw)
         self._due[key] = None
 
     def see_raw(self, kind: str, raw: bytes) -> None:
-        """Take an answer's bytes, be it to a write of ours or what somebody else made of the object."""
+        """Take an object's bytes from the answer to a write, or from the read after a conflict."""
         if kind in KINDS:
             self.see(kind, msgspec.json.decode(raw, type=NamedObject).metadata, raw)
 
     def note_written(self, write: Write, raw: bytes) -> None:
-        """Note that the server took a write of ours, and answered with the object as it is by it."""
+        """Record that the server stored a write of ours and answered with the object `raw`."""
         if write.purpose is Purpose.QUEUE_STATUS:
             metadata = msgspec.json.decode(raw, type=NamedObject).metadata
             key = (write.kind, write.namespace, write.name)
             self._written[key] = metadata.resource_version, _status_in(write.body)
 
     def forget(self, kind: str, metadata: Meta) -> None:
-        """The object is gone, unless another of its name has taken its place."""
+        """Drop an object that is gone, unless another of the same name has replaced it."""
         key = (kind, metadata.namespace, metadata.name)
         known = self._raw.get(key)
         if known is not None and known[0].uid == metadata.uid:
@@ -92,46 +92,46 @@ class StatusWriter:
             self._written.pop(key, None)
 
     def mark(self, kind: str, namespace: str, name: str) -> None:
-        """Look at this status again."""
+        """Mark this status to be checked."""
         key = (kind, namespace, name)
         if key in self._raw:
             self._due[key] = None
 
     def mark_all(self) -> None:
-        """Look at all statuses again."""
+        """Mark all statuses to be checked."""
         self._due.update(dict.fromkeys(self._raw))
 
     def due(self, *, now: float, monotonic: float) -> Iterator[Write | None]:
         """Yield the status writes that the budget allows now, the longest waiting first.
 
-        None stands for a look that found nothing to write: with thousands of queues the looks alone take
-        long, so the caller may let others have their turn after each. What they change is respected.
+        None means a check that found nothing to write: with thousands of queues the checks alone take long,
+        so the caller may yield the event loop after each. Changes made meanwhile are respected.
         """
-        # What decisions touched since the last look is due as well.
+        # Objects that decisions touched since the last call are due as well.
         self._note_touched()
         self._refill(monotonic)
         if self._tokens < 1.0:
             return
-        # A copy, because looks take turns with what changes the list.
+        # A copy, because the list changes between two checks.
         for key in list(self._due):
             if self._tokens < 1.0:
                 return
-            # Its turn comes when the write on it is answered, which marks it again.
+            # Skip an object whose write is in flight: the answer marks it again.
             if key not in self._due or self._is_busy(key):
                 continue
             del self._due[key]
             write = self._write(key, now)
-            # Only a write costs of the budget; a look is free.
+            # Only a write uses the budget; a check is free.
             self._tokens -= write is not None
             yield write
 
     def seconds_to_next(self, monotonic: float) -> float | None:
-        """Return in how many seconds `due` may have something; None while nothing is marked."""
+        """Return in how many seconds `due` may yield a write; None while nothing is marked."""
         self._note_touched()
         if not self._due:
             return None
         self._refill(monotonic)
-        # Not at once even with tokens left: the looks of one busy moment are gathered.
+        # Not at once even if tokens are left, so that the changes of one busy moment are collected.
         return max(0.1, (1.0 - self._tokens) / WRITES_PER_SECOND)
 
     def _note_touched(self) -> None:
@@ -141,13 +141,13 @@ class StatusWriter:
         if self._with_share:
             keys += [("Cohort", "", name) for name in sorted(touched.cohorts)]
         keys += [("AdmissionPolicy", "", name) for name in sorted(touched.policies)]
-        # Who is due already keeps the place that it has waited for.
+        # An object that is due already keeps its position.
         self._due.update((key, None) for key in keys if key in self._raw and key not in self._due)
 
     def _refill(self, monotonic: float) -> None:
         since = monotonic - self._filled_at if self._filled_at is not None else 0.0
         self._filled_at = monotonic
-        # Never more than the burst: a quiet night must not end in a thousand writes at once.
+        # At most the burst: a quiet night must not end in a thousand writes at once.
         self._tokens = min(BURST, self._tokens + since * WRITES_PER_SECOND)
 
     def _write(self, key: BoardKey, now: float) -> Write | None:
@@ -155,10 +155,9 @@ class StatusWriter:
         metadata, raw = self._raw[key]
         body = self._body(key, raw, now)
         if body is None:
-            # Nothing would change, and nothing is written.
             return None
-        # Definitions older than this Berth drop fields that they do not know. What was written as the version
-        # that we see is not written again before it says something else, or somebody changes the object.
+        # CRDs older than this Berth drop unknown fields. A status that was written and resulted in the
+        # version that we see is not written again, unless it says something else or the object changes.
         if self._written.get(key) == (metadata.resource_version, _status_in(body)):
             return None
         return Write(
@@ -175,7 +174,7 @@ class StatusWriter:
         )
 
     def _events(self, key: BoardKey, metadata: Meta, raw: bytes) -> tuple[Event, ...]:
-        """Return what is to be told of the object when its status has been written."""
+        """Return the Events to be emitted once the status has been written."""
         view = self._engine.policy_view(key[2]) if key[0] == "AdmissionPolicy" else None
         return policy_events(raw, view, policy_ref(key[2], metadata.uid)) if view is not None else ()
 
@@ -201,7 +200,7 @@ class StatusWriter:
 
 def _older(new: Meta, known: Meta) -> bool:
     return (
-        # Not every API server has numbers for versions; then nothing can be called older.
+        # Not every API server uses numbers for versions; without them no version is known to be older.
         new.resource_version.isdigit()
         and known.resource_version.isdigit()
         and int(new.resource_version) <= int(known.resource_version)

@@ -1,4 +1,4 @@
-"""The two clocks: wall time for what is written on objects, monotonic time for deadlines and the lease."""
+"""The two clocks: wall-clock time for what objects show, monotonic time for deadlines and the lease."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What the shell reads; the core is handed `now`."""
+    """Reads the time for the shell. The core never reads a clock: it is given `now`."""
 
     def now(self) -> float:
         """Return Unix seconds, UTC. May jump when the host's clock is set."""
 
     def monotonic(self) -> float:
-        """Return seconds that never go back, also while the process is stopped."""
+        """Return seconds that never go back and that go on while the process is suspended."""
 
 
 class SystemClock:

@@ -1,8 +1,9 @@
-"""Failpoints: die at a named step, so that tests can kill the controller exactly there.
+"""Failpoints: exit at a named step, so that tests can kill the controller at exactly that point.
 
-Armed by `--enable-failpoints` and BERTH_FAILPOINT=STEP[:N]; the process exits with status 137 when STEP is
-reached for the Nth time (default the first), without any clean-up, as after kill -9. STEP:N:stop stops it
-instead (SIGSTOP), so that a test can continue a leader that has slept past its lease.
+A failpoint is armed by `--enable-failpoints` and BERTH_FAILPOINT=STEP[:N]. The process exits with
+status 137 when STEP is reached for the Nth time (default: the first), without any clean-up, as after
+kill -9. STEP:N:stop stops the process instead (SIGSTOP), so that a test can continue a leader that was
+suspended past its lease.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from enum import StrEnum
 
 
 class Step(StrEnum):
-    """Where a failpoint can be set."""
+    """The steps at which a failpoint can be set."""
 
     AFTER_RESERVE = "after-reserve"
     BEFORE_PATCH = "before-patch"
@@ -30,10 +31,10 @@ class Step(StrEnum):
 
 
 class Failpoint:
-    """Counts the passes of one step and ends or stops the process at the Nth."""
+    """Counts how often one step is reached, and exits or stops the process at the Nth time."""
 
     def __init__(self, text: str | None) -> None:
-        """Parse `STEP[:N[:stop]]`; None or "" arms nothing. Raises ValueError naming the known steps."""
+        """Parse `STEP[:N[:stop]]`; None or "" arms nothing. Raises ValueError on an unknown step."""
         self.step: Step | None = None
         self.left = 0
         self.is_stop = False
@@ -47,7 +48,7 @@ class Failpoint:
         self.step, self.left, self.is_stop = Step(name), int(count or 1), mode == "stop"
 
     def reach(self, step: Step) -> None:
-        """Note that `step` was reached; does not return where the failpoint fires as an exit."""
+        """Record that `step` was reached. Does not return if the failpoint exits the process."""
         if step != self.step or self.left <= 0:
             return
         self.left -= 1

@@ -1,4 +1,4 @@
-"""Structured logs: one line of key=value pairs (or JSON) on stderr, an event word first.
+"""Structured logs: one line of key=value pairs (or JSON) on stderr, with an event word first.
 
 `log.info("admitted", workload=key, queue=name)` prints
 `2026-01-31T12:00:00.123Z INFO admitted workload=team-a/x queue=gpu`.
@@ -15,33 +15,33 @@ _QUOTED = set(' "=\n\t')
 
 
 class Log:
-    """A logger whose calls take an event word and fields; values are printed with str()."""
+    """A logger whose calls take an event word and fields. Values are printed with str()."""
 
     def __init__(self, name: str) -> None:
         self._logger = logging.getLogger(name)
 
     def shows_debug(self) -> bool:
-        """Return whether debug() writes anything: ask where the text itself takes time to make."""
+        """Return whether debug() writes anything. Ask first if the text is expensive to build."""
         return self._logger.isEnabledFor(logging.DEBUG)
 
     def debug(self, event: str, **fields: object) -> None:
-        """Log for those who look closely."""
+        """Log details for debugging."""
         self._emit(logging.DEBUG, event, fields)
 
     def info(self, event: str, **fields: object) -> None:
-        """Log what an operator wants to read later."""
+        """Log what an operator may want to read later."""
         self._emit(logging.INFO, event, fields)
 
     def warning(self, event: str, **fields: object) -> None:
-        """Log what somebody should look at."""
+        """Log a condition that an operator should look at."""
         self._emit(logging.WARNING, event, fields)
 
     def error(self, event: str, **fields: object) -> None:
-        """Log what went wrong here."""
+        """Log a failure of this controller."""
         self._emit(logging.ERROR, event, fields)
 
     def exception(self, event: str, **fields: object) -> None:
-        """Log what went wrong here, with the traceback of the exception being handled."""
+        """Log a failure of this controller, with the traceback of the exception being handled."""
         self._emit(logging.ERROR, event, fields, with_traceback=True)
 
     def _emit(
@@ -52,10 +52,10 @@ class Log:
 
 
 class KeyValueFormatter(logging.Formatter):
-    """`time LEVEL event key=value ...`; values with spaces are quoted as JSON strings."""
+    """Formats `time LEVEL event key=value ...`; values with spaces are quoted as JSON strings."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
+        """Return the line, followed by the traceback if there is one."""
         stamp = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         fields: dict[str, object] = getattr(record, "fields", {})
         pairs = "".join(f" {key}={_text(value)}" for key, value in fields.items())
@@ -64,10 +64,10 @@ class KeyValueFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line."""
+    """Formats one JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
+        """Return the line, the traceback included as a field."""
         stamp = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         fields = {key: str(value) for key, value in getattr(record, "fields", {}).items()}
         entry = {
@@ -86,7 +86,7 @@ def _text(value: object) -> str:
 
 
 def configure(*, level: str = "info", as_json: bool = False) -> None:
-    """Send all logs to stderr in one format. Levels: debug, info, warning, error."""
+    """Send all logs to stderr in one format. `level` is debug, info, warning or error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if as_json else KeyValueFormatter())
     root = logging.getLogger()

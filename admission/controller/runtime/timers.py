@@ -1,4 +1,4 @@
-"""When to look at what again: one instant a key, and the growing rests of what was refused."""
+"""When to look at an object again: one instant per key, and growing pauses after refused writes."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 
-# Heaps below this size are not worth sweeping.
+# A heap of at most this size is not worth sweeping.
 _SMALL_HEAP = 64
 
-# The rest of an object whose write was refused doubles from the first to the last.
+# The pause of an object whose write was refused doubles from the first to the last value.
 FIRST_REST_SECONDS = 1.0
 LAST_REST_SECONDS = 300.0
-# Beyond this exponent the last rest has long been reached; a larger one would overflow after days.
+# With this exponent the last pause has long been reached. A larger one would overflow after days.
 _MAX_DOUBLINGS = 16
 
 
 class Timers(Generic[K]):
-    """At most one instant a key. It reads no clock: instants are whatever the caller counts in.
+    """Holds at most one instant per key. It reads no clock: the caller chooses the unit and the epoch.
 
-    An object is looked at many times before its deadline, and each look asks for the same one again; so a
-    key is kept once, however often it is put.
+    An object is looked at many times before its deadline, and each look sets the same deadline again, so a
+    key that is put again replaces its earlier instant.
     """
 
     def __init__(self) -> None:
         self._at: dict[K, float] = {}
-        # (instant, sequence, key); an entry that the table no longer confirms is passed over.
+        # (instant, sequence, key). An entry whose instant is not that of `_at` is outdated and ignored.
         self._heap: list[tuple[float, int, K]] = []
         self._sequence = 0
 
@@ -36,7 +36,7 @@ class Timers(Generic[K]):
         return len(self._at)
 
     def put(self, key: K, at: float | None) -> None:
-        """Look at `key` when the instant has come, and no longer at another; None: not at all."""
+        """Set the instant of `key`, which replaces an earlier one; None removes the key."""
         if self._at.get(key) == at:
             return
         if at is None:
@@ -49,13 +49,13 @@ class Timers(Generic[K]):
             self._sweep()
 
     def at(self, key: K) -> float | None:
-        """Return the instant of `key`, None where it has none."""
+        """Return the instant of `key`; None if it has none."""
         return self._at.get(key)
 
     def take_due(self, now: float) -> list[K]:
-        """Return the keys whose instant has come, the earliest first, and cross them off."""
+        """Remove and return the keys whose instant has come, the earliest first."""
         due = []
-        # Entries that are outdated are dropped by `next_at` on the way.
+        # `next_at` drops outdated entries on the way.
         while (at := self.next_at()) is not None and at <= now:
             key = heapq.heappop(self._heap)[2]
             del self._at[key]
@@ -63,20 +63,20 @@ class Timers(Generic[K]):
         return due
 
     def next_at(self) -> float | None:
-        """Return the earliest instant, None where there is none."""
+        """Return the earliest instant; None if there is none."""
         heap = self._heap
-        # The table says what counts; the heap may hold older instants of the same key.
+        # `_at` is authoritative: the heap may hold older instants of the same key.
         while heap and self._at.get(heap[0][2]) != heap[0][0]:
             heapq.heappop(heap)
         return heap[0][0] if heap else None
 
     def clear(self) -> None:
-        """Cross off everything."""
+        """Remove all keys."""
         self._at.clear()
         self._heap.clear()
 
     def _sweep(self) -> None:
-        # Only what the table confirms: a deadline that moves at every look would fill the heap.
+        # Keep only current entries: a deadline that moves with every look would fill the heap.
         self._heap = [entry for entry in self._heap if self._at.get(entry[2]) == entry[0]]
         heapq.heapify(self._heap)
 
@@ -88,7 +88,7 @@ class _Rest:
 
 
 class Backoffs(Generic[K]):
-    """Which objects are left alone for a while, because a write on them was refused; each time for longer."""
+    """Records which objects are left alone because a write on them was refused. Each pause is longer."""
 
     def __init__(self) -> None:
         self._rests: dict[K, _Rest] = {}
@@ -98,9 +98,9 @@ class Backoffs(Generic[K]):
         return len(self._rests)
 
     def fail(self, key: K, now: float) -> float:
-        """Leave `key` alone and return for how many seconds. One that rests already rests no longer by it."""
+        """Leave `key` alone and return for how many seconds. A failure during a pause leaves it as is."""
         rest = self._rests.setdefault(key, _Rest())
-        # A second failure within the same rest is no further proof.
+        # A second failure within the same pause is no further evidence.
         if rest.until <= now:
             doubled = FIRST_REST_SECONDS * 2.0 ** min(rest.failures, _MAX_DOUBLINGS)
             rest.until = now + min(doubled, LAST_REST_SECONDS)
@@ -109,24 +109,24 @@ class Backoffs(Generic[K]):
         return rest.until - now
 
     def is_resting(self, key: K, now: float) -> bool:
-        """Return whether `key` is to be left alone."""
+        """Return whether `key` is to be left alone at `now`."""
         rest = self._rests.get(key)
         return rest is not None and rest.until > now
 
     def take_due(self, now: float) -> list[K]:
-        """Return whose rest is over since the last call; what failed before is not forgotten by that."""
+        """Return the keys whose pause has ended since the last call. Their failures still count."""
         return self._timers.take_due(now)
 
     def next_at(self) -> float | None:
-        """Return the earliest end of a rest that `take_due` has not told of."""
+        """Return the earliest end of a pause that `take_due` has not returned yet; None if there is none."""
         return self._timers.next_at()
 
     def forget(self, key: K) -> None:
-        """Take note that a write succeeded, or that the object is gone."""
+        """Reset `key`: a write succeeded, or the object is gone."""
         if self._rests.pop(key, None) is not None:
             self._timers.put(key, None)
 
     def clear(self) -> None:
-        """Forget all failures."""
+        """Reset all keys."""
         self._rests.clear()
         self._timers.clear()

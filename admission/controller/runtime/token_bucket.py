@@ -1,7 +1,7 @@
-"""How often somebody may ask: a bucket of tokens for each, which fills at a steady rate.
+"""Rate limits per client: each client has a bucket of tokens that fills at a steady rate.
 
-Who has asked in the past is forgotten from the least recent on, so that a stranger who comes under a new name
-each time costs a bounded amount of memory; a forgotten one finds a full bucket, as a new one does.
+The least recently seen clients are forgotten, so that a client with a new name for each request uses a
+bounded amount of memory. A forgotten client gets a full bucket, like a new one.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ MOST_REMEMBERED = 10_000
 
 
 class TokenBuckets:
-    """Buckets of `burst` tokens each, refilled at `per_second`. Instants are monotonic seconds."""
+    """Buckets of `burst` tokens each, refilled at `per_second`. Times are monotonic seconds."""
 
     def __init__(self, *, per_second: float, burst: float, most: int = MOST_REMEMBERED) -> None:
         self._per_second = per_second
         self._burst = burst
         self._most = most
-        # Who: what was left, and when.
+        # By client: the tokens that were left, and at which time.
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, who: str, *, now: float) -> float:
-        """Take one token. Returns 0 where there was one, else in how many seconds there will be."""
+        """Take one token. Return 0 if there was one, else in how many seconds there will be one."""
         left, at = self._left.get(who, (self._burst, now))
         left = min(self._burst, left + (now - at) * self._per_second)
         wait = 0.0 if left >= 1 else (1 - left) / self._per_second

@@ -1,4 +1,4 @@
-"""How long a task of the controller may keep the event loop to itself."""
+"""How long a task of the controller may run before it yields the event loop."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import asyncio
 
 from admission.controller.runtime.clock import Clock
 
-# The event loop is given back after this long at the latest; lease renewal and watches share it.
+# The event loop is yielded after this time at the latest: lease renewal and watches share it.
 SLICE_SECONDS = 0.01
 
 
 class YieldBudget:
-    """Gives the event loop back whenever a slice of time is used up."""
+    """Yields the event loop whenever a slice of time is used up."""
 
     __slots__ = ("_clock", "_until")
 
@@ -20,16 +20,15 @@ class YieldBudget:
         self._until = clock.monotonic() + SLICE_SECONDS
 
     @property
-    # Asked at each step: to read the clock costs little beside the smallest of them.
     def is_over(self) -> bool:
-        """Whether the slice is used up."""
+        """Return whether the slice is used up. Cheap enough to be asked at every step."""
         return self._clock.monotonic() > self._until
 
     async def breathe(self) -> bool:
-        """Let others have their turn if it is time. Returns whether they had it."""
+        """Yield the event loop if the slice is used up. Return whether it was yielded."""
         if not self.is_over:
             return False
         await asyncio.sleep(0)
-        # From after the others' turn: theirs must not count as ours.
+        # The new slice begins after the other tasks have run: their time does not count.
         self._until = self._clock.monotonic() + SLICE_SECONDS
         return True
