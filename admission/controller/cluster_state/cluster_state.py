@@ -1,8 +1,8 @@
-"""What the controller knows: the engine, Jobs and Workloads with their bytes, and what has to be looked at.
+"""The state of the cluster as the controller knows it: the engine, Jobs and Workloads, and what has changed.
 
-Every object comes in here, from the watch or as the answer to a write of ours; what cannot be read is named,
-in the log and where it makes a queue inactive, and the others go on. Whatever changed is *marked*; the brain
-takes marks one by one and reconciles.
+Every object comes in here, from the watch or from the answer to a write. An unreadable object is reported in
+the log, and in the status of a queue that it makes inactive; all others are still handled. Whatever changed
+is *marked*; the control loop takes the marks one by one and reconciles.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ from api.workload import Workload, WorkloadKey, to_seconds, to_workload
 
 SpecKey = str | ObjectKey
 
-# Kinds whose labels and annotations may show on their metrics.
+# Kinds whose labels and annotations may become labels of their metrics.
 _LABELLED = (ClusterQueue, LocalQueue, Cohort)
 
 __all__ = ["ClusterState", "ClusterStateSettings", "ObjectKey"]
 
 
 class ClusterState:
-    """The state that the brain owns."""
+    """The state that the control loop owns."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class ClusterState:
         *,
         labels: MetricLabels | None = None,
     ) -> None:
-        """`labels` is told the metadata of queues and cohorts."""
+        """`labels` receives the metadata of queues and cohorts."""
         self.engine = engine
         self.workload_counts = WorkloadCounts()
         self.inspection = InvalidObjects()
@@ -99,7 +99,7 @@ class ClusterState:
         self.specs = KnownSpecs()
         self._decision_recorder = decision_recorder
         self._clock = clock
-        # Every spec that could be read, as the engine has it.
+        # Every spec that could be parsed, as the engine has it.
         self._values: dict[tuple[type, SpecKey], object] = {}
         self.contexts = ReconcileContexts(
             engine=engine,
@@ -122,9 +122,9 @@ class ClusterState:
         self.workload_pods.take_pod(change)
 
     def _note_empty_group(self, unit: UnitKey) -> None:
-        """Look at what a group without a pod has left: nothing else will be heard of it."""
+        """Mark what a group without pods has left behind: no other event will."""
         key = (unit.namespace, unit.group)
-        # Who does not lead takes no marks, so that those of the dead would pile up.
+        # A follower takes no marks, so marks of deleted objects would pile up.
         if self.workloads.get(key) is not None:
             self.marks.workload(key)
             self.pods.mark(unit, has_workload=True)
@@ -139,7 +139,7 @@ class ClusterState:
         metadata = change.object.metadata
         if change.type is not ChangeType.DELETED:
             self._see_job(change.object, change.raw or b"")
-        # Gone for good: nothing of it is to be looked at, but its Workloads are.
+        # The Job is gone: only its Workloads have to be looked at.
         elif self.jobs.forget(metadata):
             self.marks.forget_job((metadata.namespace, metadata.name))
             self.marks.owned_by(metadata.uid)
@@ -150,7 +150,7 @@ class ClusterState:
         if change.type is not ChangeType.DELETED:
             self._see_workload(change.object, change.raw or b"")
             return
-        # Looked up before it is forgotten: the census and the departures need to know as what it was counted.
+        # Read before it is forgotten: counts and evictions need to know as what it was counted.
         known = self.workloads.get((metadata.namespace, metadata.name))
         if self.workloads.forget(metadata):
             self.workload_counts.move(known.value if known is not None else None, None)
@@ -162,14 +162,15 @@ class ClusterState:
             if known is not None:
                 self.marks.owner(known)
         elif known is None:
-            # One that could never be read is not in the mirror; it is noted as unreadable no longer.
+            # A Workload that could never be read is not in the cache. It only has to lose
+            # its entry as unreadable.
             self.inspection.forget("Workload", metadata)
             self.engine.remove(Workload, (metadata.namespace, metadata.name), now=self._clock.now())
 
     def see_raw(self, kind: str, raw: bytes) -> bool:
-        """Take the bytes of an object that answered a write of ours, where it is one that is kept here.
+        """Take the bytes of an object from the answer to a write, if its kind is kept here.
 
-        Returns False where they cannot be read: then nothing that is known has changed.
+        Return False if they cannot be read; then nothing changes.
         """
         try:
             if kind == "Job":
@@ -180,7 +181,7 @@ class ClusterState:
                 self.ground.see_raw(raw)
                 self.pods.see_raw(raw)
                 self.workload_pods.see_raw(raw)
-            # Queues, flavors and the like that carry our finalizer.
+            # Queues, flavors and other kinds that carry our finalizer.
             if kind in KEPT_KINDS:
                 self.keeping.see(kind, _NAMED.decode(raw).metadata)
         except msgspec.DecodeError as error:
@@ -189,19 +190,19 @@ class ClusterState:
         return True
 
     def to_workload(self, raw: bytes) -> Workload | None:
-        """Return the Workload in these bytes, None where they cannot be read."""
+        """Return the Workload in these bytes; None if they cannot be read."""
         try:
             return to_workload(_WORKLOAD.decode(raw))
         except (msgspec.DecodeError, ValueError):
             return None
 
     def look_up(self, key: WorkloadKey) -> tuple[Workload, bytes] | None:
-        """Return a Workload and its bytes as last seen."""
+        """Return a Workload and its bytes as last seen; None if there is none."""
         seen = self.workloads.get((key.namespace, key.name))
         return (seen.value, seen.raw) if seen is not None else None
 
     def workloads_of(self, job: Seen[Job]) -> tuple[tuple[Workload, bytes], ...]:
-        """Return the Workloads that the Job owns, and the one that it names."""
+        """Return the Workloads that the Job owns, and the prebuilt one that it names."""
         return tuple((seen.value, seen.raw) for seen in workloads_of(job, self.workloads))
 
     def workload_of(self, pods: tuple[Seen[Pod], ...]) -> tuple[Workload, bytes] | None:
@@ -214,7 +215,7 @@ class ClusterState:
         return None if named is None else (named.value, named.raw)
 
     def is_replica(self, workload: Workload) -> bool:
-        """Return whether the Workload's pods are ended by evictions, as the policy of its queue says."""
+        """Return whether the Workload's pods are ended by evictions, according to its queue's policy."""
         admission = workload.admission
         name = admission.cluster_queue if admission is not None else ""
         return is_counted(workload, self.engine.policy_of(name))
@@ -236,7 +237,7 @@ class ClusterState:
     def _see_workload(self, obj: WorkloadObject, raw: bytes) -> bool:
         metadata = obj.metadata
         if not self.workloads.is_news(metadata):
-            # Seen already, from our own answer: the watch is late, and it says nothing new.
+            # Already known from the answer to our own write: the watch is late.
             return True
         key = (metadata.namespace, metadata.name)
         known = self.workloads.get(key)
@@ -245,19 +246,19 @@ class ClusterState:
         except (msgspec.DecodeError, ValueError) as error:
             self._decision_recorder.note_unreadable("Workload", "/".join(key), str(error))
             self.inspection.note("Workload", metadata, str(error), raw)
-            # In the engine its last good version stays, if there was one: to forget it would
-            # free what it uses.
+            # The engine keeps the last readable version, if there was one: forgetting it would free the
+            # quota that it uses.
             self.engine.unreadable(Workload, key, str(error), now=self._clock.now())
             return False
         self.inspection.clear("Workload", metadata)
-        # Before the mirror takes it over: both versions are needed to see what has come about.
+        # Before the cache takes it: both versions are needed to see what has changed.
         self._count_change(known.value if known is not None else None, workload)
         self.workloads.see(metadata, workload, raw)
         self.engine.upsert(workload, now=self._clock.now())
         self.pending_evictions.see(known.value if known is not None else None, workload)
         self.disruptions.see(known.value if known is not None else None, workload)
         self.marks.workload(key)
-        # The Job of a Workload waits for what the Workload says, and so is looked at with it.
+        # The next step of a Job depends on its Workload, so the Job is marked too.
         self.marks.owner(Seen(metadata, workload, raw))
         return True
 
@@ -272,31 +273,32 @@ class ClusterState:
             if before.unhealthy_nodes and not after.unhealthy_nodes:
                 self._note_recovery(before, after)
             return
-        # Seen for the first time: how long its Job waited for it.
+        # Seen for the first time: measure how long the Job waited for its Workload.
         job = self.jobs.by_uid(after.owner_uid) if after.owner_uid is not None else None
         if job is not None:
             self._decision_recorder.note_created("Job", now - to_seconds(job.metadata.creation_timestamp))
 
     def _note_leaving(self, before: Workload, after: Workload, now: float) -> None:
-        """Count what became of an eviction, and what it loses."""
+        """Count the outcome of an eviction and the work that it loses."""
         saved_at = self._saved_at(after, now)
         self._decision_recorder.note_saving(before, after, saved_at=saved_at)
         price_of = self.engine.device_price
         self._decision_recorder.note_loss(before, after, saved_at=saved_at, now=now, price_of=price_of)
 
     def _saved_at(self, workload: Workload, now: float) -> float | None:
-        """Return when the last checkpoint was complete by what anybody tells; None: nobody does."""
+        """Return when the last checkpoint was complete, as far as reported; None if no report is known."""
         told = [self.pending_evictions.saved_at(workload)]
         job = self.jobs.by_uid(workload.owner_uid) if workload.owner_uid is not None else None
-        # Where a report stands that came with the pods' end: the Workload takes it over a write later.
+        # A report that came at the end of the pods is on the Job first; the Workload takes it
+        # over one write later.
         if job is not None and disbelief(job.value.annotations, now=now) is None:
             told.append(parse_instant(job.value.annotations.get(keys.CHECKPOINT_TIME, "")))
         return max((at for at in told if at is not None), default=None)
 
     def _note_recovery(self, before: Workload, after: Workload) -> None:
-        """Measure the time from the first sign of a failed node until the gang had another, or went."""
+        """Measure the time from the first fault of a node until the gang was moved or evicted."""
         seconds = self.ground.seconds_since_fault(before.unhealthy_nodes)
-        # Healed by itself, neither replaced nor evicted: that is no recovery of ours.
+        # The node recovered by itself: the gang was neither moved nor evicted.
         if seconds is not None and (after.is_evicted or after.admission != before.admission):
             self._decision_recorder.note_recovery("evicted" if after.is_evicted else "replaced", seconds)
 
@@ -305,7 +307,7 @@ class ClusterState:
     def take_spec(self, kind: type, read: Callable[[Any], Any], change: Change[Any]) -> None:
         """Take a change of an object that the engine keeps as a value: queues, flavors, limit ranges, ..."""
         metadata: Meta = change.object.metadata
-        # Namespaced kinds by both, others by their name alone.
+        # Namespaced kinds are keyed by namespace and name, others by name.
         key = (metadata.namespace, metadata.name) if metadata.namespace else metadata.name
         if change.type is ChangeType.DELETED:
             self._labels.forget(kind.__name__, metadata)
@@ -321,12 +323,12 @@ class ClusterState:
             return
         if kind in _LABELLED:
             self._labels.see(kind.__name__, metadata)
-        # A cost that cannot be read stops nothing; it is only told.
+        # An unreadable price does not make the flavor unusable; it is only reported.
         if kind is ResourceFlavor and (problem := flavor_price_problem(metadata.annotations or {})):
             self.inspection.restate(kind.__name__, metadata, problem)
         try:
             value = read(change.object)
-        # Everything that makes a spec unusable is a ValueError with a sentence for its owner.
+        # Every fault that makes a spec unusable is a ValueError whose message is meant for its owner.
         except ValueError as error:
             self.inspection.note(kind.__name__, metadata, str(error))
             self.take_unreadable(kind, metadata.namespace, metadata.name, str(error))
@@ -335,11 +337,12 @@ class ClusterState:
                 self._mark_waiting(kind, metadata.namespace, metadata.name)
 
     def _keep(self, kind: type, key: SpecKey, value: Any) -> bool:
-        """Keep a readable spec. Returns whether it says anything new: most changes are of a status."""
+        """Keep a readable spec. Return whether it is new or changed: most changes are of a status."""
         if isinstance(value, LocalQueue) and value.past_usage is not None:
-            # What another leader has written: its status is no spec, and equal specs are passed over below.
+            # Past usage written by another leader. It is in the status, so specs that are equal
+            # may differ in it.
             self.engine.adopt_usage((value.namespace, value.name), value.past_usage)
-        # Status changes come by here a thousand times as often as specs.
+        # Status changes arrive here a thousand times as often as changes of a spec.
         if self._values.get((kind, key)) == value:
             return False
         self._values[kind, key] = value
@@ -354,31 +357,31 @@ class ClusterState:
         elif isinstance(value, Topology):
             self.ground.inspect_all()
         elif isinstance(value, AdmissionPolicy) and value.preemption is not None:
-            # Victims are asked for checkpoints through their pods.
+            # The watch of pods is needed: victims are asked for checkpoints through their pods.
             self.ground.is_needed.set()
         return True
 
     def take_unreadable(self, kind: type, namespace: str, name: str, error: str) -> None:
-        """Take note of an object that could not even be decoded."""
+        """Record an object that could not be decoded."""
         self._decision_recorder.note_unreadable(
             kind.__name__, f"{namespace}/{name}" if namespace else name, error
         )
         key: SpecKey = (namespace, name) if namespace else name
-        # Neither is a spec, and neither holds quota by itself.
+        # The engine keeps neither Jobs nor pods, and neither holds quota by itself.
         if kind in (Job, Pod):
             return
         self._values.pop((kind, key), None)
         self.engine.unreadable(kind, key, error, now=self._clock.now())
-        # A broken Workload changes nothing for the others.
+        # An unreadable Workload changes nothing for the others.
         if kind is not Workload:
             self._mark_waiting(kind, namespace, name)
 
     def drop_unreadable(self, kind: type, namespace: str, name: str) -> None:
-        """Take note that an object is gone that could not be decoded."""
-        # Of these the engine knows nothing.
+        """Record that an object is gone that could not be decoded."""
+        # The engine knows none of these kinds.
         is_kept_elsewhere = kind in (Job, Pod, PriorityClassObject)
         if is_kept_elsewhere or (kind is Workload and self.workloads.get((namespace, name)) is not None):
-            # Of a Workload, another of its name is there by now, and readable.
+            # For a Workload: another of the same name exists by now and is readable.
             return
         self.engine.remove(kind, (namespace, name) if namespace else name, now=self._clock.now())
 
@@ -389,7 +392,7 @@ class ClusterState:
             self.specs.namespaces.pop(metadata.name, None)
         else:
             labels = metadata.labels or {}
-            # Labels alone matter; a namespace's status is none of ours.
+            # Only the labels matter, not a namespace's status.
             if self.specs.namespaces.get(metadata.name) == labels:
                 return
             self.specs.namespaces[metadata.name] = labels
@@ -417,10 +420,10 @@ class ClusterState:
             )
         self.marks.all_jobs()
 
-    # --- what has to be looked at -----------------------------------------------------------------
+    # --- marks ------------------------------------------------------------------------------------
 
     def mark(self, kind: str, key: ObjectKey) -> None:
-        """Look at this Job, Workload or pod again, and at its Workloads or owner: one waits for another."""
+        """Mark a Job, Workload or pod, and also its Workloads or its owner, which depend on it."""
         if kind == "Job":
             self.marks.job(key)
             job = self.jobs.get(key)
@@ -438,19 +441,20 @@ class ClusterState:
             self.marks.owner(seen)
 
     def mark_all(self) -> None:
-        """Look at everything again."""
+        """Mark everything."""
         self.inspection.mark_all()
         self.keeping.mark_all()
         self.marks.everything()
 
     def _mark_waiting(self, kind: type, namespace: str, name: str) -> None:
-        """A new spec may change what Workloads are told, and whether they keep their quota.
+        """Mark what a changed spec may affect: what Workloads report and whether they keep their quota.
 
-        Of a LocalQueue that are its own; of all else any, and one look at all serves many changes.
+        For a LocalQueue these are its own Workloads. For all other kinds any Workload may be affected, and
+        one pass over all of them serves many changes.
         """
         if kind is LocalQueue:
             self.marks.workloads_in(self.engine.members((namespace, name)))
-        # A budget is read when victims are sought, and tells nobody anything but whom it keeps.
+        # A budget is read when victims are searched. It affects only groups that it holds back.
         elif kind is DisruptionBudget:
             self.disruptions.look_again(namespace)
         else:

@@ -1,7 +1,7 @@
-"""The marks: which Jobs and Workloads the brain has yet to look at.
+"""The marks: which Jobs and Workloads the control loop has yet to look at.
 
-Whatever may change what is to be done with an object marks it, itself and those that wait for it; a mark is
-kept once however often it is made, and the brain takes them one by one. Pods keep theirs in the `PodGroups`.
+Whatever may change the next step of an object marks that object and those that depend on it. A mark is kept
+once however often it is made, and the control loop takes marks one by one. Pods have theirs in `PodGroups`.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from api.workload import Workload, WorkloadKey
 
 
 class DirtySet:
-    """Whom to look at. The mirrors say who belongs to whom."""
+    """The marked Jobs and Workloads. The object caches know which belong together."""
 
     def __init__(self, *, jobs: ObjectCache[Job], workloads: ObjectCache[Workload], pods: PodGroups) -> None:
         self._known_jobs = jobs
         self._known_workloads = workloads
         self._pods = pods
-        # Dictionaries for their order: who was marked first is looked at first.
+        # Dictionaries for their order: the object that was marked first is looked at first.
         self._jobs: dict[ObjectKey, None] = {}
         self._workloads: dict[ObjectKey, None] = {}
-        # A spec that concerns everybody often changes in a burst: the marks are made when one is asked for.
+        # Specs that concern all Workloads often change in bursts, so these marks are made when one is taken.
         self._are_all_marked = False
 
     # --- taking -------------------------------------------------------------------------------------------
 
     def take_job(self) -> ObjectKey | None:
-        """Return a marked Job and take its mark away; None when there is none."""
+        """Return a marked Job and remove its mark; None if there is none."""
         return _pop_first(self._jobs)
 
     def take_workload(self) -> ObjectKey | None:
-        """Return a marked Workload and take its mark away; None when there is none."""
+        """Return a marked Workload and remove its mark; None if there is none."""
         if self._are_all_marked:
             self._are_all_marked = False
             self.workloads(seen for seen in self._known_workloads if not seen.value.is_finished)
@@ -43,45 +43,45 @@ class DirtySet:
     # --- marking ------------------------------------------------------------------------------------------
 
     def job(self, key: ObjectKey) -> None:
-        """Look at this Job."""
+        """Mark this Job."""
         self._jobs[key] = None
 
     def jobs_of(self, namespace: str) -> None:
-        """Look at all Jobs of a namespace."""
+        """Mark all Jobs of a namespace."""
         for seen in self._known_jobs:
             if seen.metadata.namespace == namespace:
                 self._jobs[seen.metadata.namespace, seen.metadata.name] = None
 
     def job_of(self, uid: str) -> None:
-        """Look at the Job with this uid, where it is known."""
+        """Mark the Job with this uid if it is known."""
         job = self._known_jobs.by_uid(uid)
         if job is not None:
             self._jobs[job.metadata.namespace, job.metadata.name] = None
 
     def all_jobs(self) -> None:
-        """Look at all that has Workloads made for it: Jobs and pods."""
+        """Mark everything that Workloads are created for: all Jobs and pods."""
         self._pods.mark_all()
         self._jobs.update(((seen.metadata.namespace, seen.metadata.name), None) for seen in self._known_jobs)
 
     def workload(self, key: WorkloadKey | ObjectKey) -> None:
-        """Look at this Workload."""
+        """Mark this Workload."""
         namespace, name = key
         self._workloads[namespace, name] = None
 
     def workloads(self, workloads: Iterable[Seen[Workload]]) -> None:
-        """Look at these Workloads."""
+        """Mark these Workloads."""
         self._workloads.update(((seen.metadata.namespace, seen.metadata.name), None) for seen in workloads)
 
     def workloads_in(self, keys: Iterable[WorkloadKey]) -> None:
-        """Look at the Workloads of these keys."""
+        """Mark the Workloads with these keys."""
         self._workloads.update(dict.fromkeys(keys))
 
     def owned_by(self, uid: str) -> None:
-        """Look at the Workloads of the Job or pod with this uid."""
+        """Mark the Workloads of the Job or pod with this uid."""
         self.workloads(self._known_workloads.owned_by(uid))
 
     def owner(self, workload: Seen[Workload]) -> None:
-        """Look at what the Workload was made for."""
+        """Mark the Job or the pods that the Workload was created for."""
         key = (workload.metadata.namespace, workload.metadata.name)
         is_known = self._known_workloads.get(key) is not None
         self._pods.mark(self._pods.unit_of_workload(workload.value), has_workload=is_known)
@@ -90,32 +90,32 @@ class DirtySet:
             self.job_of(owner.uid)
 
     def groups_of(self, namespace: str) -> None:
-        """Look at all groups of pods of a namespace, also at those that have lost their pods."""
+        """Mark all groups of pods of a namespace, including those that have lost their pods."""
         for seen in self._known_workloads:
             if seen.metadata.namespace == namespace:
                 self._pods.mark(self._pods.unit_of_workload(seen.value), has_workload=True)
 
     def all_unfinished(self) -> None:
-        """Look at every Workload that is not finished; one look at all serves many changes."""
+        """Mark every Workload that is not finished. One pass over all of them serves many changes."""
         self._are_all_marked = True
 
     def everything(self) -> None:
-        """Look at every Job, pod and Workload."""
+        """Mark every Job, pod and Workload."""
         self.all_jobs()
         self.workloads(self._known_workloads)
         for seen in self._known_workloads:
             self._pods.mark(self._pods.unit_of_workload(seen.value), has_workload=True)
 
-    # --- who is gone --------------------------------------------------------------------------------------
+    # --- deleted objects ----------------------------------------------------------------------------------
 
     def forget_job(self, key: ObjectKey) -> None:
-        """Take the mark of a Job away that is gone."""
+        """Remove the mark of a Job that is gone."""
         self._jobs.pop(key, None)
 
     def forget_workload(self, key: ObjectKey) -> None:
-        """Take the mark of a Workload away that is gone.
+        """Remove the mark of a Workload that is gone.
 
-        Who does not lead takes no marks, so that those of the dead would pile up.
+        A follower takes no marks, so marks of deleted objects would pile up.
         """
         self._workloads.pop(key, None)
 

@@ -1,11 +1,12 @@
-"""The replicas that are evicted: whom a budget keeps, and what of a budget is spoken for by groups.
+"""Disruption budgets of serving groups: which groups they hold back, and how much groups already use.
 
-A group goes where its budgets let all of its pods go (`admission.reconcile.pod.whole`). Groups of one
-application share a budget, and a queue that is drained evicts all of them in one moment. So what the pods of
-one group take, from the decision that it may go until they have ended, is left out of what the next one is
-told. The budget's status may have counted them by then: for a moment too few may go rather than too many.
+A group is evicted once its budgets let all of its pods go (`admission.reconcile.pod.whole`). Groups of one
+application share a budget, and draining a queue evicts all of them at the same time. So what the pods of one
+group use of a budget, from the decision to evict them until they have ended, is subtracted from what the next
+group may use. The budget's status may have counted these pods by then, so for a moment too few groups may go,
+but never too many.
 
-Which group stands where is read from the Workloads, so a new leader knows it as well.
+The state of each group is read from its Workload, so a new leader knows it as well.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ from api.workload import Workload
 
 
 class DisruptionBudgets:
-    """Who is kept and who goes, by unit; `see` is told of each Workload."""
+    """Which groups are held back and which are going, by unit. `see` is called with each Workload."""
 
     def __init__(self, engine: Engine, pods: PodGroups) -> None:
         self._engine = engine
         self._pods = pods
-        # For their order, as everywhere.
+        # Dictionaries for their order.
         self._kept: dict[UnitKey, None] = {}
         self._going: dict[UnitKey, None] = {}
-        # Decided by us, and the word is on its way to the Workload.
+        # Decided by this leader, while the write on the Workload is in flight.
         self._deciding: dict[UnitKey, None] = {}
 
     def see(self, before: Workload | None, after: Workload | None) -> None:
-        """Take note of a Workload as it is now, None where it is gone."""
+        """Take a Workload as it is now; None if it is gone."""
         was, now = _word(before), _word(after)
         if was is now:
             return
@@ -48,32 +49,32 @@ class DisruptionBudgets:
             else:
                 units.pop(unit, None)
         if was:
-            # What it took is there for others.
+            # What this group used is available to others.
             self.look_again(unit.namespace)
 
     def look_again(self, namespace: str) -> None:
-        """Look again at those of a namespace whom budgets keep: more may be let go than before."""
+        """Mark the held-back groups of a namespace: more may be allowed to go than before."""
         for unit in self._kept:
             if unit.namespace == namespace:
                 self._pods.mark(unit)
 
     def begin(self) -> None:
-        """Start a term: what an earlier one sent is answered to nobody."""
+        """Start a term: answers to writes of an earlier term do not arrive here."""
         self._deciding.clear()
 
     def note_sent(self, unit: UnitKey) -> None:
-        """Take note that the word about a group is on its way: it counts as going until the answer."""
+        """Record that the write for a group is in flight: the group counts as going until the answer."""
         self._deciding[unit] = None
 
     def note_answered(self, unit: UnitKey) -> None:
-        """Take note of the answer, whatever it was: what the Workload says counts."""
+        """Record the answer, whatever it is: from now on the Workload's condition counts."""
         if unit in self._deciding:
             del self._deciding[unit]
             if unit not in self._going:
                 self.look_again(unit.namespace)
 
     def budgets_for(self, unit: UnitKey) -> tuple[DisruptionBudget, ...]:
-        """Return the budgets of the unit's namespace, of each what is left beside the others that go."""
+        """Return the budgets of the unit's namespace, less what the other groups that are going use."""
         budgets = self._engine.disruption_budgets(unit.namespace)
         others = [one for one in {**self._going, **self._deciding} if one != unit]
         pods = [
@@ -92,6 +93,6 @@ def _less(budget: DisruptionBudget, pods: Sequence[Pod]) -> DisruptionBudget:
 
 
 def _word(workload: Workload | None) -> bool | None:
-    """Return whether the Workload's pods may go together; None where nothing is said of it."""
+    """Return whether the Workload's pods may be evicted together; None if it has no such condition."""
     said = workload.conditions.get(ConditionType.DISRUPTION_ALLOWED) if workload is not None else None
     return None if said is None else said.status

@@ -1,8 +1,8 @@
-"""Keeping: the finalizer on queues, flavors, topologies and checks, put on at first sight, off when due.
+"""The finalizer on queues, flavors, topologies and checks: added at first sight, removed when unused.
 
-Level-triggered: an object is looked at when it was seen, when a write on it came to an end, and, where it
-waits for its deletion, when what it waits for may have ended. For a ClusterQueue that may be at any change of
-a Workload, so these, which are few, are looked at each time; all others wait for another spec to change.
+Level-triggered: an object is looked at when it was seen, when a write on it has ended, and, while it waits
+for its deletion, when its last user may be gone. For a ClusterQueue that may be at any change of a Workload,
+so the few ClusterQueues that wait are looked at each time. All other kinds wait for a change of another spec.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from admission.decisions.api_writes import Write
 from admission.engine.engine import Engine
 from api.objects import Meta
 
-# What these name is in use.
+# The kinds that refer to others by name and thereby keep them in use.
 _NAMING_KINDS = ("ClusterQueue", "ResourceFlavor")
 
 
 class Finalizers:
-    """The metadata of all objects that carry the finalizer. One task owns it."""
+    """The metadata of all objects that carry the finalizer."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._known: dict[ObjectTarget, Meta] = {}
         self._due: dict[ObjectTarget, None] = {}
-        # Being deleted, and in use when last looked at.
+        # Objects that are being deleted and were in use when last looked at.
         self._awaited: dict[ObjectTarget, None] = {}
 
     def see(self, kind: str, metadata: Meta) -> None:
         """Take the object as it is now, from the watch or from the answer to a write."""
         target = ObjectTarget(kind, "", metadata.name)
         known = self._known.get(target)
-        # The watch behind our own answer: the newer of both is kept.
+        # The watch may lag behind the answer to our own write: the newer version is kept.
         if known is not None and known.uid == metadata.uid and not _is_newer(metadata, known):
             return
         self._known[target] = metadata
@@ -42,7 +42,7 @@ class Finalizers:
         self._note_change(kind)
 
     def forget(self, kind: str, metadata: Meta) -> None:
-        """The object is gone, unless another of its name has taken its place."""
+        """Drop an object that is gone, unless another of the same name has replaced it."""
         target = ObjectTarget(kind, "", metadata.name)
         known = self._known.get(target)
         if known is not None and known.uid == metadata.uid:
@@ -52,23 +52,22 @@ class Finalizers:
         self._note_change(kind)
 
     def mark(self, target: ObjectTarget) -> None:
-        """Look at this object again, where it is one of these."""
+        """Have this object looked at again, if its kind carries the finalizer."""
         if target in self._known:
             self._due[target] = None
 
     def mark_all(self) -> None:
-        """Look at all again."""
+        """Have all objects looked at again."""
         self._due.update(dict.fromkeys(self._known))
 
     def take_due(self, is_left_alone: Callable[[ObjectTarget], bool]) -> tuple[Write, ...]:
-        """Return the writes that are wanted now; whoever is to be left alone stays due."""
+        """Return the writes that are due now. An object that is to be left alone stays due."""
         queues = (target for target in self._awaited if target.kind == "ClusterQueue")
         writes = []
-        # Each once, those due first; queues that wait to go are looked at each time.
+        # Each object once. ClusterQueues that wait for their deletion are looked at each time.
         for target in dict.fromkeys((*self._due, *queues)):
             if is_left_alone(target):
                 continue
-            # Only who is not left alone: others stay due for the next time.
             self._due.pop(target, None)
             write = self._look(target)
             if write is not None:
@@ -87,7 +86,7 @@ class Finalizers:
 
     def _note_change(self, kind: str) -> None:
         if kind in _NAMING_KINDS:
-            # A ClusterQueue or a flavor that changed may have been what others are kept for.
+            # A change of a ClusterQueue or flavor may end the use of another object.
             self._due.update(self._awaited)
 
 

@@ -1,9 +1,9 @@
-"""Inspection: which objects break a rule, and whom nobody has told yet.
+"""Invalid objects: which objects break a rule, and which of them have not been reported yet.
 
-The API server and webhooks refuse most mistakes; objects written before a rule, or on a cluster without
-webhooks, or on definitions that lack a rule, come in all the same. Each is judged once per generation by the
-rules that the webhooks go by, and its owner is told: by an Event that names field, value and rule, and where
-the kind has conditions by the condition Valid=False. What can be read all the same is served all the same.
+The API server and the webhooks reject most mistakes. Objects that were created before a rule existed, without
+webhooks, or with CRDs that lack the rule still come in. Each is checked once per generation against the rules
+of the webhooks, and its owner is notified: by an Event that names field, value and rule, and by the condition
+Valid=False if the kind has conditions. An object that can be used despite its fault is used.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from api.validation import validate
 from api.workload import WorkloadKey
 
 REASON = "InvalidSpec"
-# More faults than this help nobody at once.
+# How many faults of one object are reported at once: a longer list helps no reader.
 _MOST_FAULTS = 5
 
 
 class Finding(NamedTuple):
-    """One object that breaks a rule. `raw` are its bytes."""
+    """One object that breaks a rule. `raw` is its bytes, b"" if unknown."""
 
     metadata: Meta
     sentence: str
@@ -38,7 +38,7 @@ _Key = tuple[str, str, str]
 
 
 class InvalidObjects:
-    """The faults of queues, cohorts, flavors, topologies, checks, classes and nodes. One task owns it."""
+    """The faults of queues, cohorts, flavors, topologies, checks, priority classes and nodes."""
 
     def __init__(self) -> None:
         self._found: dict[_Key, Finding] = {}
@@ -46,10 +46,10 @@ class InvalidObjects:
         self._untold: dict[_Key, None] = {}
 
     def look(self, kind: str, metadata: Meta, raw: bytes) -> None:
-        """Judge an object as it is now. A change of its status alone is not looked at again."""
+        """Check an object as it is now, unless only its status has changed since the last check."""
         key = (kind, metadata.namespace, metadata.name)
         version = (metadata.uid, metadata.generation)
-        # Without a generation (nodes, for one) every version is judged.
+        # An object without a generation, such as a node, is checked at every version.
         if self._judged.get(key) == version and metadata.generation:
             return
         self._judged[key] = version
@@ -61,10 +61,10 @@ class InvalidObjects:
             self.clear(kind, metadata)
 
     def note(self, kind: str, metadata: Meta, sentence: str, raw: bytes = b"") -> None:
-        """Take note of a fault that reading the object has met; what the rules say of it goes first."""
+        """Record a fault found while parsing the object. A fault found by the rules takes precedence."""
         key = (kind, metadata.namespace, metadata.name)
         known = self._found.get(key)
-        # Told once a generation: a fault that stands is no news.
+        # Reported once per generation: a fault that persists is not reported again.
         is_same = known is not None and known.metadata.generation == metadata.generation
         if known is not None and is_same and known.metadata.uid == metadata.uid:
             return
@@ -72,18 +72,18 @@ class InvalidObjects:
         self._untold[key] = None
 
     def clear(self, kind: str, metadata: Meta) -> None:
-        """The object is in order, or gone."""
+        """Drop the fault of an object that is valid now, or gone."""
         key = (kind, metadata.namespace, metadata.name)
         self._found.pop(key, None)
         self._untold.pop(key, None)
 
     def forget(self, kind: str, metadata: Meta) -> None:
-        """The object is gone."""
+        """Drop all records of an object that is gone."""
         self.clear(kind, metadata)
         self._judged.pop((kind, metadata.namespace, metadata.name), None)
 
     def restate(self, kind: str, metadata: Meta, sentence: str) -> None:
-        """Take note of what is wrong with an object now, however often that changes; "": nothing any more."""
+        """Record what is wrong with an object now, even if that changes often; "" means nothing."""
         if self.sentence(kind, metadata.namespace, metadata.name) == sentence:
             return
         self.clear(kind, metadata)
@@ -91,16 +91,16 @@ class InvalidObjects:
             self.note(kind, metadata, sentence)
 
     def sentence(self, kind: str, namespace: str, name: str) -> str | None:
-        """Return what is wrong with an object, None for nothing."""
+        """Return what is wrong with an object; None if nothing is."""
         found = self._found.get((kind, namespace, name))
         return found.sentence if found is not None else None
 
     def mark_all(self) -> None:
-        """Let all be told again: whoever leads from now on does not know what was told."""
+        """Have all faults reported again: a new leader does not know what was reported."""
         self._untold.update(dict.fromkeys(self._found))
 
     def take_untold(self, *, now: float) -> tuple[Action, ...]:
-        """Return what tells the next owner, () where all have been told. `now` in Unix seconds."""
+        """Return what reports the next fault, () if all were reported. `now` in Unix seconds."""
         if not self._untold:
             return ()
         # One at a time, so that the caller may stop between two.
@@ -129,7 +129,7 @@ def _event(kind: str, found: Finding) -> Event:
 
 
 def _waiting(found: Finding, *, now: float) -> tuple[Write, ...]:
-    """Return the write that says on a Workload that it cannot be read: no reconciler knows it."""
+    """Return the write that reports on a Workload that it cannot be read: no reconciler handles it."""
     metadata = found.metadata
     decision = Wait(
         key=WorkloadKey(metadata.namespace, metadata.name),
@@ -138,7 +138,7 @@ def _waiting(found: Finding, *, now: float) -> tuple[Write, ...]:
         reason=PendingReason.MISCONFIGURED,
         message=found.sentence,
     )
-    # Without bytes there is nothing to build the write upon.
+    # Without its bytes no write can be built.
     body = wait(found.raw, decision, now=now) if found.raw else None
     if body is None:
         return ()

@@ -1,8 +1,8 @@
-"""The LeaderWorkerSets in queues: whose groups pods with their label are, and how many there are to be.
+"""The LeaderWorkerSets in queues: which set a group of pods belongs to, and how many groups it should have.
 
-A set's pods belong to StatefulSets that come and go with each group, so none of their owners outlives the
-group; the set itself does, and is found by the name on the pods. A group that is evicted keeps its Workload,
-and so its place in the queue, until the set has made its pods again.
+The pods of a set belong to StatefulSets that come and go with each group, so no owner of a pod outlives its
+group. The set itself does, and is found by the labels of the pods. A group that is evicted keeps its
+Workload, and therefore its place in the queue, until the set has created its pods again.
 Source: Kueue, pkg/controller/jobs/leaderworkerset.
 """
 
@@ -34,7 +34,7 @@ class LeaderWorkerSets:
         self._sets: dict[ObjectKey, _LeaderSet] = {}
 
     def take(self, change: Change[ScaledObject]) -> bool:
-        """Take a change of a set. Returns whether it says anything new: most changes are of its status."""
+        """Take a change of a set. Return whether it is relevant: most changes are of the status."""
         metadata, count = change.object.metadata, change.object.spec.replicas
         key = (metadata.namespace, metadata.name)
         if change.type is ChangeType.DELETED:
@@ -49,11 +49,11 @@ class LeaderWorkerSets:
         return is_news
 
     def keeper_of(self, pods: Iterable[Pod]) -> Keeper | None:
-        """Return who keeps the group of these pods up; None where no known set does."""
+        """Return the set that keeps the group of these pods up; None if no known set does."""
         return self._schedule_plan((pod.namespace, pod.labels, pod.name) for pod in pods)
 
     def keeper_of_workload(self, workload: Workload) -> Keeper | None:
-        """Return the same for a group that has no pods just now: its templates carry their labels."""
+        """Return the same for a group without pods: the templates of its Workload carry the pods' labels."""
         metadata = (pod_set.template.metadata for pod_set in workload.pod_sets)
         return self._schedule_plan(
             (workload.key.namespace, (one.labels if one is not None else None) or {}, "") for one in metadata
@@ -68,6 +68,7 @@ class LeaderWorkerSets:
                 continue
             if index is not None:
                 return Keeper(reference=known.reference, has_place=index < known.replicas)
-            # One without a number may be a leader that the set has not numbered; the others tell.
+            # A pod without an index may be a leader that the set has not numbered yet; other
+            # pods may have one.
             found = Keeper(reference=known.reference)
         return found

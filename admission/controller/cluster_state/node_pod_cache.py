@@ -1,8 +1,8 @@
-"""Nodes and pods, as far as placement by topology needs them: what is free, and who waits at the gate.
+"""Nodes and pods as placement by topology needs them: free capacity, and the pods that wait at their gate.
 
-Watched only once a ResourceFlavor names a topology: most clusters have many pods, and most of them place
-nobody. Pods that were placed are counted through their Workload; here they are kept, in the order in which
-they were first seen, until they have been let go.
+They are watched only once a ResourceFlavor names a topology: most clusters have many pods and place none of
+them. A placed pod's usage is counted through its Workload. The pod itself is kept until it has been ungated,
+in the order in which pods were first seen.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ from api.parsing.prices import node_price_problem
 from api.queueing import ResourceFlavor
 from api.workload import Workload, WorkloadKey
 
-# Above this share of nodes that are not ready a policy takes no pods off them: when the network breaks, every
-# node seems lost, and each gang would be torn down for nothing. Kubernetes' own --unhealthy-zone-threshold.
+# If more than this share of the nodes is not ready, no pod is moved off them. When
+# the network fails, every node looks lost, and each gang would be restarted for
+# nothing. Source: Kubernetes, --unhealthy-zone-threshold.
 DISRUPTED_SHARE = 0.55
-# So many nodes are told what is wrong with their labels; of a whole cluster `berth doctor` gives account.
+# How many nodes get an Event about their labels; `berth doctor` reports those of a whole cluster.
 MOST_NODES_TOLD = 50
 
 
@@ -40,12 +41,12 @@ MOST_NODES_TOLD = 50
 class _Known:
     pod: PlacedPod
     workload: WorkloadKey
-    # The node labels in a patch of ours that has not been answered yet.
+    # The node labels in an ungating patch of ours that is still in flight.
     promised: Mapping[str, str] | None = None
 
 
 class NodePodCache:
-    """What the brain knows of nodes and pods. `mark` is called for a Workload whose pods have changed."""
+    """What the control loop knows of nodes and pods. `mark` is called for a Workload whose pods changed."""
 
     def __init__(
         self,
@@ -57,18 +58,18 @@ class NodePodCache:
         mark: Callable[[WorkloadKey], None],
     ) -> None:
         self._inspection = inspection
-        # Whether all nodes and pods have been listed: before that a missing node means nothing.
+        # Whether all nodes and pods have been listed. Before that, a missing node means nothing.
         self.is_synced = False
         self._mislabelled: dict[str, None] = {}
-        # Prices that cannot be read, each counted once, by node.
+        # By node: the price that cannot be read, so that each is counted once.
         self._unreadable_prices: dict[str, str] = {}
-        # Who each node is, for what is to be told of it: its name and uid alone, of thousands of nodes.
+        # Name and uid of each node, for its Events. Nothing else is kept, because there may be thousands.
         self._nodes: dict[str, Meta] = {}
-        # Nodes that are not ready, and the hosts that they are.
+        # Nodes that are not ready, with their host names.
         self._unready: dict[str, str] = {}
-        # Since when (monotonic) a host has had a fault, for the time that recovery takes.
+        # Since when (monotonic seconds) a host has had a fault, to measure the time of the recovery.
         self._faulty_since: dict[str, float] = {}
-        # Set once a flavor with a topology was seen; it stays so.
+        # Set once a flavor with a topology was seen, and never cleared.
         self.is_needed = asyncio.Event()
         self._engine = engine
         self._decision_recorder = decision_recorder
@@ -78,7 +79,7 @@ class NodePodCache:
         self._by_workload: dict[WorkloadKey, dict[str, None]] = {}
 
     def see_flavor(self, flavor: ResourceFlavor) -> None:
-        """Take note of a flavor: with a topology, nodes and pods have to be watched."""
+        """Take a flavor: if it has a topology, nodes and pods have to be watched."""
         if flavor.topology_name is not None:
             self.is_needed.set()
 
@@ -103,33 +104,33 @@ class NodePodCache:
             del self._nodes[name]
 
     def note_synced(self) -> None:
-        """Take note that every node and pod there is has been told: what is missing from now on is gone."""
+        """Record that all nodes and pods have been listed: a node that is unknown from now on is gone."""
         self.is_synced = True
-        # Whether values nest can be said once all nodes are there.
+        # Whether the values of labels nest can be checked only once all nodes are there.
         self.inspect_all()
         for workload, admission in self._engine.admissions():
             if any(one.topology is not None for one in admission.pod_sets):
                 self._mark(workload)
 
     def inspect_all(self) -> None:
-        """Look at the labels of all nodes again: which levels they need, the topologies and flavors say.
+        """Check the labels of all nodes again: topologies and flavors determine which labels they need.
 
-        About 10 µs a node; nothing before all nodes are there.
+        About 10 µs per node. Does nothing before all nodes have been listed.
         """
         for node in self._nodes.values() if self.is_synced else ():
             self._inspect(node)
 
     def faults(self, workload: Workload) -> tuple[NodeFault, ...] | None:
-        """Return what is wrong with the nodes under a Workload's pods, None while nodes are not known."""
+        """Return the faults of the nodes under a Workload's pods; None while nodes are not known."""
         return self._engine.node_faults(workload) if self.is_synced else None
 
     def seconds_since_fault(self, hosts: Iterable[str]) -> float | None:
-        """Return how long ago the first of these hosts was seen to fail; None where none has."""
+        """Return how long ago the first of these hosts was seen to fail; None if none has failed."""
         instants = [self._faulty_since[host] for host in hosts if host in self._faulty_since]
         return self._clock.monotonic() - min(instants) if instants else None
 
     def _inspect(self, metadata: Meta) -> None:
-        """Have it told what is wrong with a node's labels, as long as not very many have something wrong."""
+        """Report what is wrong with a node's labels, unless very many nodes have a problem."""
         problems = [*self._engine.label_problems(metadata.name), *self._price_problems(metadata.name)]
         if problems:
             self._mislabelled[metadata.name] = None
@@ -150,7 +151,7 @@ class NodePodCache:
         return [problem]
 
     def _note_health(self, before: NodeInfo | None, after: NodeInfo | None) -> None:
-        """Bring up the Workloads on a node whose health has changed; a new label brings up nobody."""
+        """Mark the Workloads on a node whose health has changed. A new label alone marks none."""
         if is_same_health(before, after):
             return
         self._note_unready(before, after)
@@ -165,7 +166,7 @@ class NodePodCache:
 
     @property
     def is_disrupted(self) -> bool:
-        """Whether so many nodes are not ready that rather the way to them is lost than they are."""
+        """Return whether so many nodes are not ready that the network is more likely at fault."""
         return len(self._unready) > DISRUPTED_SHARE * self._engine.node_count
 
     def _note_unready(self, before: NodeInfo | None, after: NodeInfo | None) -> None:
@@ -175,7 +176,7 @@ class NodePodCache:
         elif (node := after or before) is not None:
             self._unready.pop(node.name, None)
         if was_disrupted and not self.is_disrupted:
-            # Who is on a node that is still away was let wait, and need not any more.
+            # Recovery from nodes that are still not ready was put off, and may start now.
             for host in self._unready.values():
                 for workload in self._engine.tenants(host):
                     self._mark(workload)
@@ -191,7 +192,7 @@ class NodePodCache:
         self._see_placed(change.object)
 
     def see_raw(self, raw: bytes) -> None:
-        """Take the bytes of a pod that answered a write of ours; raises msgspec.DecodeError."""
+        """Take the bytes of a pod from the answer to a write. Raises msgspec.DecodeError."""
         self._see_placed(_POD.decode(raw))
 
     def pods_of(self, workload: WorkloadKey) -> tuple[PlacedPod, ...]:
@@ -202,31 +203,31 @@ class NodePodCache:
         )
 
     def promise(self, write: Write) -> None:
-        """Take note that a patch that lets a pod go is on its way."""
+        """Record that a patch that ungates a pod is in flight."""
         known = self._pods.get(write.uid)
         if known is not None:
             known.promised = msgspec.json.decode(write.body)["spec"]["nodeSelector"]
 
     def answered(self, uid: str) -> None:
-        """Take note that the patch of a pod was answered, in whatever way: the pod itself tells now."""
+        """Record that the patch of a pod was answered, in whatever way: now the pod itself counts."""
         known = self._pods.get(uid)
         if known is not None and known.promised is not None:
             known.promised = None
             self._mark(known.workload)
 
     def forget_promises(self) -> None:
-        """Take note that nothing is on its way: another term has begun."""
+        """Record that no patch is in flight: another term has begun."""
         for known in self._pods.values():
             known.promised = None
 
     def look_again(self, namespace: str, name: str) -> None:
-        """Look again at the Workload of a pod whose patch was refused: rare enough to look for it."""
+        """Mark the Workload of a pod whose patch was refused. Searches all pods, since this is rare."""
         for known in self._pods.values():
             if (known.pod.namespace, known.pod.name) == (namespace, name):
                 self._mark(known.workload)
 
     def misplaced(self, workload: WorkloadKey) -> tuple[PlacedPod, ...]:
-        """Return the Workload's pods that are bound outside of the domains that it was given."""
+        """Return the Workload's pods that are bound outside the domains that it was assigned."""
         return tuple(pod for pod in self.pods_of(workload) if not self._is_in_place(workload, pod))
 
     def _is_in_place(self, workload: WorkloadKey, pod: PlacedPod) -> bool:
@@ -273,12 +274,12 @@ class NodePodCache:
         del members[uid]
         if not members:
             del self._by_workload[known.workload]
-        # Its place may be for another that waits at the gate.
+        # The domain that it leaves may be needed by another pod that waits at its gate.
         self._mark(known.workload)
 
 
 def _is_older(version: str, known: str) -> bool:
-    """Return whether a version is older than another; what is no number is taken for news."""
+    """Return whether a version is older than another; one that is not a number counts as newer."""
     return version.isdecimal() and known.isdecimal() and int(version) < int(known)
 
 

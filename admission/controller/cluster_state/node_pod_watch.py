@@ -1,7 +1,7 @@
-"""The one watch of nodes and of pods, for placement by topology, the scheduler extender, or both.
+"""The shared watch of nodes and pods, for placement by topology, the scheduler extender, or both.
 
-Placement comes to need them when a ResourceFlavor names a topology, perhaps long after the extender has begun
-to watch; then the brain is told what is known already, and no second copy is made.
+Placement needs them once a ResourceFlavor names a topology, perhaps long after the extender has started the
+watch. The control loop then receives the objects that are known already, and no second copy is made.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from api.objects import NodeObject, PodObject
 
 
 class NodePodWatch:
-    """Nodes and pods of the whole cluster. Whoever runs it cancels it."""
+    """Watches the nodes and pods of the whole cluster until its task is cancelled."""
 
     def __init__(self, client: KubeClient, on_error: Callable[[Resource, KubeError], None]) -> None:
         self.nodes = SharedInformer(
@@ -29,11 +29,11 @@ class NodePodWatch:
         self.pods = SharedInformer(
             client, resources.PODS, PodObject, on_error=partial(on_error, resources.PODS)
         )
-        # Set once the brain has been told of every node and pod there is.
+        # Set once the control loop has received every existing node and pod.
         self.is_told = asyncio.Event()
 
     def unsynced(self) -> list[str]:
-        """Return the kinds that have not been listed yet."""
+        """Return the kinds that have not been listed yet, by their plural names."""
         return [one.resource.plural for one in (self.nodes, self.pods) if not one.synced.is_set()]
 
     async def run(self) -> None:
@@ -43,7 +43,10 @@ class NodePodWatch:
                 group.create_task(informer.run(), name=f"watch-{informer.resource.plural}")
 
     async def tell(self, *, pods: Listener[Any], nodes: Listener[Any]) -> None:
-        """Have the brain's listeners told of all there is: pods first, or their nodes would look empty."""
+        """Connect the control loop's listeners.
+
+        Pods come first: without them their nodes would look empty.
+        """
         await self.pods.join(pods)
         await self.nodes.join(nodes)
         self.is_told.set()

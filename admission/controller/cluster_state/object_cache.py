@@ -1,10 +1,10 @@
-"""The Mirror: Jobs and Workloads as last seen, with their bytes, and who belongs to whom.
+"""The object cache: Jobs and Workloads as last seen, with their bytes, indexed by owner.
 
-Objects arrive twice: as the answer to our own write, and later from the watch. Both go through `see`, which
-keeps the newer by resourceVersion, so an old event never undoes what we already know. A deleted object stays
-deleted: its uid is remembered for a while, and an answer that arrives late does not bring it back.
+An object arrives twice: in the answer to our own write, and later from the watch. Both go through `see`, and
+`is_news` tells the newer version by resourceVersion, so a late event never reverts a newer state. A deleted
+object stays deleted: its uid is remembered for a while, and a late answer does not restore it.
 
-Bytes are kept because writes are built from them: fields of newer versions survive.
+The bytes are kept because writes are built from them: fields of newer API versions survive.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from api.objects import Meta
 V = TypeVar("V")
 ObjectKey = tuple[str, str]
 
-# How many deleted objects are remembered; late answers arrive within one request timeout.
+# How many deleted objects are remembered. A late answer arrives within one request timeout.
 MAX_TOMBSTONES = 10_000
 
 
@@ -48,11 +48,11 @@ class ObjectCache(Generic[V]):
         return iter(self._objects.values())
 
     def get(self, key: ObjectKey) -> Seen[V] | None:
-        """Return the object as last seen."""
+        """Return the object as last seen; None if there is none."""
         return self._objects.get(key)
 
     def by_uid(self, uid: str) -> Seen[V] | None:
-        """Return the object with this uid."""
+        """Return the object with this uid; None if there is none."""
         key = self._by_uid.get(uid)
         return self._objects.get(key) if key is not None else None
 
@@ -61,28 +61,28 @@ class ObjectCache(Generic[V]):
         return tuple(self._objects[key] for key in sorted(self._by_owner.get(uid, ())))
 
     def is_news(self, metadata: Meta) -> bool:
-        """Return whether these metadata are newer than what is known of the object."""
+        """Return whether this metadata is newer than what is known of the object."""
         if metadata.uid in self._tombstones:
             return False
         known = self._objects.get((metadata.namespace, metadata.name))
         if known is None:
             return True
         fresh, present = version(metadata.resource_version), version(known.metadata.resource_version)
-        # A list may show an object that was deleted and made again before the watch, which lags behind it,
-        # shows the last changes of the first one: those would free what the second one holds. Versions of
-        # one kind compare across objects, so they tell which of the two is the later.
+        # A list may show an object that was deleted and created again. The watch lags behind it and still
+        # shows the last changes of the first object, which would free the quota that the second one holds.
+        # Versions of one kind compare across objects, so they show which of the two is later.
         return fresh > present or (known.metadata.uid != metadata.uid and fresh == present)
 
     def has_gone(self, uid: str) -> bool:
-        """Return whether the object with this uid was seen to go."""
+        """Return whether the object with this uid was seen to be deleted (recently, see MAX_TOMBSTONES)."""
         return uid in self._tombstones
 
     def see(self, metadata: Meta, value: V, raw: bytes) -> None:
-        """Take the object as it is now; the caller has asked `is_news`."""
+        """Store the object as it is now. The caller has checked `is_news`."""
         key = (metadata.namespace, metadata.name)
         known = self._objects.get(key)
         if known is not None and known.metadata.uid != metadata.uid:
-            # Two lives of one name: the first has ended, though nobody said so.
+            # Another object of the same name: the former one was deleted, although no event has shown it.
             self._bury(known.metadata.uid)
         self._unlink(key)
         self._objects[key] = Seen(metadata, value, raw)
@@ -92,8 +92,8 @@ class ObjectCache(Generic[V]):
             self._by_owner.setdefault(owner.uid, set()).add(key)
 
     def forget(self, metadata: Meta) -> bool:
-        """Take note that the object is gone; False where another of the same name has taken its place."""
-        # Remembered even where another has taken its name: a late answer about it may still come.
+        """Remove an object that is gone. Return False if another of the same name has replaced it."""
+        # Remembered even if another has taken its name: a late answer about it may still arrive.
         self._bury(metadata.uid)
         key = (metadata.namespace, metadata.name)
         known = self._objects.get(key)
@@ -120,9 +120,9 @@ class ObjectCache(Generic[V]):
 
 
 def version(text: str) -> int:
-    """Return a resourceVersion as a number; 0 where it is none.
+    """Return a resourceVersion as a number; 0 if it is not one.
 
-    Since Kubernetes 1.35 resourceVersions of one resource compare as integers by contract
-    (KEP-5504); before, every server did so in practice.
+    Since Kubernetes 1.35 the resourceVersions of one resource compare as integers by contract (KEP-5504).
+    Every server did so in practice before.
     """
     return int(text) if text.isdigit() else 0

@@ -1,8 +1,8 @@
-"""Who is to leave, and for whom: what a look at a Workload is told whose eviction waits for a checkpoint.
+"""Pending evictions: Workloads that are to save a checkpoint before they are evicted.
 
-Two others decide what becomes of such a Workload: its pods, which tell that they have saved, and
-the Workload that it makes room for, which may go or find room elsewhere. So whoever carries a request is
-entered here by both, and looked at again when either changes.
+The next step for such a Workload depends on two others: on its pods, which report that they have saved, and
+on its preemptor, which may be deleted or find room elsewhere. So every Workload with an eviction request is
+recorded here under both, and marked when either changes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from api.workload import Workload, WorkloadKey
 
 
 class PendingEvictions:
-    """The Workloads that carry a request to leave. `mark` has one looked at again."""
+    """The Workloads that carry an eviction request. `mark` has a Workload looked at again."""
 
     def __init__(
         self, engine: Engine, workload_pods: WorkloadPods, mark: Callable[[WorkloadKey], None]
@@ -28,27 +28,27 @@ class PendingEvictions:
         self._engine = engine
         self._workload_pods = workload_pods
         self._mark = mark
-        # By the uid of who is to have the quota: who gives it.
+        # By the uid of the preemptor: the Workloads that are to be evicted for it.
         self._for: dict[str, dict[WorkloadKey, None]] = {}
-        # Asked for somebody who is gone, before a cycle could tell whether others need their quota.
+        # Evictions whose preemptor is gone, before a cycle could find out whether another needs their quota.
         self._doubtful: set[WorkloadKey] = set()
 
     def see(self, before: Workload | None, after: Workload | None) -> None:
-        """Take note of a Workload as it is now, None where it is gone."""
+        """Take a Workload as it is now; None if it is gone."""
         subject = after if after is not None else before
         if subject is None:
             return
-        # Whoever gives way for this one is looked at: it may have found room elsewhere.
+        # Mark the Workloads that are evicted for this one: it may have found room elsewhere.
         for key in self._for.get(subject.uid, ()):
             self._mark(key)
-        # Out with what was said before, in with what is said now.
+        # Replace the entries of the former version by those of the new one.
         if before is not None and has_request(before):
             self._leave_out(before)
         if after is not None and has_request(after):
             self._enter(after)
 
     def context(self, workload: Workload, policy: AdmissionPolicy) -> SavingContext | None:
-        """Return what a look at the Workload must be told, None where it carries no request.
+        """Return what a look at the Workload needs to know of its eviction; None if it carries no request.
 
         `policy` governs the ClusterQueue whose quota it holds or waits for.
         """
@@ -75,7 +75,7 @@ class PendingEvictions:
         )
 
     def settle(self) -> bool:
-        """Look again at those whom cycles may have decided on since. Returns whether there are any."""
+        """Mark the Workloads about which cycles may have decided since. Return whether there are any."""
         doubtful = sorted(self._doubtful)
         self._doubtful.clear()
         for key in doubtful:
@@ -83,14 +83,14 @@ class PendingEvictions:
         return bool(doubtful)
 
     def _is_undecided(self, workload: Workload, request: EvictionRequest | None) -> bool:
-        # A drain has no preemptor, and ends with its queue's word alone.
+        # A drain has no preemptor: only its queue can end it.
         if request is None or request.preemptor is None or workload.admission is None:
             return False
         return self._engine.is_undecided(workload.admission.cluster_queue)
 
     def saved_at(self, workload: Workload) -> float | None:
-        """Return when the last checkpoint was complete by what Workload and pods tell; None: nobody does."""
-        # The later of both: the pod is heard of directly, the Workload by way of its Job.
+        """Return when the last checkpoint was complete, by Workload and pods; None if no report is known."""
+        # The later of both: a pod's report arrives directly, the Workload's by way of its Job.
         told = (checkpoint_facts(workload).saved_at, self._workload_pods.saved_at(crew_of(workload)))
         return max((at for at in told if at is not None), default=None)
 

@@ -1,7 +1,7 @@
-"""The PodBook: pods that are queued themselves, with their bytes, by the units in which they are admitted.
+"""Pods that are queued themselves, with their bytes, by the units in which they are admitted.
 
-Only pods that were held at the gate are kept. Pods of Jobs carry the same label, because their template gets
-it at the start, and are passed over: their Job is looked at instead.
+Only pods that were gated at creation are kept. The pods of a queued Job carry the same label, from the Job's
+template, but are left out: their Job is reconciled instead.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from api.workload import Workload
 
 
 class UnitKey(NamedTuple):
-    """A group of pods, or with an empty `group` the pod `name` by itself."""
+    """A group of pods. With an empty `group` it is the single pod `name`."""
 
     namespace: str
     group: str
@@ -37,18 +37,21 @@ class PodGroups:
     def __init__(
         self, decision_recorder: DecisionRecorder, *, is_kept: bool, note_empty: Callable[[UnitKey], None]
     ) -> None:
-        """`is_kept`: whether the integration is on. `note_empty` hears of a group that lost its last pod."""
+        """`is_kept`: whether the integration is on.
+
+        `note_empty` is called when a group loses its last pod.
+        """
         self.is_kept = is_kept
         self._decision_recorder = decision_recorder
         self._note_empty = note_empty
-        # Pods whose deletion the server has taken and the watch has yet to show, by uid. An eviction changes
-        # the pod before it deletes it, and that change comes first.
+        # By uid: pods whose deletion the server has accepted and the watch has not shown yet. An eviction
+        # changes the pod before it deletes it, and the watch shows that change first.
         self._ending: set[str] = set()
         self._pods: ObjectCache[Pod] = ObjectCache()
         self._units: dict[UnitKey, dict[ObjectKey, None]] = {}
         self._dirty: dict[UnitKey, None] = {}
         self.leader_sets = LeaderWorkerSets()
-        # How many pods those who keep groups up are to have.
+        # How many pods each serving group should have, by the replicas of its owner.
         self._scales: dict[UnitKey, int] = {}
 
     def __len__(self) -> int:
@@ -62,50 +65,50 @@ class PodGroups:
             self._see(change.object, change.raw or b"")
 
     def take_scale(self, kind: str, change: Change[ScaledObject]) -> None:
-        """Take a change of who keeps a serving group up: how many pods it is to have."""
+        """Take a change of a serving group's owner: how many pods the group should have."""
         metadata, count = change.object.metadata, change.object.spec.replicas
         unit = UnitKey(metadata.namespace, group_name(kind, metadata.name), "")
-        # Absent means one, as the API server defaults it.
+        # An absent value means one, which is the API server's default.
         self._scales[unit] = 1 if count is None else count
-        # Also before it goes: its group may have to be ended.
+        # Marked before a deletion too, because the group may have to be ended.
         self.mark(unit)
         if change.type is ChangeType.DELETED:
             del self._scales[unit]
 
     def replicas_of(self, unit: UnitKey) -> int | None:
-        """Return how many pods a serving group is to have, None where nobody says."""
+        """Return how many pods a serving group should have; None if no owner is known."""
         return self._scales.get(unit)
 
     def see_raw(self, raw: bytes) -> None:
-        """Take the bytes of a pod that answered a write of ours; raises msgspec.DecodeError."""
+        """Take the bytes of a pod from the answer to a write. Raises msgspec.DecodeError."""
         if self.is_kept:
             self._see(_POD.decode(raw), raw)
 
     def note_deletion(self, key: ObjectKey, uid: str) -> None:
-        """Take note that the server has taken a deletion of ours: the watch will show it in a moment.
+        """Record that the server accepted a deletion of ours, which the watch has not shown yet.
 
-        Until then the next look would ask for the very same.
+        Without this record the next look would ask for the same deletion again.
         """
-        # Of this very pod; another of its name is somebody else.
+        # Only for this uid: another pod of the same name is not affected.
         seen = self._pods.get(key)
         if seen is not None and seen.metadata.uid == uid:
             self._ending.add(uid)
             self._pods.see(seen.metadata, replace(seen.value, is_deleted=True), seen.raw)
 
     def get(self, key: ObjectKey) -> Seen[Pod] | None:
-        """Return a pod as last seen."""
+        """Return a pod as last seen; None if there is none."""
         return self._pods.get(key)
 
     def by_uid(self, uid: str) -> Seen[Pod] | None:
-        """Return the pod with this uid."""
+        """Return the pod with this uid; None if there is none."""
         return self._pods.by_uid(uid)
 
     def has_gone(self, uid: str) -> bool:
-        """Return whether the pod with this uid was seen to go, or to be held by nobody any more."""
+        """Return whether the pod with this uid was seen to be deleted, or is managed no longer."""
         return self._pods.has_gone(uid)
 
     def members(self, unit: UnitKey) -> tuple[Seen[Pod], ...]:
-        """Return the pods of a unit."""
+        """Return the known pods of a unit."""
         found = (self._pods.get(key) for key in self._units.get(unit, ()))
         return tuple(seen for seen in found if seen is not None)
 
@@ -115,44 +118,44 @@ class PodGroups:
         return UnitKey(pod.namespace, pod.group, "" if pod.group else pod.name)
 
     def unit_of_workload(self, workload: Workload) -> UnitKey | None:
-        """Return the unit that a Workload stands for, None where it stands for no pods."""
+        """Return the unit that a Workload represents; None if it represents no pods."""
         if keys.IS_GROUP_WORKLOAD in workload.annotations:
             return UnitKey(workload.key.namespace, workload.key.name, "")
         if workload.owner_kind != "Pod" or workload.owner_name is None:
             return None
         return UnitKey(workload.key.namespace, "", workload.owner_name)
 
-    # --- what has to be looked at -----------------------------------------------------------------
+    # --- marks ------------------------------------------------------------------------------------
 
     def mark(self, unit: UnitKey | None, *, has_workload: bool = False) -> None:
-        """Look at this unit again, or at a group without a pod that is kept up or has a Workload."""
+        """Mark this unit. A group without pods is marked only if it has an owner or a Workload."""
         if unit is None:
             return
         if unit in self._units or unit in self._scales or (unit.group and has_workload):
             self._dirty[unit] = None
         else:
-            # Who does not lead takes no marks, so that those of the dead would pile up.
+            # A follower takes no marks, so marks of deleted units would pile up.
             self._dirty.pop(unit, None)
 
     def mark_pod(self, key: ObjectKey) -> None:
-        """Look again at the unit of this pod."""
+        """Mark the unit of this pod."""
         seen = self._pods.get(key)
         if seen is not None:
             self.mark(self.unit_of(seen.value))
 
     def mark_all(self, namespace: str | None = None) -> None:
-        """Look again at all units, or at those of one namespace."""
+        """Mark all units, or those of one namespace."""
         units = (*self._units, *self._scales)
         self._dirty.update(dict.fromkeys(unit for unit in units if namespace in (None, unit.namespace)))
 
     def take_dirty(self) -> UnitKey | None:
-        """Return a marked unit and take its mark away; None when there is none."""
+        """Return a marked unit and remove its mark; None if there is none."""
         unit = next(iter(self._dirty), None)
         if unit is not None:
             del self._dirty[unit]
         return unit
 
-    # --- keeping ----------------------------------------------------------------------------------
+    # --- storing ----------------------------------------------------------------------------------
 
     def _see(self, obj: PodObject, raw: bytes) -> None:
         metadata = obj.metadata
@@ -183,7 +186,7 @@ class PodGroups:
         metadata = obj.metadata
         key = (metadata.namespace, metadata.name)
         known = self._pods.get(key)
-        # Another of the same name is here already.
+        # Another pod of the same name has replaced it.
         if known is None or known.metadata.uid != metadata.uid:
             return
         self._unlink(key)

@@ -1,7 +1,7 @@
-"""What a reconciliation is told of all that is around its object: queues, namespaces, owners, pods, policies.
+"""What a reconciler is given of the objects around its own: queues, namespaces, owners, pods, policies.
 
-The reconcilers of `admission.reconcile.job` and `admission.reconcile.workload` are pure; what they may ask of
-the cluster comes to them as a context, made here from what is known at that moment.
+The reconcilers of `admission.reconcile` are pure functions. What they may know of the cluster comes to them
+as a context, which is built here from the present state.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from api.queueing import ClusterQueue, LocalQueue
 from api.selectors import matches_selector
 from api.workload import Workload
 
-# A Job further below its queued ancestor than this is not looked through.
+# A Job nested more deeply than this below its queued ancestor is reported as too deep.
 MAX_NESTING = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterStateSettings:
-    """What the configuration says of Jobs and Workloads. `namespace_selector` None manages all namespaces.
+    """The configuration for Jobs, pods and Workloads. `namespace_selector` None manages all namespaces.
 
-    `with_pods`: pods may be queued by themselves and in groups. `serving_kinds`: whose pods are queued
-    because they say so themselves; the two selectors of pods narrow down which ones are queued at all.
+    `with_pods`: pods may be queued by themselves and in groups. `serving_kinds`: the kinds whose pods are
+    queued because of their own labels. The two pod selectors restrict which pods are queued at all.
     """
 
     with_pods: bool = False
@@ -48,7 +48,7 @@ class ClusterStateSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownSpecs:
-    """The small kinds as last read. `namespaces` gives labels, the priority classes what they stand for."""
+    """The small kinds as last read: `namespaces` holds labels, the priority classes hold values."""
 
     local_queues: dict[ObjectKey, LocalQueue] = field(default_factory=dict)
     cluster_queues: dict[str, ClusterQueue] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class KnownSpecs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconcileContexts:
-    """Makes contexts. It keeps nothing of its own: what it reads is the Knowledge's."""
+    """Builds contexts. It owns no state: it reads that of ClusterState."""
 
     engine: Engine
     settings: ClusterStateSettings
@@ -72,7 +72,7 @@ class ReconcileContexts:
     pending_evictions: PendingEvictions
 
     def of_jobs(self) -> JobContext:
-        """Return the context of all Jobs and pods; it answers from what is known when it is asked."""
+        """Return the context of all Jobs and pods. It answers from the state at the time of each question."""
         return JobContext(
             injection=self.engine.flavor_injection,
             settings=self.settings.jobs,
@@ -92,7 +92,7 @@ class ReconcileContexts:
         cluster_queue = (
             self.specs.cluster_queues.get(local_queue.cluster_queue) if local_queue is not None else None
         )
-        # The queue whose quota it holds decides about it, also where its LocalQueue leads elsewhere by now.
+        # The queue whose quota it holds governs it, even if its LocalQueue points to another one by now.
         if workload.admission is not None:
             cluster_queue = self.specs.cluster_queues.get(workload.admission.cluster_queue, cluster_queue)
         # Without a queue no policy governs it.
@@ -116,26 +116,27 @@ class ReconcileContexts:
         )
 
     def _awaits_ends(self, workload: Workload) -> bool:
-        """Return whether a policy wants a Workload's quota to wait until its last pod has ended."""
+        """Return whether a policy wants a Workload's quota to be kept until its last pod has ended."""
         admission = workload.admission
         return admission is not None and self.engine.policy_of(admission.cluster_queue).preemption is not None
 
     def _recovery(self, workload: Workload) -> Recovery | None:
-        # While many nodes fail at once something larger is wrong (a network, say), and nobody
-        # is moved for it.
+        # If many nodes fail at once, the cause is something larger (a network, for example), and
+        # no gang is moved.
         if workload.admission is None or self.ground.is_disrupted:
             return None
         placement = self.engine.policy_of(workload.admission.cluster_queue).placement
         return placement.recovery if placement is not None else None
 
     def _owner(self, workload: Workload) -> Owner:
-        """Return what stands behind the Workload.
+        """Return what owns the Workload.
 
-        A Job that is merely not known yet is no missing one: the watch of Jobs may lag behind that of
-        Workloads. It is missing when it was seen to go, or when the garbage collector takes its Workload.
+        A Job that is not known yet does not count as missing, because the watch of Jobs may lag
+        behind that of Workloads. It is missing once it was seen to be deleted, or once the garbage
+        collector deletes its Workload.
         """
         unit = self.pods.unit_of_workload(workload) if self.pods.is_kept else None
-        # A group stands for its pods as long as there are any.
+        # A group is represented by its pods as long as there are any.
         if unit is not None and unit.group:
             return Owner.JOB if self.pods.members(unit) else Owner.NONE
         if workload.owner_uid is None:
@@ -146,7 +147,7 @@ class ReconcileContexts:
         if owners.by_uid(workload.owner_uid) is not None:
             return Owner.JOB
         is_gone = owners.has_gone(workload.owner_uid) or workload.deleted_at is not None
-        # Unknown and not seen to go: the watch of Jobs may be behind.
+        # It is unknown and was not seen to be deleted: the watch of Jobs may lag behind.
         return Owner.MISSING if is_gone else Owner.JOB
 
     def _is_namespace_managed(self, namespace: str) -> bool:
@@ -160,9 +161,9 @@ class ReconcileContexts:
         )
 
     def _ancestor(self, job: Job) -> Ancestor:
-        """Return what stands above the Job: Jobs are the one kind of ancestor that is managed here."""
+        """Return the state of the Job's queued ancestor. Only Jobs count as ancestors here."""
         found, depth = job.owner, 0
-        # Other kinds of ancestors are their own integrations' affair.
+        # Ancestors of other kinds are managed by their own integrations.
         while found is not None and found.kind == "Job" and found.api_version == BATCH_VERSION:
             parent = self.jobs.by_uid(found.uid)
             if parent is None:
@@ -171,7 +172,7 @@ class ReconcileContexts:
                 return self._state_of_ancestor(parent)
             found, depth = parent.value.owner, depth + 1
             if depth >= MAX_NESTING:
-                # A loop of owners, or one that nobody would build; the answer must come in a bounded time.
+                # A cycle of owners, or a nesting that has no use: the search must end in bounded time.
                 return Ancestor.TOO_DEEP
         return Ancestor.NONE
 
@@ -181,7 +182,7 @@ class ReconcileContexts:
 
 
 def workloads_of(job: Seen[Job], workloads: ObjectCache[Workload]) -> tuple[Seen[Workload], ...]:
-    """Return the Workloads that the Job owns, and the one that it names."""
+    """Return the Workloads that the Job owns, and the prebuilt one that it names."""
     owned = {seen.value.key: seen for seen in workloads.owned_by(job.metadata.uid)}
     if job.value.prebuilt_workload:
         named = workloads.get((job.value.namespace, job.value.prebuilt_workload))

@@ -1,8 +1,8 @@
-"""The evictions that the API server has refused: in which words, and when the unit is tried again.
+"""Evictions that the API server refused: with which message, and when the unit is tried again.
 
-A budget that has tightened since the last look refuses, and so does an admission webhook, which no status
-tells of beforehand. The unit is left as it is for a rest that grows with each refusal. What is said of it
-stands on its Workload (`admission.reconcile.pod.whole`); a new leader tries once and hears it anew.
+A budget that has become tighter since the last look refuses an eviction. So may an admission webhook, which
+no status announces. The unit is left alone for a pause that grows with each refusal. The message is written
+on its Workload (`admission.reconcile.pod.whole`). A new leader tries once and gets the message again.
 """
 
 from __future__ import annotations
@@ -17,40 +17,40 @@ log = Log("berth.evictions")
 
 
 class RefusedEvictions:
-    """What was refused, by unit. Instants are of a clock that only goes forward."""
+    """The refused evictions, by unit. Times are monotonic seconds."""
 
     def __init__(self) -> None:
         self._words: dict[UnitKey, str] = {}
         self._rests: Backoffs[UnitKey] = Backoffs()
 
     def note(self, unit: UnitKey | None, write: Write, error: KubeError, now: float) -> None:
-        """Take note that the eviction of a pod of this unit was refused; None: of one that has gone."""
+        """Record that the eviction of a pod of this unit was refused. `unit` None: the pod is gone."""
         pod = f"{write.namespace}/{write.name}"
         log.warning("eviction-refused", pod=pod, error=error)
-        # Of several pods the first says it, as long as the unit rests for that.
+        # During a pause the message of the first refused pod is kept.
         if unit is not None and not self._rests.is_resting(unit, now):
             self._rests.fail(unit, now)
             self._words[unit] = f"The API server refuses to evict Pod {pod}: {error}"
 
     def standing(self, unit: UnitKey, now: float) -> str | None:
-        """Return what was said of the unit, None where it may be tried."""
+        """Return the message of the unit's last refusal; None if it may be tried again."""
         return self._words[unit] if self._rests.is_resting(unit, now) else None
 
     def forget(self, unit: UnitKey | None) -> None:
-        """Take note that a pod of the unit goes: it is not refused any more."""
+        """Drop the refusal: a pod of the unit was evicted, or no eviction is wanted any more."""
         if unit is not None:
             self._rests.forget(unit)
             self._words.pop(unit, None)
 
     def next_at(self) -> float | None:
-        """Return when the next unit may be tried again."""
+        """Return when the next unit may be tried again; None if there is none."""
         return self._rests.next_at()
 
     def take_due(self, now: float) -> list[UnitKey]:
-        """Return who may be tried again since the last call."""
+        """Return the units that may be tried again since the last call."""
         return self._rests.take_due(now)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Drop all refusals."""
         self._words.clear()
         self._rests.clear()

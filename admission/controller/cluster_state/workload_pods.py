@@ -1,8 +1,8 @@
-"""The pods that Workloads run: whom to ask for a checkpoint, and what they tell of theirs.
+"""The pods of Workloads: which pods to ask for a checkpoint, and what they report of theirs.
 
-Those of one Workload are its *crew* (`api.jobs.pod_owner_key` has the key), and of each pod no more is kept
-than that takes. A watch of all pods feeds it, which runs only where a policy may evict (or a flavor places by
-topology): most clusters have many pods and ask nobody.
+The pods of one Workload are its *crew* (`api.jobs.pod_owner_key` has the key). Only what this task needs is
+kept of a pod. A watch of all pods feeds this module, and runs only if a policy may evict or a flavor places
+by topology: most clusters have many pods and never ask for a checkpoint.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NOTHING: Mapping[str, str] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Member:
-    """A pod that has not ended. `saved_at` is its own last word on a checkpoint, in Unix seconds."""
+    """A pod that has not ended. `saved_at` is when its last checkpoint was complete by its own report."""
 
     pod: AskedPod
     crew: str
@@ -37,8 +37,8 @@ class _Member:
 class WorkloadPods:
     """The pods of all Workloads.
 
-    `mark` is called with a watched Workload whose pods tell something new, `mark_saved` with the key of any
-    crew of which a pod tells of a checkpoint.
+    `mark` is called with a watched Workload whose pods have changed. `mark_saved` is called with the key of a
+    crew when one of its pods reports a checkpoint.
     """
 
     def __init__(self, mark: Callable[[WorkloadKey], None], *, mark_saved: Callable[[str], None]) -> None:
@@ -46,7 +46,7 @@ class WorkloadPods:
         self._mark_saved = mark_saved
         self._members: dict[str, _Member] = {}
         self._by_crew: dict[str, dict[str, None]] = {}
-        # Those whose Workloads wait for a checkpoint: whatever these pods tell is looked at.
+        # Crews whose Workloads wait for a checkpoint: every change of their pods is reported.
         self._watched: dict[str, WorkloadKey] = {}
 
     def take_pod(self, change: Change[PodObject]) -> None:
@@ -57,31 +57,31 @@ class WorkloadPods:
             self._see(change.object)
 
     def see_raw(self, raw: bytes) -> None:
-        """Take the bytes of a pod that answered a write of ours; raises msgspec.DecodeError."""
+        """Take the bytes of a pod from the answer to a write. Raises msgspec.DecodeError."""
         self._see(_POD.decode(raw))
 
     def watch(self, crew: str, workload: WorkloadKey) -> None:
-        """Mark this Workload from now on when its pods tell something new."""
+        """Mark this Workload from now on whenever its pods change."""
         self._watched[crew] = workload
 
     def unwatch(self, crew: str) -> None:
-        """Mark it no longer."""
+        """Stop marking the Workload of this crew."""
         self._watched.pop(crew, None)
 
     def pods_of(self, crew: str) -> tuple[AskedPod, ...]:
-        """Return the pods that have not ended, by name."""
+        """Return the pods of the crew that have not ended, by name."""
         members = (self._members[uid] for uid in self._by_crew.get(crew, ()))
         return tuple(sorted((one.pod for one in members), key=lambda pod: pod.name))
 
     def saved_at(self, crew: str) -> float | None:
-        """Return when the last checkpoint was complete by what these pods say; None where none does."""
+        """Return when the last checkpoint was complete, as these pods report; None if none does."""
         members = (self._members[uid] for uid in self._by_crew.get(crew, ()))
         return max((one.saved_at for one in members if one.saved_at is not None), default=None)
 
     def _see(self, obj: PodObject) -> None:
         metadata = obj.metadata
         crew = _crew_of(obj)
-        # A pod that ends tells nothing more, and nobody can ask it.
+        # A pod that is ending reports nothing more and cannot be asked.
         if not crew or is_finished(obj) or metadata.deletion_timestamp:
             self._forget(metadata.uid)
             return
@@ -99,7 +99,7 @@ class WorkloadPods:
         known = self._members.get(metadata.uid)
         if known == member:
             return
-        # It changed owners, as adopted pods do.
+        # The pod changed owners, as adopted pods do.
         if known is not None and known.crew != crew:
             self._forget(metadata.uid)
         self._members[metadata.uid] = member
@@ -127,7 +127,7 @@ def _crew_of(obj: PodObject) -> str:
     try:
         return crew_of_pod(obj)
     except ValueError:
-        # The PodBook names it.
+        # `PodGroups` reports it.
         return ""
 
 
